@@ -33,15 +33,18 @@ def python_of(peer: str, more: Sequence[str] = ()) -> Path:
     Raises:
         RuntimeError: Its package could not be installed.
     """
-    folder, wanted = PEERS / peer, " ".join([REQUIREMENTS[peer], *more])
+    folder, wanted = PEERS / peer, [REQUIREMENTS[peer], "numpy", *more]
     python, stamp = folder / "bin" / "python", folder / ".installed"
-    if not stamp.exists() or stamp.read_text() != wanted:
-        print(f"installing {wanted} into {folder.relative_to(ROOT)}", file=sys.stderr)
-        venv.create(folder, with_pip=True)
+    there = stamp.read_text().splitlines() if stamp.exists() else []
+    missing = [each for each in wanted if each not in there]
+    if missing:
+        print(f"installing {' '.join(missing)} into {folder.relative_to(ROOT)}", file=sys.stderr)
+        if not python.exists():
+            venv.create(folder, with_pip=True)
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        if subprocess.run([*pip, REQUIREMENTS[peer], "numpy", *more], check=False).returncode:
-            raise RuntimeError(f"{wanted} could not be installed")
-        stamp.write_text(wanted)
+        if subprocess.run([*pip, *missing], check=False).returncode:
+            raise RuntimeError(f"{' '.join(missing)} could not be installed")
+        stamp.write_text("\n".join([*there, *missing]))
     return python
 
 

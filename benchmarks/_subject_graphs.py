@@ -24,12 +24,18 @@ def operands(n: int) -> tuple[Any, Any]:
 
 
 async def ours(isolation: Any, device: str) -> None:
-    """``called``: op by op, with given outputs; ``replayed``: a message for each chain; ``at_once``: one for all."""
+    """``called``: op by op, with given outputs; ``replayed``: a message for each chain; ``at_once``: one for all.
+
+    ``looped``: a loop around the chain that the device runs by itself; one message. ``"auto"`` is a process host whose
+    device records chains by itself.
+    """
     import callboard as cb
 
+    auto = isolation == "auto"
     try:
         async with contextlib.AsyncExitStack() as stack:
-            dev = await stack.enter_async_context(cb.device(device, isolation=isolation, standby=None))
+            options: Any = {"isolation": "process" if auto else isolation, "auto_record": auto}
+            dev = await stack.enter_async_context(cb.device(device, standby=None, **options))
             relu = cb.elementwise("z = max(x, 0)")
             made: dict[tuple[int, int, bool], Any] = {}
 
@@ -77,6 +83,13 @@ async def ours(isolation: Any, device: str) -> None:
                 rec = chain(n, links, fused)[1]
                 return await timed(lambda: rec.replay(count), 1, 2 * links * count)
 
+            async def looped(n: int, links: int, count: int, fused: bool = False) -> float:
+                rec = chain(n, links, fused)[1]
+                go = dev.put(np.bool_(True))
+                with dev.record() as loop, loop.while_(go, most=count):
+                    rec.replay()
+                return await timed(loop.replay, 1, 2 * links * count)
+
             async def submitted(n: int, links: int, count: int, fused: bool = False) -> float:
                 """Seconds that a call of ``replay`` takes, all of them before the first is done or not."""
                 rec = chain(n, links, fused)[1]
@@ -93,7 +106,7 @@ async def ours(isolation: Any, device: str) -> None:
                 a, b = await call().get(), await rec.replay().get()
                 return float(np.abs(a - b).max() / np.abs(a).max())
 
-            await serve_async({f.__name__: f for f in (called, replayed, at_once, submitted, differs)})
+            await serve_async({f.__name__: f for f in (called, replayed, at_once, looped, submitted, differs)})
     except cb.AccelError as e:
         missing(f"{type(e).__name__}: {e}")
 

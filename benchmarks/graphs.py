@@ -5,7 +5,8 @@
 
 The chain is 20 products of 256 x 256 matrices in f32, each followed by a ReLU, which is an op of its own, or part of
 the product (fused; it counts as two ops all the same). callboard calls it op by op; replays it, with a message for each
-replay; and replays it many times with one message. Beside it are eager torch, torch's CUDA graph of the same chain, and
+replay; and replays it many times with one message, or in a loop that the device runs by itself. "auto" calls it op by
+op on a device that records chains by itself. Beside it are eager torch, torch's CUDA graph of the same chain, and
 eager CuPy, which refuses cuBLAS in a capture; on the CPU NumPy with given outputs. All is called before the first
 result is waited for; the figures are microseconds for one op of the chain. The time in which ``replay`` returns is for
 a whole chain.
@@ -31,7 +32,7 @@ def main() -> None:
     count = 1000 if cuda and not given.quick else 3
     settings = {"n": N, "links": LINKS, "count": count}
     record = Record("graphs", given)
-    subjects = ("process", "thread", *others)
+    subjects = ("process", "thread", "auto", *others)
     with workers({name: ("_subject_graphs.py", name, given.device) for name in subjects}) as running:
         here = [name for name in ("process", "thread") if name in running]
         for name in here:
@@ -49,8 +50,11 @@ def main() -> None:
         for name in here:
             runs[f"{name}, replayed"] = measured(name, "replayed")
             runs[f"{name}, replayed at once"] = measured(name, "at_once")
+            runs[f"{name}, in a loop"] = measured(name, "looped")
             runs[f"{name}, fused, called"] = measured(name, "called", fused=True)
             runs[f"{name}, fused, replayed"] = measured(name, "replayed", fused=True)
+        if "auto" in running:
+            runs["auto, fused, called"] = measured("auto", "called", fused=True)
         title = f"{LINKS} x (product {N} + ReLU), us per op"
         found = interleave(runs, given.rounds, title)
         to = "torch, replayed" if "torch" in running else f"{others[-1]}, called"

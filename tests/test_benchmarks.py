@@ -69,6 +69,7 @@ def test_graphs(tmp_path: Path) -> None:
     results = run(tmp_path, "graphs")["results"]
     chain = results["20 x (product 256 + ReLU), us per op"]
     assert {"process, called", "process, replayed", "thread, fused, replayed", "NumPy, called"} <= set(chain)
+    assert {"auto, called", "auto, fused, called", "process, in a loop", "thread, in a loop"} <= set(chain)
     assert all(0 < one["median"] < 1 for one in chain.values())
     assert set(results["a call of replay, us"]) == {"process", "thread"}
 
@@ -379,6 +380,22 @@ def test_dnn(tmp_path: Path) -> None:
     results = {title: found for title, found in run(tmp_path, "dnn")["results"].items() if " f32, " in title}
     assert sum(title.startswith("convolutions") for title in results) == 3
     assert all(set(figures) == {"process", "thread", "direct"} for figures in results.values())
+
+
+@pytest.mark.slow
+def test_attention(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is what it is compared with")
+    results = run(tmp_path, "attention")["results"]
+    figures = [found for title, found in results.items() if title != "plans"]
+    assert [set(each) for each in figures] == 3 * [{"process", "thread", "direct"}]
+
+
+@pytest.mark.slow
+def test_encoder(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors", reason="for the extra demo")
+    pytest.importorskip("torch", reason="PyTorch is what it is compared with")
+    (figures,) = (found for title, found in run(tmp_path, "encoder")["results"].items() if title != "plans")
+    assert set(figures) == {"process", "thread", "direct"}
 
 
 @pytest.mark.slow

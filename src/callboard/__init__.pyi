@@ -73,6 +73,10 @@ from callboard.device.supervision.supervisor import DeviceSupervisor as DeviceSu
 from callboard.device.supervision.watch import Lost as Lost
 from callboard.device.supervision.watch import Recovered as Recovered
 from callboard.device.supervision.watch import Stopped as Stopped
+from callboard.kernel.attention.cache.blocks import KvCacheStats as KvCacheStats
+from callboard.kernel.attention.cache.cache import KvSequence as KvSequence
+from callboard.kernel.attention.cache.cache import PagedKvCache as PagedKvCache
+from callboard.kernel.attention.cache.step import KvStep as KvStep
 from callboard.kernel.dnn.rnn.params import RnnParams as RnnParams
 from callboard.kernel.elementwise.calls import Elementwise as Elementwise
 from callboard.kernel.elementwise.calls import ElementwiseMany as ElementwiseMany
@@ -130,11 +134,12 @@ from callboard.patterns.batching.continuous.steps import DONE as DONE
 from callboard.patterns.batching.continuous.steps import NOTHING as NOTHING
 from callboard.patterns.batching.continuous.steps import Last as Last
 from callboard.patterns.batching.continuous.steps import Slot as Slot
+from callboard.patterns.batching.figures import BatchingStats as BatchingStats
+from callboard.patterns.batching.ragged import Ragged as Ragged
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer as SequenceBatchingServer
 from callboard.patterns.batching.sequences.server import SequenceStats as SequenceStats
 from callboard.patterns.batching.sequences.slots import SequenceLost as SequenceLost
 from callboard.patterns.batching.sequences.slots import SequenceSlot as SequenceSlot
-from callboard.patterns.batching.server import BatchingStats as BatchingStats
 from callboard.patterns.batching.server import DynamicBatchingServer as DynamicBatchingServer
 from callboard.patterns.batching.settings import Dispatch as Dispatch
 from callboard.patterns.batching.settings import pow2_length as pow2_length

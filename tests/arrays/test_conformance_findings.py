@@ -118,3 +118,12 @@ def test_what_is_not_finite_gives_nan(session: cb.sync.Device, stack: tuple[int,
         assert np.isnan(linalg.inv(ref).get()).any()
     finite = session.put(np.broadcast_to(np.eye(3), a.shape).copy())
     assert not np.isfinite(linalg.solve(finite, session.put(np.array([1.0, bad, 2.0]))).get()).all()
+
+
+@pytest.mark.parametrize("axis", [3, -4])
+def test_no_such_axis_is_an_index_error(session: cb.sync.Device, axis: int) -> None:
+    x = session.put(np.ones((2, 3)))
+    for call in (session.xp.expand_dims, session.xp.sum, session.xp.sort):
+        with pytest.raises(cb.ShapeError, match="axis is") as caught:
+            call(x, axis=axis)
+        assert isinstance(caught.value, IndexError)

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import pytest
 import callboard as cb
 from callboard.core.errors import BackendUnavailable
 
-__all__ = ["DEVICES", "drawn", "lose", "opened"]
+__all__ = ["DEVICES", "drawn", "lose", "opened", "skip_unless_required"]
 
 DEVICES = [
     pytest.param("thread:cpu", id="cpu-thread"),
@@ -22,15 +22,20 @@ DEVICES = [
 Array = np.ndarray[Any, Any]
 
 
+def skip_unless_required(which: str, error: BackendUnavailable) -> NoReturn:
+    """The backend cannot be used here."""
+    if os.environ.get("CALLBOARD_REQUIRE") == which:
+        pytest.fail(f"CALLBOARD_REQUIRE={which}: {error}")
+    pytest.skip(f"backend {which!r} cannot be used: {error}")
+
+
 def opened(name: str) -> Iterator[cb.sync.Device]:
     isolation, _, which = name.partition(":")
     system = cb.sync.System("recordings")  # of its own: a test that loses contexts shares no device with the others
     try:
         device = system.device(which, isolation=isolation, standby=None, max_restarts=9)  # type: ignore[arg-type]
     except BackendUnavailable as e:
-        if os.environ.get("CALLBOARD_REQUIRE") == which:
-            pytest.fail(f"CALLBOARD_REQUIRE={which}: {e}")
-        pytest.skip(f"backend {which!r} cannot be used: {e}")
+        skip_unless_required(which, e)
     with device:
         yield device
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from blas_lab import Array, execute, scale_of, values
 
+import callboard.kernel.blas as blas
 from callboard.core.dtype import DTYPES, DType
 from callboard.kernel.blas import (
     Axpy,
@@ -137,6 +138,18 @@ def triangular(cls: Any, **flags: Any) -> Case:
     return case
 
 
+def structured(cls: Any) -> Case:
+    def case(x: Given) -> tuple[Any, Any, Any]:
+        y = x.c[0]
+        storage = "banded" if cls is blas.Gbmv else cls.storage
+        a = x.bad(x.n * (x.n + 1) // 2) if storage == "packed" else x.bad(x.n, x.n)
+        if storage == "banded":
+            a = x.session.put(np.full((x.n, 2), 3, x.dtype.np)).T
+        return cls(a=a, x=x.bad(x.n), y=x.put(y), alpha=x.number(0), beta=x.number(2)), twice(y), ...
+
+    return case
+
+
 CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
     "axpy": (lambda x: (Axpy(x=x.bad(x.n), y=x.put(x.c[0]), alpha=x.number(0)), x.c[0], ...), EVERY),
     "geam": (
@@ -157,6 +170,12 @@ CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
     "hemm": (product(Hemm), BLAS[2:]),
     "herk": (rank_k(Herk, lower=True), BLAS[2:]),
     "herk above": (rank_k(Herk, lower=False), BLAS[2:]),
+    **{
+        cls.__name__.lower(): (structured(cls), tuple(d.name for d in cls.dtypes))
+        for cls in (blas.Symv, blas.Hemv, blas.Spmv, blas.Sbmv, blas.Hbmv, blas.Gbmv)
+    },
+    "her2": (lambda x: (blas.Her2(x=x.bad(x.n), y=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...), BLAS[2:]),
+    "syr2": (lambda x: (blas.Syr2(x=x.bad(x.n), y=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...), BLAS[:2]),
     "symm": (product(Symm), BLAS),
     "symm on the right": (product(Symm, left=False), BLAS),
     "spr": (lambda x: (Spr(x=x.bad(x.n), a=x.put(x.packed), alpha=x.number(0)), x.packed, ...), BLAS[:2]),

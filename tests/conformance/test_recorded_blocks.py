@@ -254,3 +254,31 @@ def test_blocks_are_recorded_again_after_a_loss(where: str) -> None:
             rec.replay()
         assert rec.replay(x=np.float64(9.0), go=np.bool_(True)).get() == 4
         rec.close()
+
+
+@pytest.mark.slow
+def test_blocks_take_no_more_with_time(dev: cb.sync.Device) -> None:
+    """Two thousand recordings with blocks in blocks, each replayed, and closed or dropped."""
+    x, go, flag = dev.put(np.float64(1.0)), dev.put(np.bool_(True)), dev.put(np.int32(1))
+
+    def recorded(count: int) -> tuple[int, int]:
+        for turn in range(count):
+            with dev.record(x=x, go=go) as rec:
+                with rec.while_(go, most=20) as turns:
+                    with rec.if_(flag):
+                        halving(dev, x, go)
+                    with rec.else_():
+                        dev.fill(go, 0)
+                rec.returns(turns)
+            assert rec.replay(x=np.float64(8.0), go=np.bool_(True)).get() == 4
+            if turn % 2:
+                rec.close()
+        dev.drain()
+        stats = dev.stats()
+        return stats.used_bytes, stats.free_bytes
+
+    used, free = recorded(200)
+    later_used, later_free = recorded(1_800)
+    assert later_used <= used + 4096
+    if dev.backend == "cuda":  # memory of the machine is shared with all that runs on it
+        assert later_free >= free - (64 << 20)

@@ -1,12 +1,13 @@
 """Recordings over every backend and isolation: replays give what the ops give when they are called."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
-from recordings_lab import DEVICES, drawn, lose, opened
+from recordings_lab import DEVICES, drawn, lose, opened, skip_unless_required
 
 import callboard as cb
 
@@ -158,6 +159,27 @@ def test_a_recording_inside_another(dev: cb.sync.Device) -> None:
         assert np.allclose(summed.get(), want + twin.normal((8, 8)).get(), rtol=1e-5, atol=1e-5)
     for recording in (layer, noise, whole):
         recording.close()
+
+
+def test_a_clone_has_results_of_its_own(dev: cb.sync.Device) -> None:
+    x, w, numbers = dev.put(drawn(4, 4)), dev.put(drawn(4, 4, seed=1)), dev.rng.generator(seed=3)
+    with dev.record(x=x) as rec:
+        rec.returns(dev.blas.gemm(x, w), numbers.uniform(3))
+    twin = rec.clone()
+    assert twin.inputs == rec.inputs
+    first, second = rec.replay(), twin.replay(x=2 * drawn(4, 4))
+    assert np.allclose(second[0].get(), 2 * drawn(4, 4) @ drawn(4, 4, seed=1), rtol=1e-5, atol=1e-5)
+    again = dev.rng.generator(seed=3)
+    assert np.array_equal(first[1].get(), again.uniform(3).get())
+    assert np.array_equal(second[1].get(), again.uniform(3).get()), "they draw from the same stream"
+    assert first[0].allocation is not second[0].allocation
+    rec.close()
+    assert twin.replay()[0].shape == (4, 4)
+    twin.close()
+    with dev.record() as quiet:
+        dev.fill(x, 3.0)
+    assert quiet.clone().replay().result(60) is None
+    quiet.close()
 
 
 def test_expressions_are_recorded(dev: cb.sync.Device) -> None:
@@ -325,6 +347,36 @@ def test_after_a_loss_it_is_recorded_again(where: str) -> None:
         assert rec.stats().replays == 1, "counted anew in each context"
         lose(dev)
         rec.close()
+
+
+@pytest.mark.parametrize("where", DEVICES)
+async def test_chains_that_come_again_are_recorded_by_themselves(where: str) -> None:
+    """With arrays that are dropped, other inputs, and in place."""
+    async with contextlib.AsyncExitStack() as stack:
+        isolation, _, which = where.partition(":")
+        options: Any = {"isolation": isolation, "standby": None, "auto_record": True}
+        try:
+            dev = await stack.enter_async_context(cb.device(which, **options))
+        except cb.BackendUnavailable as e:
+            skip_unless_required(which, e)
+        ws = [dev.put(drawn(32, 32, seed=i)) for i in range(3)]
+        total, want = dev.zeros((8, 32)), np.zeros((8, 32), "f4")
+        await dev.drain()
+        for turn in range(12):
+            new = drawn(8, 32, seed=turn)
+            x = await dev.put(new)
+            y = layers(dev, x, ws)
+            dev.blas.axpy(y.reshape(-1), total.reshape(-1))
+            got = await y.get()
+            await dev.drain()
+            for w in range(3):
+                new = np.maximum(0.1 * (new @ drawn(32, 32, seed=w)), 0)
+            want += new
+            assert np.allclose(got, new, rtol=1e-3, atol=1e-4)
+        assert np.allclose(await total.get(), want, rtol=1e-3, atol=1e-3)
+        stats = await dev.stats()
+        assert stats.recorded == 6 * 9, "seven calls are one, from the fourth time on"
+        assert stats.plans["graph"].entries == 1
 
 
 CANNOT: dict[str, tuple[Callable[[cb.sync.Device, Any], Any], str]] = {

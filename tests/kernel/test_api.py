@@ -62,7 +62,7 @@ OF_THE_HOST = {
     "dnn.fuse",
     "dnn.rope_tables",
     *(f"dnn.{name}" for name in ACTIVATIONS),
-    *(f"solver.{name}" for name in ("det", "eig", "eigh", "inv", "lstsq")),
+    *(f"solver.{name}" for name in ("det", "eig", "eigh", "inv", "lstsq", "sparse_factor")),
 }
 """Methods beside those of the messages."""
 
@@ -80,6 +80,7 @@ STRUCTS: dict[type[Any], Any] = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "array": {"dtype": "f64", "length": 3, "place": 1, "axis": 0},
     "blas": {},
+    "blas.gbmv": {"below": 2, "rows": 3},
     "blas_lt": {"out_dtype": "f32", "autotune": 3, "workspace_size": 1 << 20},
     "blas_lt.matmul": {"epilogue": "relu"},
     "blas_lt.matmul_aux": {"epilogue": "relu_aux"},

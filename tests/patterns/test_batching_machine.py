@@ -1,5 +1,6 @@
 """Any schedule of submissions, cancellations, failures, losses and stops: each request ends once."""
 
+import asyncio
 from typing import Any
 
 from hypothesis import strategies as st
@@ -21,15 +22,26 @@ class ServerMachine(RequestMachine):
         overflow=st.sampled_from(["reject", "block", "drop_oldest", "drop_lowest_priority"]),
         dispatch=st.sampled_from(["adaptive", "idle", "window"]),
         concurrent=st.integers(1, 2),
-        on_error=st.sampled_from(["fail", "bisect", None]),
+        on_error=st.sampled_from(["fail", "bisect", "retry_single", None]),
         max_queue_cost=st.sampled_from([None, 8.0]),
         bucketed=st.booleans(),
+        order=st.sampled_from(["arrival", "deadline"]),
+        preserve=st.booleans(),
     )
     def make(
-        self, overflow: Any, dispatch: Any, concurrent: int, on_error: Any, max_queue_cost: Any, bucketed: bool
+        self,
+        overflow: Any,
+        dispatch: Any,
+        concurrent: int,
+        on_error: Any,
+        max_queue_cost: Any,
+        bucketed: bool,
+        order: Any,
+        preserve: bool,
     ) -> None:
         self.idempotent = on_error is not None
-        self.in_order = concurrent == 1
+        self.in_order = concurrent == 1 and order == "arrival"
+        self.preserve = preserve
         self.bucketed = bucketed
         self.priorities: dict[int, int] = {}
         self.first_runs: list[int] = []
@@ -46,6 +58,8 @@ class ServerMachine(RequestMachine):
             max_concurrent_batches=concurrent,
             idempotent=self.idempotent,
             on_error=on_error or "fail",
+            order=order,
+            preserve_order=preserve,
             clock=self.clock,
         )
         self.run(self.server.start())
@@ -94,8 +108,16 @@ class ServerMachine(RequestMachine):
     def flush(self) -> None:
         self.do(self.server.flush_now)
 
+    @staticmethod
+    def ended_by_batch(task: "asyncio.Task[Any]") -> bool:
+        other = (cb.QueueFull, cb.DeadlineExceeded, cb.ServerStopped)
+        return not task.cancelled() and not isinstance(task.exception(), other)
+
     def check(self) -> None:
         """Within a priority and a bucket, requests run in the order of their submission."""
+        if self.preserve:
+            by_batches = [number for number in self.ended if self.ended_by_batch(self.tasks[number])]
+            assert by_batches == sorted(by_batches)
         if not self.in_order:
             return
         lanes: dict[tuple[int, int], list[int]] = {}

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from callboard.backends.cuda.attention.rules import FEATURES, FP8
 from callboard.core.dtype import DTYPES
 from callboard.core.op import info_of
 from gpu_check.groups import FAULTS, ROOT, all_ops, dtypes_of, groups, libraries, ops_of, suite_group
@@ -41,6 +42,23 @@ OPERATIONS = """\
 
 The dtypes are those of the first operand; "all" means every dtype that callboard has. A shape, stride or setting can
 still be refused: the call says so before anything is sent.
+"""
+ENGINES = """\
+## Engines on CUDA
+
+What executes the ops of libraries that have more than one engine.
+
+| library | engine | ops |
+|---|---|---|
+"""
+ATTENTION = """\
+### Attention
+
+cuDNN's graphs compute `attention.forward`, `backward` and `paged_forward`. Custom kernels, which are slower, take calls
+with:
+"""
+FP8_HEAD = """\
+`attention.forward_fp8` and `backward_fp8` are cuDNN's alone. `UnsupportedOp` says what to do about:
 """
 
 
@@ -94,7 +112,7 @@ def proofs(summaries: Sequence[Summary]) -> dict[str, Proof | None]:
 
 def coverage_page(summaries: Sequence[Summary]) -> str:
     """The page."""
-    return "\n".join([HEAD, *_proven(summaries), "", OPERATIONS, *_operations(), ""])
+    return "\n".join([HEAD, *_proven(summaries), "", OPERATIONS, *_operations(), "", *_engines(), ""])
 
 
 def _proven(summaries: Sequence[Summary]) -> Iterator[str]:
@@ -133,6 +151,21 @@ def _operations() -> Iterator[str]:
     for op in all_ops():
         tag = info_of(op).tag
         yield f"| `{tag}` | {cpu.get(tag, 'no')} | {cuda.get(tag, 'no')} |"
+
+
+def _engines() -> Iterator[str]:
+    by: dict[tuple[str, str], list[str]] = {}
+    for op, library in ops_of("cuda").items():
+        if op in library.engines:
+            by.setdefault((library.name, library.engines[op]), []).append(info_of(op).tag.partition(".")[2])
+    yield ENGINES.rstrip()
+    yield from (f"| `{name}` | {engine} | {', '.join(sorted(ops))} |" for (name, engine), ops in sorted(by.items()))
+    yield ""
+    yield ATTENTION
+    yield from (f"* {row.what}" for row in FEATURES)
+    yield ""
+    yield FP8_HEAD
+    yield from (f"* {row.what}: {row.instead}" for row in FP8)
 
 
 @functools.cache

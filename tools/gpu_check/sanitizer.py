@@ -28,6 +28,8 @@ SUITES = {
         "elementwise",
         "cub",
         "array",
+        "attention",
+        "dnn",
     ),
     "initcheck": ("memory", "sparse", "tensor"),
 }

@@ -14,6 +14,7 @@ from callboard.core.ref import GpuRef
 from callboard.kernel.memory import Copy
 
 __all__ = [
+    "AxisError",
     "Ref",
     "Scalar",
     "axes_of",
@@ -28,6 +29,11 @@ __all__ = [
     "submit",
     "view",
 ]
+
+
+class AxisError(ShapeError, IndexError):
+    """The array has no such axis; the standard wants an ``IndexError``, and NumPy's is both, too."""
+
 
 Ref = GpuRef[Any]
 Scalar = bool | int | float | complex
@@ -95,7 +101,7 @@ def axis_of(function: str, x: Ref, axis: Any, ndim: int | None = None) -> int:
     """The axis, counted from 0.
 
     Raises:
-        TypeError, ShapeError: It is not an integer; there is no such axis.
+        TypeError, AxisError: It is not an integer; there is no such axis.
     """
     axes = x.ndim if ndim is None else ndim
     try:
@@ -103,7 +109,7 @@ def axis_of(function: str, x: Ref, axis: Any, ndim: int | None = None) -> int:
     except TypeError:
         raise TypeError(f"xp.{function}: axis is {axis!r}; pass an int") from None
     if not -axes <= number < axes:
-        raise ShapeError(f"xp.{function}: axis is {number}, and x is {x.layout!r}, with {axes} axes")
+        raise AxisError(f"xp.{function}: axis is {number}, and x is {x.layout!r}, with {axes} axes")
     return number % axes
 
 

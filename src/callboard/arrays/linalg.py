@@ -3,8 +3,8 @@
 Arrays that are not floating are computed in float64, halves in float32. Where the solver has no op for a stack, its
 matrices are taken one after the other.
 
-A NaN or an infinity in a matrix gives NaN by :func:`det`, :func:`inv`, :func:`qr`, :func:`slogdet` and :func:`solve`. By
-the others, whose routines iterate, the result fails with ``NumericalError``.
+A NaN or an infinity in a matrix gives NaN by ``det``, ``inv``, ``qr``, ``slogdet`` and ``solve``. By the others, whose
+routines iterate, the result fails with ``NumericalError``.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, NamedTuple
 from callboard.arrays import elementwise, statistics
 from callboard.arrays.dtypes import finfo, result_type
 from callboard.arrays.elementwise import apply
-from callboard.arrays.handles import Ref, cast, check_array, device_of, submit, view
+from callboard.arrays.handles import Ref, cast, check_array, device_of, submit
 from callboard.arrays.manipulation import (
     broadcast_to,
     expand_dims,
@@ -26,9 +26,10 @@ from callboard.arrays.manipulation import (
     unstack,
 )
 from callboard.arrays.products.contracting import matmul, outer, tensordot, vecdot
+from callboard.arrays.products.diagonals import diagonal, trace
 from callboard.arrays.products.householder import stacked_qr, triangle_of
 from callboard.arrays.reducing import reduced
-from callboard.core.dtype import DTYPES, DType, DTypeLike
+from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
@@ -415,7 +416,7 @@ def matrix_power(x: GpuRef[Mode], n: int, /) -> GpuRef[Mode]:
     return result  # type: ignore[no-any-return]
 
 
-# -- norms, diagonals, products of vectors -----------------------------------------------------------------------------
+# -- norms, products of vectors ----------------------------------------------------------------------------------------
 
 
 def vector_norm(
@@ -471,21 +472,6 @@ def matrix_norm(
     else:
         raise ShapeError(f"xp.linalg.matrix_norm: ord is {ord!r}; 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
     return found.reshape((*x.shape[:-2], 1, 1)) if keepdims else found  # type: ignore[no-any-return]
-
-
-def diagonal(x: GpuRef[Mode], /, *, offset: int = 0) -> GpuRef[Mode]:
-    """The view of the diagonals of matrices; ``offset`` above the main one."""
-    check_array("linalg.diagonal", "x", x)
-    if x.ndim < 2:
-        raise ShapeError(f"xp.linalg.diagonal: x is {x.layout!r}; it must have 2 axes or more")
-    corner = x[..., max(-offset, 0) :, max(offset, 0) :]
-    step = x.strides[-2] + x.strides[-1]
-    return view(corner, (*x.shape[:-2], min(corner.shape[-2:])), (*x.strides[:-2], step))
-
-
-def trace(x: GpuRef[Mode], /, *, offset: int = 0, dtype: DTypeLike | None = None) -> GpuRef[Mode]:
-    """The sums along the diagonals of matrices."""
-    return statistics.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 def cross(x1: GpuRef[Mode], x2: GpuRef[Mode], /, *, axis: int = -1) -> GpuRef[Mode]:

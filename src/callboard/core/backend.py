@@ -25,7 +25,6 @@ __all__ = [
     "AccelEvent",
     "AccelGraph",
     "AccelStream",
-    "Conditional",
     "DeviceInfo",
     "Memory",
     "Readback",
@@ -243,26 +242,6 @@ class AccelGraph(abc.ABC):
         """Destroy the graph; it does not run any more."""
 
 
-class Conditional(msgspec.Struct, frozen=True):
-    """What decides on the device which recorded work runs, and how often.
-
-    Attributes:
-        kind: ``"if"``: the first body where the value is not 0, the second, if there is one, where it is. ``"while"``:
-            the only body again and again until the value is 0, looked at before each turn. ``"switch"``: the body whose
-            position is the value; none where there is no such body.
-        address: Of the value, when the graph is launched.
-        dtype: Its dtype's name; an integer for ``"switch"``.
-        turns: Address of an i64 that the turns of a ``"while"`` are counted in; 0: they are not counted.
-        most: Turns at most; 0: any number. Needs ``turns``.
-    """
-
-    kind: str
-    address: int
-    dtype: str
-    turns: int = 0
-    most: int = 0
-
-
 class AccelStream(abc.ABC):
     """A queue of work, executed in order; different streams run concurrently.
 
@@ -380,36 +359,8 @@ class AccelDevice(abc.ABC):
         """
         return None
 
-    def open_conditionals(self, kinds: frozenset[str]) -> None:
-        """Make ready what :meth:`conditional` needs; called while nothing is captured.
-
-        Args:
-            kinds: The kinds that come.
-
-        Raises:
-            UnsupportedOp: This device has no such conditionals; says why.
-        """
-        raise UnsupportedOp(f"{type(self).__name__} records no conditionals")
-
-    def conditional(
-        self,
-        stream: AccelStream,
-        inner: AccelStream,
-        what: Conditional,
-        bodies: Sequence[Callable[[AccelStream], None]],
-    ) -> None:
-        """Record bodies that run as a value on the device says, behind what was recorded on ``stream`` so far.
-
-        Args:
-            stream: It is being captured.
-            inner: Another recording stream, which is not; the bodies are enqueued there, one after the other.
-            what: The condition.
-            bodies: Each enqueues one body. They may record conditionals, with a further stream.
-
-        Raises:
-            UnsupportedOp, AccelError: It cannot be recorded.
-        """
-        raise UnsupportedOp(f"{type(self).__name__} records no conditionals")
+    def conditionals(self) -> Any:
+        """Its :class:`Conditionals <callboard.kernel.conditional.Conditionals>`; None: this device records none."""
 
     @abc.abstractmethod
     def stream(self, priority: int = 0) -> AccelStream:

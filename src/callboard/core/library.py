@@ -197,6 +197,8 @@ class Library(abc.ABC):
     """The library name, ``"blas"``."""
     max_plans: ClassVar[int | None] = None
     """Plans of this library that a host keeps at most; those used least recently give way. None: some thousands."""
+    engines: ClassVar[Mapping[type[AnyOp], str]] = {}
+    """What executes each op, in words, where a library has more than one engine; ``docs/coverage.md`` names it."""
     refused: ClassVar[Mapping[type[AnyOp], str]] = {}
     """Ops that are never executed here, and why: for what has a better reason than that it has not been written."""
     lanes: ClassVar[Mapping[type[AnyOp], str]] = {}

@@ -88,13 +88,14 @@ async def docs(app: App, request: Request, body: memoryview) -> Body:
 
 def asgi(app: App) -> Starlette:
     """The ASGI application of an app."""
+    # Routes are tried one after the other: first those of requests that are many.
     routes = [
+        *(Route(path, Endpoint(app, path, handler, watched=True), methods=["POST"]) for path, handler in POSTS.items()),
         *(Route(path, Endpoint(app, path, handler, public=True), methods=["GET"]) for path, handler in PUBLIC.items()),
         *(
             Route(path, Endpoint(app, path, handler), methods=["GET"])
             for path, handler in {**GETS, "/metrics": metrics, "/openapi.json": openapi, "/docs": docs}.items()
         ),
-        *(Route(path, Endpoint(app, path, handler, watched=True), methods=["POST"]) for path, handler in POSTS.items()),
     ]
 
     @asynccontextmanager

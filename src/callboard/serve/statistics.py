@@ -6,7 +6,7 @@ left out.
 
 from typing import Any
 
-from callboard.patterns.batching.server import BatchingStats
+from callboard.patterns.batching.figures import BatchingStats
 from callboard.patterns.requests.stats import Distribution
 from callboard.serve.calls import CallStats
 from callboard.serve.models import Model

@@ -9,6 +9,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
+from host_cublas_structured import Structured
 from host_driver import HostDriver, StatusError, array_at
 
 from callboard.core.dtype import DTYPES
@@ -48,7 +49,7 @@ def _substituted(x: "np.ndarray[Any, Any]", right: "np.ndarray[Any, Any]", lower
     return out
 
 
-class HostCublas:
+class HostCublas(Structured):
     """The functions of the binding that the backend calls.
 
     Attributes:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from callboard.backends.cuda import conditional
-from callboard.backends.cuda.conditional import Conditionals, NodeParams
+from callboard.backends.cuda.conditional import CudaConditionals, NodeParams
 from callboard.backends.cuda.driver import Driver
 from callboard.backends.cuda.stream import CudaStream
-from callboard.core.backend import AccelStream, Conditional
+from callboard.core.backend import AccelStream
 from callboard.core.errors import DriverError, UnsupportedOp
+from callboard.kernel.conditional import Conditional
 
 CONTEXT, HANDLE, GRAPH, NODE = 77, 500, 600, 700
 TYPES = c_ulonglong, c_void_p, c_int, c_ulonglong, c_uint, c_void_p, c_longlong, c_int
@@ -96,9 +97,9 @@ class Device:
         self.kernels = Kernels()
 
 
-def opened(library: Library, *kinds: str) -> tuple[Conditionals, CudaStream, CudaStream]:
+def opened(library: Library, *kinds: str) -> tuple[CudaConditionals, CudaStream, CudaStream]:
     device: Any = Device(library)
-    made = Conditionals(device, CONTEXT)
+    made = CudaConditionals(device, CONTEXT)
     made.open(frozenset(kinds))
     library.calls.clear()
     return made, CudaStream(device.driver, 0, 0, native=10), CudaStream(device.driver, 1, 0, native=20)
@@ -141,6 +142,8 @@ def test_each_body_goes_into_its_graph(kind: str, bodies: int, dtype: str, mask:
     nodes.record(stream, inner, Conditional(kind, 64, dtype), [lambda _: None] * bodies)
     began = [call[2] for call in library.calls if call[0] == "cuStreamBeginCaptureToGraph"]
     assert began == [901, 902, 903][:bodies]
+    empty = [call[2] for call in library.calls if call[0] == "cuGraphAddEmptyNode"]
+    assert empty == (began if kind == "switch" else []), "a case may be without work"
     (launch,) = (call for call in library.calls if call[0] == "cuLaunchKernel")
     assert launch[-1][3:5] == [mask, count]
     (added,) = (call for call in library.calls if call[0] == "cuGraphAddNode_v2")

@@ -43,6 +43,19 @@ class Torch(cb.ResidentActor):
     def back(self, x: cb.In) -> Any:
         return self.torch.from_dlpack(x).float().cpu().numpy()
 
+    def hosted(self, n: int, kind: str) -> Any:
+        tensor = self.torch.arange(n, device=self.ctx.torch_device)
+        if kind == "turned":
+            return self.ctx.host(tensor.reshape(-1, 2).T)
+        return self.ctx.host(tensor.to(getattr(self.torch, kind)))
+
+    def parts(self) -> list[cb.GpuRef]:
+        self.own = self.torch.zeros(8, device=self.ctx.torch_device)
+        return [self.ctx.ref(self.own[:6]), self.ctx.ref(self.own[2:])]
+
+    def again(self) -> cb.GpuRef:
+        return self.ctx.ref(self.own)
+
     def too_much(self) -> None:
         self.kept = self.torch.empty(1 << 42, dtype=self.torch.uint8, device=self.ctx.torch_device)
 

@@ -211,6 +211,7 @@ async def test_a_parked_call_can_be_cancelled(dev: cb.Device, gates: Callable[[s
     parked = second.call(Watching.increment, x, 100.0)  # waits for the first, which holds its array
     await dev.stats()
     parked.cancel()
+    await dev.stats()  # behind the cancellation, which must not arrive after the end of the first
     await gate.let_through()
     await holding
     with pytest.raises(cb.Withdrawn):

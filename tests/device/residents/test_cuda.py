@@ -51,6 +51,36 @@ async def gpu(request: pytest.FixtureRequest) -> AsyncIterator[cb.Device]:
         pytest.skip(f"CUDA cannot be used: {e}")
 
 
+async def test_tensors_arrive_as_numpy_arrays(gpu: cb.Device) -> None:
+    needs("torch")
+    actor = gpu.actor_of(cb.Props(Torch))
+    await actor.with_timeout(COLD).call(Torch.streams)
+    for n in (0, 2, 10_000, 1 << 20) * 2:
+        for kind, dtype in (("float32", np.float32), ("bfloat16", ml_dtypes.bfloat16), ("int64", np.int64)):
+            got = await actor.call(Torch.hosted, n, kind)
+            np.testing.assert_array_equal(got, np.arange(n, dtype=np.float32).astype(dtype), strict=True)
+        got = await actor.call(Torch.hosted, n, "turned")
+        np.testing.assert_array_equal(got, np.arange(n).reshape(-1, 2).T, strict=True)
+
+
+async def test_overlapping_tensors_are_one_buffer(gpu: cb.Device) -> None:
+    needs("torch")
+    actor = gpu.actor_of(cb.Props(Torch))
+    low, high = await actor.with_timeout(COLD).call(Torch.parts)
+    again = await actor.call(Torch.again)
+    assert low.allocation.id == high.allocation.id == again.allocation.id
+    for n in range(1, 51):
+        gpu.fill(low, float(n))
+        gpu.fill(high, float(-n))
+        np.testing.assert_array_equal(await gpu.copy(again).get(), [n] * 2 + [-n] * 6)
+    lent = await gpu.actor_of(cb.Props(Cupy)).with_timeout(COLD).call(Cupy.lend, 9) if _has("cupy") else [low, high]
+    assert lent[0].allocation.id == lent[1].allocation.id
+
+
+def _has(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
 async def test_torch_is_in_order_with_the_ops(gpu: cb.Device) -> None:
     needs("torch")
     actor = gpu.actor_of(cb.Props(Torch))

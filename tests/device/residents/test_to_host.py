@@ -52,7 +52,8 @@ class Reading(cb.ResidentActor):
         return self.ctx.host(Unknown())
 
     def failed(self) -> Any:
-        return self.ctx.host(self.ctx.device.solver.cholesky(np.full((300, 300), -1.0)))
+        device: Any = self.ctx.device
+        return self.ctx.host(device.solver.cholesky(np.full((300, 300), -1.0)))
 
 
 async def test_arrays_of_all_sizes(anywhere: cb.Device) -> None:

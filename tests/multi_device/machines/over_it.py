@@ -103,9 +103,9 @@ async def entities(devices: Sequence[cb.Device]) -> None:
         "counters", devices, lambda key: cb.Props(Counter, key), shards=32
     ) as counters:
         async with asyncio.timeout(BOUND):
-            for turn in range(1, 4):
+            for times in range(1, 4):
                 answers = await asyncio.gather(*(counters.entity(str(n)).call(Counter.add, 1) for n in range(12)))
-                assert answers == [(str(n), turn) for n in range(12)]
+                assert answers == [(str(n), times) for n in range(12)]
             assert {counters.entity(str(n)).device for n in range(200)} == {device.uuid for device in devices}
             await counters.remove(devices[0])
             assert {counters.entity(str(n)).device for n in range(200)} == {device.uuid for device in devices[1:]}

@@ -3,8 +3,8 @@
 import ctypes
 import os
 import platform
-from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingOf
+from collections.abc import Sequence
 from functools import cache
 from itertools import combinations, count
 from typing import ClassVar
@@ -13,9 +13,9 @@ import numpy as np
 
 from callboard.backends.cpu.mappings import Mapping, new_mapping, opened_mapping
 from callboard.backends.cpu.marks import CpuMark, ForeignMark, SharedMark
-from callboard.backends.cpu.recorded import RecordingStream
+from callboard.backends.cpu.recorded import CpuConditionals, RecordingStream
 from callboard.backends.cpu.stream import CpuStream
-from callboard.core.backend import AccelBackend, AccelDevice, AccelStream, Conditional, DeviceInfo, Memory, Readback
+from callboard.core.backend import AccelBackend, AccelDevice, AccelStream, DeviceInfo, Memory, Readback
 from callboard.core.errors import OutOfMemory
 from callboard.core.library import Library, LibraryTable
 from callboard.core.links import Link
@@ -134,19 +134,8 @@ class CpuDevice(AccelDevice):
     def recording_stream(self) -> RecordingStream:
         return RecordingStream(next(self._ids))
 
-    def open_conditionals(self, kinds: frozenset[str]) -> None:
-        pass  # plain control flow
-
-    def conditional(
-        self,
-        stream: AccelStream,
-        inner: AccelStream,
-        what: Conditional,
-        bodies: Sequence[Callable[[AccelStream], None]],
-    ) -> None:
-        assert isinstance(stream, RecordingStream)
-        assert isinstance(inner, RecordingStream)
-        stream.choose(inner, what, bodies)
+    def conditionals(self) -> CpuConditionals:
+        return CpuConditionals()
 
     def allocate(self, nbytes: int) -> Memory:
         try:

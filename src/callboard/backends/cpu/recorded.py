@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.stream import CpuStream, Work, failure
-from callboard.core.backend import AccelGraph, AccelStream, Conditional, Replayed, Status
+from callboard.core.backend import AccelGraph, AccelStream, Replayed, Status
 from callboard.core.dtype import as_dtype
 from callboard.core.errors import AccelError, DriverError
+from callboard.kernel.conditional import Conditional, Conditionals
 
-__all__ = ["CpuGraph", "RecordingStream"]
+__all__ = ["CpuConditionals", "CpuGraph", "RecordingStream"]
 
 
 class Chosen:
@@ -117,17 +118,18 @@ class RecordingStream(CpuStream):
     def _push(self, fn: Callable[..., object], args: tuple[Any, ...]) -> None:
         self._works.append(Work("", fn, args))
 
-    def choose(
-        self, inner: "RecordingStream", what: Conditional, bodies: Sequence[Callable[[AccelStream], None]]
-    ) -> None:
-        """Record bodies, which ``inner`` takes, as what is executed as a value says."""
-        taken: list[list[Item]] = []
-        for enqueue in bodies:
-            inner._works = []
-            enqueue(inner)
-            taken.append(inner._works)
-        inner._works = []
-        self._works.append(Chosen(what, taken))
+    def choose(self, what: Conditional, bodies: list[list[Item]]) -> None:
+        """Record what is executed as a value says."""
+        self._works.append(Chosen(what, bodies))
+
+    def taken(self, enqueue: Callable[[AccelStream], None]) -> list[Item]:
+        """What is enqueued here, as a body of another stream's capture."""
+        self._works = []
+        try:
+            enqueue(self)
+            return self._works
+        finally:
+            self._works = []
 
     def capture(self, enqueue: Callable[[], None], into: AccelGraph | None = None) -> CpuGraph:
         self._works = []
@@ -141,6 +143,24 @@ class RecordingStream(CpuStream):
 
     def close(self) -> None:
         self._closing = True
+
+
+class CpuConditionals(Conditionals):
+    """Plain control flow."""
+
+    def open(self, kinds: frozenset[str]) -> None:
+        pass
+
+    def record(
+        self,
+        stream: AccelStream,
+        inner: AccelStream,
+        what: Conditional,
+        bodies: Sequence[Callable[[AccelStream], None]],
+    ) -> None:
+        assert isinstance(stream, RecordingStream)
+        assert isinstance(inner, RecordingStream)
+        stream.choose(what, [inner.taken(enqueue) for enqueue in bodies])
 
 
 def _execute(works: list[Item], failed: list[tuple[Status, AccelError]], stream: CpuStream) -> None:

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.graph import THREAD_LOCAL
 from callboard.backends.cuda.stream import CudaStream
-from callboard.core.backend import AccelStream, Conditional
+from callboard.core.backend import AccelStream
 from callboard.core.dtype import as_dtype
 from callboard.core.errors import AccelError, DriverError, UnsupportedOp
+from callboard.kernel.conditional import Conditional, Conditionals
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
 
-__all__ = ["Conditionals", "NodeParams"]
+__all__ = ["CudaConditionals", "NodeParams"]
 
 NEEDED = {"if": 12040, "while": 12040, "else": 12080, "switch": 12080}
 """The driver's version (``cuDriverGetVersion``) from which on there are such nodes."""
@@ -50,7 +51,7 @@ class NodeParams(ctypes.Structure):
     )
 
 
-class Conditionals:
+class CudaConditionals(Conditionals):
     """Records the conditional nodes of a device.
 
     Args:
@@ -65,7 +66,7 @@ class Conditionals:
         self._function = 0
 
     def open(self, kinds: frozenset[str]) -> None:
-        """See :meth:`AccelDevice.open_conditionals`: asks the driver, and loads the kernel."""
+        """Ask the driver, and load the kernel; see :meth:`Conditionals.open`."""
         version = c_int()
         self._driver.driver_version(ctypes.byref(version))
         lacking = sorted(kind for kind in kinds if version.value < NEEDED[kind])
@@ -79,12 +80,14 @@ class Conditionals:
 
     def record(
         self,
-        stream: CudaStream,
-        inner: CudaStream,
+        stream: AccelStream,
+        inner: AccelStream,
         what: Conditional,
         bodies: Sequence[Callable[[AccelStream], None]],
     ) -> None:
-        """See :meth:`AccelDevice.conditional`."""
+        """See :meth:`Conditionals.record`."""
+        assert isinstance(stream, CudaStream)
+        assert isinstance(inner, CudaStream)
         driver = self._driver
         graph, _, _, _ = self._captured(stream)
         handle = c_ulonglong()
@@ -101,7 +104,10 @@ class Conditionals:
         if not params.bodies:
             raise DriverError("cuGraphAddNode: the driver gave no bodies for a conditional node")
         for at, enqueue in enumerate(bodies):
-            with _Body(inner, params.bodies[at] or 0):
+            graph = params.bodies[at] or 0
+            if what.kind == "switch":  # a number without a case has a body without work
+                driver.graph_add_empty(ctypes.byref(c_void_p()), graph, None, 0)
+            with _Body(inner, graph):
                 enqueue(inner)
                 if what.kind == "while":
                     self._set(inner, handle.value, what, size, again=True)

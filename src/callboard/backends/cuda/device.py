@@ -5,12 +5,11 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
 from ctypes import c_int, c_size_t, c_void_p
 from itertools import count
 from typing import Any
 
-from callboard.backends.cuda.conditional import Conditionals
+from callboard.backends.cuda.conditional import CudaConditionals
 from callboard.backends.cuda.driver import (
     HOST_REGISTER_PORTABLE,
     IPC_LAZY_ENABLE_PEER_ACCESS,
@@ -25,7 +24,7 @@ from callboard.backends.cuda.kernels import Kernels
 from callboard.backends.cuda.marks import CudaMark
 from callboard.backends.cuda.readback import SLOT, CudaReadback, Slots
 from callboard.backends.cuda.stream import CudaStream
-from callboard.core.backend import AccelDevice, AccelStream, Conditional, DeviceInfo, Memory
+from callboard.core.backend import AccelDevice, AccelStream, DeviceInfo, Memory
 from callboard.core.errors import (
     AccelError,
     BackendUnavailable,
@@ -86,7 +85,7 @@ class CudaDevice(AccelDevice):
         )
         self.info = DeviceInfo(info.backend, info.index, info.uuid, info.name, info.total_bytes, capability)
         self.kernels = Kernels(driver, capability, lambda: self.hurried != threading.get_ident())
-        self._conditionals = Conditionals(self, self._context)
+        self._conditionals = CudaConditionals(self, self._context)
         self._slots = Slots(driver)
         self._streams: list[CudaStream] = []
         self._green: GreenContext | None = None
@@ -110,19 +109,8 @@ class CudaDevice(AccelDevice):
         stream.describes = stream.recording = True
         return stream
 
-    def open_conditionals(self, kinds: frozenset[str]) -> None:
-        self._conditionals.open(kinds)
-
-    def conditional(
-        self,
-        stream: AccelStream,
-        inner: AccelStream,
-        what: Conditional,
-        bodies: Sequence[Callable[[AccelStream], None]],
-    ) -> None:
-        assert isinstance(stream, CudaStream)
-        assert isinstance(inner, CudaStream)
-        self._conditionals.record(stream, inner, what, bodies)
+    def conditionals(self) -> CudaConditionals:
+        return self._conditionals
 
     def recorder(self) -> CudaStream:
         """A stream to record on, whatever other threads do with the context; nothing is run on it.

@@ -175,6 +175,7 @@ NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
     "capture_after": ("cuStreamUpdateCaptureDependencies_v2", (c_void_p, c_void_p, c_void_p, c_size_t, c_uint)),
     "capture_into": ("cuStreamBeginCaptureToGraph", (c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int)),
     "graph_add_node": ("cuGraphAddNode_v2", (_Handle, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)),
+    "graph_add_empty": ("cuGraphAddEmptyNode", (_Handle, c_void_p, c_void_p, c_size_t)),
     "conditional_handle": ("cuGraphConditionalHandleCreate", (c_void_p, c_void_p, c_void_p, c_uint, c_uint)),
     "function_name": ("cuFuncGetName", (POINTER(c_char_p), c_void_p)),
     "kernel_name": ("cuKernelGetName", (POINTER(c_char_p), c_void_p)),
@@ -290,6 +291,7 @@ class Driver:
     capture_after: Call
     capture_into: Call
     graph_add_node: Call
+    graph_add_empty: Call
     conditional_handle: Call
     function_name: Call
     kernel_name: Call

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TextIO
 
-from callboard.patterns.batching.server import BatchingStats
+from callboard.patterns.batching.figures import BatchingStats
 from callboard.patterns.requests.stats import Histogram
 from callboard.serve.app import App
 

@@ -23,7 +23,7 @@ MARK = b"\x00R"
 MOST_BODIES = 64
 """Of a switch."""
 KINDS = "if", "while", "switch"
-"""What decides: as of :class:`Conditional <callboard.core.backend.Conditional>`."""
+"""What decides: as of :class:`Conditional <callboard.kernel.conditional.Conditional>`."""
 
 
 class Step(Plain):

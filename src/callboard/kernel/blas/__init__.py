@@ -6,7 +6,8 @@ matrices.
 
 A factor of 0, a number or a 0-d array:
 
-* ``beta`` 0: ``c`` is not read (``y`` of ``gemv``, ``b`` of ``geam``), so NaN and infinities there do not spread.
+* ``beta`` 0: ``c`` is not read (``y`` of ``gemv`` and its kind, ``b`` of ``geam``), so NaN and infinities there do not
+  spread.
 * ``alpha`` 0, or an inner extent of 0: the result is ``beta * c``, or the array that would be added to; ``trmm`` and
   ``trsm`` set ``b`` to 0. Do not use it to hide NaN or infinities in the factors of the product: on the CPU they do not
   spread, as in the reference BLAS; on CUDA they do in the routines of cuBLAS that multiply by 0 (measured with cuBLAS
@@ -16,6 +17,7 @@ A factor of 0, a number or a 0-d array:
 """
 
 from callboard.kernel.blas.actor import BlasActor
+from callboard.kernel.blas.banded import Gbmv
 from callboard.kernel.blas.batched import GemmBatched, GemmGrouped, GemmStridedBatched
 from callboard.kernel.blas.level1 import (
     Asum,
@@ -33,7 +35,9 @@ from callboard.kernel.blas.level1 import (
     VectorPair,
 )
 from callboard.kernel.blas.level2 import Gemv, Ger, Gerc, Geru, Spr, Syr
-from callboard.kernel.blas.level3 import Geam, Gemm, Hemm, Herk, Symm, Syrk, Trmm, Trsm
+from callboard.kernel.blas.level3 import Geam, Gemm, Hemm, Her2k, Herk, Symm, Syr2k, Syrk, Trmm, Trsm
+from callboard.kernel.blas.symmetric import Hbmv, Hemv, Her, Her2, Sbmv, Spmv, Spr2, Symv, Syr2
+from callboard.kernel.blas.triangular import Tbmv, Tbsv, Tpmv, Tpsv, Trmv, Trsv
 
 __all__ = [
     "Asum",
@@ -43,6 +47,7 @@ __all__ = [
     "Dot",
     "Dotc",
     "Dotu",
+    "Gbmv",
     "Geam",
     "Gemm",
     "GemmBatched",
@@ -52,19 +57,36 @@ __all__ = [
     "Ger",
     "Gerc",
     "Geru",
+    "Hbmv",
     "Hemm",
+    "Hemv",
+    "Her",
+    "Her2",
+    "Her2k",
     "Herk",
     "Iamax",
     "Iamin",
     "Nrm2",
     "Rot",
+    "Sbmv",
     "Scal",
+    "Spmv",
     "Spr",
+    "Spr2",
     "Swap",
     "Symm",
+    "Symv",
     "Syr",
+    "Syr2",
+    "Syr2k",
     "Syrk",
+    "Tbmv",
+    "Tbsv",
+    "Tpmv",
+    "Tpsv",
     "Trmm",
+    "Trmv",
     "Trsm",
+    "Trsv",
     "VectorPair",
 ]

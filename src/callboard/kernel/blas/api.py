@@ -14,6 +14,7 @@ from callboard.core.operand import Scalar
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
 from callboard.kernel.api import Api, as_tuple
+from callboard.kernel.blas.banded import Gbmv
 from callboard.kernel.blas.batched import GemmBatched, GemmGrouped, GemmStridedBatched
 from callboard.kernel.blas.level1 import (
     Asum,
@@ -31,7 +32,9 @@ from callboard.kernel.blas.level1 import (
     VectorPair,
 )
 from callboard.kernel.blas.level2 import Gemv, Ger, Gerc, Geru, Spr, Syr
-from callboard.kernel.blas.level3 import Geam, Gemm, Hemm, Herk, Symm, Syrk, Trmm, Trsm
+from callboard.kernel.blas.level3 import Geam, Gemm, Hemm, Her2k, Herk, Symm, Syr2k, Syrk, Trmm, Trsm
+from callboard.kernel.blas.symmetric import Hbmv, Hemv, Her, Her2, Sbmv, Spmv, Spr2, Symv, Syr2
+from callboard.kernel.blas.triangular import Tbmv, Tbsv, Tpmv, Tpsv, Trmv, Trsv
 
 __all__ = ["BlasApi"]
 
@@ -40,6 +43,26 @@ class BlasApi(Api[Mode]):
     """BLAS: what can be asked of ``dev.blas``."""
 
     __slots__ = ()
+
+    def gbmv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        out: GpuRef[Mode] | None = None,
+        y: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+        beta: Scalar = 0.0,
+        below: int = 0,
+        rows: int | None = None,
+        transpose: bool = False,
+        conj: bool = False,
+    ) -> GpuRef[Mode]:
+        """``out = alpha * op(b) @ x + beta * y`` with a matrix ``b`` of which a band is stored."""
+        answer: GpuRef[Mode] = self._submit(
+            Gbmv(a=a, x=x, out=out, y=y, alpha=alpha, beta=beta, below=below, rows=rows, transpose=transpose, conj=conj)
+        )
+        return answer
 
     def gemm_strided_batched(
         self,
@@ -363,6 +386,40 @@ class BlasApi(Api[Mode]):
         answer: GpuRef[Mode] = self._submit(Herk(a=a, c=c, alpha=alpha, beta=beta, transpose=transpose, lower=lower))
         return answer
 
+    def syr2k(
+        self,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
+        c: GpuRef[Mode],
+        *,
+        alpha: Scalar = 1.0,
+        beta: Scalar = 0.0,
+        transpose: bool = False,
+        lower: bool = True,
+    ) -> GpuRef[Mode]:
+        """One triangle of ``c = alpha * (op(a) @ op(b).T + op(b) @ op(a).T) + beta * c``; answers ``c``."""
+        answer: GpuRef[Mode] = self._submit(
+            Syr2k(a=a, b=b, c=c, alpha=alpha, beta=beta, transpose=transpose, lower=lower)
+        )
+        return answer
+
+    def her2k(
+        self,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
+        c: GpuRef[Mode],
+        *,
+        alpha: Scalar = 1.0,
+        beta: Scalar = 0.0,
+        transpose: bool = False,
+        lower: bool = True,
+    ) -> GpuRef[Mode]:
+        """One triangle of ``c = alpha * op(a) @ conj(op(b)).T + conj(alpha) * op(b) @ conj(op(a)).T + beta * c``."""
+        answer: GpuRef[Mode] = self._submit(
+            Her2k(a=a, b=b, c=c, alpha=alpha, beta=beta, transpose=transpose, lower=lower)
+        )
+        return answer
+
     def symm(
         self,
         a: GpuRef[Mode],
@@ -450,5 +507,202 @@ class BlasApi(Api[Mode]):
                 conj=conj,
                 unit_diagonal=unit_diagonal,
             )
+        )
+        return answer
+
+    def symv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        out: GpuRef[Mode] | None = None,
+        y: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+        beta: Scalar = 0.0,
+        lower: bool = True,
+    ) -> GpuRef[Mode]:
+        """``out = alpha * a @ x + beta * y`` with a symmetric ``a``."""
+        answer: GpuRef[Mode] = self._submit(Symv(a=a, x=x, out=out, y=y, alpha=alpha, beta=beta, lower=lower))
+        return answer
+
+    def hemv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        out: GpuRef[Mode] | None = None,
+        y: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+        beta: Scalar = 0.0,
+        lower: bool = True,
+    ) -> GpuRef[Mode]:
+        """``out = alpha * a @ x + beta * y`` with a Hermitian ``a``."""
+        answer: GpuRef[Mode] = self._submit(Hemv(a=a, x=x, out=out, y=y, alpha=alpha, beta=beta, lower=lower))
+        return answer
+
+    def spmv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        out: GpuRef[Mode] | None = None,
+        y: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+        beta: Scalar = 0.0,
+        lower: bool = True,
+    ) -> GpuRef[Mode]:
+        """``out = alpha * a @ x + beta * y`` with a symmetric ``a`` that is packed."""
+        answer: GpuRef[Mode] = self._submit(Spmv(a=a, x=x, out=out, y=y, alpha=alpha, beta=beta, lower=lower))
+        return answer
+
+    def sbmv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        out: GpuRef[Mode] | None = None,
+        y: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+        beta: Scalar = 0.0,
+        lower: bool = True,
+    ) -> GpuRef[Mode]:
+        """``out = alpha * a @ x + beta * y`` with a symmetric ``a`` that is banded."""
+        answer: GpuRef[Mode] = self._submit(Sbmv(a=a, x=x, out=out, y=y, alpha=alpha, beta=beta, lower=lower))
+        return answer
+
+    def hbmv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        out: GpuRef[Mode] | None = None,
+        y: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+        beta: Scalar = 0.0,
+        lower: bool = True,
+    ) -> GpuRef[Mode]:
+        """``out = alpha * a @ x + beta * y`` with a Hermitian ``a`` that is banded."""
+        answer: GpuRef[Mode] = self._submit(Hbmv(a=a, x=x, out=out, y=y, alpha=alpha, beta=beta, lower=lower))
+        return answer
+
+    def her(self, x: GpuRef[Mode], a: GpuRef[Mode], *, alpha: Scalar = 1.0, lower: bool = True) -> GpuRef[Mode]:
+        """One triangle of ``a += alpha * outer(x, conj(x))``, Hermitian; answers ``a``."""
+        answer: GpuRef[Mode] = self._submit(Her(x=x, a=a, alpha=alpha, lower=lower))
+        return answer
+
+    def syr2(
+        self, x: GpuRef[Mode], y: GpuRef[Mode], a: GpuRef[Mode], *, alpha: Scalar = 1.0, lower: bool = True
+    ) -> GpuRef[Mode]:
+        """One triangle of ``a += alpha * (outer(x, y) + outer(y, x))``; answers ``a``."""
+        answer: GpuRef[Mode] = self._submit(Syr2(x=x, y=y, a=a, alpha=alpha, lower=lower))
+        return answer
+
+    def spr2(
+        self, x: GpuRef[Mode], y: GpuRef[Mode], a: GpuRef[Mode], *, alpha: Scalar = 1.0, lower: bool = True
+    ) -> GpuRef[Mode]:
+        """One triangle, packed, of ``a += alpha * (outer(x, y) + outer(y, x))``; answers ``a``."""
+        answer: GpuRef[Mode] = self._submit(Spr2(x=x, y=y, a=a, alpha=alpha, lower=lower))
+        return answer
+
+    def her2(
+        self, x: GpuRef[Mode], y: GpuRef[Mode], a: GpuRef[Mode], *, alpha: Scalar = 1.0, lower: bool = True
+    ) -> GpuRef[Mode]:
+        """One triangle of ``a += alpha * outer(x, conj(y)) + conj(alpha) * outer(y, conj(x))``; answers ``a``."""
+        answer: GpuRef[Mode] = self._submit(Her2(x=x, y=y, a=a, alpha=alpha, lower=lower))
+        return answer
+
+    def trmv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        lower: bool = True,
+        transpose: bool = False,
+        conj: bool = False,
+        unit_diagonal: bool = False,
+    ) -> GpuRef[Mode]:
+        """``x = op(a) @ x`` with a triangular ``a``, in place; answers ``x``."""
+        answer: GpuRef[Mode] = self._submit(
+            Trmv(a=a, x=x, lower=lower, transpose=transpose, conj=conj, unit_diagonal=unit_diagonal)
+        )
+        return answer
+
+    def trsv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        lower: bool = True,
+        transpose: bool = False,
+        conj: bool = False,
+        unit_diagonal: bool = False,
+    ) -> GpuRef[Mode]:
+        """Solve ``op(a) @ z = x`` for a triangular ``a``; ``z`` takes the place of ``x``. Answers ``x``."""
+        answer: GpuRef[Mode] = self._submit(
+            Trsv(a=a, x=x, lower=lower, transpose=transpose, conj=conj, unit_diagonal=unit_diagonal)
+        )
+        return answer
+
+    def tpmv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        lower: bool = True,
+        transpose: bool = False,
+        conj: bool = False,
+        unit_diagonal: bool = False,
+    ) -> GpuRef[Mode]:
+        """``x = op(a) @ x`` with a triangular ``a`` that is packed, in place; answers ``x``."""
+        answer: GpuRef[Mode] = self._submit(
+            Tpmv(a=a, x=x, lower=lower, transpose=transpose, conj=conj, unit_diagonal=unit_diagonal)
+        )
+        return answer
+
+    def tpsv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        lower: bool = True,
+        transpose: bool = False,
+        conj: bool = False,
+        unit_diagonal: bool = False,
+    ) -> GpuRef[Mode]:
+        """Solve ``op(a) @ z = x`` for a triangular ``a`` that is packed, as :class:`Trsv`."""
+        answer: GpuRef[Mode] = self._submit(
+            Tpsv(a=a, x=x, lower=lower, transpose=transpose, conj=conj, unit_diagonal=unit_diagonal)
+        )
+        return answer
+
+    def tbmv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        lower: bool = True,
+        transpose: bool = False,
+        conj: bool = False,
+        unit_diagonal: bool = False,
+    ) -> GpuRef[Mode]:
+        """``x = op(a) @ x`` with a triangular ``a`` that is banded, in place; answers ``x``."""
+        answer: GpuRef[Mode] = self._submit(
+            Tbmv(a=a, x=x, lower=lower, transpose=transpose, conj=conj, unit_diagonal=unit_diagonal)
+        )
+        return answer
+
+    def tbsv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        lower: bool = True,
+        transpose: bool = False,
+        conj: bool = False,
+        unit_diagonal: bool = False,
+    ) -> GpuRef[Mode]:
+        """Solve ``op(a) @ z = x`` for a triangular ``a`` that is banded, as :class:`Trsv`."""
+        answer: GpuRef[Mode] = self._submit(
+            Tbsv(a=a, x=x, lower=lower, transpose=transpose, conj=conj, unit_diagonal=unit_diagonal)
         )
         return answer

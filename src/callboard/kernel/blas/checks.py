@@ -9,7 +9,7 @@ from callboard.core.layout import Layout
 from callboard.core.op import Op
 from callboard.core.operand import Operand, differs
 from callboard.core.ref import GpuRef
-from callboard.kernel.blas.strides import Matrix, Vector, matrix_of, vector_of
+from callboard.kernel.blas.strides import Matrix, Vector, band_of, matrix_of, vector_of
 
 __all__ = [
     "ALL_FLOATS",
@@ -22,11 +22,15 @@ __all__ = [
     "check_addend_given",
     "check_conj",
     "check_gemm_numbers",
+    "check_packed",
+    "check_runs_forwards",
     "check_scalars",
     "check_square",
     "check_tf32",
     "dtype_of",
+    "extent",
     "matrix",
+    "order_of_band",
     "refuse",
     "same_memory",
     "scale_dtype",
@@ -97,6 +101,41 @@ def vector(op: AnyOp, name: str, layout: Layout) -> Vector:
     if found is None:
         raise refuse(op, f"{name} is {layout!r}: BLAS needs evenly spaced, distinct elements; {_COPY}")
     return found
+
+
+def extent(op: AnyOp, name: str, operand: Operand) -> int:
+    """The number of elements of a vector with one axis."""
+    if operand.ndim != 1:
+        raise refuse(op, f"{name} is {operand.layout!r}; it must have 1 axis (index or reshape it)")
+    return vector(op, name, operand.layout).n
+
+
+def check_packed(op: AnyOp, name: str, operand: Operand, n: int) -> None:
+    """A packed triangle of order ``n``."""
+    size = n * (n + 1) // 2
+    if operand.shape != (size,) or not operand.layout.contiguous:
+        layout = operand.layout
+        raise refuse(op, f"{name} is {layout!r}; packed beside x of {n} elements it must be [{size}], no gaps")
+
+
+def order_of_band(op: AnyOp, name: str, operand: Operand, n: int | None = None) -> int:
+    """Diagonals beside the first one of a band: a column-major array with a row for each diagonal, ``n`` columns."""
+    layout = operand.layout
+    if layout.ndim != 2 or not layout.shape[0] or (n is not None and layout.shape[1] != n):
+        columns = "n" if n is None else n
+        raise refuse(op, f"{name} is {layout!r}; a band is [diagonals, {columns}], with one diagonal or more")
+    if band_of(layout) is None:
+        raise refuse(op, f"{name} is {layout!r}: a band is column-major; pass the .T of a row-major [n, diagonals]")
+    return layout.shape[0] - 1
+
+
+def check_runs_forwards(op: AnyOp, **vectors: Operand | None) -> None:
+    """Vectors beside a Hermitian matrix that is row-major: BLAS sees its conjugate, and takes them as matrices."""
+    for name, operand in vectors.items():
+        if operand is not None and vector(op, name, operand.layout).inc < 0:
+            raise refuse(
+                op, f"{name} is {operand.layout!r}, backwards, and a is row-major; copy {name} first (dev.copy)"
+            )
 
 
 def check_square(op: AnyOp, name: str, layout: Layout, n: int | None = None) -> Matrix:

@@ -4,12 +4,12 @@ Matrices are row-major or column-major (a transposed view), rows or columns with
 any increment but 0.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
-from callboard.core.operand import In, InOut, Operand, Out, Scalar
+from callboard.core.operand import In, InOut, Out, Scalar
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas.actor import BlasActor
 from callboard.kernel.blas.checks import (
@@ -19,21 +19,17 @@ from callboard.kernel.blas.checks import (
     REALS,
     check_addend,
     check_addend_given,
+    check_packed,
     check_scalars,
     check_square,
     dtype_of,
+    extent,
     matrix,
     refuse,
     vector,
 )
 
 __all__ = ["Gemv", "Ger", "Gerc", "Geru", "Spr", "Syr"]
-
-
-def _extent(op: Op[Any, Any], name: str, operand: Operand) -> int:
-    if operand.ndim != 1:
-        raise refuse(op, f"{name} is {operand.layout!r}; it must have 1 axis (index or reshape it)")
-    return vector(op, name, operand.layout).n
 
 
 class Gemv(Op[BlasActor, GpuRef], tag="blas.gemv"):
@@ -69,14 +65,14 @@ class Gemv(Op[BlasActor, GpuRef], tag="blas.gemv"):
         dtype = dtype_of(self, ALL_FLOATS, a=self.a, x=self.x)
         form = matrix(self, "a", self.a.layout)
         m, n = (form.cols, form.rows) if self.transpose else (form.rows, form.cols)
-        if _extent(self, "x", self.x) != n:
+        if extent(self, "x", self.x) != n:
             raise refuse(self, f"x is {self.x.layout!r} and op(a) is [{m}, {n}]; x must have {n} elements")
         result = layout_of(dtype, (m,))
         check_addend(self, "y", self.y, result)
         if self.y is not None:
             vector(self, "y", self.y.layout)
         if self.out is not None:
-            _extent(self, "out", self.out)
+            extent(self, "out", self.out)
         check_scalars(self, dtype, alpha=self.alpha, beta=self.beta)
         return {"out": result}
 
@@ -102,7 +98,7 @@ class Rank1(Op[BlasActor, GpuRef]):
     def infer(self) -> Outputs:
         dtype = dtype_of(self, self.dtypes, a=self.a, x=self.x, y=self.y)
         form = matrix(self, "a", self.a.layout)
-        m, n = _extent(self, "x", self.x), _extent(self, "y", self.y)
+        m, n = extent(self, "x", self.x), extent(self, "y", self.y)
         if (m, n) != (form.rows, form.cols):
             raise refuse(self, f"a is {self.a.layout!r}; with x of {m} and y of {n} elements it must be [{m}, {n}]")
         check_scalars(self, dtype, alpha=self.alpha)
@@ -157,7 +153,7 @@ class SymmetricRank1(Op[BlasActor, GpuRef]):
 
     def infer(self) -> Outputs:
         dtype = dtype_of(self, self.dtypes, x=self.x, a=self.a)
-        self._check_order(_extent(self, "x", self.x))
+        self._check_order(extent(self, "x", self.x))
         check_scalars(self, dtype, alpha=self.alpha)
         return {}
 
@@ -183,6 +179,4 @@ class Spr(SymmetricRank1, tag="blas.spr"):
     dtypes: ClassVar[tuple[DType, ...]] = REALS
 
     def _check_order(self, n: int) -> None:
-        size = n * (n + 1) // 2
-        if self.a.shape != (size,) or not self.a.layout.contiguous:
-            raise refuse(self, f"a is {self.a.layout!r}; packed beside x of {n} elements it must be [{size}], no gaps")
+        check_packed(self, "a", self.a, n)

@@ -30,7 +30,7 @@ from callboard.kernel.blas.checks import (
 )
 from callboard.kernel.blas.strides import Matrix
 
-__all__ = ["Geam", "Gemm", "Hemm", "Herk", "Symm", "Syrk", "Trmm", "Trsm"]
+__all__ = ["Geam", "Gemm", "Hemm", "Her2k", "Herk", "Symm", "Syr2k", "Syrk", "Trmm", "Trsm"]
 
 
 class Gemm(Op[BlasActor, GpuRef], tag="blas.gemm"):
@@ -203,6 +203,67 @@ class Herk(RankK, tag="blas.herk"):
     hermitian: ClassVar[bool] = True
 
 
+class Rank2K(Op[BlasActor, GpuRef]):
+    """One triangle of a matrix and two products of two others; answers ``c``.
+
+    Args:
+        a: ``[n, k]`` (``[k, n]`` when ``transpose``), one of ``dtypes``; row- or column-major, of a Hermitian product
+            as ``c`` is.
+        b: Shape and dtype of ``a``, and stored the same way.
+        c: ``[n, n]``, same dtype. Only the triangle that ``lower`` names is written, and read unless ``beta`` is 0; the
+            imaginary parts of a Hermitian diagonal are taken as 0.
+        alpha: Number or 0-d array of the arrays' dtype.
+        beta: As ``alpha``; of a Hermitian product real.
+        transpose: Use ``a.T`` and ``b.T``; in a Hermitian product their conjugates.
+        lower: The lower triangle; else the upper one.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]]
+    returns: ClassVar[tuple[str, ...]] = ("c",)
+    hermitian: ClassVar[bool] = False
+
+    a: In
+    b: In
+    c: InOut
+    alpha: Scalar = 1.0
+    beta: Scalar = 0.0
+    transpose: bool = False
+    lower: bool = True
+
+    def infer(self) -> Outputs:
+        dtype = dtype_of(self, self.dtypes, a=self.a, b=self.b, c=self.c)
+        form, second = matrix(self, "a", self.a.layout), matrix(self, "b", self.b.layout)
+        if (form.rows, form.cols) != (second.rows, second.cols):
+            raise refuse(self, f"b is {self.b.layout!r} and a is {self.a.layout!r}; pass matrices of one shape")
+        _check_one_order(self, form, "b", second, self.b)
+        result = check_square(self, "c", self.c.layout, form.cols if self.transpose else form.rows)
+        if self.hermitian:
+            _check_one_order(self, form, "c", result, self.c)
+        check_scalars(self, dtype, alpha=self.alpha)
+        check_scalars(self, dtype.real if self.hermitian else dtype, beta=self.beta)
+        return {}
+
+
+class Syr2k(Rank2K, tag="blas.syr2k"):
+    """One triangle of ``c = alpha * (op(a) @ op(b).T + op(b) @ op(a).T) + beta * c``; answers ``c``.
+
+    Of f32, f64, c64 or c128. With ``transpose`` it is ``c = alpha * (a.T @ b + b.T @ a) + beta * c``.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
+
+
+class Her2k(Rank2K, tag="blas.her2k"):
+    """One triangle of ``c = alpha * op(a) @ conj(op(b)).T + conj(alpha) * op(b) @ conj(op(a)).T + beta * c``.
+
+    Of c64 or c128, Hermitian; answers ``c``. With ``transpose`` it is
+    ``c = alpha * conj(a).T @ b + conj(alpha) * conj(b).T @ a + beta * c``.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
+    hermitian: ClassVar[bool] = True
+
+
 class TwoSided(Op[BlasActor, GpuRef]):
     """A product with a matrix of which one triangle is stored.
 
@@ -275,7 +336,7 @@ class Hemm(TwoSided, tag="blas.hemm"):
     hermitian: ClassVar[bool] = True
 
 
-def _check_one_order(op: "RankK | TwoSided", form: Matrix, name: str, other: Matrix, operand: Operand) -> None:
+def _check_one_order(op: "RankK | Rank2K | TwoSided", form: Matrix, name: str, other: Matrix, operand: Operand) -> None:
     """BLAS conjugates nothing that is Hermitian: both matrices are stored one way."""
     if form.transposed != other.transposed:
         raise refuse(

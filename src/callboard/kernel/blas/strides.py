@@ -10,7 +10,7 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
 from callboard.core.ref.views import reshaped
 
-__all__ = ["Matrix", "Vector", "matrix_of", "vector_of"]
+__all__ = ["Matrix", "Vector", "band_of", "matrix_of", "vector_of"]
 
 
 class Matrix(NamedTuple):
@@ -74,3 +74,11 @@ def vector_of(layout: Layout) -> Vector | None:
             return None
     inc = layout.strides[0]
     return None if inc == 0 else Vector(n, inc, min(0, (n - 1) * inc))
+
+
+def band_of(layout: Layout) -> int | None:
+    """The leading dimension of a column-major array with a row for each diagonal; None if it is not column-major."""
+    (width, columns), (down, across) = layout.shape, layout.strides
+    if columns <= 1 or not width:
+        return width if width <= 1 or down == 1 else None
+    return across if (width == 1 or down == 1) and across >= width else None

@@ -40,6 +40,10 @@ class Answer(Generic[T]):
         self._ref = ref
         self._read = read
 
+    def done(self) -> bool:
+        """Whether it has been answered, or has failed; without waiting."""
+        return bool(self._ref.done())
+
     def __await__(self) -> Generator[Any, None, T]:
         yield from self._ref.__await__()  # its extents may not be known before
         found = self._ref.get()
@@ -123,6 +127,10 @@ class Program(Code):
 
     def __await__(self) -> Generator[Any, None, Compiled]:
         return self._answer.__await__()
+
+    def done(self) -> bool:
+        """Whether the compiler has come to its end, with a binary or with an error; without waiting."""
+        return self._answer.done()
 
     def result(self, timeout: float | None = None) -> Compiled:
         """Wait for the compiler; as :meth:`Answer.result`."""

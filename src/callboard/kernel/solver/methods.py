@@ -4,14 +4,16 @@ from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.api import Api
 from callboard.kernel.solver.eigen import EigResult, Geev, Syevd
+from callboard.kernel.solver.factor import Method, SparseFactor
 from callboard.kernel.solver.lu import Determinant, Inverse
 from callboard.kernel.solver.qr import LeastSquares
+from callboard.kernel.sparse.formats import CooRef, CscRef, CsrRef
 
 __all__ = ["Methods"]
 
 
 class Methods(Api[Mode]):
-    """What ``numpy.linalg`` calls otherwise, of one matrix; ``dev.xp.linalg`` takes stacks of any dtypes."""
+    """What NumPy and SciPy call otherwise, of one matrix; ``dev.xp.linalg`` takes stacks of any dtypes."""
 
     __slots__ = ()
 
@@ -42,3 +44,12 @@ class Methods(Api[Mode]):
         """
         answer: GpuRef[Mode] = self._submit(LeastSquares(a=a, b=b))
         return answer
+
+    def sparse_factor(self, a: CsrRef | CscRef | CooRef, *, method: Method = "lu") -> SparseFactor[Mode]:
+        """A sparse matrix to solve systems with again and again, as ``scipy.sparse.linalg.splu``.
+
+        Args:
+            a: ``[n, n]`` in f32, f64, c64 or c128; its entries in any order, each at most once.
+            method: ``"lu"``, ``"cholesky"`` of a positive definite matrix, or ``"qr"``.
+        """
+        return SparseFactor(self._submit, a, method)

@@ -98,12 +98,14 @@ class SparseOperators:
     def _rows(self) -> Any:
         from callboard.kernel.sparse.conversions import Convert
         from callboard.kernel.sparse.formats import CooRef, CscRef, CsrRef
+        from callboard.kernel.sparse.ordering import Sort
 
         if isinstance(self, CsrRef):
             return self
         if not isinstance(self, CscRef | CooRef):
             raise TypeError(f"@: {self._shown} beside a sparse matrix: dev.sparse.convert it to 'csr' and await it")
-        return self.values._port.services.submit(Convert(a=self, format="csr"))
+        submit = self.values._port.services.submit
+        return submit(Convert(a=submit(Sort(a=self)) if isinstance(self, CooRef) else self, format="csr"))
 
     @property
     def _shown(self) -> str:

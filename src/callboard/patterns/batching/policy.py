@@ -46,13 +46,14 @@ class BatchPolicy:
 
     def __init__(self, settings: BatchSettings) -> None:
         self.settings = settings
-        self.line = WaitingLine(settings.limits, settings.ageing)
+        self.line = WaitingLine(settings.limits, settings.ageing, by_deadline=settings.by_deadline)
         self.times = BatchTimes()
         self.running = 0  # batches
         self._gap = ArrivalGap()
         self._flushed = -1  # entries up to this number do not wait for others
         self._last = -1
         self.draining = False
+        self.held = 0  # no batch is formed before so many wait
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -110,6 +111,13 @@ class BatchPolicy:
     def flush_now(self) -> None:
         """What waits now is not to wait for others any longer than until an executor is free."""
         self._flushed = self._last
+        self.held = 0
+
+    @property
+    def _holds(self) -> bool:
+        if self.held and (self.line.count >= min(self.held, self.settings.limits.count) or self.draining):
+            self.held = 0
+        return bool(self.held)
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
@@ -118,7 +126,7 @@ class BatchPolicy:
 
         A moment that is not after ``now`` means at once.
         """
-        if not self.line.count:
+        if not self.line.count or self._holds:
             return None
         return min(self._ready_at(bucket, now) for bucket in self.line.buckets())
 
@@ -127,7 +135,7 @@ class BatchPolicy:
 
         Of the buckets that are ready, it takes the one with the most urgent entry.
         """
-        for bucket in self.line.buckets():
+        for bucket in [] if self._holds else self.line.buckets():
             if self._ready_at(bucket, now) <= now:
                 return self._form(bucket, now)
         return None

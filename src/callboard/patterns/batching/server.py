@@ -1,15 +1,17 @@
 """``DynamicBatchingServer``: callers submit single items, a function gets batches."""
 
 import asyncio
-import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Cancellable, Clock
 from callboard.core.errors import ContextLost, Unrecoverable
+from callboard.patterns.batching.figures import BatchingStats
+from callboard.patterns.batching.inorder import InOrder
 from callboard.patterns.batching.policy import SETTLE, Batch, BatchPolicy
+from callboard.patterns.batching.ragged import Ragged
 from callboard.patterns.batching.results import Rows, copies, rows_of
 from callboard.patterns.batching.settings import BatchSettings, Dispatch
 from callboard.patterns.quarantine.guard import Quarantine
@@ -18,38 +20,18 @@ from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import BadBatchResult
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
+from callboard.patterns.requests.stats import Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy
 
-__all__ = ["BatchingStats", "DynamicBatchingServer", "warn_of_small_batches"]
+__all__ = ["DynamicBatchingServer"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True)
-class BatchingStats(ServerStats):
-    """Figures of a batching server.
-
-    Attributes:
-        batches: Calls of the batch function that gave results.
-        failed_batches: Calls that failed.
-        repeated: Requests that were put back into the queue after a lost context.
-        padding: Items that were added to batches to fill them up to a preferred size.
-        batch_size: Requests per batch.
-        run_time: Seconds per batch.
-        run_time_by_size: Number of batches and their summed seconds, by batch size.
-    """
-
-    batches: int
-    failed_batches: int
-    repeated: int
-    padding: int
-    batch_size: Distribution
-    run_time: Distribution
-    run_time_by_size: dict[int, tuple[int, float]]
+MANY = 8
+"""Results that take long enough to give out for the next batch not to wait for them."""
 
 
 class DynamicBatchingServer(RequestServer[T, R]):
@@ -76,6 +58,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         pad: ``pad(items, size)`` returns what ``batch_fn`` gets. With it, a batch is filled up to the next preferred
             size, and that many results are expected, of which the first are used. Without it, a batch is cut to the
             largest preferred size that it reaches. With ``bucket``, it may pad the items to one length as well.
+        ragged: ``batch_fn`` gets a :class:`Ragged` in place of a list: arrays of unequal lengths, joined.
         bucket: A key of an item, such as its shape or :func:`pow2_length`; only items of equal keys are batched.
         cost: What an item costs, such as its tokens; called once, in ``submit``.
         max_batch_cost: Summed cost of a batch at most.
@@ -86,11 +69,15 @@ class DynamicBatchingServer(RequestServer[T, R]):
         block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
         ageing: Seconds of waiting that count as much as one level of priority, so that nothing waits for ever; None:
             priorities are strict.
+        order: Of requests of equal priority and bucket: ``"arrival"``, or ``"deadline"``, the earliest first.
+        preserve_order: Requests end in the order of their submission, whatever batches they were in. One that ends
+            early waits for those before it; those that are cancelled, or too late, end at once.
         max_concurrent_batches: Batches that run at once; with two, the next one can copy to the device meanwhile.
         idempotent: ``batch_fn`` may run twice for the same item. Requests whose batch fails with ``ContextLost`` are
             then queued again, once.
         on_error: ``"bisect"``: where a batch of several fails with an exception, its halves are run again, so that only
-            the items fail that cannot be done; at most 2 log2 n more runs for one of them. Needs ``idempotent``.
+            the items fail that cannot be done; at most 2 log2 n more runs for one of them. ``"retry_single"``: each of
+            its items is run again alone. Both need ``idempotent``.
         quarantine: Finds the request that kills its context, and refuses it: see :class:`Quarantine`, which gets None
             as its target, and as its spare a function like ``batch_fn``. Requests then run again after a lost context
             as it says, and not as ``idempotent`` does. All refusals are the future's, also with ``submit_nowait``.
@@ -114,6 +101,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         dispatch: Dispatch | Literal["adaptive", "idle", "window"] = Dispatch.ADAPTIVE,
         preferred: Sequence[int] = (),
         pad: Callable[[list[T], int], Any] | None = None,
+        ragged: bool = False,
         bucket: Callable[[T], Hashable] | None = None,
         cost: Callable[[T], float] | None = None,
         max_batch_cost: float | None = None,
@@ -123,9 +111,11 @@ class DynamicBatchingServer(RequestServer[T, R]):
         | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
         block_timeout: float | None = None,
         ageing: float | None = 1.0,
+        order: Literal["arrival", "deadline"] = "arrival",
+        preserve_order: bool = False,
         max_concurrent_batches: int = 1,
         idempotent: bool = False,
-        on_error: Literal["fail", "bisect"] = "fail",
+        on_error: Literal["fail", "bisect", "retry_single"] = "fail",
         quarantine: Quarantine[Any] | None = None,
         quarantine_key: Callable[[T], str] | None = None,
         executor: Executor = "auto",
@@ -143,11 +133,16 @@ class DynamicBatchingServer(RequestServer[T, R]):
             ageing=ageing,
             max_concurrent_batches=max_concurrent_batches,
             limits=Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)),
+            by_deadline=order == "deadline",
         )
-        if on_error not in ("fail", "bisect"):
-            raise ValueError(f'on_error must be "fail" or "bisect", but is {on_error!r}')
-        if on_error == "bisect" and not idempotent:
-            raise ValueError('on_error="bisect" runs items again, which needs idempotent=True')
+        if order not in ("arrival", "deadline"):
+            raise ValueError(f'order must be "arrival" or "deadline", but is {order!r}')
+        if on_error not in ("fail", "bisect", "retry_single"):
+            raise ValueError(f'on_error must be "fail", "bisect" or "retry_single", but is {on_error!r}')
+        if on_error != "fail" and not idempotent:
+            raise ValueError(f'on_error="{on_error}" runs items again, which needs idempotent=True')
+        if ragged and pad is not None:
+            raise ValueError("ragged batches are not padded; give ragged or pad")
         if block_timeout is not None and not block_timeout > 0:
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         if quarantine is not None:
@@ -161,14 +156,18 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._cost_of = cost
         self._block_timeout = block_timeout
         self._idempotent = idempotent
-        self._bisects = on_error == "bisect"
+        self._on_error = on_error
+        self._ragged = ragged
+        self._in_order = InOrder(self._open) if preserve_order else None
         self._workers: set[asyncio.Task[None]] = set()
+        self._delivering: set[asyncio.Task[None]] = set()  # those whose executors have been handed over
         self._starting = False  # a worker was made and has not looked at the queue
         self._settling = 0
         self._timer: tuple[float, Cancellable] | None = None
         self._failed_batches = self._repeated = self._padding = 0
         self._queue_time, self._run_time, self._batch_size = Histogram(), Histogram(), Histogram()
         self._by_size: dict[int, tuple[int, float]] = {}
+        self._queued_by_size: dict[int, tuple[int, float]] = {}
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
@@ -185,6 +184,13 @@ class DynamicBatchingServer(RequestServer[T, R]):
     def flush_now(self) -> None:
         """Run the waiting requests as soon as an executor is free, without waiting for more. From any thread."""
         self._on_loop(self._flush)
+
+    def hold(self, count: int) -> None:
+        """Form no batch before so many requests wait, once: for tests that need a certain batch. From any thread.
+
+        :meth:`flush_now`, draining, and a queue that is full end it earlier.
+        """
+        self._policy.held = count
 
     def set(self, *, max_batch: int | None = None, max_wait: float | None = None) -> None:
         """Change settings while it runs, both or neither; for the batches formed from now on. From any thread.
@@ -220,6 +226,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             batch_size=self._batch_size.snapshot(),
             run_time=run_time,
             run_time_by_size=dict(self._by_size),
+            queue_time_by_size=dict(self._queued_by_size),
         )
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -247,6 +254,28 @@ class DynamicBatchingServer(RequestServer[T, R]):
         if self._policy.line.admit_blocked():
             self._pump()
 
+    def _succeed(self, entry: Entry, value: Any, now: float) -> None:
+        if self._in_order is None or entry.number not in self._open:
+            super()._succeed(entry, value, now)
+        else:
+            end = super()._succeed
+            self._in_order.end(entry.number, lambda: end(entry, value, self._clock.time()))
+
+    def _fail(self, entry: Entry, error: Exception, reason: str = "failed") -> None:
+        if self._in_order is None or reason != "failed" or entry.number not in self._open:
+            super()._fail(entry, error, reason)
+        else:
+            end = super()._fail
+            self._in_order.end(entry.number, lambda: end(entry, error, reason))
+
+    def _close_entry(self, entry: Entry, reason: str) -> Any:
+        future = super()._close_entry(entry, reason)
+        if self._in_order is not None:
+            self._in_order.forget(entry.number)
+            assert self._loop is not None
+            self._loop.call_soon(self._in_order.release)
+        return future
+
     def _readmit(self, entry: Entry) -> None:
         self._policy.line.restore([entry])
         self._pump()
@@ -262,7 +291,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
     def _pump(self) -> None:
         """Start a worker, or set the timer for when one will be needed."""
         policy = self._policy
-        busy = self._starting or self._settling or len(self._workers) >= policy.settings.max_concurrent_batches
+        running = len(self._workers) - len(self._delivering)
+        busy = self._starting or self._settling or running >= policy.settings.max_concurrent_batches
         if busy or self._loop is None or self._stopping is not None:
             return
         now = self._clock.time()
@@ -306,7 +336,10 @@ class DynamicBatchingServer(RequestServer[T, R]):
             if not batch.entries:
                 continue
             self._pump()  # another executor may be free, and there may be more
-            if await self._run(batch) > 1:
+            ended = await self._run(batch)
+            if asyncio.current_task() in self._delivering:
+                break
+            if ended > 1:
                 await self._settle()
 
     async def _settle(self) -> None:
@@ -322,6 +355,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     def _worker_ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
+        self._delivering.discard(worker)
         if worker.cancelled():
             self._starting = False  # it may not have begun
         elif isinstance(error := worker.exception(), Exception):
@@ -337,6 +371,9 @@ class DynamicBatchingServer(RequestServer[T, R]):
         """Run a batch to the end of all its entries, or back into the queue; returns how many have ended."""
         for entry in batch.entries:
             self._queue_time.add(entry.started - entry.arrived)
+        size, waited = len(batch.entries), sum(entry.started - entry.arrived for entry in batch.entries)
+        count, seconds = self._queued_by_size.get(size, (0, 0.0))
+        self._queued_by_size[size] = count + size, seconds + waited
         self._policy.running += 1
         groups = [batch.entries]
         try:
@@ -348,12 +385,16 @@ class DynamicBatchingServer(RequestServer[T, R]):
                     rows = await self._results(entries)
                 except Exception as e:  # the user's function may raise anything: its requests end in that
                     self._failed_batches += 1
-                    if self._splits(e, entries):
+                    if self._splits(e, entries) and self._on_error == "retry_single":
+                        groups += [[entry] for entry in reversed(entries)]
+                    elif self._splits(e, entries):
                         middle = len(entries) // 2
                         groups += [entries[middle:], entries[:middle]]
                     else:
                         self._fail_all(entries, e)
                 else:
+                    if not groups and len(entries) >= MANY and self._policy.full:
+                        await self._hand_over(rows)
                     await self._deliver(entries, rows)
         except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
             for entry in batch.entries:
@@ -368,6 +409,15 @@ class DynamicBatchingServer(RequestServer[T, R]):
                         self._ward.ran(entry)
         return sum(entry.state is State.ENDED for entry in batch.entries)
 
+    async def _hand_over(self, rows: list[Any]) -> None:
+        """Let the next batch begin before the results of this one are given out, which takes a while."""
+        worker = asyncio.current_task()
+        if worker is None or any(hasattr(type(row), "__aiter__") for row in rows):  # those are read by the executor
+            return
+        self._delivering.add(worker)
+        self._pump()
+        await asyncio.sleep(0)  # in which the other worker calls the function
+
     async def _results(self, entries: list[Entry]) -> list[Any]:
         """Call the function; gives a result for each entry, and for those that fill it up."""
         items: Any = [entry.item for entry in entries]
@@ -375,6 +425,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
         if self._pad is not None:
             size = self._policy.settings.size_for(size)
             items = self._pad(items, size)
+        elif self._ragged:
+            items = Ragged.of(items)
         started = self._clock.time()
         rows = rows_of(await self._call(items), size)
         seconds = self._clock.time() - started
@@ -417,7 +469,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
     def _splits(self, error: Exception, entries: list[Entry]) -> bool:
         """Whether one of the entries may be the cause of the failure."""
         fault_of_all = isinstance(error, ContextLost | Unrecoverable | BadBatchResult)
-        return self._bisects and len(entries) > 1 and not fault_of_all
+        return self._on_error != "fail" and len(entries) > 1 and not fault_of_all
 
     def _fail_all(self, entries: list[Entry], error: Exception) -> None:
         error = deliverable(error)
@@ -426,8 +478,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
             entries = [each for each, own in zip(entries, errors, strict=True) if not ward.ran(each, own)]
         failed = [entry for entry in entries if entry.state is State.RUNNING]
         if self._idempotent and isinstance(error, ContextLost) and self._stopping is None:
-            again = [entry for entry in failed if not (entry.repeated or _has_parts(entry))]
-            failed = [entry for entry in failed if entry.repeated or _has_parts(entry)]
+            again = [entry for entry in failed if not (entry.repeated or entry.has_parts)]
+            failed = [entry for entry in failed if entry.repeated or entry.has_parts]
             for entry in again:
                 entry.repeated = True
             self._repeated += len(again)
@@ -444,20 +496,3 @@ class DynamicBatchingServer(RequestServer[T, R]):
     async def _end_work(self) -> None:
         self._cancel_timer()
         await self._end_workers(self._call, self._workers)
-
-
-def warn_of_small_batches(function: Any, in_flight: int, name: str) -> None:
-    """Log that a limit in front of a batching server keeps its batches below ``max_batch``, if it does."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    server = getattr(function, "__self__", None)
-    if isinstance(server, DynamicBatchingServer) and in_flight < server.max_batch:
-        _log.warning(
-            "%s: at most %d requests are in flight, so no batch of %s reaches its max_batch, which is %d",
-            *(name, in_flight, server.name, server.max_batch),
-        )
-
-
-def _has_parts(entry: Entry) -> bool:
-    """Whether the reader would get parts of the answer twice if the entry ran again."""
-    return entry.outlet is not None and bool(entry.outlet.count)

@@ -37,6 +37,7 @@ class BatchSettings:
         ageing: Seconds of waiting that count as much as one level of priority; None for strict priorities.
         max_concurrent_batches: Batches that run at once.
         limits: Bounds of the queue.
+        by_deadline: Within a bucket and a priority, the earliest deadline comes first.
     """
 
     max_batch: int
@@ -48,6 +49,7 @@ class BatchSettings:
     ageing: float | None = 1.0
     max_concurrent_batches: int = 1
     limits: Limits = field(default_factory=Limits)
+    by_deadline: bool = False
 
     def __post_init__(self) -> None:
         if self.max_batch < 1:

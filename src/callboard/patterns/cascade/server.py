@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
+from callboard.patterns.batching.figures import BatchingStats
+from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.cascade.calibration import Calibration, calibrate
 from callboard.patterns.cascade.drift import Drift, DriftAlarm, DriftMonitor
 from callboard.patterns.cascade.stages import CascadeStage, OnError, clears, on_failure

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Cancellable, Clock
 from callboard.core.errors import ContextLost, Withdrawn
+from callboard.patterns.batching.outer import warn_of_small_batches
 from callboard.patterns.batching.policy import SETTLE
-from callboard.patterns.batching.server import warn_of_small_batches
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.contract.outlet import STREAMED
 from callboard.patterns.fairshare.policy import FairPolicy
@@ -388,7 +388,7 @@ class FairShareScheduler(RequestServer[T, R]):
         if run.counted:
             self._policy.finish(entry, cost, ended)
         if error is None:
-            self._succeed(entry, STREAMED if entry.outlet is not None and entry.outlet.count else value, ended)
+            self._succeed(entry, STREAMED if entry.has_parts else value, ended)
         else:
             self._fail(entry, error)
 

@@ -1,26 +1,46 @@
 """``Canary``: a share of the requests goes to a new version first. ``Trial``: what its requests have shown. No I/O."""
 
 import random
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Any, Literal
+
+from callboard.patterns.hotswap.golden import finite, mismatch
 
 __all__ = ["Canary", "Trial"]
+
+
+def _alike(active: Any, canary: Any) -> bool:
+    return mismatch(canary, active) is None
 
 
 @dataclass(frozen=True)
 class Canary:
     """How a new version is tried on requests before it is activated.
 
+    A call fails the trial if it raises, if ``judge`` refuses its response or, with ``shadow``, if ``agree`` does.
+
     Attributes:
         share: Share of the requests that it gets, above 0 and at most 1.
         requests: Calls that end before the decision.
-        max_error_rate: Share of them that may raise. Once more have, the version is withdrawn at once.
+        max_error_rate: Share of them that may fail. Once more have, the version is withdrawn at once.
+        max_slowdown: Mean seconds of its calls at most, relative to those of the active version in the meantime, or
+            before where that had none. Decided at the end. None: it may take any time.
+        judge: Whether a response is good: a function, or ``"finite"``, which refuses NaN and infinity.
+        shadow: All requests run on the active version. The share runs on the new one as well, behind the answers, which
+            nobody gets.
+        agree: ``agree(active, new)`` compares the two responses of a shadow call; by default their structure, shapes
+            and dtypes, as for golden items.
         seed: Of the draws. Requests of equal keys (``key`` of the server) all go to it, or none of them does.
     """
 
     share: float = 0.05
     requests: int = 100
     max_error_rate: float = 0.0
+    max_slowdown: float | None = None
+    judge: Callable[[Any], bool] | Literal["finite"] | None = None
+    shadow: bool = False
+    agree: Callable[[Any, Any], bool] = _alike
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -30,14 +50,40 @@ class Canary:
             raise ValueError(f"requests must be at least 1, but is {self.requests}")
         if not 0 <= self.max_error_rate < 1:
             raise ValueError(f"max_error_rate must be at least 0 and below 1, but is {self.max_error_rate}")
+        if self.max_slowdown is not None and not self.max_slowdown > 0:
+            raise ValueError(f"max_slowdown must be positive, but is {self.max_slowdown}")
+        if not (self.judge is None or self.judge == "finite" or callable(self.judge)):
+            raise ValueError(f'judge must be a function, "finite" or None, but is {self.judge!r}')
+
+    def good(self, response: Any) -> bool:
+        """Whether ``judge`` takes a response; not if it raises."""
+        try:
+            return self.judge is None or bool(finite(response) if self.judge == "finite" else self.judge(response))
+        except Exception:  # of the user's judge: what it cannot judge is not good
+            return False
+
+    def agrees(self, active: Any, new: Any) -> bool:
+        """Whether ``agree`` takes two responses; not if it raises."""
+        try:
+            return bool(self.agree(active, new))
+        except Exception:  # of the user's function: what it cannot compare is not alike
+            return False
 
 
 class Trial:
-    """Draws the requests of a canary and counts how they end."""
+    """Draws the requests of a canary and counts how they end.
 
-    def __init__(self, canary: Canary) -> None:
+    Args:
+        canary: Its settings.
+        before: Mean seconds of a call of the active version before; None: there was none.
+    """
+
+    def __init__(self, canary: Canary, before: float | None = None) -> None:
         self.canary = canary
         self.ended = self.failed = 0
+        self._seconds = self._baseline = 0.0
+        self._baselines = 0
+        self._before = before
         self._random = random.Random(canary.seed)
 
     def draws(self, key: Hashable) -> bool:
@@ -45,14 +91,38 @@ class Trial:
         chance = self._random if key is None else random.Random(f"{self.canary.seed} {key!r}")
         return chance.random() < self.canary.share
 
-    def add(self, *, failed: bool) -> None:
+    def add(self, *, failed: bool, seconds: float = 0.0) -> None:
         """A call has ended."""
         self.ended += 1
         self.failed += failed
+        self._seconds += seconds
+
+    def add_baseline(self, seconds: float) -> None:
+        """A call of the active version has ended."""
+        self._baselines += 1
+        self._baseline += seconds
+
+    @property
+    def slowdown(self) -> float | None:
+        """Mean seconds of its calls to those of the active version; None while one of them is not known."""
+        normal = self._baseline / self._baselines if self._baselines else self._before
+        return self._seconds / self.ended / normal if self.ended and normal else None
 
     @property
     def passed(self) -> bool | None:
         """Whether the version is activated; None: it is not known yet."""
         if self.failed > self.canary.max_error_rate * self.canary.requests:
             return False
-        return True if self.ended >= self.canary.requests else None
+        if self.ended < self.canary.requests:
+            return None
+        most, slowdown = self.canary.max_slowdown, self.slowdown
+        return most is None or slowdown is None or slowdown <= most
+
+    @property
+    def why(self) -> str:
+        """Of a version that has not passed."""
+        if self.failed > self.canary.max_error_rate * self.canary.requests:
+            return f"{self.failed} of {self.ended} requests failed"
+        return (
+            f"its requests took {self.slowdown:.3g} times as long, and at most {self.canary.max_slowdown:g} is allowed"
+        )

@@ -1,11 +1,11 @@
-"""``mismatch``: why a response cannot be one like an expected response."""
+"""``mismatch``: why a response cannot be one like an expected response; ``finite``: whether its numbers are."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-__all__ = ["mismatch"]
+__all__ = ["finite", "mismatch"]
 
 
 def mismatch(found: Any, expected: Any, where: str = "the response") -> str | None:
@@ -41,6 +41,18 @@ def mismatch(found: Any, expected: Any, where: str = "the response") -> str | No
     if a.dtype.kind in "fc" and bool((np.isfinite(b) & ~np.isfinite(a)).any()):
         return f"{where} is NaN or infinite where a finite number is expected"
     return None
+
+
+def finite(response: Any) -> bool:
+    """Whether no number in a response (of the kinds that :func:`mismatch` knows) is NaN or infinite."""
+    if isinstance(response, Mapping):
+        return all(finite(each) for each in response.values())
+    if isinstance(response, list | tuple):
+        return all(finite(each) for each in response)
+    if not (hasattr(response, "__array__") or isinstance(response, int | float | complex)):
+        return True
+    array = np.asarray(response)
+    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 
 
 def _kind(value: Any) -> str:

@@ -224,7 +224,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         if self._swapper.canary is None:
             return None
         version, trial = self._swapper.canary
-        return version if trial.draws(key) else None
+        return version if not trial.canary.shadow and trial.draws(key) else None
 
     def _cost(self, item: T) -> float:
         model = None if self._book.active is None else self._book.active.model
@@ -298,6 +298,8 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
             now = self._clock.time()
             version.completed += 1
             version.run_time.add(now - entry.started)
+            failed = not self._good(version, response)
+            self._shadow(item, version, response)
             self._succeed(entry, HotSwapReply(response, version.name), now)
         except asyncio.CancelledError:  # with its request, by stop(), or with its loop
             self._fail(entry, self._stopped(), "stopped")
@@ -313,7 +315,40 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         except BaseException:  # Ctrl-C
             self._fail(entry, self._stopped(), "stopped")
             raise
-        self._swapper.ended(version, failed=failed)
+        self._swapper.ended(version, failed=failed, seconds=self._clock.time() - entry.started)
+
+    def _good(self, version: Version, response: Any) -> bool:
+        """Whether a response does not count against a canary."""
+        trial = self._swapper.canary
+        return trial is None or trial[0] is not version or trial[1].canary.good(response)
+
+    def _shadow(self, item: Any, version: Version, response: Any) -> None:
+        """Run a request that the active version has answered on a canary as well, if it is drawn and there is room."""
+        trial = self._swapper.canary
+        if trial is None or not trial[1].canary.shadow or version is not self._book.active:
+            return
+        try:
+            drawn = trial[1].draws(None if self._key_of is None else self._key_of(item))
+        except Exception:  # of the user's key, which has named the request before
+            return
+        if drawn and self._has_room(trial[0]) and self._loop is not None and self._stopping is None:
+            trial[0].running += 1
+            work = self._compare(item, trial[0], trial[1].canary, response)
+            task = self._loop.create_task(work, name=f"{self.name}: shadow", context=self._context.copy())
+            self._calls[task] = trial[0]
+            task.add_done_callback(self._call_ended)
+
+    async def _compare(self, item: Any, version: Version, canary: Canary, expected: Any) -> None:
+        started = self._clock.time()
+        try:
+            server = version.model.server
+            response = await (version.model(item) if server is None else server.submit(item))
+            failed = not (canary.good(response) and canary.agrees(expected, response))
+            version.completed += 1
+        except Exception:  # of the user's model: the trial has failed with this request
+            failed = True
+            version.failed += 1
+        self._swapper.ended(version, failed=failed, seconds=self._clock.time() - started)
 
     async def _respond(self, entry: Entry, item: Any, version: Version) -> Any:
         server = version.model.server

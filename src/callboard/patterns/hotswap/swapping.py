@@ -238,7 +238,8 @@ class Swapper:
 
     async def _try(self, version: Version, canary: Canary) -> None:
         """Let it have its share of the requests, until enough of them have ended."""
-        trial = Trial(canary)
+        active = None if self._book.active is None else self._book.active.run_time.snapshot()
+        trial = Trial(canary, active.mean if active is not None and active.count else None)
         version.state = VersionState.CANARY
         self.canary = version, trial
         self._decided = asyncio.get_running_loop().create_future()
@@ -248,12 +249,14 @@ class Swapper:
             self.canary = None
             self._changed()  # what was drawn for it and has not started goes to the active one
         if not trial.passed:
-            raise RuntimeError(f"{trial.failed} of {trial.ended} requests failed")
+            raise RuntimeError(trial.why)
 
-    def ended(self, version: Version, *, failed: bool) -> None:
+    def ended(self, version: Version, *, failed: bool, seconds: float) -> None:
         """A call of a version has ended."""
+        if self.canary is not None and version is self._book.active and not failed:
+            self.canary[1].add_baseline(seconds)
         if self.canary is not None and self.canary[0] is version:
-            self.canary[1].add(failed=failed)
+            self.canary[1].add(failed=failed, seconds=seconds)
             if self.canary[1].passed is not None and self._decided is not None and not self._decided.done():
                 self._decided.set_result(None)
 

@@ -214,7 +214,7 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         seen = tape.tokens if tape.factors is None else tape.tokens * tape.factors
         (of_gate,) = await self._experts.backward([("backward of the gate", ways.gate, seen, logits)])
         tokens += of_gate if tape.factors is None else of_gate * tape.factors
-        return MoeGradients(tokens.reshape(*result.output.shape[:-1], tokens.shape[1]), logits)
+        return MoeGradients(tokens.reshape(*result.output.shape[:-1], tape.tokens.shape[1]), logits)
 
     def stats(self) -> MoeStats:
         """Figures since the start. It reads counters only; on the server's loop."""

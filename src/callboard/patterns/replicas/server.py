@@ -438,7 +438,7 @@ class ModelReplicaPool(RequestServer[T, R]):
         entry = job.entry
         if entry.state is not State.RUNNING or (job.runs and (fault or may_repeat)):
             return
-        may_repeat = may_repeat and not (entry.outlet is not None and entry.outlet.count)
+        may_repeat = may_repeat and not entry.has_parts
         if may_repeat and not job.runs and job.attempts < self._attempts and self._stopping is None:
             job.avoid |= {member}
             if self._hedger is not None:

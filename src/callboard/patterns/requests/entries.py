@@ -71,5 +71,10 @@ class Entry:
         self.outlet: Any = None
         self.options: Mapping[str, Any] = NO_OPTIONS
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether its reader was given some of the answer, and would get it twice if it ran again."""
+        return self.outlet is not None and bool(self.outlet.count)
+
     def __repr__(self) -> str:
         return f"<Entry {self.number} {self.state.value}, priority {self.priority}, key {self.key!r}>"

@@ -12,7 +12,33 @@ from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
 
 __all__ = ["Bucket", "Limits", "OverflowPolicy", "WaitingLine"]
 
-Lane = OrderedDict[int, Entry]  # in the order of submission; entries leave from anywhere in O(1)
+
+class Lane(OrderedDict[int, Entry]):
+    """Entries of one bucket and priority in the order of submission; they leave from anywhere in O(1)."""
+
+    def first(self) -> Entry:
+        """The one that is served next."""
+        return next(iter(self.values()))
+
+
+class DeadlineLane(Lane):
+    """The same, served by the earliest deadline: O(log n)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heap: list[tuple[float, int, Entry]] = []
+
+    def __setitem__(self, number: int, entry: Entry) -> None:
+        super().__setitem__(number, entry)
+        heapq.heappush(self._heap, (math.inf if entry.deadline is None else entry.deadline, number, entry))
+
+    def first(self) -> Entry:
+        if len(self._heap) > 16 + 2 * len(self):  # most of them have left
+            self._heap = [record for record in self._heap if record[1] in self]
+            heapq.heapify(self._heap)
+        while self._heap[0][1] not in self:
+            heapq.heappop(self._heap)
+        return self._heap[0][2]
 
 
 class OverflowPolicy(StrEnum):
@@ -75,7 +101,8 @@ class Bucket:
 class WaitingLine:
     """Entries that wait, bounded by count and cost.
 
-    The next entry is the most urgent one. Among entries of equal priority that is the one submitted first. With ageing,
+    The next entry is the most urgent one. Among entries of equal priority that is the one submitted first, or the one
+    with the earliest deadline. With ageing,
     an entry of a higher priority overtakes those that have waited less than ``ageing`` seconds longer per level.
     Because all entries age at the same speed, their order never changes while they wait.
 
@@ -83,15 +110,17 @@ class WaitingLine:
         limits: Bounds, and what happens beyond them.
         ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict, and a lower
             one may wait for ever.
+        by_deadline: Within a bucket and a priority, the earliest deadline comes first.
     """
 
-    def __init__(self, limits: Limits, ageing: float | None) -> None:
+    def __init__(self, limits: Limits, ageing: float | None, *, by_deadline: bool = False) -> None:
         if ageing is not None and not ageing > 0:
             raise ValueError(f"ageing must be positive seconds or None, but is {ageing}")
         self.limits = limits
         self._ageing = ageing
+        self._lane = DeadlineLane if by_deadline else Lane
         self._buckets: dict[Hashable, Bucket] = {}
-        self._blocked: Lane = OrderedDict()
+        self._blocked = Lane()
         self.count = 0
         self.cost: float = 0
 
@@ -184,7 +213,7 @@ class WaitingLine:
             bucket = self._buckets[entry.key] = Bucket(entry.key)
         lane = bucket.lanes.get(entry.priority)
         if lane is None:
-            lane = bucket.lanes[entry.priority] = OrderedDict()
+            lane = bucket.lanes[entry.priority] = self._lane()
         lane[entry.number] = entry
         bucket.count += 1
         bucket.cost += entry.cost
@@ -255,8 +284,8 @@ class WaitingLine:
         """The most urgent entry of a bucket."""
         if len(bucket.lanes) == 1:
             (lane,) = bucket.lanes.values()
-            return next(iter(lane.values()))
-        return min(bucket.heads(), key=self.rank)
+            return lane.first()
+        return bucket.lanes[min(bucket.heads(), key=self.rank).priority].first()
 
     def entries(self) -> Iterator[Entry]:
         """All queued entries, in no order."""

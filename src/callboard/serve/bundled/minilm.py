@@ -13,7 +13,7 @@ from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.serve.errors import BadRequest
 from callboard.serve.tensors import Array
 
-__all__ = ["MAX_TOKENS", "WIDTH", "MiniLM", "Tokens", "model_folder", "reference"]
+__all__ = ["MAX_TOKENS", "WIDTH", "MiniLM", "Tokens", "model_folder", "network", "reference"]
 
 MAX_TOKENS = 256
 """Tokens of a text at most, as the model was trained: longer texts are cut, as its authors do."""
@@ -103,7 +103,7 @@ class MiniLM(ResidentActor):
         import torch
 
         self._device = ctx.torch_device
-        self._network = _network(torch, self._config, self._weights, self._device)
+        self._network = network(torch, self._config, self._weights, self._device)
         self._weights = {}  # the network has them
 
     def embed(self, texts: list[list[int]]) -> Array:
@@ -122,8 +122,15 @@ class MiniLM(ResidentActor):
         return found
 
 
-def _network(torch: Any, config: dict[str, Any], weights: dict[str, Any], device: Any) -> Callable[[Any, Any], Any]:
-    """Tokens ``[n, m]`` and which of them are padding, or None, to vectors ``[n, width]``."""
+def network(torch: Any, config: dict[str, Any], weights: dict[str, Any], device: Any) -> Callable[[Any, Any], Any]:
+    """A function from tokens ``[n, m]``, and which of them are padding or None, to vectors ``[n, width]``.
+
+    Args:
+        torch: The package.
+        config: The model's ``config.json``.
+        weights: By their names in the checkpoint; their dtype is that of the layers.
+        device: Torch's.
+    """
     nn = torch.nn
     width, eps, layers = config["hidden_size"], config["layer_norm_eps"], config["num_hidden_layers"]
     with torch.device("meta"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.serve.bundled.minilm import WIDTH
@@ -20,17 +21,19 @@ LAYERS, HEADS, EPSILON = 6, 12, 1e-12
 """As the model's ``config.json`` has them."""
 
 
-def weights_on(device: Device, folder: Path) -> dict[str, GpuRef]:
+def weights_on(device: Device, folder: Path, dtype: DTypeLike = "f32") -> dict[str, GpuRef]:
     """The weights, by their names in the checkpoint.
 
     Args:
         device: Where.
         folder: As :func:`callboard.serve.bundled.minilm.model_folder` finds it.
+        dtype: What the layers are computed in: f32, f16 or bf16.
     """
     from safetensors.numpy import load_file
 
     found = load_file(folder / "model.safetensors")
-    return {name: device.put(array) for name, array in found.items() if array.dtype == np.float32}
+    kind = as_dtype(dtype).np
+    return {name: device.put(x.astype(kind, copy=False)) for name, x in found.items() if x.dtype == np.float32}
 
 
 def padded(texts: Sequence[Sequence[int]]) -> dict[str, Array]:
@@ -52,7 +55,7 @@ def encoded(device: Device, weights: Mapping[str, GpuRef], text: Mapping[str, Gp
     Args:
         device: Where.
         weights: As :func:`weights_on` puts them there.
-        text: The arrays of :func:`padded`, on the device.
+        text: The arrays of :func:`padded`, on the device; without ``lengths`` where all texts are of one length.
     """
     dnn, (texts, tokens) = device.dnn, text["tokens"].shape
     flat = (texts * tokens, WIDTH)
@@ -71,10 +74,12 @@ def encoded(device: Device, weights: Mapping[str, GpuRef], text: Mapping[str, Gp
         layer = f"encoder.layer.{i}"
         parts = (linear(x, f"{layer}.attention.self.{part}") for part in ("query", "key", "value"))
         q, k, v = (part.reshape(texts, tokens, HEADS, WIDTH // HEADS) for part in parts)
-        seen = device.attention.forward(q, k, v, seqlens_k=text["lengths"]).out.reshape(*flat)
+        seen = device.attention.forward(q, k, v, seqlens_k=text.get("lengths")).out.reshape(*flat)
         x = norm(x + linear(seen, f"{layer}.attention.output.dense"), f"{layer}.attention.output.LayerNorm")
         inner = dnn.activation(linear(x, f"{layer}.intermediate.dense"), "gelu")
         x = norm(x + linear(inner, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
+    if x.dtype != "f32":
+        x = x.astype("f32")  # as the shares are
     mean = device.tensor.einsum("nt,ntd->nd", text["share"], x.reshape(texts, tokens, WIDTH))
     found: GpuRef = mean / device.xp.linalg.vector_norm(mean, axis=1, keepdims=True)
     return found

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import signal
 import socket
@@ -34,7 +35,18 @@ def run_until_signal(
     app: App, host: str, port: int, max_connections: int, tls: Tls | None, beside: Beside | None
 ) -> None:
     """What :func:`callboard.serve` does."""
-    asyncio.run(_until_signal(app, host, port, max_connections, tls, beside))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_until_signal(app, host, port, max_connections, tls, beside))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed; else that of asyncio."""
+    try:
+        uvloop: Any = importlib.import_module("uvloop")
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 async def _until_signal(
@@ -192,6 +204,7 @@ class _Server(uvicorn.Server):
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=round(drain),
                 server_header=False,
+                proxy_headers=False,  # nothing here asks for the client's address
                 ws="none",
                 **({} if tls is None else _tls_options(tls)),
             )

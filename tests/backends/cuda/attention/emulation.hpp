@@ -78,6 +78,7 @@ static X __shfl_xor_sync(unsigned, X x, int step) { return shuffled(x, current %
 template <typename X>
 static X __shfl_sync(unsigned, X x, int from) { return shuffled(x, from); }
 
+static void __syncwarp() { warps[current / 32].wait(32); }
 static float __int_as_float(int x) { float f; std::memcpy(&f, &x, 4); return f; }
 static float __uint_as_float(unsigned x) { float f; std::memcpy(&f, &x, 4); return f; }
 static unsigned __float_as_uint(float f) { unsigned x; std::memcpy(&x, &f, 4); return x; }

@@ -21,17 +21,20 @@ from host_sdpa import HostCudnn
 
 from callboard.backends.cuda.attention import library
 from callboard.backends.cuda.attention.cudnn import CudnnGraphs
+from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.kernel.attention import BackwardFp8, Forward, ForwardFp8, PagedForward
+from callboard.testing.session import LibrarySession
 
 
 @pytest.fixture
-def cudnn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HostSession, HostCudnn]]:
+def cudnn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HostSession, HostCudnn]]:
     driver = HostDriver()
     emulated(driver, folder)
     host = HostCudnn(driver)
-    monkeypatch.setattr(library, "CudnnGraphs", lambda workspace: CudnnGraphs(workspace, host))
+    cache = KernelCache(tmp_path)
+    monkeypatch.setattr(library, "CudnnGraphs", lambda workspace, gpu: CudnnGraphs(workspace, gpu, host, cache))
     with HostSession(driver) as session:
         session.device.kernels = Emulated(driver)  # type: ignore[attr-defined]
         yield session, host
@@ -76,19 +79,39 @@ def test_packed_sequences(cudnn: Any, name: str) -> None:
     assert host.executed == ["sdpa", "sdpa_backward"]
 
 
-@pytest.mark.parametrize("option", ["full", "causal", "window", "scale"])
-def test_pages(cudnn: Any, option: str) -> None:
+def test_sinks_of_packed_sequences(cudnn: Any) -> None:
+    """The second has no keys: its queries see the sink alone."""
+    session, host = cudnn
+    random = np.random.default_rng(4)
+    q, k, v = (random.standard_normal((n, 2, 8)).astype(DTYPES["bf16"].np) for n in (12, 20, 20))
+    starts = np.array([[0, 5, 9, 12], [0, 11, 11, 20]], np.int32)
+    sink = np.array([0.5, -1.0], np.float32)
+
+    def run(s: Any) -> list[Any]:
+        given = {"q": s.put(q), "k": s.put(k), "v": s.put(v), "sink": s.put(sink)}
+        given |= {"cu_seqlens_q": s.put(starts[0]), "cu_seqlens_k": s.put(starts[1])}
+        return [s.get(x).astype("f4") for x in s.submit(Forward(**given))]
+
+    with LibrarySession("cpu") as cpu:
+        for got, want in zip(run(session), run(cpu), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2)
+    assert host.executed == ["sdpa"]
+
+
+@pytest.mark.parametrize("option, sinks", [("full", 0), ("causal", 1), ("window", 0), ("scale", 1)])
+def test_pages(cudnn: Any, option: str, sinks: int) -> None:
+    """Sinks are added behind cuDNN, which takes none in decoding."""
     session, host = cudnn
     dtype = DTYPES["bf16"]
     p = test_attention_paged.pages(dtype, [9, 1, 16], 4, 2, 64, seed=1)
     q = test_attention_paged.values(dtype, (3, 4, 1, 64), 5)
+    extras = {"sink": test_attention_paged.values(DTYPES["f32"], (4,), 6)} if sinks else {}
+    given = test_attention_paged.operands(session, p) | {name: session.put(x) for name, x in extras.items()}
     settings = test_attention_paged.OPTIONS[option]
-    op = PagedForward(
-        q=session.put(test_attention_paged.ordered(q, "bshd")), **test_attention_paged.operands(session, p), **settings
-    )
+    op = PagedForward(q=session.put(test_attention_paged.ordered(q, "bshd")), **given, **settings)
     out, lse = (session.get(x) for x in session.submit(op))
     for i in range(3):
-        test_attention_paged.check(dtype, p, i, q[i], {}, option, out[i].swapaxes(0, 1), lse[i])
+        test_attention_paged.check(dtype, p, i, q[i], extras, option, out[i].swapaxes(0, 1), lse[i])
     assert host.executed == ["sdpa"]
 
 
@@ -163,3 +186,20 @@ def test_lengths_that_do_not_fit_fail_the_call(cudnn: Any) -> None:
     x = session.put(np.ones((2, 16, 2, 8), "f2"))
     with pytest.raises(ShapeError, match="seqlens_k has a length that does not lie between 0 and 16"):
         session.submit(Forward(q=x, k=x, v=x, seqlens_k=session.put(np.array([3, 17], "i4"))))
+
+
+def test_plans_are_kept_over_restarts_under_all_that_they_depend_on(cudnn: Any) -> None:
+    """A library of the same device, opened later, has other plans and the same folder."""
+    session, host = cudnn
+    c = call(DTYPES["bf16"], "causal", "none", rows=(16, 16))
+    wide = call(DTYPES["bf16"], "scale", "none", rows=(16, 16))
+    for number, one in enumerate((c, wide, c, wide)):
+        if number == 2:
+            later = HostSession(session.driver)
+            later.device.kernels = session.device.kernels
+            session = later
+        out, lse = session.submit(Forward(**test_attention.placed(session, one, "bshd")))
+        test_attention.check_forward(one, session.get(out), session.get(lse), "bshd")
+    session.close()
+    assert host.planned == 2
+    assert host.executed == ["sdpa"] * 4

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ async def test_a_chain_that_comes_again_is_one_call(isolation: Any) -> None:
             given = await dev.put(x)
             y = layers(dev, given, ws)
             assert np.array_equal(await y.get(), want)
+            await dev.drain()  # also what makes the chain ready
             stats = await dev.stats()
             assert stats.recorded == 5 * max(0, times + 1 - WORTH), "the six ops of each further chain are one call"
         assert stats.plans["graph"].entries == 1
@@ -137,6 +139,7 @@ async def test_a_chain_fails_as_one() -> None:
             refs = chain(x)
             if not bad:
                 assert (await refs[-1].get())[0] == LEAST + 2
+                await dev.drain()
                 continue
             for ref in refs:
                 with pytest.raises(cb.LibraryError, match="negative") as failed:
@@ -163,7 +166,7 @@ async def test_a_cancelled_op_is_in_no_chain() -> None:
         x = await dev.put(np.ones((2, 2)))
         for _ in range(WORTH + 2):
             refs = [dev.copy(x) for _ in range(LEAST)]
-            await refs[-1]
+            await dev.drain()
         before = (await dev.stats()).recorded
         assert before
         refs = [dev.copy(x) for _ in range(LEAST)]
@@ -180,6 +183,7 @@ async def test_chains_go_on_in_the_next_context() -> None:
             before = (await dev.stats()).recorded
             for _ in range(WORTH + 2):
                 await layers(dev, x, ws).get()
+                await dev.drain()
             assert (await dev.stats()).recorded - before == 5 * (WORTH + 2 if generation else 2)
             if not generation:
                 refs = [layers(dev, x, ws) for _ in range(2)]
@@ -193,6 +197,16 @@ async def test_chains_go_on_in_the_next_context() -> None:
                         await dev.copy(ref)
 
 
+async def test_what_a_chain_reads_may_be_dropped_while_it_is_recorded() -> None:
+    """It is made ready before the run that frees what it has read."""
+    async with cb.device("cpu", auto_record=True) as dev:
+        ws = [dev.put(drawn(4, 4, seed=1))] * 3
+        for _ in range(WORTH + 2):
+            await layers(dev, await dev.put(drawn(4, 4)), ws).get()
+            await dev.drain()
+        assert (await dev.stats()).recorded == 5 * 2
+
+
 async def test_it_is_off_unless_it_is_asked_for() -> None:
     async with cb.device("cpu") as dev:
         x = await dev.put(np.ones(3))
@@ -201,3 +215,20 @@ async def test_it_is_off_unless_it_is_asked_for() -> None:
         stats = await dev.stats()
         assert stats.recorded == 0
         assert "graph" not in stats.plans
+
+
+def test_calls_of_another_thread_are_sent_together_and_in_time() -> None:
+    """When one of them is awaited, or a moment later."""
+    with cb.sync.device("cpu", auto_record=True) as dev:
+        x, ws = dev.put(drawn(4, 4)), [dev.put(drawn(4, 4, seed=1))] * 3
+        dev.drain()
+        want = drawn(4, 4)
+        for _ in range(3):
+            want = np.maximum(want @ drawn(4, 4, seed=1), 0)
+        for _ in range(WORTH + 2):
+            assert np.array_equal(layers(dev, x, ws).get(), want)
+            dev.drain()
+        sent = threading.Event()
+        kept = dev.copy(x)
+        kept.when_done(sent.set)
+        assert sent.wait(WAIT), "though nothing awaits it"

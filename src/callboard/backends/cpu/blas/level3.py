@@ -12,9 +12,9 @@ from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
 from callboard.core.op import Op
 from callboard.core.operand import Operand
-from callboard.kernel.blas import Geam, Gemm, Hemm, Herk, Symm, Syrk, Trmm, Trsm
+from callboard.kernel.blas import Geam, Gemm, Hemm, Her2k, Herk, Symm, Syr2k, Syrk, Trmm, Trsm
 
-__all__ = ["geam", "gemm", "layout_of_out", "rank_k", "symmetric", "triangle", "triangular"]
+__all__ = ["geam", "gemm", "layout_of_out", "rank_2k", "rank_k", "symmetric", "triangle", "triangular"]
 
 Plan = Callable[..., None]
 
@@ -82,6 +82,26 @@ def rank_k(op: Syrk | Herk) -> Plan:
         call(uplo, trans, n, k, pack(alpha), a, lda, pack(read_beta(beta)), c, ldc)
         if hermitian and (empty or alpha == 0):  # with a beta of 1, BLAS leaves c as it is
             np.fill_diagonal(view_c(c).imag, 0)
+
+    return work
+
+
+def rank_2k(op: Syr2k | Her2k) -> Plan:
+    """Called with ``(a, b, c, alpha, beta)``. Of a Hermitian product in row-major matrices, BLAS sees the conjugate."""
+    dtype, hermitian = op.a.dtype, isinstance(op, Her2k)
+    form_a, form_b, form_c = required(op.a.layout), required(op.b.layout), required(op.c.layout)
+    call = routine(prefix(dtype) + ("her2k" if hermitian else "syr2k"))
+    uplo = triangle(op.lower, form_c.transposed)
+    trans = letter("N" if form_a.transposed ^ op.transpose else "C" if hermitian else "T")
+    n, k = integer(form_c.rows), integer(form_a.rows if op.transpose else form_a.cols)
+    lda, ldb, ldc = integer(form_a.ld), integer(form_b.ld), integer(form_c.ld)
+    pack, scale = number(dtype), number(dtype.real if hermitian else dtype)
+    read_alpha, read_beta = reader(op.alpha), reader(op.beta)
+    swapped = hermitian and not form_c.transposed
+
+    def work(a: int, b: int, c: int, alpha: Any, beta: Any) -> None:
+        first, second = ((b, ldb), (a, lda)) if swapped else ((a, lda), (b, ldb))
+        call(uplo, trans, n, k, pack(read_alpha(alpha)), *first, *second, scale(read_beta(beta)), c, ldc)
 
     return work
 

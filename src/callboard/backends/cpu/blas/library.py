@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from callboard.backends.cpu.blas import batched, level1, level2, level3
+from callboard.backends.cpu.blas import banded, batched, level1, level2, level3, symmetric, triangular
 from callboard.backends.cpu.blas.routines import INT_MAX, routine
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelDevice, AccelStream, Status
@@ -22,6 +22,7 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     blas.Dot: level1.dot,
     blas.Dotc: level1.dot,
     blas.Dotu: level1.dot,
+    blas.Gbmv: banded.gbmv,
     blas.Geam: level3.geam,
     blas.Gemm: level3.gemm,
     blas.GemmBatched: batched.gemm_batched,
@@ -31,20 +32,37 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     blas.Ger: level2.rank_1,
     blas.Gerc: level2.rank_1,
     blas.Geru: level2.rank_1,
+    blas.Hbmv: symmetric.product,
     blas.Hemm: level3.symmetric,
+    blas.Hemv: symmetric.product,
+    blas.Her: symmetric.rank_1,
+    blas.Her2: symmetric.rank_2,
+    blas.Her2k: level3.rank_2k,
     blas.Herk: level3.rank_k,
     blas.Iamax: level1.reduce,
     blas.Iamin: level1.reduce,
     blas.Nrm2: level1.reduce,
     blas.Rot: level1.rot,
+    blas.Sbmv: symmetric.product,
     blas.Scal: level1.scal,
+    blas.Spmv: symmetric.product,
     blas.Spr: level2.symmetric_rank_1,
+    blas.Spr2: symmetric.rank_2,
     blas.Swap: level1.swap,
     blas.Symm: level3.symmetric,
+    blas.Symv: symmetric.product,
     blas.Syr: level2.symmetric_rank_1,
+    blas.Syr2: symmetric.rank_2,
+    blas.Syr2k: level3.rank_2k,
     blas.Syrk: level3.rank_k,
+    blas.Tbmv: triangular.vector,
+    blas.Tbsv: triangular.vector,
+    blas.Tpmv: triangular.vector,
+    blas.Tpsv: triangular.vector,
     blas.Trmm: level3.triangular,
+    blas.Trmv: triangular.vector,
     blas.Trsm: level3.triangular,
+    blas.Trsv: triangular.vector,
 }
 """From the message, with placeholders for operands, to the work: a function of what its launch is given."""
 

@@ -149,7 +149,7 @@ def potrs_batched(op: PotrsBatched) -> Plan:
 
 def geqrf_batched(op: GeqrfBatched) -> Plan:
     """Called with ``(a, h, tau)``."""
-    dtype, tag, view_a = op.a.dtype, tag_of(op), viewer(op.a.layout)
+    dtype, view_a = op.a.dtype, viewer(op.a.layout)
     view_h, view_tau = outputs(op, "h", "tau")
     check = checker(op)
 

@@ -40,9 +40,6 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     messages.PotrsBatched: batched.potrs_batched,
     messages.Qr: qr.qr,
     messages.Solve: lu.solve,
-    messages.SparseCholesky: sparse.cholesky,
-    messages.SparseLu: sparse.solve,
-    messages.SparseQr: sparse.solve,
     messages.Svd: svd.svd,
     messages.SvdValues: svd.svd_values,
     messages.SyevBatched: batched.syev_batched,
@@ -54,6 +51,12 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     messages.SygvdValues: eigen.sygvd_values,
 }
 """From the message, with placeholders for operands, to the work: a function of what its launch is given."""
+SPARSE: dict[type[Op[Any, Any]], Callable[[sparse.Kept, Any], Plan]] = {
+    messages.SparseCholesky: sparse.cholesky,
+    messages.SparseLu: sparse.solve,
+    messages.SparseQr: sparse.solve,
+}
+"""Those that share the factorisations of their library."""
 
 
 class CpuSolver(Library):
@@ -68,10 +71,14 @@ class CpuSolver(Library):
             refuses=too_large,
         )
         for op in PLANS
+    } | {
+        op: Entry(lambda library, op: SPARSE[type(op)](library.factorisations, op), inline=True, refuses=too_large)
+        for op in SPARSE
     }
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)
+        self.factorisations = sparse.Kept()
         routine("dgetrf")  # imports SciPy now and not inside the first op
 
     def launch(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:

@@ -2,6 +2,8 @@
 
 SciPy has neither a sparse QR nor a sparse Cholesky. A square system has one solution however it is found; and LU with
 pivots taken from the diagonal in a symmetric order has positive pivots if and only if the matrix is positive definite.
+
+The last factorisations are kept: a system with the same matrix is only substituted.
 """
 
 from collections.abc import Callable
@@ -16,9 +18,30 @@ from callboard.kernel.solver import SparseCholesky, SparseLu, SparseQr
 from callboard.kernel.solver.failures import bad_indices, not_hermitian, sparse_indefinite, sparse_singular
 from callboard.kernel.solver.transversal import transversal
 
-__all__ = ["cholesky", "solve"]
+__all__ = ["Kept", "cholesky", "solve"]
 
 Plan = Callable[..., None]
+
+
+KEPT = 2
+"""Factorisations: of a matrix, and of its transpose."""
+
+
+class Kept:
+    """The last factorisations of a library, with copies of what they are of."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Any, tuple[Array, ...], Any]] = []
+
+    def factors(self, how: Any, arrays: tuple[Array, ...], make: Callable[[], Any]) -> Any:
+        """Those of the same matrix by the same method, made and kept if there are none."""
+        for at, (other, of, factors) in enumerate(self._found):
+            if other is how and all(map(np.array_equal, of, arrays)) and of[0].dtype == arrays[0].dtype:
+                self._found.append(self._found.pop(at))
+                return factors
+        factors = make()
+        self._found = [*self._found[1 - KEPT :], (how, arrays, factors)]
+        return factors
 
 
 def _matrix(tag: str, values: Array, offsets: Array, indices: Array) -> Any:
@@ -47,7 +70,7 @@ def _factored(failure: NumericalError, matrix: Any, **options: Any) -> Any:
         raise failure from e
 
 
-def _solving(op: SparseLu | SparseQr | SparseCholesky, factored: Callable[[str, Any], Any]) -> Plan:
+def _solving(kept: Kept, op: SparseLu | SparseQr | SparseCholesky, factored: Callable[[str, Any], Any]) -> Plan:
     tag = tag_of(op)
     views = [viewer(x.layout) for x in (op.a.values, op.a.indices, op.a.indptr)]
     view_b = viewer(op.b.layout)
@@ -57,21 +80,24 @@ def _solving(op: SparseLu | SparseQr | SparseCholesky, factored: Callable[[str, 
         numbers, places, starts = (np.array(view(at)) for view, at in zip(views, a, strict=True))
         right = np.array(view_b(b))
         check_finite(tag, numbers, right)
-        matrix = _matrix(tag, numbers, starts, places)
-        if right.size:
-            view_x(x)[...] = factored(tag, matrix).solve(right)
+        if not right.size:
+            _matrix(tag, numbers, starts, places)
+            return
+        arrays = numbers, places, starts
+        factors = kept.factors(factored, arrays, lambda: factored(tag, _matrix(tag, numbers, starts, places)))
+        view_x(x)[...] = factors.solve(right)
 
     return work
 
 
-def solve(op: SparseLu | SparseQr) -> Plan:
+def solve(kept: Kept, op: SparseLu | SparseQr) -> Plan:
     """Called with ``(a, b, x)``."""
-    return _solving(op, _regular)
+    return _solving(kept, op, _regular)
 
 
-def cholesky(op: SparseCholesky) -> Plan:
+def cholesky(kept: Kept, op: SparseCholesky) -> Plan:
     """Called with ``(a, b, x)``."""
-    return _solving(op, _definite)
+    return _solving(kept, op, _definite)
 
 
 def _regular(tag: str, matrix: Any) -> Any:

@@ -4,12 +4,16 @@ The package's ``pygraph`` wraps the class used here, ``backend_graph`` of its co
 Python beside cuDNN's, and looks at every buffer of every call.
 """
 
+import contextlib
 import ctypes
+import hashlib
 import importlib
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.dtype import DType
 from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory, UnsupportedOp
 
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.workspace import Workspace
 
 __all__ = ["CudnnGraphs", "GraphPlan"]
+
+_log = logging.getLogger("callboard.cuda")
 
 INSTALL = "pip install --no-deps nvidia-cudnn-frontend==1.32.0 (and the wheel nvidia-cudnn-cu13)"
 NAMES = {
@@ -28,6 +34,8 @@ NAMES = {
     "f8_e4m3": "FP8_E4M3",
     "f8_e5m2": "FP8_E5M2",
 }
+DESCRIPTIONS = 1
+"""Counted up when a graph of the same key is described otherwise: plans that were kept are then made again."""
 KNOWN_WRONG = (91000, 91001, 91400)
 """Versions of cuDNN whose attention is wrong (the frontend refuses them, too, in part)."""
 
@@ -39,13 +47,17 @@ class CudnnGraphs:
 
     Args:
         workspace: Of all plans.
+        gpu: Name and compute capability; a plan that was kept is for one kind of GPU.
         module: What stands in for the package.
+        cache: Where plans are kept over restarts.
 
     Raises:
         BackendUnavailable: The package or the library is missing, or of another kind.
     """
 
-    def __init__(self, workspace: "Workspace", module: Any = None) -> None:
+    def __init__(
+        self, workspace: "Workspace", gpu: str = "", module: Any = None, cache: KernelCache | None = None
+    ) -> None:
         try:
             self.module = module or importlib.import_module("cudnn")
             self._native = self.module._pybind_module
@@ -58,6 +70,7 @@ class CudnnGraphs:
         if self.version in KNOWN_WRONG:
             raise BackendUnavailable(f"cuDNN {self.version} computes attention wrongly; install another version")
         self.workspace = workspace
+        self._gpu, self._cache = gpu, KernelCache() if cache is None else cache
         self._lock = threading.Lock()
         self._stream = -1
 
@@ -69,34 +82,67 @@ class CudnnGraphs:
         handle: int = self._launching.backend_handle
         return handle
 
-    def plan(self, describe: "Callable[[Graph], None]", tag: str) -> "GraphPlan":
-        """Plan a graph, by cuDNN's heuristics.
+    def plan(self, describe: "Callable[[Graph], None]", tag: str, key: bytes) -> "GraphPlan":
+        """Plan a graph, by cuDNN's heuristics; read from the disk where it was planned before.
+
+        Args:
+            describe: Describes it.
+            tag: What errors call the op.
+            key: All that the plan depends on: the signature of the message.
 
         Raises:
             UnsupportedOp: No engine takes it.
             OutOfMemory, LibraryError
         """
-        module = self.module
+        module, name = self.module, self._name(key)
         with self._lock:
             try:
-                raw = self._native.backend_graph(
-                    name=tag,
-                    intermediate_data_type=module.data_type.FLOAT,
-                    compute_data_type=module.data_type.FLOAT,
-                    handle=self._preparing.backend_handle,
-                )
+                raw = self._raw(tag)
                 graph = Graph(module, raw)
                 describe(graph)
+                kept = self._kept(name, tag, graph.count)
+                if kept is not None:
+                    return kept
                 raw.validate()
                 raw.build_operation_graph()
                 raw.create_execution_plans([module.heur_mode.A, module.heur_mode.FALLBACK])
                 raw.check_support()
                 raw.build_plans(module.build_plan_policy.HEURISTICS_CHOICE)
-                return GraphPlan(self, raw, tag, graph.count)
+                planned = GraphPlan(self, raw, tag, graph.count)
             except AccelError:
                 raise
             except Exception as e:  # RuntimeError and the frontend's own, from C++
                 raise failure(e, tag) from None
+            with contextlib.suppress(Exception):  # an engine that has no form for the disk is planned anew
+                self._cache.keep(name, bytes(raw.serialize(as_bytes=True)))
+            return planned
+
+    def _raw(self, tag: str) -> Any:
+        single = self.module.data_type.FLOAT
+        return self._native.backend_graph(
+            name=tag,
+            intermediate_data_type=single,
+            compute_data_type=single,
+            handle=self._preparing.backend_handle,
+        )
+
+    def _kept(self, name: str, tag: str, operands: int) -> "GraphPlan | None":
+        content = self._cache.get(name)
+        if content is None:
+            return None
+        raw = self._raw(tag)
+        try:
+            raw.deserialize(self._preparing.backend_handle, content)
+            return GraphPlan(self, raw, tag, operands)
+        except OutOfMemory:
+            raise
+        except Exception as e:  # of another driver, say
+            _log.info("%s: the plan that was kept is made again: %s", tag, e)
+            return None
+
+    def _name(self, key: bytes) -> str:
+        versions = f"{DESCRIPTIONS} {self.version} {self.module.__version__} {self._gpu} "
+        return f"cudnn-{hashlib.sha256(b'attention ' + versions.encode() + key).hexdigest()}"
 
     def close(self) -> None:
         """Destroy the handles; nothing runs."""

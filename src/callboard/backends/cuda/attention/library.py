@@ -57,6 +57,12 @@ class CudaAttention(Library):
         Merge: Entry(Merging),
     }
 
+    engines: ClassVar = {
+        **dict.fromkeys((Forward, Backward, PagedForward), "cuDNN or custom kernels"),
+        **dict.fromkeys((ForwardFp8, BackwardFp8), "cuDNN"),
+        **dict.fromkeys((BackwardBias, BackwardSink, PageAppend, PageCopy, Merge), "custom kernels"),
+    }
+
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
         self.device: CudaDevice = device
@@ -75,7 +81,8 @@ class CudaAttention(Library):
         with self._lock:
             if self._graphs is None and not self._missing:
                 try:
-                    self._graphs = CudnnGraphs(self.workspace)
+                    info = self.device.info
+                    self._graphs = CudnnGraphs(self.workspace, f"{info.name} {info.compute_capability}")
                 except BackendUnavailable as e:
                     self._missing = str(e)
                     _log.info("attention: %s; its own kernels serve all calls", e)

@@ -16,6 +16,7 @@ from callboard.core.dtype import DType
 from callboard.core.errors import UnsupportedOp
 from callboard.kernel.attention import Backward, BackwardBias, BackwardSink, Forward, PagedForward
 from callboard.kernel.attention.problem import lse_dtype, tensor_of
+from callboard.kernel.attention.scores import Problem
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.attention.checking import Checking
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.readback import CudaStatus
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["OwnBackward", "OwnForward", "OwnSink", "room_needed"]
+__all__ = ["OwnBackward", "OwnForward", "OwnSink", "room_needed", "sinks_launcher"]
 
 THREADS, TILE, ACROSS, WARPS = 128, 16, 32, 4
 """Of the kernels."""
@@ -182,3 +183,10 @@ class OwnSink:
         args = self._args
         args.dout, args.out_in, args.lse_in, args.sink, args.dsink = dout, out, lse, sink, dsink
         self._launch(stream.native)
+
+
+def sinks_launcher(library: "CudaAttention", args: AttentionArgs, problem: Problem) -> Launch:
+    """A function that adds sinks to a result that was computed without; compiles now."""
+    function = library.device.kernels.get(f"attention-{problem.dtype}-N=1", "attention_sinks")
+    rows = problem.batch * problem.heads * problem.seq_q
+    return kernel_launcher(library.device.driver, function, -(-rows // WARPS), (THREADS, 1), args)

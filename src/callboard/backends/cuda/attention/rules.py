@@ -13,7 +13,18 @@ from callboard.core.operand import Operand
 from callboard.kernel.attention import Backward, BackwardBias, BackwardFp8, Forward, ForwardFp8, PagedForward
 from callboard.kernel.attention.scores import Problem, Scores
 
-__all__ = ["FEATURES", "FP8", "Feature", "Missing", "Wanted", "refuses", "refuses_fp8", "wanted", "why_own"]
+__all__ = [
+    "FEATURES",
+    "FP8",
+    "Feature",
+    "Missing",
+    "Wanted",
+    "refuses",
+    "refuses_fp8",
+    "sinks_after",
+    "wanted",
+    "why_own",
+]
 
 AnyCall = Forward | Backward | BackwardBias | PagedForward
 MOST_SHARED = 227 << 10
@@ -96,14 +107,6 @@ FEATURES: tuple[Feature, ...] = (
         ),
     ),
     Feature("gradients beside a bias", lambda w: _bias(w) is not None and isinstance(w.op, Backward | BackwardBias)),
-    Feature(
-        "sinks in decoding or beside packed sequences",
-        lambda w: (
-            w.op.sink is not None
-            and (w.problem.ragged or w.problem.seq_q == 1)
-            and not isinstance(w.op, Backward | BackwardBias)
-        ),
-    ),
     Feature(
         "more queries than keys beside a window",
         lambda w: w.problem.seq_q > w.problem.seq_k and not w.padded and (w.bottom_right or w.left >= 0),
@@ -219,3 +222,9 @@ def refuses(op: AnyCall) -> str | None:
         f"head dims {problem.dim} and {problem.dim_v} of {problem.dtype} take {room} bytes of shared memory; there are "
         f"{MOST_SHARED}, and lanes for 512: all dtypes fit up to a head dim of 256"
     )
+
+
+def sinks_after(w: Wanted) -> bool:
+    """Whether a kernel adds the sinks behind cuDNN, which takes none in decoding and beside packed sequences."""
+    is_forward = not isinstance(w.op, Backward | BackwardBias)
+    return w.op.sink is not None and is_forward and (w.problem.ragged or w.problem.seq_q == 1)

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.attention.arguments import POINTERS, AttentionArgs, Steps, arguments, names_of
 from callboard.backends.cuda.attention.checking import checking
-from callboard.backends.cuda.attention.own import OwnBackward, OwnForward
-from callboard.backends.cuda.attention.rules import ALIGNMENT, Wanted
+from callboard.backends.cuda.attention.own import OwnBackward, OwnForward, sinks_launcher
+from callboard.backends.cuda.attention.rules import ALIGNMENT, Wanted, sinks_after
+from callboard.core.op import info_of
 from callboard.kernel.attention import Backward, BackwardBias, PagedForward
 from callboard.kernel.attention.scores import Problem
 
@@ -48,11 +49,12 @@ class CudnnAttention:
         outputs = ("dq", "dk", "dv") if self._backward else ("out", "lse")
         self._fills = [(n, (made[n] if getattr(op, n) is None else getattr(op, n).layout).nbytes) for n in outputs]
         self._order: list[str] = []
-        self._plan = graphs.plan(self._describe, type(op).__struct_config__.tag)
+        self._plan = graphs.plan(self._describe, type(op).__struct_config__.tag, info_of(type(op)).split(op).signature)
         try:
             self._checking = checking(library, op, problem, tables=True)
             own = OwnBackward if self._backward else OwnForward
             self._own: Any = own(library, op, self._checking)
+            self._sinks = sinks_launcher(library, self._args, problem) if sinks_after(w) else None
         except BaseException:  # whatever it was: the workspace is given back
             self._plan.close()
             raise
@@ -116,7 +118,9 @@ class CudnnAttention:
             bias = op.bias.layout
             found["bias"] = g.input(bias.shape, bias.strides, bias.dtype)
             self._order.append("bias")
-        if op.sink is not None and not self._backward:  # the gradients find it in the log-sum-exps
+        if (
+            op.sink is not None and not self._backward and not sinks_after(w)
+        ):  # the gradients find it in the log-sum-exps
             found["sink_token"] = g.input((1, p.heads, 1, 1), (p.heads, 1, 1, 1), "f32")
             self._order.append("sink")
         if isinstance(op, PagedForward):
@@ -160,6 +164,9 @@ class CudnnAttention:
                 self._driver.check(memset(named[name], value, nbytes // 4, native), "cuMemsetD32Async")
         at = {} if self._checking is None else self._checking.at
         self._plan(stream, [at[n[8:]] if n.startswith("checked ") else named[n] for n in self._order])
+        if self._sinks is not None:
+            self._args.out, self._args.lse, self._args.sink = named["out"], named["lse"], named["sink"]
+            self._sinks(stream.native)
         return found
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from callboard.backends.cuda.attention.rules import ALIGNMENT, Wanted
 from callboard.backends.cuda.attention.sdpa import MINUS_INFINITY, stats_of, strides_of
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import UnsupportedOp
+from callboard.core.op import info_of
 from callboard.kernel.attention import BackwardFp8
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class CudnnFp8:
         self._fills = [(n, layout.nbytes) for n, layout in layouts.items()]
         self._dtypes = {n: layout.dtype for n, layout in layouts.items()}
         self._order: list[str] = []
-        self._plan = graphs.plan(self._describe, self._tag)
+        self._plan = graphs.plan(self._describe, self._tag, info_of(type(op)).split(op).signature)
         self._checking = None
         self._memory = None
         try:

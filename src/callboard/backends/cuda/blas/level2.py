@@ -23,7 +23,7 @@ from callboard.kernel.blas.strides import Matrix, matrix_of
 if TYPE_CHECKING:
     from callboard.backends.cuda.blas.cublas import Cublas, Run
 
-__all__ = ["gemv", "ger", "matrix_at", "symmetric_rank_1", "triangle"]
+__all__ = ["gemv", "ger", "matrix_at", "symmetric_rank_1", "triangle", "with_addend"]
 
 LOWER, UPPER = 0, 1
 
@@ -74,7 +74,7 @@ def gemv(cublas: "Cublas", op: Gemv) -> "Run":
         run = gemm_run(cublas, types_of(dtype, None), product, factors)
     else:
         return _kernel_gemv(cublas, op, out, factors)
-    return _with_addend(cublas, run, op.y, out, op.beta)
+    return with_addend(cublas, run, op.y, out, op.beta)
 
 
 def _classic_gemv(
@@ -110,7 +110,7 @@ def _kernel_gemv(cublas: "Cublas", op: Gemv, out: Layout, factors: tuple[Factor,
     )
 
 
-def _with_addend(cublas: "Cublas", run: "Run", y: Operand | None, out: Layout, beta: Any) -> "Run":
+def with_addend(cublas: "Cublas", run: "Run", y: Operand | None, out: Layout, beta: Any) -> "Run":
     """What cuBLAS adds in place: ``y`` is copied into ``out`` first, unless it is ``out`` or is multiplied by 0."""
     if y is None:
         return lambda a, x, out, y, alpha, beta: run(a, x, out, alpha, beta)

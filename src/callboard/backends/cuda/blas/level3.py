@@ -18,12 +18,12 @@ from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.copies import copier
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand
-from callboard.kernel.blas import Geam, Gemm, Hemm, Herk, Symm, Syrk, Trmm, Trsm
+from callboard.kernel.blas import Geam, Gemm, Hemm, Her2k, Herk, Symm, Syr2k, Syrk, Trmm, Trsm
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.blas.cublas import Cublas, Run
 
-__all__ = ["added", "aligned_for_i8", "geam", "gemm", "rank_k", "triangular", "two_sided", "where_aligned"]
+__all__ = ["added", "aligned_for_i8", "geam", "gemm", "rank_2k", "rank_k", "triangular", "two_sided", "where_aligned"]
 
 LEFT, RIGHT = 0, 1
 NON_UNIT, UNIT = 0, 1
@@ -142,6 +142,27 @@ def rank_k(cublas: "Cublas", op: Syrk | Herk) -> "Run":
         fn(handle, uplo, trans, n, k, p_alpha, a, lda, p_beta, c, ldc)
 
     return run if isinstance(op, Syrk) else real_diagonal(cublas, run, op, n, k, result.ld)
+
+
+def rank_2k(cublas: "Cublas", op: Syr2k | Her2k) -> "Run":
+    """``run(a, b, c, alpha, beta)``. Of a Hermitian product in row-major matrices, cuBLAS sees the conjugate."""
+    dtype, hermitian = op.a.dtype, isinstance(op, Her2k)
+    form_a, form_b, result = matrix_at(op.a.layout), matrix_at(op.b.layout), matrix_at(op.c.layout)
+    n, k = result.rows, form_a.rows if op.transpose else form_a.cols
+    if n == 0:
+        return nothing
+    trans = operation(form_a.transposed == op.transpose, hermitian, dtype)
+    uplo, handle, lda, ldb, ldc = triangle(op.lower, result), cublas.handle, form_a.ld, form_b.ld, result.ld
+    fn = cublas.function(f"{PREFIX[dtype.name]}{'her2k' if hermitian else 'syr2k'}", n, k, lda, ldb, ldc)
+    hand = pointers(cublas, (factor_of(op.alpha, dtype), factor_of(op.beta, dtype.real if hermitian else dtype)))
+    swapped = hermitian and not result.transposed
+
+    def run(a: int, b: int, c: int, alpha: Any, beta: Any) -> None:
+        p_alpha, p_beta = hand(alpha, beta)
+        first, second = ((b, ldb), (a, lda)) if swapped else ((a, lda), (b, ldb))
+        fn(handle, uplo, trans, n, k, p_alpha, *first, *second, p_beta, c, ldc)
+
+    return run
 
 
 def real_diagonal(cublas: "Cublas", run: "Run", op: Herk, n: int, k: int, ld: int) -> "Run":

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from callboard.backends.cuda.blas import batched, level1, level2, level3
+from callboard.backends.cuda.blas import banded, batched, level1, level2, level3, symmetric, triangular
 from callboard.backends.cuda.blas.cublas import Cublas, Run
 from callboard.backends.cuda.repeats import Repeats
 from callboard.backends.cuda.stream import CudaStream
@@ -36,22 +36,40 @@ INLINE: dict[type[Op[Any, Any]], Maker] = {
     blas.Dot: level1.dot,
     blas.Dotc: level1.dot,
     blas.Dotu: level1.dot,
+    blas.Gbmv: banded.gbmv,
     blas.Geam: level3.geam,
     blas.Gemv: level2.gemv,
     blas.Ger: level2.ger,
     blas.Gerc: level2.ger,
     blas.Geru: level2.ger,
+    blas.Hbmv: symmetric.product,
     blas.Hemm: level3.two_sided,
+    blas.Hemv: symmetric.product,
+    blas.Her: symmetric.rank_1,
+    blas.Her2: symmetric.rank_2,
+    blas.Her2k: level3.rank_2k,
     blas.Herk: level3.rank_k,
     blas.Rot: level1.rot,
+    blas.Sbmv: symmetric.product,
     blas.Scal: level1.scal,
+    blas.Spmv: symmetric.product,
     blas.Spr: level2.symmetric_rank_1,
+    blas.Spr2: symmetric.rank_2,
     blas.Swap: level1.swap,
     blas.Symm: level3.two_sided,
+    blas.Symv: symmetric.product,
     blas.Syr: level2.symmetric_rank_1,
+    blas.Syr2: symmetric.rank_2,
+    blas.Syr2k: level3.rank_2k,
     blas.Syrk: level3.rank_k,
+    blas.Tbmv: triangular.vector,
+    blas.Tbsv: triangular.vector,
+    blas.Tpmv: triangular.vector,
+    blas.Tpsv: triangular.vector,
     blas.Trmm: level3.triangular,
+    blas.Trmv: triangular.vector,
     blas.Trsm: level3.triangular,
+    blas.Trsv: triangular.vector,
 }
 """Ops whose plans cost microseconds."""
 KERNELS: dict[type[Op[Any, Any]], Maker] = {

@@ -76,3 +76,21 @@ extern "C" __global__ void attention_blank(const AttentionArgs p) {
     if (lane == 0 && p.lse) ((A*)p.lse)[h * p.lse_at.head + row * p.lse_at.row] = -infinity();
 }
 
+// A sink joins what was computed without one: one warp for each query and head. exp(sink) is one more summand of the
+// sum whose logarithm lse is, and no value belongs to it.
+extern "C" __global__ void attention_sinks(const AttentionArgs p) {
+    const int lane = threadIdx.x % LANES;
+    const i64 work = (i64)blockIdx.x * WARPS + threadIdx.x / LANES;
+    const int i = (int)(work % p.seq_q), h = (int)(work / p.seq_q % p.heads), b = (int)(work / p.seq_q / p.heads);
+    if (b >= p.batch) return;
+    const Span s = span_of(p, b);
+    if (i >= s.nq) return;
+    A* const at = (A*)p.lse + s.item * p.lse_at.batch + h * p.lse_at.head + (s.q0 + i) * p.lse_at.row;
+    const A sink = p.sink[h], before = *at, top = max(sink, before);
+    const A all = top == -infinity() ? top : top + logarithm(exponential(sink - top) + exponential(before - top));
+    const A factor = before == -infinity() ? 0 : exponential(before - all);
+    T* const out = (T*)p.out + s.item * p.out_at.batch + h * p.out_at.head + (s.q0 + i) * p.out_at.row;
+    for (int c = lane; c < p.dim_v; c += LANES) out[c] = narrow<T>(widen<A>(out[c]) * factor);
+    __syncwarp();
+    if (lane == 0) *at = all;
+}

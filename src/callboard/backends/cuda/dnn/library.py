@@ -68,12 +68,19 @@ class CudaDnn(Library):
     device: "CudaDevice"
     max_plans: ClassVar[int | None] = 1024
     table: ClassVar = {op: entry for family in FAMILIES for op, entry in family.TABLE.items()}
+    engines: ClassVar = {
+        op: "cuDNN" if family in (conv, graphs, rnn) else "custom kernels" for family in FAMILIES for op in family.TABLE
+    }
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
         self.cudnn = Cudnn()
         self.workspace = Workspace(device)
         self.frontend = Frontend(device, self.cudnn, self.workspace)
+
+    @property
+    def detail(self) -> str:
+        return f"cuDNN {self.cudnn.version} and custom kernels"
 
     def close(self) -> None:
         self.cudnn.close()

@@ -108,6 +108,19 @@ class Built(NamedTuple):
         """Arrays that a replay writes."""
         return written_by(self.ops, self.blocks)
 
+    def drawn(self, n: int) -> list[list[int | float]]:
+        """The numbers of the calls for ``n`` replays: one call, where positions go on by equal steps."""
+        fills = sum(len(draw.at) for draw in self.draws)
+        rows = [[0] * fills for _ in range(n)]
+        for draw in self.draws:
+            for row, positions in zip(rows, draw.stream.take(draw.fills, n), strict=True):
+                for at, position in zip(draw.at, positions, strict=True):
+                    row[at] = position
+        further = [b - a for a, b in zip(rows[0], rows[min(1, n - 1)], strict=True)]
+        if all(row[at] == rows[0][at] + turn * further[at] for turn, row in enumerate(rows) for at in range(fills)):
+            return [[n, *rows[0], *further]]
+        return [[1, *row, *[0] * fills] for row in rows]
+
 
 def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: Sequence[GpuRef[Any]]) -> Built:
     """Work a recording out.

@@ -11,12 +11,12 @@ Task-Based Runtime Systems", ASPLOS 2025); here the stream is cut already, by wh
 
 import types
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from callboard.core.errors import ShapeError
+from callboard.core.errors import DriverError, LibraryError, ShapeError, UnsupportedOp
 from callboard.core.op import OPS, info_of, outputs_of
 from callboard.core.operand import Operand, Role
 from callboard.core.opinfo import read_signature
@@ -55,19 +55,20 @@ class Chain:
         usable: Whether the host has recorded it; None while that is not known.
     """
 
-    __slots__ = ("handle", "reply", "signature", "usable")
+    __slots__ = ("_forget", "handle", "reply", "signature", "usable")
 
-    def __init__(self, handle: Allocation, signature: bytes, reply: Reply[None]) -> None:
+    def __init__(self, handle: Allocation, signature: bytes, reply: Reply[None], forget: Callable[[], object]) -> None:
         self.handle = handle
         self.signature = signature
         self.reply = reply
         self.usable: bool | None = None
+        self._forget = forget
 
     def settled(self, ok: bool) -> None:
-        """The host has recorded it, or cannot; its ops are called one by one then."""
-        if not ok:
-            self.reply.exception()  # it has been seen
+        """The host has recorded it, or cannot: its ops are called one by one then."""
         self.usable = ok
+        if not ok and not isinstance(self.reply.exception(), UnsupportedOp | LibraryError | DriverError):
+            self._forget()  # what it was to be recorded with was no more, or the context: it may come again
 
 
 class Chains:
@@ -125,7 +126,7 @@ class Chains:
                 self._seen[key] = times
                 return between
             self._seen.pop(key, None)
-            return between + self._recorded(key, run, given)
+            return self._recorded(key, run, given) + between  # in front: the run may free what it has read
         self._chains.move_to_end(key)
         if not chain.usable:
             return between
@@ -194,7 +195,7 @@ class Chains:
             return []
         op_id = port.mint()
         reply: Reply[None] = Reply(port, op_id)
-        chain = self._chains[key] = Chain(handle, signature, reply)
+        chain = self._chains[key] = Chain(handle, signature, reply, lambda: self._chains.pop(key, None))
         if len(self._chains) > KEPT:
             _, old = self._chains.popitem(last=False)
             old.handle.free()

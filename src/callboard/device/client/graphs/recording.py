@@ -213,7 +213,7 @@ class Recording(Generic[Mode]):
         """Run the recorded ops again, ``n`` times one after the other.
 
         While another recording of the device is open, record them there instead, on arrays of that recording, which
-        then replays both as one (a child graph). ``with dev.record() as twin: twin.returns(rec.replay())`` is a copy.
+        then replays both as one (a child graph).
 
         Args:
             n: 1 to 10,000.
@@ -303,7 +303,7 @@ class Recording(Generic[Mode]):
             return send(lambda: self._send(made, numbers))
         port.check_room(1)
         answer: Any = None
-        for numbers in _drawn(made, n):
+        for numbers in made.drawn(n):
             answer = send(functools.partial(self._send, made, numbers))
         return answer
 
@@ -333,6 +333,21 @@ class Recording(Generic[Mode]):
             ref = made.inputs[operand].ref
             allocation, offset = ref.allocation, offset + ref.offset
         return GpuRef(self._port, allocation, layout, self._generation, offset, op_id)
+
+    def clone(self) -> "Recording[Mode]":
+        """Another recording of the same ops, on the same inputs, with arrays of its own for what they make.
+
+        So its results are not overwritten by replays of this one, nor the other way round.
+
+        Raises:
+            GpuRefStale: Inputs were lost with the context, or freed; give :meth:`replay` others first.
+        """
+        named = {one.name: one.ref for one in self._ready().inputs if one.named}
+        twin: Recording[Mode] = Recording(self._port, self._transfers, self._services, named)
+        with twin:
+            made = self._replay(1, {})
+            twin.returns(*(made if isinstance(made, tuple) else (made,) if isinstance(made, GpuRef) else ()))
+        return twin
 
     # -- arrays --------------------------------------------------------------------------------------------------------
 
@@ -481,17 +496,3 @@ def _done(port: "OpPort") -> Reply[None]:
     reply: Reply[None] = Reply(port)
     reply._resolve()
     return reply
-
-
-def _drawn(made: Built, n: int) -> list[list[int | float]]:
-    """The numbers of the calls for ``n`` replays: one call, where positions go on by equal steps."""
-    fills = sum(len(draw.at) for draw in made.draws)
-    rows = [[0] * fills for _ in range(n)]
-    for draw in made.draws:
-        for row, positions in zip(rows, draw.stream.take(draw.fills, n), strict=True):
-            for at, position in zip(draw.at, positions, strict=True):
-                row[at] = position
-    further = [b - a for a, b in zip(rows[0], rows[min(1, n - 1)], strict=True)]
-    if all(row[at] == rows[0][at] + turn * further[at] for turn, row in enumerate(rows) for at in range(fills)):
-        return [[n, *rows[0], *further]]
-    return [[1, *row, *[0] * fills] for row in rows]

@@ -77,7 +77,8 @@ class Chosen:
     """Ops that run as a value on the device says.
 
     Attributes:
-        kind: ``"if"``, ``"while"``, ``"switch"``; as of :class:`Conditional <callboard.core.backend.Conditional>`.
+        kind: ``"if"``, ``"while"``, ``"switch"``; see
+            :class:`Conditional <callboard.kernel.conditional.Conditional>`.
         value: The 0-d array that decides.
         turns: Where the turns of a loop are counted.
         most: Turns at most, 0 for any number.

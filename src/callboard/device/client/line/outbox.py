@@ -25,6 +25,9 @@ FIRST, BATCH = 8, 64
 then more."""
 TOGETHER = 512
 """The same where what is sent together is looked through for what comes again."""
+PAUSE = 2e-3
+"""Seconds that calls of other threads than the loop's are kept then, for more to be sent with them, unless one is
+awaited."""
 LOOP_TURN = 1e-3
 """Seconds after which the loop gets an iteration, however short the ops that are awaited in a row."""
 
@@ -57,7 +60,7 @@ class Outbox:
         self._name = name
         self._linger = linger
         self._in_vain = self._pauses = 0
-        self._scheduled = False
+        self._scheduled = self._paused = False
         self._scheduled_at = 0.0
         self._burst = FIRST
         self._forked = False
@@ -98,15 +101,28 @@ class Outbox:
 
     def remind(self) -> None:
         """Have the loop flush in its next iteration; send part of a long burst before that. Any thread."""
-        if not self._scheduled:
+        if self.shorten is not None:
+            self._remind_together()
+        elif not self._scheduled:
             self._schedule()
-        elif (
-            len(self.queue) >= (self._burst if self.shorten is None else TOGETHER)
-            and self.host is not None
-            and get_ident() == self.thread
-        ):
+        elif len(self.queue) >= self._burst and self.host is not None and get_ident() == self.thread:
             self._burst = min(2 * self._burst, BATCH)
             self.flush()
+
+    def _remind_together(self) -> None:
+        """As :meth:`remind`, where calls are kept for those that come with them."""
+        here = get_ident() == self.thread
+        if len(self.queue) >= TOGETHER:
+            self.flush()
+        elif here and not self._scheduled:
+            self._schedule()
+        elif not here and not self._paused:
+            self._paused = True
+            self._loop.call_soon_threadsafe(self._loop.call_later, PAUSE, self._pause_ended)
+
+    def _pause_ended(self) -> None:
+        self._paused = False
+        self.flush()
 
     def hold(self, gate: Gate) -> None:
         """Hold back everything queued from now on until the gate is open."""

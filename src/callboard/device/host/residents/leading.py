@@ -70,7 +70,12 @@ def _serve(actor: "ActorThread", host: "HostActors", ended: Ended, terms: int) -
         if idle and (left := spin_until - time.monotonic()) > 0:
             host.channel.spin(left)
         messages = serving.receive(wait=idle)
-        if idle and len(messages) == 1 and (following := host.admit_at_once(actor, messages[0])) is not None:
+        following: Item | None = None
+        if not idle and not messages and brief:  # nothing is to be settled before the next call that is queued
+            following = actor.next()
+        elif idle and len(messages) == 1:
+            following = host.admit_at_once(actor, messages[0])
+        if following is not None:
             return following
         if brief:
             brief = False

@@ -69,5 +69,5 @@ def _told(array: Any) -> tuple[int, int]:
     if hasattr(array, "untyped_storage"):  # torch
         storage = array.untyped_storage()
         return storage.data_ptr(), storage.nbytes()
-    memory = getattr(getattr(array, "data", None), "mem", None)  # CuPy
+    memory: Any = getattr(getattr(array, "data", None), "mem", None)  # CuPy
     return (memory.ptr, memory.size) if hasattr(memory, "size") and hasattr(memory, "ptr") else (0, 0)

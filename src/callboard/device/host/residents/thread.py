@@ -144,11 +144,12 @@ class ActorThread:
 
     def next(self) -> Item | None:
         """The next call that is queued, if there is one; on its own thread."""
-        with contextlib.suppress(queue.Empty):
+        try:
             while (item := self._items.get_nowait()) is None or not item.claim():
                 pass
-            return item
-        return None
+        except queue.Empty:
+            return None
+        return item
 
     @property
     def has_calls(self) -> bool:

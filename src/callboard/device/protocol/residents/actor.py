@@ -47,10 +47,9 @@ class ResidentActor:
 
     Methods are plain functions; each actor has a thread of its own and runs one at a time, in the order of the calls.
     Arguments and results are plain values (what msgspec knows), NumPy arrays, and device arrays: a ``GpuRef`` arrives
-    as a view that is valid until the method returns (a NumPy array on a CPU, a ``DeviceView`` on CUDA), and
-    ``ctx.ref(array)``, returned, arrives as a ``GpuRef``; ``ctx.host(array)`` arrives as a NumPy array. A parameter
-    annotated ``cb.In`` is read only; every other device array may be written, and is invalid after a failure of the
-    method.
+    as a view that is valid until the method returns (a NumPy array on a CPU, a ``DeviceView`` on CUDA). Returned,
+    ``ctx.ref(array)`` arrives as a ``GpuRef``, and ``ctx.host(array)`` as a NumPy array. A parameter annotated
+    ``cb.In`` is read only; every other device array may be written, and is invalid after a failure of the method.
 
     Methods may be ``async def``. The actor then has an event loop on its thread, where up to ``max_concurrency``
     coroutines run at once; plain methods run there between their awaits. Calls begin in order. One that may write a

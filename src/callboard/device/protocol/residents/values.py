@@ -82,6 +82,27 @@ class Unsendable(TypeError):
         return self
 
 
+@functools.lru_cache(maxsize=256)
+def _dtype_name(dtype: "np.dtype[Any]") -> str:
+    if dtype.hasobject:
+        raise Unsendable("a NumPy array of Python objects cannot travel; pass a list, or another dtype")
+    if dtype.names is None and dtype.subdtype is None:
+        return dtype.name if dtype.name in _LOW_PRECISION else dtype.str
+    return repr(np.lib.format.dtype_to_descr(dtype))
+
+
+@functools.lru_cache(maxsize=256)
+def _dtype(name: str) -> "np.dtype[Any]":
+    low: np.dtype[Any] | None = _LOW_PRECISION.get(name)
+    if low is not None:
+        return low
+    dtype: np.dtype[Any]
+    dtype = np.lib.format.descr_to_dtype(ast.literal_eval(name)) if name[0] in "[(" else np.dtype(name)
+    if dtype.hasobject:  # its items are addresses
+        raise TypeError(f"dtype {name} holds Python objects")
+    return dtype
+
+
 class Elsewhere:
     """An array that is not in host memory and arrives as a NumPy array: its items are copied when they are sent.
 
@@ -148,7 +169,7 @@ class Packer:
         """Copy what travels beside the message, each with ``copy(target, source)``."""
         for offset, array in self._staged:
             target = memory.array(array.dtype, array.shape, offset)
-            if type(array) is Elsewhere:
+            if isinstance(array, Elsewhere):
                 array.read(target)
             else:
                 copy(target, array)
@@ -407,24 +428,3 @@ def encode(packed: Any, what: str) -> bytes:
             "pass arrays or bytes instead of many small objects"
         )
     return body
-
-
-@functools.lru_cache(maxsize=256)
-def _dtype_name(dtype: "np.dtype[Any]") -> str:
-    if dtype.hasobject:
-        raise Unsendable("a NumPy array of Python objects cannot travel; pass a list, or another dtype")
-    if dtype.names is None and dtype.subdtype is None:
-        return dtype.name if dtype.name in _LOW_PRECISION else dtype.str
-    return repr(np.lib.format.dtype_to_descr(dtype))
-
-
-@functools.lru_cache(maxsize=256)
-def _dtype(name: str) -> "np.dtype[Any]":
-    low: np.dtype[Any] | None = _LOW_PRECISION.get(name)
-    if low is not None:
-        return low
-    dtype: np.dtype[Any]
-    dtype = np.lib.format.descr_to_dtype(ast.literal_eval(name)) if name[0] in "[(" else np.dtype(name)
-    if dtype.hasobject:  # its items are addresses
-        raise TypeError(f"dtype {name} holds Python objects")
-    return dtype

@@ -7,7 +7,7 @@ one used least recently first (Kwon et al., "PagedAttention", arXiv:2309.06180, 
 
 import hashlib
 import struct
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -189,11 +189,12 @@ class BlockPool:
         """
         wanted = tuple(requests)
         needed = 0
+        leaving: Counter[int] = Counter()
         for request in wanted:
             held = self._idle(request.sequence)
             if request.new < 0 or (request.tokens is not None and len(request.tokens) != request.new):
                 raise ShapeError(f"sequence {request.sequence}: count is {request.new}, tokens are {request.tokens}")
-            needed += self._needs(held, request.new)
+            needed += self._needs(held, request.new, leaving)
         if len({request.sequence for request in wanted}) < len(wanted):
             raise ShapeError(f"sequences are {[r.sequence for r in wanted]}; one is named twice")
         if needed > self.available:
@@ -205,12 +206,13 @@ class BlockPool:
         copies: list[tuple[int, int]] = []
         before: list[tuple[list[int], int]] = []
         size = self.block_size
+        leaving.clear()
         for request in wanted:
             held = self._held[request.sequence]
             held.busy = True
             before.append((list(held.blocks), held.length))
             if request.new and held.length % size:
-                self._own_last(held, copies)  # sources stay this sequence's, too, until commit
+                self._own_last(held, copies, leaving)  # sources stay this sequence's, too, until commit
             while len(held.blocks) * size < held.length + request.new:
                 held.blocks.append(self._new())
             places = range(held.length, held.length + request.new)
@@ -254,7 +256,7 @@ class BlockPool:
 
     def needed(self, sequence: int, count: int) -> int:
         """Pages that so many more tokens of a sequence take."""
-        return self._needs(self._idle(sequence), count)
+        return self._needs(self._idle(sequence), count, Counter())
 
     def length(self, sequence: int) -> int:
         """Tokens of a sequence that are written."""
@@ -300,17 +302,21 @@ class BlockPool:
             raise ShapeError(f"sequence {sequence} has a step that is not written; append to all layers, or cancel it")
         return held
 
-    def _needs(self, held: Held, count: int) -> int:
+    def _needs(self, held: Held, count: int, leaving: Counter[int]) -> int:
+        """Pages that a request takes; ``leaving``: of each page, how many take a copy of it instead; one keeps it."""
         if not count:
             return 0
         size = self.block_size
-        shared = bool(held.length % size) and self._users[held.blocks[-1]] > 1
+        shared = bool(held.length % size) and self._users[held.blocks[-1]] - leaving[held.blocks[-1]] > 1
+        if shared:
+            leaving[held.blocks[-1]] += 1
         return -(-(held.length + count) // size) - len(held.blocks) + shared
 
-    def _own_last(self, held: Held, copies: list[tuple[int, int]]) -> None:
+    def _own_last(self, held: Held, copies: list[tuple[int, int]], leaving: Counter[int]) -> None:
         """See to it that the last page, which is not full, is this sequence's alone and has no name."""
         block = held.blocks[-1]
-        if self._users[block] > 1:
+        if self._users[block] - leaving[block] > 1:
+            leaving[block] += 1
             held.blocks[-1] = self._new()
             copies.append((block, held.blocks[-1]))
         elif block in self._names:  # it was full before the sequence was cut

@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.core.backend import Conditional
 from callboard.device.host.context.admission.graphs.choices import arranged, inside, kinds
 from callboard.device.host.context.admission.graphs.lanes import Choice, Lanes, Task
 from callboard.device.protocol.recording import Block
+from callboard.kernel.conditional import Conditional
 
 
 class Stream:
@@ -94,7 +94,10 @@ def test_independent_libraries_are_concurrent() -> None:
 class Choosing(Device):
     """Runs every body once, as a capture does."""
 
-    def conditional(self, stream: Any, inner: Any, what: Any, bodies: Any) -> None:
+    def conditionals(self) -> "Choosing":
+        return self
+
+    def record(self, stream: Any, inner: Any, what: Any, bodies: Any) -> None:
         assert stream.captured
         assert not inner.captured, "one capture of a stream at a time"
         for body in bodies:
@@ -103,6 +106,17 @@ class Choosing(Device):
             body(inner)
             inner.captured = False
             stream.before |= inner.before
+
+
+def test_a_chain_is_captured_on_one_stream() -> None:
+    """Though of several libraries."""
+    device: Any = Device(branches=True)
+    on: list[Any] = []
+    first: Any = Stream()
+    tasks = [Task("ab"[at % 2], [at - 1] if at else [], on.append) for at in range(6)]
+    Lanes(device, first).capture(tasks, None)
+    assert on == [first] * 6
+    assert not device.made
 
 
 def test_what_a_value_decides_on_comes_behind_all_before_and_before_all_behind() -> None:

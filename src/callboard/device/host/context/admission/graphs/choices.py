@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from callboard.core.backend import Conditional
 from callboard.device.host.context.admission.graphs.lanes import Choice, Task
 from callboard.device.protocol.recording import Block
+from callboard.kernel.conditional import Conditional
 
 __all__ = ["arranged", "inside", "kinds"]
 

@@ -2,7 +2,7 @@
 
 Ops of one library follow each other, as they do when they are called: they share a workspace. Ops of different
 libraries wait for each other only where one needs what the other reads or writes, and are concurrent in the graph
-otherwise.
+otherwise. Where each op needs the one before, one stream does.
 
 What a value on the device decides on (a :class:`Choice`) comes behind all tasks before it and before all behind it. The
 tasks of its bodies follow each other: a stream that has been part of a capture cannot be part of another one before
@@ -13,7 +13,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from callboard.core.backend import AccelDevice, AccelEvent, AccelGraph, AccelStream, Conditional
+from callboard.core.backend import AccelDevice, AccelEvent, AccelGraph, AccelStream
+from callboard.kernel.conditional import Conditional
 
 __all__ = ["Choice", "Lanes", "Task"]
 
@@ -80,7 +81,8 @@ class Lanes:
 
     def _adjacent(self, run: Sequence[Task], begun: int) -> None:
         tasks = [task._replace(after=[at - begun for at in task.after if at >= begun]) for task in run]
-        single = not self._device.branches or len({task.lib for task in tasks}) <= 1
+        chain = all(at - 1 in task.after for at, task in enumerate(tasks) if at)  # nothing could be concurrent
+        single = chain or not self._device.branches or len({task.lib for task in tasks}) <= 1
         (self._in_a_row if single else self._branched)(tasks)
 
     def _in_a_row(self, tasks: Sequence[Task]) -> None:
@@ -93,7 +95,7 @@ class Lanes:
             assert made is not None
             self._inner.append(made)
         bodies = [functools.partial(self._body, items, depth) for items in choice.bodies]
-        self._device.conditional(stream, self._inner[depth], choice.what, bodies)
+        self._device.conditionals().record(stream, self._inner[depth], choice.what, bodies)
 
     def _body(self, items: Sequence[Task | Choice], depth: int, stream: AccelStream) -> None:
         for item in items:

@@ -279,8 +279,8 @@ class Replay:
             return UnsupportedOp(
                 f"{tag} cannot be recorded where a value decides whether it runs: it takes new numbers"
             )
-        if self._lanes is None:
-            return UnsupportedOp(f"{tag} cannot be recorded where a value decides: this device records no graphs")
+        if self._lanes is None or self._device.conditionals() is None:
+            return UnsupportedOp(f"{tag} cannot be recorded where a value decides: this device records no conditions")
         return None
 
     def _launched(self, at: int, stream: AccelStream, addresses: Addresses, numbers: Sequence[Number]) -> Status | None:
@@ -370,7 +370,7 @@ class Replay:
 
         tasks = arranged(steps, self._blocks, task, lambda operand, offset: addresses[operand] + offset)
         if self._blocks:
-            self._device.open_conditionals(kinds(self._blocks))
+            self._device.conditionals().open(kinds(self._blocks))
             into = None  # a graph with conditions takes no other
         for left in reversed(range(TRIES)):
             statuses.clear()

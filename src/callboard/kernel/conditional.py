@@ -1,0 +1,65 @@
+"""Recorded work that runs as a value on the device says: what is asked of a backend."""
+
+import abc
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from callboard.core.backend import AccelStream
+
+__all__ = ["Conditional", "Conditionals"]
+
+
+class Conditional(msgspec.Struct, frozen=True):
+    """What decides on the device which recorded work runs, and how often.
+
+    Attributes:
+        kind: ``"if"``: the first body where the value is not 0, the second, if there is one, where it is. ``"while"``:
+            the only body again and again until the value is 0, looked at before each turn. ``"switch"``: the body whose
+            position is the value; none where there is no such body.
+        address: Of the value, when the graph is launched.
+        dtype: Its dtype's name; an integer for ``"switch"``.
+        turns: Address of an i64 that the turns of a ``"while"`` are counted in; 0: they are not counted.
+        most: Turns at most; 0: any number. Needs ``turns``.
+    """
+
+    kind: str
+    address: int
+    dtype: str
+    turns: int = 0
+    most: int = 0
+
+
+class Conditionals(abc.ABC):
+    """Records conditionals on a device (:meth:`AccelDevice.conditionals`)."""
+
+    @abc.abstractmethod
+    def open(self, kinds: frozenset[str]) -> None:
+        """Make ready what :meth:`record` needs; called while nothing is captured.
+
+        Args:
+            kinds: The kinds that come; ``"else"`` for an ``"if"`` with two bodies.
+
+        Raises:
+            UnsupportedOp: The device has no such conditionals; says why.
+        """
+
+    @abc.abstractmethod
+    def record(
+        self,
+        stream: AccelStream,
+        inner: AccelStream,
+        what: Conditional,
+        bodies: Sequence[Callable[[AccelStream], None]],
+    ) -> None:
+        """Record bodies that run as a value says, behind what was recorded on ``stream`` so far.
+
+        Args:
+            stream: It is being captured.
+            inner: Another recording stream, which is not; the bodies are enqueued there, one after the other.
+            what: The condition.
+            bodies: Each enqueues one body. They may record conditionals, with a further stream.
+
+        Raises:
+            UnsupportedOp, AccelError: It cannot be recorded.
+        """
