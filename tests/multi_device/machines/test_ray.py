@@ -70,6 +70,8 @@ class Program:
         finally:
             self._process.kill()
             self._reader.join()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
             self._log.close()
 
 
