@@ -66,7 +66,7 @@ class Transformer:
             middle = x + gemm(seen.out.reshape(-1, WIDTH), w[f"out{i}"])
             second = dnn.rms_norm_training(middle)
             up = gemm(second.out, w[f"up{i}"])
-            kept.append((x, first, (q, k, v, *seen), middle, second, up))
+            kept.append((x, first, (q, k, v), seen, middle, second, up))
             x = middle + gemm(dnn.gelu(up), w[f"down{i}"])
         last = dnn.rms_norm_training(x)
         said = gemm(last.out, w["head"])
@@ -74,17 +74,17 @@ class Transformer:
         d_said = dnn.cross_entropy_backward(self.one, said, target, loss.log_sum)
         gemm(last.out, d_said, transpose_a=True, out=d["head"])
         dx = dnn.rms_norm_backward(gemm(d_said, w["head"], transpose_b=True), x, last.inverse).dx
-        for i, (x, first, seen, middle, second, up) in reversed(list(enumerate(kept))):
+        for i, (x, first, (q, k, v), seen, middle, second, up) in reversed(list(enumerate(kept))):
             gemm(dnn.gelu(up), dx, transpose_a=True, out=d[f"down{i}"])
             d_up = dnn.activation_backward(gemm(dx, w[f"down{i}"], transpose_b=True), up, "gelu")
             gemm(second.out, d_up, transpose_a=True, out=d[f"up{i}"])
             inner = gemm(d_up, w[f"up{i}"], transpose_b=True)
             dx = dx + dnn.rms_norm_backward(inner, middle, second.inverse).dx
-            gemm(seen[3].reshape(-1, WIDTH), dx, transpose_a=True, out=d[f"out{i}"])
+            gemm(seen.out.reshape(-1, WIDTH), dx, transpose_a=True, out=d[f"out{i}"])
             d_seen = gemm(dx, w[f"out{i}"], transpose_b=True).reshape(*shape, HEADS, DIM)
             d_qkv = self.gpu.empty((*shape, 3, HEADS, DIM))
-            into = {name: d_qkv[:, :, j] for j, name in enumerate(("dq", "dk", "dv"))}
-            self.gpu.attention.backward(d_seen, *seen, **settings, **into)
+            into: Any = {name: d_qkv[:, :, j] for j, name in enumerate(("dq", "dk", "dv"))}
+            self.gpu.attention.backward(d_seen, q, k, v, seen.out, seen.lse, **settings, **into)
             d_qkv = d_qkv.reshape(-1, 3 * WIDTH)
             gemm(first.out, d_qkv, transpose_a=True, out=d[f"qkv{i}"])
             inner = gemm(d_qkv, w[f"qkv{i}"], transpose_b=True)

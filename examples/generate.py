@@ -38,9 +38,9 @@ async def with_cache(model: Transformer, cache: cb.PagedKvCache) -> list[bytes]:
 
 async def without(model: Transformer, text: bytes) -> bytes:
     """Each step computes all bytes again."""
-    settings = {"causal": True, "alibi_slopes": model.slopes}
+    forward, slopes = model.gpu.attention.forward, model.slopes
     for _ in range(NEW):
-        attend = lambda layer, q, k, v: model.gpu.attention.forward(q, k, v, **settings).out
+        attend = lambda layer, q, k, v: forward(q, k, v, causal=True, alibi_slopes=slopes).out
         said = await model.logits(model.gpu.put(codes(text)), attend).get()
         text += bytes([said[-1].argmax()])
     return text

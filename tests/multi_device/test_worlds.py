@@ -17,8 +17,10 @@ from tests.multi_device.world_lab import BOUND, begin, put, right
 
 import callboard as cb
 from callboard.actors import ManualClock
+from callboard.core.reply import Cause, Failure, Reply
 from callboard.kernel.collective import Look, Part, Run, Step
 from callboard.multi_device.worlds import forming
+from callboard.multi_device.worlds.flight import Flight
 from callboard.multi_device.worlds.reply import Collective
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.timeout(300)]
@@ -293,6 +295,34 @@ async def test_a_part_that_fails_fails_the_collective_and_the_world_forms_again(
 async def _settled(ref: Any) -> None:
     with contextlib.suppress(cb.AccelError):
         await ref
+
+
+def lost_by(rank: int) -> cb.WorldLost:
+    return cb.WorldLost(f"rank {rank} has left", rank, 1)
+
+
+@pytest.mark.parametrize("said", ["its error", "nothing", "success"])
+async def test_the_rank_that_left_says_why_before_the_collective_fails(devices: list[cb.Device], said: str) -> None:
+    """Whichever host is heard first: the error of the part that failed is the collective's."""
+    clock = ManualClock()
+    async with cb.world(devices[:3], clock=clock) as world:
+        reply: cb.Collective[Any] = Collective(asyncio.get_running_loop(), "barrier", lambda refs: None)
+        parts: dict[int, Any] = {rank: Reply(devices[rank]._port) for rank in range(3)}
+        reply.called((), list(parts.values()))
+        world._begin(Flight(world._number, 1, [reply], world._part_failed, world._ended), parts)
+        for rank in (0, 2):
+            parts[rank]._reject(Failure(Cause(devices[rank]._port, lambda op, ops: lost_by(1))))
+        assert not reply.done()
+        if said == "its error":
+            parts[1]._reject(Failure(Cause(devices[1]._port, lambda op, ops: cb.NumericalError("not finite"))))
+        elif said == "success":
+            parts[1]._resolve(None)
+        else:
+            clock.advance(2.0)
+        assert isinstance(reply.exception(), cb.NumericalError if said == "its error" else cb.WorldLost)
+        async with asyncio.timeout(BOUND):
+            await world.ready()
+        assert world.formation == 2
 
 
 async def test_a_hang_has_a_bound(devices: list[cb.Device]) -> None:

@@ -44,12 +44,12 @@ async def test_a_body_that_is_too_long(declared: bool) -> None:
 @pytest.mark.parametrize(
     "encoding, body, status, says",
     [
-        ("gzip", gzip.compress(b"0" * 2000), 413, "longer than 1000 bytes after decompression"),
-        ("gzip", gzip.compress(b"{}"), 400, "missing required field"),
+        ("gzip", gzip.compress(b"0" * 2000, mtime=0), 413, "longer than 1000 bytes after decompression"),
+        ("gzip", gzip.compress(b"{}", mtime=0), 400, "missing required field"),
         ("gzip", b"no gzip", 400, "the body is no gzip data"),
-        ("gzip", gzip.compress(b"{}")[:-1], 400, "end too early"),
+        ("gzip", gzip.compress(b"{}", mtime=0)[:-1], 400, "end too early"),
         ("deflate", zlib.compress(b"{}") + b"x", 400, "or something follows them"),
-        ("GZIP", gzip.compress(b"[]"), 400, "not an inference request"),
+        ("GZIP", gzip.compress(b"[]", mtime=0), 400, "not an inference request"),
         ("br", b"", 415, "Content-Encoding is 'br'; use gzip, deflate or identity"),
     ],
 )

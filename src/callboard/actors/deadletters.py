@@ -90,12 +90,12 @@ class DeadLetters:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many letters there were, by reason."""
+        """Number of letters so far, by reason."""
         with self._lock:
             return dict(self._counts)
 
     @property
     def total(self) -> int:
-        """How many letters there were."""
+        """Number of letters so far."""
         with self._lock:
             return self._counts.total()

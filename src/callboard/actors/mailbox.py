@@ -24,7 +24,7 @@ _NEVER_DROPPED = (Tick, Obituary, Poison, Kill)
 
 @dataclass(frozen=True, slots=True)
 class Mailbox:
-    """What kind of mailbox an actor gets.
+    """The kind of mailbox of an actor.
 
     Args:
         capacity: messages that may wait; None for any number.

@@ -1,4 +1,4 @@
-"""What the functions of the namespace have in common: which device an array has, and what they refuse."""
+"""Helpers of the functions of the namespace: the device of an array, and checks of arguments."""
 
 import operator
 from collections.abc import Mapping, Sequence

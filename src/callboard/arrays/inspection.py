@@ -1,4 +1,4 @@
-"""What the namespace of a device has: ``xp.__array_namespace_info__()``."""
+"""The capabilities of a device's namespace: ``xp.__array_namespace_info__()``."""
 
 from callboard.arrays.dtypes import DEFAULTS, KINDS, NAMES
 from callboard.core.dtype import DType

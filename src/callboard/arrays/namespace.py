@@ -214,7 +214,7 @@ class Namespace(Creation[Mode]):
         return f"callboard.xp.{self._device}"
 
     def __array_namespace_info__(self) -> Info:
-        """What this device has of the standard: dtypes, defaults, capabilities."""
+        """The parts of the standard that this device supports: dtypes, defaults, capabilities."""
         return Info(self._device)
 
     def __repr__(self) -> str:

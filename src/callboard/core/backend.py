@@ -164,7 +164,7 @@ class Status(abc.ABC):
         """Raise the op's own failure, by a copy of the outcome; on the admitting thread."""
 
     def answer(self) -> Any:
-        """What an op is answered with whose class :attr:`answers <callboard.core.op.Op.answers>`; after :meth:`check`.
+        """The answer of an op whose class :attr:`answers <callboard.core.op.Op.answers>`; after :meth:`check`.
 
         MessagePack carries it.
         """
@@ -215,7 +215,7 @@ class Replayed(abc.ABC):
 
     @abc.abstractmethod
     def failures(self) -> Sequence[tuple[Status, AccelError]]:
-        """What failed, in order: the status that the recorded launch returned, and the failure of this launch."""
+        """The failures, in order: the status that the recorded launch returned, and the failure of this launch."""
 
 
 class AccelGraph(abc.ABC):

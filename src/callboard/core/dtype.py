@@ -67,7 +67,7 @@ class DType:
 
 
 DTypeLike = DType | str | type | np.dtype[Any]
-"""What names a dtype wherever one is asked for: a :class:`DType`, a name of callboard's or of NumPy's, ``np.float32``,
+"""Everything that names a dtype: a :class:`DType`, a name of callboard's or of NumPy's, ``np.float32``,
 ``ml_dtypes.bfloat16``, ``np.dtype("f4")``, ``float``. See :func:`as_dtype`."""
 
 _TABLE: tuple[tuple[str, Any, Kind], ...] = (

@@ -74,7 +74,7 @@ class Prepare(NamedTuple):
 
 
 class SizeQuery(NamedTuple):
-    """What is done before a launch (see :func:`sizes`)."""
+    """Work before a launch (see :func:`sizes`)."""
 
     method: str
     always: bool | Callable[[AnyOp], bool]

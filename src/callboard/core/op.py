@@ -104,7 +104,7 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
 
     @property
     def label(self) -> str:
-        """What errors call it: the tag, with the name of the user's kernel where it launches one."""
+        """Its name in errors: the tag, with the name of the user kernel if it launches one."""
         return info_of(type(self)).tag
 
     def infer(self) -> Mapping[str, Any]:

@@ -51,7 +51,7 @@ class Placeholder(Operand):
 
 
 class Role(enum.Enum):
-    """What an op does with an operand."""
+    """The access of an op to an operand."""
 
     IN = "in"
     """Reads it."""

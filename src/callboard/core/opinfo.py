@@ -1,4 +1,4 @@
-"""What a message class declares, found once per class: which fields are operands, numbers or settings.
+"""The declaration of a message class, read once per class: which fields are operands, numbers or settings.
 
 A message travels in two parts. The *signature* is everything that decides how it is executed (tag, settings, layouts of
 the operands): equal signatures mean equal plans, so a context host keys its plans by the bytes of the signature and no
@@ -36,7 +36,7 @@ class OpField(NamedTuple):
     structs: tuple[type[StructOperand], ...] = ()
     """The classes that it may have; its operands have their own roles if ``role`` is ``IN``, else this one."""
     takes: frozenset[Any] = frozenset()
-    """What a scalar may be: ``int``, ``float``, ``complex``, ``Operand``."""
+    """Types of a scalar: ``int``, ``float``, ``complex``, ``Operand``."""
 
 
 class Leaf(NamedTuple):

@@ -140,7 +140,7 @@ def _by_uuid(uuid: str) -> tuple[AccelBackend, DeviceInfo]:
 
 
 def _wrapper(name: str) -> str | None:
-    """What makes the backend of a name ``"<wrapper>+<backend>"``; None of another name."""
+    """The factory of the backend for a name ``"<wrapper>+<backend>"``; None for another name."""
     wrapper, plus, _ = name.partition("+")
     return plugins.targets(WRAPPERS).get(wrapper) if plus else None
 

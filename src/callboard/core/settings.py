@@ -17,7 +17,7 @@ _LIKE = frozenset(get_args(DTypeLike))
 
 
 def stored(hint: Any) -> Any:
-    """What a setting of this type is in a message, on the wire and in a plan's key: a dtype is its name.
+    """The type of a setting in a message, on the wire and in a plan's key: a dtype is stored as its name.
 
     A setting that is declared ``DTypeLike`` may be any dtype, one declared ``Annotated[DTypeLike, Literal["i32", …]]``
     those words only.
@@ -68,7 +68,7 @@ def _dtype_name(value: Any) -> str | None:
 
 
 def words_of(hint: Any) -> tuple[Any, ...]:
-    """What a setting may be where only certain values are right: of ``Literal["a", "b"] | None``, all three."""
+    """The values of a setting that takes only certain ones: for ``Literal["a", "b"] | None``, all three."""
     if get_origin(hint) in (Union, types.UnionType):
         parts = [words_of(part) for part in get_args(hint)]
         return tuple(word for part in parts for word in part) if all(parts) else ()

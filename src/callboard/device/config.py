@@ -45,7 +45,7 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device is opened with.
+    """The settings of a device.
 
     Attributes:
         isolation: ``"process"`` or ``"thread"``; None: as the backend prefers.

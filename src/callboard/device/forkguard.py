@@ -1,4 +1,4 @@
-"""What ``os.fork`` leaves behind: in a forked child our descriptors are closed and our handles raise.
+"""Behaviour after ``os.fork``: in a forked child, callboard's descriptors are closed and its handles raise.
 
 A fork shares sockets, shared memory and event loops with its parent without owning any of them, and only the thread
 that forked goes on. Nothing here can work there, so it must fail at once and say why.

@@ -1,4 +1,4 @@
-"""What the edge counts, and its text form for Prometheus."""
+"""Counters of the HTTP edge, and their text form for Prometheus."""
 
 from collections.abc import Iterable, Iterator
 

@@ -29,7 +29,7 @@ class _Server(Protocol):
 
 
 class Model:
-    """What all models have.
+    """Base of all models.
 
     Attributes:
         name: In URLs.

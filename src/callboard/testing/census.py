@@ -30,7 +30,7 @@ class LeftBehind(AssertionError):
 
 
 class Census(NamedTuple):
-    """What there is at one moment, by a key that tells two apart, with a description.
+    """The resources at one moment, by a unique key, with a description.
 
     Attributes:
         processes: Context hosts that are our children, ended ones that were not waited for included.

@@ -33,7 +33,7 @@ __all__ = ["Failed", "Fault", "FaultyBackend", "FaultyDevice", "FaultyEvent", "F
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What goes wrong. Ops and allocations are counted from 1, for each context that is opened.
+    """The faults. Ops and allocations are counted from 1, for each context that is opened.
 
     Attributes:
         seed: Streams are delayed by schedules drawn from it, a different one for each stream; None: no delays.

@@ -84,7 +84,7 @@ def _placed(value: Any) -> Any:
 def _by_numpy(
     kernel: Kernel, message: Launch, given: dict[str, Any], outs: dict[str, Any], pattern: int
 ) -> dict[str, Array]:
-    """What the body writes, by parameter."""
+    """Arrays that the body writes, by parameter."""
     written = {name: _filled(layout, pattern) for name, layout in outs.items()}
     values: dict[str, Any] = {}
     numbers = iter(message.numbers)
@@ -105,7 +105,7 @@ def _by_numpy(
 def _by_device(
     kernel: Kernel, device: sync.Device, given: dict[str, Any], outs: dict[str, Any], pattern: int
 ) -> dict[str, Array]:
-    """What a launch writes, by parameter."""
+    """Arrays that a launch writes, by parameter."""
     put: dict[str, Any] = {name: device.put(_filled(layout, pattern)) for name, layout in outs.items()}
     for name, value in given.items():
         put[name] = device.put(value) if isinstance(value, np.ndarray) and value.ndim else value

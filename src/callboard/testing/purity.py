@@ -1,4 +1,4 @@
-"""What a launch must not do: allocate, give memory back, make a stream, wait for one."""
+"""Calls that a launch must not make: allocate or release memory, make a stream, wait for one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

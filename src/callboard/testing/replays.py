@@ -56,7 +56,7 @@ class Access(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """What a launch or a replay came to."""
+    """The outcome of a launch or a replay."""
 
     error: AccelError | None
     written: dict[str, Array]

@@ -92,7 +92,7 @@ class HostArray(Operand):
 
 
 class SignaturePlan(NamedTuple):
-    """What a signature means on this backend."""
+    """The plan of a signature on this backend."""
 
     lib: str
     stream: AccelStream
@@ -356,7 +356,7 @@ def _close(plan: SignaturePlan) -> None:
 
 
 def _arguments(op: Op[Any, Any], made: dict[str, SessionArray]) -> list[Any]:
-    """What a launch gets."""
+    """The arguments of a launch."""
     arguments: list[Any] = []
     for field in info_of(type(op)).dynamic:
         value = getattr(op, field.name)

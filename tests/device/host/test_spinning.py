@@ -47,3 +47,26 @@ def test_it_ends_by_itself(ends: tuple[socket.socket, SocketChannel]) -> None:
     _, channel = ends
     channel.spin(1e-4)
     assert channel.receive(0) == ()
+
+
+def test_after_some_in_vain_it_pauses_until_a_message_comes_in_time(ends: tuple[socket.socket, SocketChannel]) -> None:
+    ours, channel = ends
+    for pauses in (1, 3, 7, 15, 31, 63, 63):
+        channel.spin(0.0)
+        assert channel._pauses == pauses
+        for left in reversed(range(pauses)):
+            channel.spin(LONG)  # returns at once
+            assert channel._pauses == left
+    ours.send(encode_frame(StopActor(7)))
+    channel.spin(LONG)
+    assert channel.receive(0) == [StopActor(7)]
+    channel.spin(0.0)
+    assert channel._pauses == 1
+
+
+def test_messages_that_came_while_it_pauses_are_received(ends: tuple[socket.socket, SocketChannel]) -> None:
+    ours, channel = ends
+    channel.spin(0.0)
+    ours.send(encode_frame(StopActor(7)))
+    channel.spin(LONG)
+    assert channel.receive(None) == [StopActor(7)]

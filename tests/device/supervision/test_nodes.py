@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.multi_device.waiting import until
 
 import callboard as cb
 from callboard.device.supervision.remote.node import NodeServer
@@ -60,6 +61,22 @@ async def test_resident_actors_and_their_arrays(server: tuple[NodeServer, str]) 
         assert (await ref.get()).tolist() == [2.0] * 3
         with pytest.raises(cb.UnsupportedOp, match="another machine"):
             device.actor_of(cb.Props(Reverser), own_process=True)
+
+
+async def test_a_node_tells_of_its_memory(server: tuple[NodeServer, str]) -> None:
+    told: list[cb.MemoryFigures] = []
+    async with (
+        asyncio.timeout(BOUND),
+        cb.device("cpu", node=cb.Node(server[1], token=TOKEN)) as there,
+        cb.PlacementActor([there]) as placement,
+    ):
+        await until(lambda: there._answers.memory)  # the placement's
+        remove = await there.watch_memory(told.append, step=1 << 20)
+        array = there.empty((4 << 20,), "f4")
+        await until(lambda: told and told[-1].used_bytes >= 16 << 20)
+        assert placement.candidates()[0].free_bytes == told[-1].free_bytes + told[-1].cached_bytes
+        await remove()
+        array.free()
 
 
 async def test_copies_to_a_node_and_back_carry_their_bytes(server: tuple[NodeServer, str]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from replay_lab import (
     Add,
@@ -407,6 +407,7 @@ ACTIONS = st.lists(
 
 
 @settings(max_examples=40, deadline=None)
+@example(actions=[Hold(), Hire(name="child-0"), Fail(text="failure")], gaps=[], every=1)  # restarts behind a child
 @given(actions=ACTIONS, gaps=st.lists(st.integers(0, 3), max_size=25), every=st.sampled_from([None, 1, 3]))
 def test_any_history_comes_out_the_same(actions: list[Any], gaps: list[int], every: int | None) -> None:
     """Messages, time and failures in any order, with the loop at any point in between."""

@@ -1,1 +1,1 @@
-"""What is behind an actor reference: cells, their lanes and their life. Nothing in it is for users."""
+"""The implementation behind actor references: cells, their lanes and their life cycle. Not for users."""

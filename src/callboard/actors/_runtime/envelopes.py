@@ -1,4 +1,4 @@
-"""What lies in a user lane besides plain messages: asks, ticks of timers, obituaries and the two pills."""
+"""The entries of a user lane besides plain messages: asks, ticks of timers, obituaries and the two pills."""
 
 import asyncio
 import concurrent.futures

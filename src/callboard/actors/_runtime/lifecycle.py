@@ -41,7 +41,7 @@ class _InitFailure(Exception):
 
 
 def stopped_error(cell: "Cell") -> ActorStopped:
-    """What askers of a stopped actor get."""
+    """The error for askers of a stopped actor."""
     error = ActorStopped(f"{cell.path} is stopped ({cause_of(cell)})")
     error.__cause__ = cell.cause
     return error

@@ -28,7 +28,7 @@ InputKind = Literal["tell", "ask", "timer", "watch", "poison", "kill"]
 
 
 class Recorder(Protocol):
-    """What a system asks for each new actor."""
+    """The callbacks that a system makes for each new actor."""
 
     def attach(self, path: str, props: "Props[Any]", cell: "Cell", /) -> "Tap | None":
         """The tap of an actor; None: it is not recorded."""

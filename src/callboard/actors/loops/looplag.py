@@ -1,4 +1,4 @@
-"""How long the iterations of a loop take, looked at now and then while a pinned thread needs the GIL beside it."""
+"""Duration of the iterations of a loop, sampled while a pinned thread competes for the GIL."""
 
 import asyncio
 import logging

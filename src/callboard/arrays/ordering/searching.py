@@ -1,4 +1,4 @@
-"""Where elements are: extremes, those that are not 0, places in a sorted line."""
+"""Searches: positions of extremes, of elements that are not 0, places in a sorted line."""
 
 from typing import Any, Literal
 

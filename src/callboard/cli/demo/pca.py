@@ -19,7 +19,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Problem(NamedTuple):
-    """What the iteration needs; lives for one generation.
+    """State of the iteration; lives for one generation.
 
     Attributes:
         centred: ``[n, d]`` f64, the samples less their mean.

@@ -21,7 +21,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Outcome(NamedTuple):
-    """What came out, and what happened.
+    """The result of a run and its events.
 
     Attributes:
         components: ``[rank, features]``, orthonormal rows.
@@ -154,7 +154,7 @@ class Job:
 
 
 def _signs(components: Array) -> Array:
-    """What makes the largest entry of each row positive: components have no sign of their own, pictures do."""
+    """Signs that make the largest entry of each row positive: components have no sign, pictures do."""
     largest = np.abs(components).argmax(axis=1)
     signs: Array = np.sign(components[np.arange(len(components)), largest])
     return signs

@@ -1,4 +1,4 @@
-"""What the doctor learns from context hosts: each device is opened in one, and each library tried with one op."""
+"""Findings from context hosts: each device is opened in one, and each library is tried with one op."""
 
 import time
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What the doctor finds, as plain data."""
+"""The findings of the doctor, as plain data."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What the doctor learns without a context host: packages, NVIDIA's driver, limits."""
+"""Findings without a context host: packages, NVIDIA's driver, limits."""
 
 import contextlib
 import ctypes
@@ -22,7 +22,7 @@ PACKAGES = (
 
 
 def system() -> dict[str, str]:
-    """What this is run on and by."""
+    """The operating system and the interpreter."""
     return {
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
@@ -74,7 +74,7 @@ def has_nvidia_gpu(devices: Path = Path("/sys/bus/pci/devices")) -> bool:
 
 
 def limits() -> list[Finding]:
-    """What process isolation needs of the kernel, and limits that could get in the way."""
+    """Kernel features that process isolation needs, and resource limits."""
     found = [
         _tried("memfd (shared memory)", _memfd, 'arrays cannot be shared with a process: use isolation="thread"'),
         _tried("pidfd", _pidfd, 'process isolation needs Linux 5.4 or later: use isolation="thread"'),

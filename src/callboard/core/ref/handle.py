@@ -46,7 +46,7 @@ class GpuToken(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RefServices(Protocol):
-    """What a device does for its refs.
+    """The services of a device for its refs.
 
     Attributes:
         blocking: Whether refs wait for what is not known yet, instead of raising.
@@ -86,7 +86,7 @@ class Target(Protocol[Mode]):
 
 
 class RefPort(ReplyPort, Protocol):
-    """What a ref needs of its device's op line.
+    """The part of a device's op line that a ref uses.
 
     Attributes:
         services: Of the device.

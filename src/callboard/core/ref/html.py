@@ -1,4 +1,4 @@
-"""What a notebook shows of a ref."""
+"""The display of a ref in a notebook."""
 
 import html
 from typing import Any

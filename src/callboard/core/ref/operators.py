@@ -1,4 +1,4 @@
-"""What makes a ref an array: operators, methods, and the array API's protocol. The namespace of its device computes."""
+"""The array interface of a ref: operators, methods and the array API's protocol, computed by the device's namespace."""
 
 from typing import Any, NoReturn, Self
 

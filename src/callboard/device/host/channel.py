@@ -42,7 +42,8 @@ class Channel(abc.ABC):
     def spin(self, seconds: float) -> None:
         """Look for messages so long, or until one has come: a process that waits takes longer to be woken.
 
-        A message is kept for :meth:`receive`. Does nothing where the application would have to share the GIL with that.
+        A message is kept for :meth:`receive`. Does nothing where the application would have to share the GIL with that,
+        nor for a while when it was in vain.
         """
 
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""What a child process does beside serving: it beats, forwards its log, takes descriptors, and dies with its parent."""
+"""Duties of a child process beside serving: heartbeats, log forwarding, descriptors, and death with its parent."""
 
 import ctypes
 import logging

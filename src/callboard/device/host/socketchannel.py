@@ -24,6 +24,8 @@ ARENA_TIME = 10.0
 """Seconds that an announced arena's descriptor may take to come."""
 PAUSE = 1.0
 """Seconds without bytes before an incomplete frame is looked at."""
+MOST_PAUSES = 63
+"""Most calls of :meth:`SocketChannel.spin` that do nothing after one in vain; each one in vain doubles their number."""
 MAX_STEPS, MAX_STEP = 16, 200
 """Most steps of other threads in a heartbeat, and most characters of a step's name."""
 
@@ -82,6 +84,7 @@ class SocketChannel(Channel):
         self._closed: str | None = None
         self._broken: ProtocolError | None = None
         self._came = 0  # bytes in the memory that have not been read as messages
+        self._in_vain = self._pauses = 0  # of `spin`
         self._outgoing = bytearray()
         self._lock = threading.Lock()  # of the outgoing bytes
         self._woken = False
@@ -162,6 +165,9 @@ class SocketChannel(Channel):
             self._woken = False
 
     def spin(self, seconds: float) -> None:
+        if self._pauses:
+            self._pauses -= 1
+            return
         until = time.monotonic() + seconds
         receive, memory = self._sock.recv_into, self._memory
         while not (self._woken or self._came):
@@ -169,12 +175,14 @@ class SocketChannel(Channel):
                 self._came = receive(memory)
             except BlockingIOError:
                 if time.monotonic() >= until:
+                    self._pauses = self._in_vain = min(MOST_PAUSES, 2 * self._in_vain + 1)
                     return
                 continue
             except OSError:
                 return
             if not self._came:  # `receive` finds the same
                 return
+        self._in_vain = 0
 
     def _check_frame(self) -> bool:
         """Whether the stream turns out to be broken: nothing came, and the incomplete frame had a false length."""

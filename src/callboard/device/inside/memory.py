@@ -51,7 +51,7 @@ class LocalMemory:
         return number
 
     def address(self, number: int) -> int:
-        """Where an array's memory begins."""
+        """Start of an array's memory."""
         block = self._made.get(number)
         return block.address if block is not None else self._borrowed[number].address
 

@@ -1,1 +1,1 @@
-"""What both sides know: messages and their bytes, failures, arenas, and what travels to and from resident actors."""
+"""Code of both sides: messages and their encoding, failures, arenas, and the values of resident actors' calls."""

@@ -1,4 +1,4 @@
-"""What the application and a context host say to each other.
+"""The messages between the application and a context host.
 
 Plain data: what crosses the wire, and what a thread host is handed.
 
@@ -394,7 +394,7 @@ class Returned(Plain, tag=12):
 
 
 class ActorEvent(Plain, tag=8):
-    """What became of a resident actor.
+    """A change of state of a resident actor.
 
     It is up (``"ready"``), has failed and is being made again (``"restarting"``; ``error`` says why), is up again after
     a failure (``"restarted"``) or has stopped (``"stopped"``; ``error`` says why, unless it was asked to stop).

@@ -1,4 +1,4 @@
-"""What an application and a node say to each other beside the messages of a context host.
+"""The messages between an application and a node, beside those of a context host.
 
 A node relays the messages of :mod:`callboard.device.protocol.messages`, in the same frames, between an application on
 another machine and a context host of its own. Arenas exist on both sides under the same ids. The bytes of a call's host

@@ -117,7 +117,7 @@ class OwnProcess:
                 actor.is_restarting(error)
 
     def _why_stopped(self, event: Event, error: AccelError, cause: AccelError) -> AccelError:
-        """What the calls without an answer fail with, and later ones are refused with."""
+        """The error of unanswered calls and of later ones."""
         actor = self.resident
         if actor.stopped is None and event is Event.STOP:
             return error  # the device is closed

@@ -1,4 +1,4 @@
-"""What a device tells those who watch it: its generation as a value, its losses and recoveries as events."""
+"""Observation of a device: its generation as a value, its losses and recoveries as events."""
 
 import asyncio
 from collections import deque

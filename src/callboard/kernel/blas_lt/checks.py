@@ -1,4 +1,4 @@
-"""What the messages of this package check of their operands. Every error names op, operand, value and cure."""
+"""Checks of operands for the messages of this package. Every error names op, operand, value and cure."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -47,7 +47,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "f8_e4m3": ("bf16", "f16", "f32", "f8_e4m3", "f8_e5m2"),
     "f8_e5m2": ("bf16", "f16", "f32", "f8_e4m3", "f8_e5m2"),
 }
-"""What products may be stored as, by the dtype of the factors; the first is the default."""
+"""Dtypes of results, by the dtype of the factors; the first is the default."""
 
 
 class Stack(NamedTuple):

@@ -20,7 +20,7 @@ BgradEpilogue = Literal["drelu_bgrad", "dgelu_bgrad", "bgrad_a", "bgrad_b"]
 
 
 class Traits(NamedTuple):
-    """What an epilogue does.
+    """The properties of an epilogue.
 
     Attributes:
         activation: Of the forward pass; its derivative where ``backward``.

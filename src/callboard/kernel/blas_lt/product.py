@@ -34,7 +34,7 @@ MAX_CANDIDATES = 64
 
 
 class Product(Op[BlasLtActor, R_co]):
-    """What the messages share; not sent itself. ``Matmul`` explains the fields."""
+    """Base of the messages; not sent itself. ``Matmul`` explains the fields."""
 
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
 
@@ -60,7 +60,7 @@ class Product(Op[BlasLtActor, R_co]):
 
     @property
     def traits(self) -> Traits:
-        """What its epilogue does."""
+        """The properties of its epilogue."""
         return EPILOGUES[self.epilogue]
 
     def __post_init__(self) -> None:

@@ -952,7 +952,7 @@ class DnnApi(Methods[Mode]):
         h_n: GpuRef[Mode] | None = None,
         c_n: GpuRef[Mode] | None = None,
     ) -> RnnOutput[Mode]:
-        """What a recurrent network says of a batch of sequences: inference."""
+        """Compute the output of a recurrent network for a batch of sequences, for inference."""
         answer: RnnOutput[Mode] = self._submit(
             RnnForward(
                 x=x,
@@ -993,7 +993,7 @@ class DnnApi(Methods[Mode]):
         seed: Whole = 0,
         offset: Whole = 0,
     ) -> RnnTrained[Mode]:
-        """What a recurrent network says, with dropout between its layers and a reserve for the backward pass."""
+        """Compute the output of a recurrent network, with dropout and a reserve for the backward pass."""
         answer: RnnTrained[Mode] = self._submit(
             RnnForwardTraining(
                 x=x,

@@ -1,4 +1,4 @@
-"""What the messages of deep learning check, and how they read shapes, windows and paddings."""
+"""Checks of the messages of deep learning; shapes, windows and paddings as callers may write them."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +25,7 @@ __all__ = [
 AnyOp = Op[Any, Any]
 
 FLOATS = dtypes_of("f16 bf16 f32 f64")
-"""What most ops take; halves are computed in f32 and rounded once."""
+"""Dtypes of most ops; halves are computed in f32 and rounded once."""
 
 DataLayout = Literal["NCHW", "NHWC"]
 """Order of the axes: channels before the spatial axes, of which there are 1 to 3, or behind them."""

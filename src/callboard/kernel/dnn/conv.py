@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 ConvActivation = Literal["relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish", "elu", "softplus"]
-"""What may follow a convolution; ``"gelu"`` by the error function, ``"gelu_tanh"`` by its approximation."""
+"""Activations that may follow a convolution; ``"gelu"`` by the error function, ``"gelu_tanh"`` by its approximation."""
 
 ScaledDType = Annotated[DTypeLike, Literal["f32", "i8"]]
 """Of a result that was scaled."""
@@ -76,7 +76,7 @@ class Geometry(NamedTuple):
 
 
 class _Convolution(Op[CudnnActor, GpuRef]):
-    """What convolutions have in common; :class:`Conv` describes it."""
+    """Base of convolutions; :class:`Conv` describes it."""
 
     stride: Extents = 1
     padding: Padding = 0

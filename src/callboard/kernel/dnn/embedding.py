@@ -89,5 +89,5 @@ class EmbeddingBackward(Op[CudnnActor, GpuRef], tag="dnn.embedding_backward"):
 
 
 def wrong_rows(tag: str, name: str, value: int, wrong: int, count: int, rows: int) -> str:
-    """What is said of indices of which some are out of range."""
+    """The error text for indices out of range."""
     return f"{tag}: {name} holds {value}; there are rows 0 to {rows - 1} ({wrong} of {count} are out of range)"

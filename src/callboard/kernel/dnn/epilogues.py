@@ -1,4 +1,4 @@
-"""What follows a convolution or a matrix product, as one expression of :mod:`callboard.kernel.elementwise`."""
+"""Epilogues of convolutions and matrix products, as one expression of :mod:`callboard.kernel.elementwise`."""
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.kernel.dnn.activations import ACTIVATIONS

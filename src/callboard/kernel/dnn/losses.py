@@ -207,7 +207,7 @@ class MseBackward(Op[CudnnActor, GpuRef], tag="dnn.mse_backward"):
 
 
 def wrong_class(tag: str, value: int, wrong: int, count: int, classes: int) -> str:
-    """What is said of a target of which some classes are out of range."""
+    """The error text for a target with classes out of range."""
     return (
         f"{tag}: target holds {value}; there are classes 0 to {classes - 1} ({wrong} of {count} are out of range; "
         f"ignore_index leaves items out)"

@@ -1,4 +1,4 @@
-"""What norms, activations, losses and the other ops on whole arrays check of their operands."""
+"""Checks of operands for norms, activations, losses and the other ops on whole arrays."""
 
 from typing import Any
 

@@ -65,7 +65,7 @@ class MaxPooled(NamedTuple, Generic[Mode]):
 
 
 class _Pooling(Op[CudnnActor, R_co], Generic[R_co]):
-    """What pooling has in common; :class:`MaxPool` describes it."""
+    """Base of pooling; :class:`MaxPool` describes it."""
 
     stride: Extents | None = None
     padding: Padding = 0

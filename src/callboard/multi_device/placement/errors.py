@@ -1,4 +1,4 @@
-"""What placing can fail with."""
+"""Errors of placement."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a piece of work needs of a device, and what a device has."""
+"""Requirements of a piece of work, and capacities of a device."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ __all__ = ["Candidate", "PlacementHints"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacementHints:
-    """What a piece of work needs.
+    """Requirements of a piece of work.
 
     Args:
         min_free_bytes: Only devices with this much memory that is neither used nor reserved.

@@ -160,7 +160,7 @@ class Replay:
             elif isinstance(entry, Output):
                 await self._output(sequence, entry)
             elif isinstance(entry, Snapshot):
-                self._compare_state(sequence, entry)
+                await self._compare_state(sequence, entry)
             elif isinstance(entry, Gap):
                 self.report.gap = f"record {sequence}: {entry.lost} records are missing here ({entry.reason})"
                 self._next = len(self._entries)
@@ -188,7 +188,7 @@ class Replay:
             self.report.skipped[entry.actor] = self.report.skipped.get(entry.actor, 0) + 1
             return _SKIPPED
         self._move_clock(entry.time)
-        if not await self._until(lambda: not tap.busy and (tap.cell.started or tap.cell.closed)):
+        if not await self._until(lambda: _is_settled(tap)):
             self._differs(entry, sequence, f"input {entry.number}", "the one before is still handled")
             return None
         if tap.cell.closed or tap.inbox is None:
@@ -280,12 +280,15 @@ class Replay:
         value = self._codec.show(name, data)
         return f"{kind} {value}" if not to else f"{kind} {value} to {to}"
 
-    def _compare_state(self, sequence: int, entry: Snapshot) -> None:
+    async def _compare_state(self, sequence: int, entry: Snapshot) -> None:
         tap = self._taps.get(entry.actor)
-        take = None if tap is None else getattr(tap.cell.actor, "snapshot", None)
-        if tap is None or take is None or self._is_before(entry.actor, sequence):
+        if tap is None or self._is_before(entry.actor, sequence):
             return
-        if tap.busy or tap.count != entry.number:
+        # An actor that is restarted waits for its children first, and has the old instance until then.
+        if not await self._until(lambda: _is_settled(tap)):
+            return  # the input behind it says so
+        take = getattr(tap.cell.actor, "snapshot", None)
+        if take is None or tap.cell.closed or tap.count != entry.number:
             return
         state = take()
         if name_of(type(state)) != entry.type or self._codec.encode(state) != entry.value:
@@ -353,6 +356,12 @@ class Replay:
 
 
 _SKIPPED = object()
+
+
+def _is_settled(tap: ReplayTap) -> bool:
+    """Whether an actor is done with all it was given, a restart included; or has stopped."""
+    cell = tap.cell
+    return cell.closed or (not tap.busy and cell.started and not cell.suspended)
 
 
 def _retrieve(future: "asyncio.Future[Any]") -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong with a journal, and with a replay."""
+"""Errors of journals and of replays."""
 
 from callboard.actors.errors import AccelError, ReplyError
 

@@ -1,4 +1,4 @@
-"""What a replay tells."""
+"""The report of a replay."""
 
 from dataclasses import dataclass, field
 
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What a replay found.
+    """The findings of a replay.
 
     Attributes:
         inputs: Inputs that were given again.

@@ -1,4 +1,4 @@
-"""What a region can fail with."""
+"""Errors of a region."""
 
 from callboard.core.errors import AccelError
 

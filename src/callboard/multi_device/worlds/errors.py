@@ -1,4 +1,4 @@
-"""What a world can fail with, beside :class:`callboard.WorldLost`."""
+"""Errors of a world, beside :class:`callboard.WorldLost`."""
 
 from callboard.core.errors import AccelError
 

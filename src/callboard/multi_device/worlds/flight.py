@@ -15,11 +15,16 @@ class Flight:
     Args:
         world, call: The numbers of the formation, and of the call in it.
         collectives: The replies.
-        part_failed: Called with this, the rank and the error of the first part that fails.
+        part_failed: Called with this, the rank and the error of each part that fails before all have ended.
         ended: Called with this and whether it succeeded, once.
+
+    Attributes:
+        pending: The ranks whose parts have not ended.
+        held: Rank and error of a part that failed of another rank, whose own error is waited for; None: there is none.
+        overdue: That has been waited for long enough.
     """
 
-    __slots__ = ("_ended", "_left", "_part_failed", "call", "collectives", "done", "world")
+    __slots__ = ("_ended", "_part_failed", "call", "collectives", "done", "held", "overdue", "pending", "world")
 
     def __init__(
         self,
@@ -33,13 +38,15 @@ class Flight:
         self.call = call
         self.collectives = collectives
         self.done = False
-        self._left = 0
+        self.pending: set[int] = set()
+        self.held: tuple[int, BaseException] | None = None
+        self.overdue = False
         self._part_failed = part_failed
         self._ended = ended
 
     def begin(self, parts: Mapping[int, Reply[Any]]) -> None:
         """Wait for these parts, by rank."""
-        self._left = len(parts)
+        self.pending.update(parts)
         for rank, part in parts.items():
             self._await(rank, part)
 
@@ -58,10 +65,12 @@ class Flight:
         error = part.exception()  # looked at here, so that it does not go to dead letters, too
         if self.done:
             return
-        self._left -= 1
+        self.pending.discard(rank)
         if error is not None:
             self._part_failed(self, rank, error)
-        elif not self._left:
+        elif self.held is not None:
+            self._part_failed(self, *self.held)
+        elif not self.pending:
             self.done = True
             for collective in self.collectives:
                 collective.succeed()

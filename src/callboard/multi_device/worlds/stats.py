@@ -1,4 +1,4 @@
-"""What a world tells of itself."""
+"""Statistics of a world."""
 
 from typing import NamedTuple
 

@@ -30,6 +30,9 @@ _log = logging.getLogger(__name__)
 TRIES = 3
 """Times in a row that forming may fail for another reason than a lost device."""
 
+SAID = 1.0
+"""Seconds in which a rank that has left a world says why, after another one has said that it has left."""
+
 _order = threading.Lock()
 """Held while a call is submitted to its ranks: all devices are given the calls of all worlds in one order, so no two
 ranks wait for each other in different calls."""
@@ -286,6 +289,11 @@ class World(Collectives):
 
     def _part_failed(self, flight: Flight, rank: int, error: BaseException) -> None:
         name, number = self.devices[rank].name, flight.world
+        if isinstance(error, WorldLost) and self._is_told_later(flight, error):
+            if flight.held is None:
+                self._clock.call_later(SAID, self._say_held, flight)
+            flight.held = rank, error
+            return
         if isinstance(error, WorldLost) and self._generations[rank] == self.devices[rank].generation:
             self._lose(number, error.rank if error.rank >= 0 else self._rank_lost(), str(error))
         elif isinstance(error, ContextLost | Unrecoverable):
@@ -295,6 +303,21 @@ class World(Collectives):
             flight.fail(lambda: error)
             self._lose(number, rank, f"its part of call {flight.call} failed: {error}")
         flight.fail(lambda: WorldLost(f"the part of rank {rank} failed: {error}", rank))  # of a formation that is over
+
+    def _is_told_later(self, flight: Flight, error: WorldLost) -> bool:
+        """Whether the rank that left the world may yet say why: its part's error comes from another host."""
+        first = error.rank
+        return (
+            first in flight.pending
+            and not flight.overdue
+            and flight.world == self._number
+            and self._generations[first] == self.devices[first].generation
+        )
+
+    def _say_held(self, flight: Flight) -> None:
+        flight.overdue = True
+        if not flight.done and flight.held is not None:
+            self._part_failed(flight, *flight.held)
 
     def _rank_lost(self) -> int:
         for rank, device in enumerate(self.devices):
@@ -391,7 +414,7 @@ async def _settled(reply: Collective[Any]) -> None:
 
 
 class OpenWorld:
-    """What :func:`world` returns: ``await`` forms the world; ``async with`` also closes it at its end."""
+    """The return value of :func:`world`: ``await`` forms the world; ``async with`` also closes it at its end."""
 
     def __init__(self, make: Callable[[], World]) -> None:
         self._make = make

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CascadeReply(Generic[R]):
-    """What a cascade answers.
+    """A reply of a cascade.
 
     Attributes:
         response: The answer of a stage.

@@ -18,7 +18,7 @@ CONFIDENCES: dict[str, Callable[[Any], float]] = {
 
 
 class OnError(StrEnum):
-    """What happens to a request for which a stage fails. Members equal their texts."""
+    """Treatment of a request for which a stage fails. Members equal their texts."""
 
     ESCALATE = "escalate"
     """It goes to the next stage; after the last one, as with ``fallback``."""

@@ -28,7 +28,7 @@ class UnknownTenant(AccelError, KeyError):
 
 
 class FairOverflow(StrEnum):
-    """What happens to a request for which there is no room. Members equal their texts."""
+    """Treatment of a request for which there is no room. Members equal their texts."""
 
     REJECT = "reject"
     """It fails with :class:`QueueFull`."""
@@ -41,7 +41,7 @@ class FairOverflow(StrEnum):
 
 @dataclass(frozen=True)
 class Tenant:
-    """What a tenant, or a group of tenants, may use.
+    """Settings of a tenant or a group of tenants.
 
     Attributes:
         weight: Its share relative to the others of its group that have requests waiting.

@@ -1,4 +1,4 @@
-"""What a ``ModelHotSwapServer`` gives: a reply, the report of a swap, figures."""
+"""Results of a ``ModelHotSwapServer``: a reply, the report of a swap, figures."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class HotSwapReply(Generic[R]):
-    """What the server answers.
+    """A reply of the server.
 
     Attributes:
         response: Of the model.
@@ -26,7 +26,7 @@ class HotSwapReply(Generic[R]):
 
 @dataclass(frozen=True)
 class SwapReport:
-    """What a swap did, in seconds of the server's clock.
+    """The report of a swap, in seconds of the server's clock.
 
     Attributes:
         version: The active one since.

@@ -55,7 +55,7 @@ class ModelVersion:
 
 
 class VersionState(StrEnum):
-    """Where a version is. Members equal their texts."""
+    """The state of a version. Members equal their texts."""
 
     LOADING = "loading"
     """It is being loaded, warmed up or checked; it gets no requests."""

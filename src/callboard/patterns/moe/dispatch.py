@@ -16,7 +16,7 @@ __all__ = ["Capacity", "CapacityPolicy", "Dispatch", "combine", "dispatch", "row
 
 
 class CapacityPolicy(StrEnum):
-    """What happens to a token whose expert has no room. Members equal their texts."""
+    """Treatment of a token whose expert has no room. Members equal their texts."""
 
     DROPLESS = "dropless"
     """There is always room (MegaBlocks)."""

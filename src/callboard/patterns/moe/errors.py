@@ -1,4 +1,4 @@
-"""What can be wrong with the answers of a gate and of experts."""
+"""Errors of the answers of a gate and of experts."""
 
 from callboard.actors.errors import AccelError
 

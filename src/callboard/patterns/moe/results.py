@@ -1,4 +1,4 @@
-"""What a request to a router gives, and the figures of a router."""
+"""The result of a request to a router, and the figures of a router."""
 
 from dataclasses import dataclass
 from functools import cached_property

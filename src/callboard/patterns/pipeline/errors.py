@@ -1,4 +1,4 @@
-"""What becomes of an item that fails in a pipeline."""
+"""Treatment of an item that fails in a pipeline."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -134,7 +134,7 @@ class PipelineExecutor(Generic[R]):
 
     @property
     def stage_count(self) -> int:
-        """How many stages there are."""
+        """Number of stages."""
         return len(self.stages)
 
     @property

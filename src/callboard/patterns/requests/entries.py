@@ -11,7 +11,7 @@ NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 class State(Enum):
-    """Where a request is."""
+    """The state of a request."""
 
     NEW = "new"
     BLOCKED = "blocked"

@@ -42,7 +42,7 @@ class DeadlineLane(Lane):
 
 
 class OverflowPolicy(StrEnum):
-    """What happens to a request for which a full queue has no room. Members equal their texts."""
+    """Treatment of a request for which a full queue has no room. Members equal their texts."""
 
     REJECT = "reject"
     """It fails with :class:`QueueFull`."""

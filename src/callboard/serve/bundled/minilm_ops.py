@@ -78,7 +78,7 @@ def encoded(device: Device, weights: Mapping[str, GpuRef], text: Mapping[str, Gp
         x = norm(x + linear(seen, f"{layer}.attention.output.dense"), f"{layer}.attention.output.LayerNorm")
         inner = dnn.activation(linear(x, f"{layer}.intermediate.dense"), "gelu")
         x = norm(x + linear(inner, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
-    if x.dtype != "f32":
+    if x.dtype.name != "f32":
         x = x.astype("f32")  # as the shares are
     mean = device.tensor.einsum("nt,ntd->nd", text["share"], x.reshape(texts, tokens, WIDTH))
     found: GpuRef = mean / device.xp.linalg.vector_norm(mean, axis=1, keepdims=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 __all__ = ["Detokenizer", "StopStrings"]
 
 UNFINISHED = "\ufffd"
-"""What a decoder gives for bytes that are not character, or not yet."""
+"""The output of a decoder for bytes that are not a character, or not yet."""
 
 
 class Detokenizer:
@@ -30,7 +30,7 @@ class Detokenizer:
         return self._more(final=False)
 
     def end(self) -> str:
-        """What is left, also where it is not a character."""
+        """The remaining text, also if it is not a character."""
         return self._more(final=True)
 
     def _more(self, *, final: bool) -> str:
@@ -69,7 +69,7 @@ class StopStrings:
         return text[: len(text) - keep]
 
     def end(self) -> str:
-        """What was held back."""
+        """The text that was held back."""
         held, self._held = self._held, ""
         return held
 

@@ -1,4 +1,4 @@
-"""How many connections a server has: those beyond the bound are refused, and the others go on."""
+"""A limit of connections: those beyond it are refused, and the others go on."""
 
 import asyncio
 from typing import Any

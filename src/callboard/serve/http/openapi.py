@@ -1,4 +1,4 @@
-"""What an app answers, as an OpenAPI 3.1 document and as a page: made from the routes, their bodies and docstrings."""
+"""The API of an app, as an OpenAPI 3.1 document and as a page: made from the routes, their bodies and docstrings."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -99,3 +99,19 @@ def test_lengths_and_pages_that_do_not_exist_fail_the_call(session: HostSession)
     slots = session.put(np.array([8]))
     with pytest.raises(ShapeError, match=r"attention\.page_append: a place lies beyond the 2 pages of 4 tokens"):
         session.submit(PageAppend(k=new, v=new, k_pages=pages, v_pages=pages, slots=slots))
+
+
+def test_a_table_of_many_pages_is_looked_at_by_several_blocks(session: HostSession) -> None:
+    q, pages = session.put(np.ones((3, 1, 1, 8))), session.put(np.ones((2, 1, 1, 8)))
+    tables = np.zeros((3, 300), np.int32)
+    lengths = session.put(np.array([300, 2, 0], "i4"))
+
+    def attend() -> Any:
+        op = PagedForward(q=q, k_pages=pages, v_pages=pages, block_tables=session.put(tables), seqlens_k=lengths)
+        return session.get(session.submit(op).out)
+
+    tables[1, 2:] = 99  # behind its length
+    np.testing.assert_allclose(attend()[:2], 1)
+    tables[0, 290] = 2
+    with pytest.raises(ShapeError, match="block_tables names a page that does not exist; there are 2"):
+        attend()

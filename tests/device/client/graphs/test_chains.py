@@ -232,3 +232,20 @@ def test_calls_of_another_thread_are_sent_together_and_in_time() -> None:
         kept = dev.copy(x)
         kept.when_done(sent.set)
         assert sent.wait(WAIT), "though nothing awaits it"
+
+
+@pytest.mark.parametrize("keep", [0, 1, 3])
+async def test_chains_find_their_memory_again(keep: int) -> None:
+    """Graphs hold addresses: the same few sets come again and again, whatever the application keeps for a while."""
+    async with cb.device("cpu", auto_record=True) as dev:
+        ws, kept = [dev.put(drawn(4, 4, seed=1))] * 3, []
+        await dev.drain()
+        for _ in range(60):
+            kept.append(layers(dev, await dev.put(drawn(4, 4)), ws))
+            await kept[-1].get()
+            del kept[: len(kept) - keep]
+            await dev.drain()
+        (chain,) = dev._port.chains._chains.values()
+        stats = await dev._recording_stats(chain.handle.id)
+        assert stats.updated == 0
+        assert stats.launches >= 40

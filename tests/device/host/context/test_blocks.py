@@ -210,3 +210,17 @@ def test_a_timeline_waits_once_for_what_covers_several_ops() -> None:
     three = Timeline(Stream(3))  # type: ignore[arg-type]
     three.follow(one, 6)
     assert three.stream.waits == 0  # type: ignore[attr-defined]
+
+
+@given(st.permutations(range(4)), st.permutations(range(4)))
+def test_sorted_blocks_come_again_however_they_were_given_back(first: list[int], second: list[int]) -> None:
+    pool = BlockPool(Device(), None)  # type: ignore[arg-type]
+    taken = [pool.take(1000) for _ in range(4)]
+    addresses = []
+    for order in (first, second):
+        for at in order:
+            pool.give(taken[at])
+        pool.sort([1000, 50])
+        taken = [pool.take(900) for _ in range(4)]
+        addresses.append([block.address for block in taken])
+    assert addresses[0] == addresses[1] == sorted(addresses[0])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checking", "checking"]
 
-THREADS = 256
+THREADS, MOST_BLOCKS = 256, 128
 WRONG = {
     1: "cu_seqlens_q must ascend from 0 to at most {rows_q}, by at most {seq_q}",
     2: "cu_seqlens_k must ascend from 0 to at most {rows_k}, by at most {seq_k}",
@@ -62,7 +62,8 @@ class Checking:
         driver = library.device.driver
         function = library.device.kernels.get(f"attention_pages-{problem.dtype}", "attention_check")
         self._driver = driver
-        self._launch = kernel_launcher(driver, function, 1, (THREADS, 1), self._args)
+        blocks = -(-max(problem.batch + 1, problem.batch * max_blocks) // THREADS)
+        self._launch = kernel_launcher(driver, function, min(blocks, MOST_BLOCKS), (THREADS, 1), self._args)
 
     def __call__(self, stream: "CudaStream", args: AttentionArgs) -> CudaStatus:
         """Enqueue it, for a call with these arguments; its status raises what was found."""

@@ -116,7 +116,8 @@ class CudnnFp8:
         numbers |= {"descale_o": number("descale_out"), "descale_dO": number("scale_dout")}
         numbers |= {"descale_dP": number("score ungain"), "scale_dP": number("score gain")}
         numbers |= {f"scale_d{n.upper()}": number(f"scale_d{n}") for n in "qkv"}
-        settings["use_deterministic_algorithm"] = w.op.deterministic
+        if w.op.deterministic:
+            settings["use_deterministic_algorithm"] = True
         found = g.raw.sdpa_fp8_backward(**inputs, **numbers, **settings)
         for name, tensor in zip("qkv", found[:3], strict=True):
             stored(tensor, f"d{name}", name)
@@ -131,7 +132,9 @@ class CudnnFp8:
                     f"cuda, {self._tag}: {name} starts {named[name] % ALIGNMENT} bytes after a multiple of "
                     f"{ALIGNMENT}: pass dev.copy({name})"
                 )
-        at = {n: self._kept["one"] if x is None and "scale" in n else x for n, x in named.items()} | self._kept
+        at: dict[str, Any] = {
+            n: self._kept["one"] if x is None and "scale" in n else x for n, x in named.items()
+        } | self._kept
         found, native = None, stream.native
         check, memset = self._driver.check, self._driver.memset_32
         for address, bits in self._sets:

@@ -14,11 +14,12 @@ struct CheckArgs {
     int *off_q, *off_k, *off_v, *off_o, *off_lse;  // where each packed sequence begins, in elements
 };
 
-// One block of 256 threads.
+// Any grid: a long table is looked at by several blocks, since what it costs is waiting for memory.
 extern "C" __global__ void attention_check(const CheckArgs c) {
     const AttentionArgs& p = c.call;
+    const int me = blockIdx.x * blockDim.x + threadIdx.x, all = gridDim.x * blockDim.x;
     u32 wrong = 0;
-    for (int b = threadIdx.x; b <= p.batch; b += blockDim.x) {
+    for (int b = me; b <= p.batch; b += all) {
         const bool one = b < p.batch;
         if (p.cu_q) {
             const int begin = p.cu_q[b], end = one ? p.cu_q[b + 1] : begin;
@@ -48,7 +49,7 @@ extern "C" __global__ void attention_check(const CheckArgs c) {
         }
     }
     if (p.tables)
-        for (int at = threadIdx.x; at < p.batch * p.max_blocks; at += blockDim.x) {
+        for (int at = me; at < p.batch * p.max_blocks; at += all) {
             const int b = at / p.max_blocks, used = (clamped(p.len_k[b], 0, p.rows_k) + p.block_size - 1) / p.block_size;
             const int page = p.tables[at];
             const bool bad = page < 0 || page >= p.pages;

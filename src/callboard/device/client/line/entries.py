@@ -1,4 +1,4 @@
-"""What the application keeps of an op until its completion arrives."""
+"""The application's record of an op until its completion arrives."""
 
 import contextvars
 import sys

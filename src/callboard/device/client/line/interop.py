@@ -73,7 +73,7 @@ class Interop:
         copy: bool | None = None,
         device_only: bool = False,
     ) -> Any:
-        """What :meth:`GpuRef.__dlpack__` does.
+        """Implement :meth:`GpuRef.__dlpack__`.
 
         It waits for the ops called before that use the array, and pins it until the consumer is done with it.
 
@@ -118,7 +118,7 @@ class Interop:
         return view.__dlpack__(max_version=max_version, copy=copy)
 
     def host_view(self, ref: AnyRef) -> "np.ndarray[Any, Any]":
-        """What :meth:`callboard.Device.host_view` does."""
+        """Implement :meth:`callboard.Device.host_view`."""
         if self._actor.isolated:
             refuse(ref, "a view on the host", BufferError)
         lent = self._lend(ref, settled=True)
@@ -130,7 +130,7 @@ class Interop:
         return _Export(self, ref.allocation, lent, 0).array(lent.address + ref.offset, ref.layout)
 
     def array_interface(self, ref: AnyRef) -> dict[str, Any]:
-        """What :attr:`GpuRef.__cuda_array_interface__` gives; waits like :meth:`dlpack`.
+        """Implement :attr:`GpuRef.__cuda_array_interface__`; waits like :meth:`dlpack`.
 
         The user of the memory holds the ref, which must not be freed meanwhile.
 
@@ -155,7 +155,7 @@ class Interop:
         }
 
     def raw_device_ptr(self, ref: AnyRef) -> int:
-        """What :meth:`GpuRef.raw_device_ptr` gives; it waits for nothing but the memory.
+        """Implement :meth:`GpuRef.raw_device_ptr`; waits only for the memory.
 
         Raises:
             TypeError: Process isolation.
@@ -173,7 +173,7 @@ class Interop:
     # -- others' in ours -----------------------------------------------------------------------------------------------
 
     def adopt(self, array: Any) -> AnyRef:
-        """What :meth:`callboard.Device.adopt` does."""
+        """Implement :meth:`callboard.Device.adopt`."""
         refuse_ref(array)
         if self._actor.isolated:
             refuse_foreign(array)

@@ -1,4 +1,4 @@
-"""What a device tells about itself, as plain data."""
+"""State and statistics of a device, as plain data."""
 
 import enum
 from typing import NamedTuple
@@ -25,7 +25,7 @@ MEMORY_STEP = 256 << 20
 
 
 class ResidentState(enum.StrEnum):
-    """What a resident actor is doing; equal to its text: ``actor.state == "ready"``."""
+    """The state of a resident actor; equal to its text: ``actor.state == "ready"``."""
 
     STARTING = "starting"
     """It has not been ready yet: no context is there, or the first ``setup`` is not done."""
@@ -38,7 +38,7 @@ class ResidentState(enum.StrEnum):
 
 
 class HostStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What a context host says of itself, for :class:`DeviceStats`."""
+    """Statistics of a context host, for :class:`DeviceStats`."""
 
     compute_capability: tuple[int, int]
     free_bytes: int

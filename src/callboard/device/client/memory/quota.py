@@ -43,7 +43,7 @@ class Quota:
         return True
 
     def again(self, who: Hashable, nbytes: int) -> None:
-        """What was granted could not be had: it is given back, and the request is first in line for the next one."""
+        """Return a grant that could not be used; the request is first in line for the next one."""
         self.give(nbytes)
         self.waiting[who] = nbytes
         self.waiting.move_to_end(who, last=False)

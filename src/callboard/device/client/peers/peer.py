@@ -105,7 +105,7 @@ class Peer:
 
 
 class Borrowed:
-    """What one device has open of another's memory."""
+    """Memory of another device that one device has open."""
 
     def __init__(self, source: Peer, target: Peer, *, here: bool) -> None:
         self._target = target

@@ -73,7 +73,7 @@ class ContextActor:
             raise
 
     def _make(self, channel: Channel, backend: AccelBackend, config: HostConfig) -> None:
-        """What works on the open device."""
+        """The parts that work on the open device."""
         self.parking = Parking()
         self.ledger = Ledger()
         self.shares = Shares(self.device)

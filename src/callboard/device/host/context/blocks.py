@@ -9,7 +9,8 @@ does not move. So these results are kept (:class:`BindingCache`). What may have 
 that produces the contents, and the timelines to wait for.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from callboard.core.backend import AccelDevice, Memory
@@ -197,6 +198,16 @@ class BlockPool:
         if self.used > self.most:
             self.most = self.used
         return block
+
+    def sort(self, sizes: Iterable[int]) -> None:
+        """Give blocks for requests of these sizes in the order of their addresses, until others are given back.
+
+        So requests that come again get the same blocks again, where the same ones are free.
+        """
+        for size in {size_class(nbytes) for nbytes in sizes}:
+            kept = self._free.get(size)
+            if kept is not None:
+                kept.sort(key=attrgetter("address"), reverse=True)
 
     def has(self, nbytes: int) -> bool:
         """Whether a block of this size is kept, so that :meth:`take` need not ask the device."""

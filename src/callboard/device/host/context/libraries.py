@@ -42,7 +42,7 @@ class LibraryActor:
 
     @property
     def max_plans(self) -> int | None:
-        """How many plans are kept, as the library says."""
+        """The library's limit of plans."""
         return self.library.max_plans
 
     def bind(self, plan: Plan) -> None:

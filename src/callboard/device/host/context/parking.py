@@ -26,7 +26,7 @@ FENCES = ("behind", "between")
 
 
 class Holds:
-    """How many calls read, and how many write, each buffer."""
+    """Numbers of calls that read and that write each buffer."""
 
     __slots__ = ("reads", "writes")
 

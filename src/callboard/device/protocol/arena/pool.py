@@ -71,7 +71,7 @@ class Slot:
 
 
 class ArenaStats(NamedTuple):
-    """How a pool stands: bytes mapped, bytes in slots that are out, those of them that wait for a dead host; counts."""
+    """Statistics of a pool: bytes mapped, bytes of slots in use, those that wait for a dead host; counts."""
 
     arenas: int
     bytes: int

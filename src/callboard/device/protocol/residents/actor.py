@@ -18,7 +18,7 @@ __all__ = ["HostContext", "ResidentActor"]
 
 
 class Thread(Protocol):
-    """What a context asks of the thread that its actor runs on, in the host."""
+    """Requests of a context to the thread of its actor, in the host."""
 
     def make_current(self) -> None: ...
     def adopt(self, array: Any) -> Any: ...

@@ -27,7 +27,7 @@ __all__ = ["dumps", "loads"]
 _CONFIG = ("frozen", "eq", "order", "array_like", "gc", "repr_omit_defaults", "omit_defaults", "forbid_unknown_fields")
 _ONCE = ("weakref", "dict", "cache_hash")  # options that a subclass must not repeat
 _MADE = frozenset({"__dict__", "__weakref__", "__slots__", "__match_args__", "__callboard_table__", "__rich_repr__"})
-"""What the class statement makes by itself."""
+"""Attributes that the class statement makes by itself."""
 
 _pending_init: dict[type, list[Callable[[Any], None]]] = {}
 
@@ -45,7 +45,7 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(code: bytes) -> Any:
-    """What :func:`dumps` was given; only for what our own other end has sent."""
+    """The object given to :func:`dumps`; only for bytes from the application."""
     return pickle.loads(code)
 
 

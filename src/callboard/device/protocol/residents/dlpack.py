@@ -114,7 +114,7 @@ def capsule_of(address: int, layout: Layout, device: tuple[int, int], owner: obj
 
 
 def described(array: Any, stream: int = -1) -> Exported:
-    """What an array with ``__dlpack__`` says about itself; the array stays its owner's.
+    """Description of an array with ``__dlpack__``; the array stays with its owner.
 
     Args:
         array: Of NumPy, torch, CuPy …

@@ -102,7 +102,7 @@ def _described(id: int, error: BaseException) -> Failure:
 
 
 def _parts(error: BaseException) -> dict[str, Any]:
-    """What :func:`rebuilt` makes the exception of; nothing where an argument cannot travel."""
+    """The arguments for :func:`rebuilt`; empty where an argument cannot be sent."""
     if not isinstance(error, Exception) or len(error.args) > MAX_ITEMS:
         return {}
     try:

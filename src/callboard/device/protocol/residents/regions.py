@@ -22,7 +22,7 @@ GRANULE = 256
 
 
 def places(sizes: Iterable[int]) -> tuple[Sequence[int], int]:
-    """Where things of these sizes lie one behind the other, and how many bytes they take."""
+    """Offsets of consecutive regions of these sizes, and their bytes in all."""
     offsets: list[int] = []
     end = 0
     for size in sizes:

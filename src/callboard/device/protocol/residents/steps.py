@@ -1,4 +1,4 @@
-"""What the calls of a stream say: they open a generator, ask for an item, or close it.
+"""The calls of a stream: they open a generator, ask for an item, or close it.
 
 In the body of such a call the method is a list: ``["open", name]``, ``["next", id]`` or ``["close", id]``. A stream has
 the id of the call that opened it.
@@ -13,7 +13,7 @@ __all__ = ["CLOSE", "CLOSING", "NEXT", "OPEN", "is_closing", "stream_of"]
 OPEN, NEXT, CLOSE = "open", "next", "close"
 
 CLOSING = b"\x93\x92\xa5close"
-"""How the body of a call begins that closes a stream (MessagePack)."""
+"""First bytes of a call that closes a stream (MessagePack)."""
 
 ASKING = b"\x93\x92\xa4next"
 """Likewise, of a call that asks for an item."""

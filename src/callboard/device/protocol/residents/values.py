@@ -124,7 +124,7 @@ class Elsewhere:
 
 
 class Memory(Protocol):
-    """Where staged bytes lie."""
+    """Location of staged bytes."""
 
     def array(self, dtype: "np.dtype[Any]", shape: tuple[int, ...], offset: int) -> Array: ...
 

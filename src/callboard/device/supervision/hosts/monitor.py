@@ -35,7 +35,7 @@ LAST_READS = 64
 
 
 class WatchedHost:
-    """What the monitor reads of one host. Used on the monitor's thread; it owns and closes the descriptors.
+    """The descriptors of one host that the monitor reads. Used on the monitor's thread, which closes them.
 
     Args:
         pidfd: Of the host's process.

@@ -1,4 +1,4 @@
-"""What a host prints and logs, on its way to the logger ``callboard.host``."""
+"""Output and log records of a host, on their way to the logger ``callboard.host``."""
 
 import logging
 import os

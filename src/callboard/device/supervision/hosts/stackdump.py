@@ -28,7 +28,7 @@ SIGNALS = {
     "Floating point exception": "SIGFPE",
     "Illegal instruction": "SIGILL",
 }
-"""What kills the process, by what a dump says. Everything else that is fatal to Python ends in abort()."""
+"""The signal that kills the process, by the text of a dump. All other fatal errors of Python end in abort()."""
 
 _FATAL = re.compile(r"Fatal Python error: (.+)")
 _CURRENT = re.compile(r"(?:Current thread (?P<id>0x[0-9a-f]+)(?: \[(?P<name>.*)\])?|Stack) \(most recent call first\):")

@@ -58,7 +58,7 @@ class Sequences(NamedTuple):
 
 
 class RnnOutput(NamedTuple, Generic[Mode]):
-    """What a network says.
+    """The output of a network.
 
     Attributes:
         y: The outputs of the last layer at each step.
@@ -176,7 +176,7 @@ class Recurrent(Op[CudnnActor, R_co], Generic[R_co]):
         )
 
     def check(self, **others: Operand | None) -> None:
-        """What all of them ask of their operands.
+        """Checks that all of them make of their operands.
 
         Args:
             others: Further operands of the same dtype.
@@ -200,7 +200,7 @@ class Recurrent(Op[CudnnActor, R_co], Generic[R_co]):
 
 
 class RnnForward(Recurrent[RnnOutput], tag="dnn.rnn_forward"):
-    """What a recurrent network says of a batch of sequences: inference (``RnnFwdRequest``).
+    """Compute the output of a recurrent network for a batch of sequences, for inference (``RnnFwdRequest``).
 
     Args:
         x: ``[steps, batch, input_size]``, f16, bf16, f32 or f64; see ``layout``.
@@ -251,7 +251,7 @@ class Training(Recurrent[R_co], Generic[R_co]):
 
 
 class RnnForwardTraining(Training[RnnTrained], tag="dnn.rnn_forward_training"):
-    """What a recurrent network says, with dropout between its layers and a reserve for the backward pass.
+    """Compute the output of a recurrent network, with dropout and a reserve for the backward pass.
 
     Args:
         x, weights, params, hx, cx, y, h_n, c_n, lengths, layout, tf32, algorithm, max_length: As of

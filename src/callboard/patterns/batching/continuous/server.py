@@ -25,7 +25,7 @@ T = TypeVar("T")
 P = TypeVar("P")
 
 ENDS = (BaseException, Last, type(DONE))
-"""What is not part by itself."""
+"""Types whose values are never a part by themselves."""
 
 _log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ class Attached:
         return operands
 
     def address(self, where: int | bytes, offset: int) -> int:
-        """Where a region lies in this process. Raises as :meth:`operands`."""
+        """Address of a region in this process. Raises as :meth:`operands`."""
         if isinstance(where, int):
             base, size = self._arenas.find(where)
             assert offset <= size

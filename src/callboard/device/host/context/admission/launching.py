@@ -118,6 +118,8 @@ class Launching:
             plan.fill(values, call.numbers)
         if plan.makes:
             made: list[Block] = []
+            if plan.recording:  # its graphs hold addresses
+                self._pool.sort(layout.nbytes for _, _, layout in plan.makes)
             try:
                 for at, item, layout in plan.makes:
                     if plan.pooled:

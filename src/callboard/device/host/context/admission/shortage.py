@@ -1,4 +1,4 @@
-"""What of a process's own limits an exception is about: memory, address space, threads."""
+"""The limit of the process that an exception reports: memory, address space, threads."""
 
 import errno
 
