@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-REPEATS = ("thread:cpu", "process:cpu", "recorded:cpu")
+REPEATS = ("thread:cpu", "process:cpu", "node:cpu", "recorded:cpu")
 """Sessions that compute on the CPU what ``library:cpu`` does, behind a host and a wire, or as recordings."""
 KEPT = 1
 """Cases of a test that a plain run executes on each of them."""

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests import thorough
 
-WANTED = {"thread:cpu": 7, "process:cpu": 7, "recorded:cpu": 7}
+WANTED = {"thread:cpu": 7, "process:cpu": 7, "node:cpu": 7, "recorded:cpu": 7}
 ALL = 20
 
 

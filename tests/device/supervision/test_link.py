@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from callboard.device.protocol.remote import FromNode, Pulse
-from callboard.device.protocol.wire import encode_frame
+from callboard.device.protocol.remote import PIECE, FromNode, Kill, Pulse, ToNode
+from callboard.device.protocol.wire import FrameReader, encode_frame
 from callboard.device.supervision.remote import link as module
-from callboard.device.supervision.remote.link import Link
+from callboard.device.supervision.remote.link import Link, Piece, pieces
 
 BOUND = 20.0
 
@@ -89,6 +90,37 @@ async def _turn() -> None:
     future = loop.create_future()
     loop.call_soon(future.set_result, None)
     await future
+
+
+async def test_large_arrays_wait_in_their_arena_and_nowhere_else(linked: Any) -> None:
+    link, _, (reader, _), _ = linked
+    array = np.arange(4 << 20, dtype=np.uint8)
+    link.send(*pieces(7, 100, array.ctypes.data, array.nbytes), Kill("the last"))
+    assert link.unsent_bytes > 3 << 20
+    assert sum(len(frame) for frame in link._waiting if not isinstance(frame, Piece)) < 1000
+    frames: FrameReader[Any] = FrameReader(ToNode)
+    got: list[Any] = []
+    async with asyncio.timeout(BOUND):
+        while not got or not isinstance(got[-1], Kill):
+            got += frames.feed(await reader.read(1 << 20))
+    assert b"".join(one.data for one in got[:-1]) == array.tobytes()
+    assert [one.offset for one in got[:-1]] == [100 + PIECE * n for n in range(4)]
+
+
+async def test_what_is_forgotten_is_not_read_any_more(linked: Any) -> None:
+    link, _, (reader, _), _ = linked
+    array = np.zeros(64 << 20, dtype=np.uint8)
+    link.send(*pieces(7, 0, array.ctypes.data, array.nbytes))
+    link.forget()
+    link.send(Kill("now"))
+    link.end("over", flush=True)
+    frames: FrameReader[Any] = FrameReader(ToNode)
+    got: list[Any] = []
+    async with asyncio.timeout(BOUND):
+        while data := await reader.read(1 << 20):
+            got += frames.feed(data)
+    assert isinstance(got[-1], Kill)
+    assert len(got) < 60
 
 
 async def test_what_cannot_be_read_ends_it(linked: Any) -> None:

@@ -110,7 +110,7 @@ async def test_what_is_no_node_is_told() -> None:
 
     listener = await asyncio.start_server(other, "127.0.0.1")
     port = listener.sockets[0].getsockname()[1]
-    with pytest.raises(cb.BackendUnavailable, match="no callboard node"):
+    with pytest.raises(cb.BackendUnavailable, match="not a callboard node"):
         async with cb.device("cpu", node=cb.Node(f"127.0.0.1:{port}", token=TOKEN)):
             pass
     listener.close()

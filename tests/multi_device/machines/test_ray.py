@@ -56,6 +56,7 @@ class Program:
         while name not in self._said:
             line = self._lines.get(timeout=LIMIT)
             if not line:
+                self._lines.put("")  # for the others that ask
                 self._log.seek(0)
                 raise AssertionError(f"it has ended before {name}: {self._log.read()[-3000:]}")
             if line.startswith('{"name"'):
@@ -69,6 +70,8 @@ class Program:
         finally:
             self._process.kill()
             self._reader.join()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
             self._log.close()
 
 

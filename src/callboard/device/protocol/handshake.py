@@ -55,9 +55,9 @@ async def greet_server(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
         try:
             magic, theirs = await reader.readexactly(len(MAGIC)), await reader.readexactly(NONCE)
         except asyncio.IncompleteReadError as e:
-            raise HandshakeError(f"it is not callboard node: it ended after {len(e.partial)} bytes") from None
+            raise HandshakeError(f"it is not a callboard node: it ended after {len(e.partial)} bytes") from None
         if magic != MAGIC:
-            raise HandshakeError(f"it is not callboard node of version {VERSION}: it began with {magic!r}")
+            raise HandshakeError(f"it is not a callboard node of version {VERSION}: it began with {magic!r}")
         writer.write(ours + _mac(token, b"client", theirs, ours))
         try:
             answer = await reader.readexactly(1 + MAC)

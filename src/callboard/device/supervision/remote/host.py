@@ -30,7 +30,6 @@ from callboard.device.protocol.messages import (
     RoomWanted,
 )
 from callboard.device.protocol.remote import (
-    PIECE,
     Bytes,
     Describe,
     Described,
@@ -43,7 +42,7 @@ from callboard.device.protocol.remote import (
     Started,
 )
 from callboard.device.supervision.hosts.base import Host, HostEnd
-from callboard.device.supervision.remote.link import Link
+from callboard.device.supervision.remote.link import Link, Piece, pieces
 from callboard.device.supervision.remote.parts import Part, host_parts
 
 __all__ = ["Address", "Lease", "RemoteHost", "describe"]
@@ -210,7 +209,7 @@ class RemoteHost(Host):
         if self._ended is not None:
             return
         if type(message) is Calls:
-            before: list[Plain] = []
+            before: list[Plain | Piece] = []
             for call in message.calls:
                 if call.signature and not call.withdrawn:
                     self._carry(call, before)
@@ -218,7 +217,7 @@ class RemoteHost(Host):
         elif isinstance(message, ActorCall):
             self._link.send(*self._of_actor(message), message)
         elif isinstance(message, Arrived) and len(message.where) == 2:
-            bytes_of: list[Plain] = []
+            bytes_of: list[Plain | Piece] = []
             arena, offset = message.where
             self._bytes(arena, offset, message.nbytes, bytes_of)
             self._link.send(*bytes_of, message)
@@ -228,7 +227,7 @@ class RemoteHost(Host):
         else:
             self._link.send(message)
 
-    def _carry(self, call: Call, before: list[Plain]) -> None:
+    def _carry(self, call: Call, before: "list[Plain | Piece]") -> None:
         """What has to travel for the host operands of a call."""
         parts = self._parts.get(call.signature)
         if parts is None:
@@ -246,8 +245,8 @@ class RemoteHost(Host):
         if places:
             before.append(Fetch(call.id, places))
 
-    def _of_actor(self, call: ActorCall) -> list[Plain]:
-        before: list[Plain] = []
+    def _of_actor(self, call: ActorCall) -> "list[Plain | Piece]":
+        before: list[Plain | Piece] = []
         if call.deadline:
             call.deadline = max(call.deadline - time.monotonic(), 1e-6)
         if call.staged:
@@ -257,12 +256,10 @@ class RemoteHost(Host):
             before.append(Fetch(call.id, list(call.room)))
         return before
 
-    def _bytes(self, arena: int, offset: int, nbytes: int, before: list[Plain]) -> None:
+    def _bytes(self, arena: int, offset: int, nbytes: int, before: "list[Plain | Piece]") -> None:
         address, size = self._arenas[arena]
         assert 0 <= offset <= size - nbytes
-        for start in range(offset, offset + nbytes, PIECE):
-            piece = min(PIECE, offset + nbytes - start)
-            before.append(Bytes(arena, start, ctypes.string_at(address + start, piece)))
+        before.extend(pieces(arena, offset, address + offset, nbytes))
 
     def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
         self._arenas[arena] = address, nbytes
@@ -284,6 +281,7 @@ class RemoteHost(Host):
 
     def kill(self, reason: str) -> None:
         if self._ended is None:
+            self._link.forget()
             with contextlib.suppress(ValueError):
                 self._link.send(Kill(reason))
             self._finish(HostEnd("killed", reason), flush=True)

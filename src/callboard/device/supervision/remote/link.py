@@ -2,23 +2,57 @@
 
 import asyncio
 import contextlib
+import ctypes
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from callboard.device.protocol.messages import Calls, Plain, ProtocolError
-from callboard.device.protocol.remote import Pulse
+from callboard.device.protocol.remote import PIECE, Bytes, Pulse
 from callboard.device.protocol.signatures import SignatureReader, SignatureWriter
 from callboard.device.protocol.wire import FrameReader, UnknownKind, encode_frame
 
-__all__ = ["Link"]
+__all__ = ["Link", "Piece", "pieces"]
 
 RECEIVE = 256 << 10
 MOST_BUFFERED = 256 << 10
 """Bytes that the transport may hold; more waits here."""
 
 M = TypeVar("M")
+
+
+class Piece:
+    """A part of an arena, read when it is sent: no second copy of a large array waits for the connection.
+
+    Its bytes stay as they are until the other end has answered what follows it.
+
+    Args:
+        arena, offset: Where it is written.
+        address: Of its bytes here.
+        nbytes: Their number.
+    """
+
+    __slots__ = ("_address", "_arena", "_nbytes", "_offset")
+
+    def __init__(self, arena: int, offset: int, address: int, nbytes: int) -> None:
+        self._arena = arena
+        self._offset = offset
+        self._address = address
+        self._nbytes = nbytes
+
+    def __len__(self) -> int:
+        return self._nbytes
+
+    def frame(self) -> bytearray:
+        """It, as it is sent."""
+        return encode_frame(Bytes(self._arena, self._offset, ctypes.string_at(self._address, self._nbytes)))
+
+
+def pieces(arena: int, offset: int, address: int, nbytes: int) -> Iterator[Piece]:
+    """A part of an arena in pieces. Args as of :class:`Piece`."""
+    for at in range(0, nbytes, PIECE):
+        yield Piece(arena, offset + at, address + at, min(PIECE, nbytes - at))
 
 
 class Link(Generic[M]):
@@ -54,7 +88,7 @@ class Link(Generic[M]):
         self._on_message = on_message
         self._on_end: Callable[[str], None] | None = on_end
         self._silent = 0.0
-        self._waiting: deque[bytearray] = deque()
+        self._waiting: deque[bytearray | Piece] = deque()
         self._emptying: asyncio.Task[None] | None = None
         self._tasks = [self._loop.create_task(step()) for step in (self._read, self._beat)]
 
@@ -64,39 +98,53 @@ class Link(Generic[M]):
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
-    def send(self, *messages: Plain) -> None:
+    def send(self, *messages: Plain | Piece) -> None:
         """Send messages together, in order. Any thread, but for calls; never blocks. Dropped when it has ended.
 
         Raises:
             ValueError: One is longer than a frame may be.
         """
-        frames = [encode_frame(self._signatures[0].shorten(m) if isinstance(m, Calls) else m) for m in messages]
+        frames = [m if isinstance(m, Piece) else self._encoded(m) for m in messages]
         if threading.get_ident() == self._thread:
             self._write(frames)
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._write, frames)
 
-    def _write(self, frames: "list[bytearray]") -> None:
+    def _encoded(self, message: Plain) -> bytearray:
+        return encode_frame(self._signatures[0].shorten(message) if isinstance(message, Calls) else message)
+
+    def _write(self, frames: "Sequence[bytearray | Piece]") -> None:
         if self._on_end is None:
             return
         waiting = self._waiting
-        if not waiting and len(frames) == 1 and self._writer.transport.get_write_buffer_size() < MOST_BUFFERED:
-            self._writer.write(frames[0])
+        if self._emptying is None and self._few(frames):
+            for frame in frames:
+                self._writer.write(frame.frame() if isinstance(frame, Piece) else frame)
             return
         # Not into the transport: what it buffers is moved with each part of it that is sent.
         waiting.extend(frames)
         if self._emptying is None:
             self._emptying = self._loop.create_task(self._empty())
 
+    def _few(self, frames: "Sequence[bytearray | Piece]") -> bool:
+        """Whether the transport may take them at once; a single message, however long it is."""
+        buffered = self._writer.transport.get_write_buffer_size()
+        return buffered < MOST_BUFFERED and (len(frames) == 1 or sum(map(len, frames)) <= MOST_BUFFERED)
+
     async def _empty(self) -> None:
         try:
             while self._waiting:
-                self._writer.write(self._waiting.popleft())
+                frame = self._waiting.popleft()
+                self._writer.write(frame.frame() if isinstance(frame, Piece) else frame)
                 await self._writer.drain()
         except OSError:  # the reader finds out, too, and says why
             self._waiting.clear()
         self._emptying = None
+
+    def forget(self) -> None:
+        """Drop what is not sent yet: the arenas of its pieces are about to be given back."""
+        self._waiting.clear()
 
     @property
     def unsent_bytes(self) -> int:
@@ -145,8 +193,10 @@ class Link(Generic[M]):
         for task in self._tasks:
             if task is not current:
                 task.cancel()
-        if self._emptying is not None and not flush:
-            self._emptying.cancel()
+        if not flush:
+            self.forget()
+            if self._emptying is not None:
+                self._emptying.cancel()
         if not flush:
             self._writer.transport.abort()
         elif self._emptying is None:

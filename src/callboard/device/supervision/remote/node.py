@@ -30,7 +30,6 @@ from callboard.device.protocol.messages import (
     UnmapArena,
 )
 from callboard.device.protocol.remote import (
-    PIECE,
     Bytes,
     Describe,
     Described,
@@ -44,7 +43,7 @@ from callboard.device.protocol.remote import (
 )
 from callboard.device.supervision.hosts.base import HostEnd
 from callboard.device.supervision.hosts.process import ProcessHost
-from callboard.device.supervision.remote.link import Link
+from callboard.device.supervision.remote.link import Link, pieces
 
 __all__ = ["NodeServer"]
 
@@ -262,9 +261,7 @@ class Session:
             arena = self._arenas.get(name)
             if arena is None or not 0 <= offset <= arena.nbytes - nbytes:
                 raise ProtocolError(f"{nbytes} bytes at {offset} of arena {name} are asked for")
-            for start in range(offset, offset + nbytes, PIECE):
-                piece = arena.memory[start : min(start + PIECE, offset + nbytes)]
-                self._link.send(Bytes(name, start, piece.tobytes()))
+            self._link.send(*pieces(name, offset, arena.address + offset, nbytes))
 
     def _ended(self, end: HostEnd) -> None:
         log.info("a context host has ended: %s", str(end))
