@@ -9,7 +9,7 @@ from blas_lab import Array, values
 
 from callboard.backends.cpu.lowprec import encode_f8
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.errors import ShapeError
+from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.kernel.attention import BackwardFp8, ForwardFp8
 from callboard.testing.tolerances import ROUNDOFF
 
@@ -53,6 +53,10 @@ def test_forward(session: Any, name: str, extra: str, dims: Any, rows: Any, layo
     given |= {f"scale_{n}": number(session, x) for n, x in SCALES.items()}
     given |= {n: session.put(x) for n, x in c.extras.items()}
     op = ForwardFp8(**given, scale_out=number(session, 3.0), **SETTINGS[name], layout=layout)
+    if rows[0] == 1 and session.backend.name == "cuda":
+        with pytest.raises(UnsupportedOp, match="fp8 has no single queries: take attention"):
+            session.submit(op)
+        return
     out, lse, amax = (session.get(x) for x in session.submit(op))
     close(out.astype("f8") / 3, ordered(want.out, layout), size)
     np.testing.assert_allclose(lse, want.lse, rtol=2e-3, atol=2e-3)

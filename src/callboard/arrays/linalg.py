@@ -379,7 +379,10 @@ def det(x: GpuRef[Mode], /) -> GpuRef[Mode]:
         corner, turns = triangle_of(a)
         return apply("d * s", d=statistics.prod(corner, axis=-1), s=statistics.prod(turns, axis=-1))  # type: ignore[no-any-return]
     (found,) = _each(a, lambda one: submit(one, solver.Determinant(a=one, check_finite=False)), lambda _: ((),))
-    return found
+    if not a.size or a.device.startswith("cpu"):
+        return found
+    # cuSOLVER's LU can take a 0 for the pivot where there is a NaN: the determinant would be 0.
+    return apply("d + 0 * m", d=found, m=statistics.max(apply("abs(a)", a=a)))  # type: ignore[no-any-return]
 
 
 def slogdet(x: GpuRef[Mode], /) -> SlogdetResult[Mode]:

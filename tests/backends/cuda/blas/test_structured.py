@@ -140,6 +140,13 @@ def test_gbmv(host: Host, dtype: str) -> None:
         close(host.get(host.session.submit(op)), want, dtype, N)
 
 
+def test_no_rows_leave_the_addend(host: Host) -> None:
+    """cuBLAS returns at once where the matrix has no rows, and leaves the result as it was."""
+    band, x, y = host.session.put(np.zeros((3, 4), "f4")).T, host.vector(0, "f32"), host.vector(3, "f32")
+    op = blas.Gbmv(a=band, x=x, y=y, beta=2.0, below=1, rows=0, transpose=True)
+    close(host.get(host.session.submit(op)), 2 * host.get(y), "f32", 1)
+
+
 def test_nothing(host: Host) -> None:
     empty, none = host.vector(0, "f32"), host.matrix(0, 0, "f32")
     assert host.session.submit(blas.Symv(a=none, x=empty)).shape == (0,)

@@ -155,6 +155,7 @@ FP8: tuple[Missing, ...] = (
         ),
     ),
     Missing("packed sequences", "pad them (seqlens_q, seqlens_k)", lambda w: w.problem.ragged),
+    Missing("single queries", HALVES, lambda w: w.problem.seq_q == 1),
     Missing(
         "causal attention counted from the last key where lengths differ",
         'pass alignment="top_left" where lengths are equal',

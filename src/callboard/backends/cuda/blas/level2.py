@@ -17,13 +17,13 @@ from callboard.backends.cuda.blas.products import (
 from callboard.backends.cuda.blas.scalars import Factor, factor_of, pointers
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand
-from callboard.kernel.blas import Gemv, Ger, Gerc, Geru, Spr, Syr
+from callboard.kernel.blas import Gbmv, Gemv, Ger, Gerc, Geru, Spr, Syr
 from callboard.kernel.blas.strides import Matrix, matrix_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.blas.cublas import Cublas, Run
 
-__all__ = ["gemv", "ger", "matrix_at", "symmetric_rank_1", "triangle", "with_addend"]
+__all__ = ["gemv", "ger", "kernel_gemv", "matrix_at", "symmetric_rank_1", "triangle", "with_addend"]
 
 LOWER, UPPER = 0, 1
 
@@ -59,7 +59,7 @@ def gemv(cublas: "Cublas", op: Gemv) -> "Run":
     factors = (factor_of(op.alpha, scale), factor_of(op.beta, scale))
     x_vector, out_vector = vector_at(op.x.layout), vector_at(out)
     if n == 0:
-        return _kernel_gemv(cublas, op, out, factors)
+        return kernel_gemv(cublas, op, out, factors)
     if dtype.name not in HALVES and not (conj and not transposed):
         run = _classic_gemv(cublas, op, form, out, operation(transposed, op.conj, dtype), factors)
     elif x_vector.inc > 0 and out_vector.inc > 0:
@@ -73,7 +73,7 @@ def gemv(cublas: "Cublas", op: Gemv) -> "Run":
         )
         run = gemm_run(cublas, types_of(dtype, None), product, factors)
     else:
-        return _kernel_gemv(cublas, op, out, factors)
+        return kernel_gemv(cublas, op, out, factors)
     return with_addend(cublas, run, op.y, out, op.beta)
 
 
@@ -95,7 +95,8 @@ def _classic_gemv(
     return run
 
 
-def _kernel_gemv(cublas: "Cublas", op: Gemv, out: Layout, factors: tuple[Factor, Factor]) -> "Run":
+def kernel_gemv(cublas: "Cublas", op: Gemv | Gbmv, out: Layout, factors: tuple[Factor, Factor]) -> "Run":
+    """By a custom kernel; of a band only for an ``x`` without elements, for which no matrix is read."""
     row, col = op.a.strides if not op.transpose else op.a.strides[::-1]
     return kernel_run(
         cublas,

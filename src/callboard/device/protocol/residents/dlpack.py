@@ -132,6 +132,11 @@ def described(array: Any, stream: int = -1) -> Exported:
             f"dtype of {type(array).__qualname__} (DLPack code {tensor.code}, {tensor.bits} bits) is unknown"
         )
     shape = tuple(tensor.shape[: tensor.ndim])
-    strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None
+    strides = tuple(_signed(s, dtype.itemsize) for s in tensor.strides[: tensor.ndim]) if tensor.strides else None
     kind = CPU if int(device[0]) in HOST_LIKE else int(device[0])
     return Exported((tensor.data or 0) + tensor.byte_offset, (kind, int(device[1])), dtype, shape, strides)
+
+
+def _signed(stride: int, itemsize: int) -> int:
+    """A stride in elements. CuPy divides negative ones, in bytes, as unsigned numbers of 64 bits."""
+    return stride - 2**64 // itemsize if stride * itemsize >= 2**63 else stride
