@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_refused(session: Any) -> None:
     with pytest.raises(ShapeError, match="all must have one dtype"):
         session.submit(ForwardFp8(q=x, k=other, v=x))
     lse = session.put(np.zeros((1, 2, 16), "f4"))
-    with pytest.raises(ShapeError, match="its dtype must be f8_e4m3, gradients may be f8_e5m2"):
+    with pytest.raises(ShapeError, match="its dtype must be one of f8_e4m3"):
         session.submit(BackwardFp8(dout=other, q=other, k=other, v=other, out=other, lse=lse))
     with pytest.raises(ShapeError, match="score_gain is 0"):
         session.submit(BackwardFp8(dout=x, q=x, k=x, v=x, out=x, lse=lse, score_gain=0.0))

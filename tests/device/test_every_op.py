@@ -90,7 +90,7 @@ def fits(library: type[Library], message: AnyOp) -> bool:
 
 def message_of(dev: cb.Device, op: type[AnyOp], library: type[Library]) -> AnyOp:
     """Of the first dtype that the library takes."""
-    dtype = next(d for d in map(DTYPES.__getitem__, ("f16", "f32", "c64", "i32")) if accepts(op, library, d))
+    dtype = next(d for d in map(DTYPES.__getitem__, ("f16", "f32", "c64", "i32", "f8_e4m3")) if accepts(op, library, d))
     message = next(m for m in messages_of(op, dtype) if fits(library, m))
     fields = {name: filled(dev, value) for name, value in msgspec.structs.asdict(message).items()}
     if "offsets" in fields:  # of segments: they begin at 0 and end with the array
