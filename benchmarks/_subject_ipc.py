@@ -4,6 +4,7 @@ python _subject_ipc.py SOURCE TARGET    ordinals of GPUs, which may be the same
 """
 
 import base64
+import ctypes
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ except ImportError as e:
     missing(f"{e}; pip install 'callboard[cuda13]'")
 
 NON_BLOCKING, LAZY_PEER_ACCESS = 1, 1
+HANDLE = 64
+"""Bytes of a ``cudaIpcMemHandle_t``, whose attribute the bindings name differently by version."""
 DEVICE_TO_DEVICE = runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice
 
 
@@ -37,7 +40,7 @@ def export(ordinal: int, nbytes: int) -> None:
     checked(runtime.cudaMemset(memory, 1, nbytes))
     checked(runtime.cudaDeviceSynchronize())
     handle = checked(runtime.cudaIpcGetMemHandle(memory))
-    print(base64.b64encode(bytes(handle.reserved)).decode(), flush=True)
+    print(base64.b64encode(ctypes.string_at(handle.getPtr(), HANDLE)).decode(), flush=True)
     sys.stdin.read()
 
 
@@ -58,7 +61,7 @@ class Importer:
             self._exporters.append(process)
             assert process.stdout is not None
             handle = runtime.cudaIpcMemHandle_t()
-            handle.reserved = base64.b64decode(process.stdout.readline())
+            ctypes.memmove(handle.getPtr(), base64.b64decode(process.stdout.readline()), HANDLE)
             theirs = int(checked(runtime.cudaIpcOpenMemHandle(handle, LAZY_PEER_ACCESS)))
             self._opened[nbytes] = theirs, int(checked(runtime.cudaMalloc(nbytes)))
         return self._opened[nbytes]

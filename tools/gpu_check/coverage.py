@@ -13,12 +13,13 @@ from typing import NamedTuple
 from callboard.backends.cuda.attention.rules import FEATURES, FP8
 from callboard.core.dtype import DTYPES
 from callboard.core.op import info_of
-from gpu_check.groups import FAULTS, ROOT, all_ops, dtypes_of, groups, libraries, ops_of, suite_group
+from gpu_check.groups import FAULTS, ROOT, all_ops, dtypes_of, groups, libraries, ops_of, suite_group, suites
 from gpu_check.summary import Summary, stored
 
 __all__ = ["Proof", "coverage_page", "dtype_names", "main", "proofs", "runs_of"]
 
 PAGE = ROOT / "docs" / "coverage.md"
+CONFORMANCE = "tests/conformance/"
 GENERATED = ("ended", "failures")
 """Entries of a section that are no test files."""
 
@@ -83,7 +84,7 @@ class Proof(NamedTuple):
 def runs_of(group: str, summaries: Sequence[Summary], names: Collection[str]) -> Iterator[Proof]:
     """The complete runs of a group's tests on CUDA, in the order of the summaries.
 
-    A run of chosen tests only, or one that was cut short, is not complete.
+    A run that was cut short is not complete. A run of chosen tests is, if these are all conformance suites of the group.
 
     Args:
         group: A library, ``devices`` or ``faults``.
@@ -95,13 +96,18 @@ def runs_of(group: str, summaries: Sequence[Summary], names: Collection[str]) ->
         ended = section.get("ended", {})
         suites = {key: counts for key, counts in section.items() if key not in GENERATED}
         mine = [counts for file, counts in suites.items() if group == FAULTS or suite_group(file, names) == group]
-        if not mine or ended.get("timed_out") or ended.get("chosen"):
+        if not mine or ended.get("timed_out") or (ended.get("chosen") and not _all_of(group, ended["chosen"], names)):
             continue
         probe, used = summary["probe"], summary.get("libraries", {}).get(group, {})
         counts = {key: sum(one.get(key, 0) for one in mine) for key in ("passed", "failed", "skipped")}
         executed = frozenset(f"{group}.{op}" for op in used.get("ops", {}))
         engines = used.get("engines", {})
         yield Proof(summary["name"], probe["device"], str(probe["at"])[:10], probe["commit"], counts, engines, executed)
+
+
+def _all_of(group: str, chosen: Collection[str], names: Collection[str]) -> bool:
+    wanted = {file for file in suites() if file.startswith(CONFORMANCE) and suite_group(file, names) == group}
+    return group in names and wanted <= set(chosen)
 
 
 def proofs(summaries: Sequence[Summary]) -> dict[str, Proof | None]:

@@ -193,6 +193,7 @@ BLOCKS: dict[str, list[Figure] | Problems] = {
         Figure("Memory (PSS) and CPU with a warm standby", "idle", _idle),
         Figure("Device memory that a standby takes", "idle", _standby_memory),
     ],
+    "attention": Problems("attention"),
     "blas_lt": Problems(
         "blas_lt", unit="TFLOP/s", peaks={"matmul, bias, GELU 4096 bf16": 989.0, "matmul 8192 fp8": 1979.0}
     ),

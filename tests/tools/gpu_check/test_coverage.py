@@ -56,6 +56,9 @@ def test_the_newest_complete_run_without_a_failure_is_the_proof() -> None:
     told_failed = row(coverage.coverage_page([failed, old]))
     assert "| 2026-11-01 |" in told_failed
     assert "| 3 failed on 2026-11-05 (0123456789); no test executed " in told_failed
+    of_module = run("2026-11-07T00:00:00Z", module={"passed": 4})
+    of_module["conformance"]["ended"]["chosen"] = ["tests/conformance/test_module.py"]  # that is all of them
+    assert row(coverage.coverage_page([of_module]), "module").startswith("| `module` | NVIDIA H200 | 2026-11-07 ")
     mended = run("2026-11-06T00:00:00Z", blas={"passed": 7})
     assert "failed on" not in row(coverage.coverage_page([mended, failed, old]))
     assert (
