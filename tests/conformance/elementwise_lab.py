@@ -65,6 +65,9 @@ def by_numpy(name: str, arguments: list[Array], result: DType) -> Array:
             return 1 / np.sqrt(wide[0])
         if name == "reciprocal":
             return 1 / wide[0]
+        if name == "floor_divide" and result.is_float:  # where one is infinite, NumPy has NaN, or -1
+            found = np.floor(wide[0] / wide[1])
+            return np.where(np.isinf(wide[0]) | np.isinf(wide[1]), found, np.floor_divide(*wide))
         path = FUNCTIONS[name].numpy
         function: Any = getattr(scipy.special, path[8:]) if path.startswith("special.") else getattr(np, path)
         found: Array = function(*wide)

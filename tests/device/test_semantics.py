@@ -394,7 +394,7 @@ async def test_put_and_get_round_trip(dev: cb.Device, shape: tuple[int, ...], no
 
 async def test_put_wants_to_know_what_masked_elements_are(dev: cb.Device) -> None:
     array = np.ma.MaskedArray([1.0, 2.0, 3.0], mask=[False, True, False])
-    with pytest.raises(TypeError, match=r"masked elements; say what they are: put\(array\.filled\(value\)\)"):
+    with pytest.raises(TypeError, match=r"masked elements; fill them first: put\(array\.filled\(value\)\)"):
         dev.put(array)
     np.testing.assert_array_equal(await dev.put(array.filled(-1.0)).get(), [1, -1, 3])
     np.testing.assert_array_equal(await dev.put(np.ma.MaskedArray([1.0, 2.0])).get(), [1, 2])

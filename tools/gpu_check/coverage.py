@@ -84,7 +84,7 @@ class Proof(NamedTuple):
 def runs_of(group: str, summaries: Sequence[Summary], names: Collection[str]) -> Iterator[Proof]:
     """The complete runs of a group's tests on CUDA, in the order of the summaries.
 
-    A run that was cut short is not complete. A run of chosen tests is, if these are all conformance suites of the group.
+    A run that was cut short is not complete. One of chosen tests is, if these are all conformance suites of the group.
 
     Args:
         group: A library, ``devices`` or ``faults``.

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple, Self, dataclass_transform, get_ar
 
 import msgspec
 
+from callboard.core.conversion import convert
 from callboard.core.layout import HasLayout, Layout
 from callboard.core.settings import converted, plain, stored
 
@@ -112,7 +113,7 @@ class StructOperand(msgspec.Struct, frozen=True):
         parts = parts_of(type(self))
         settings = tuple(plain(getattr(self, name)) for name in parts.settings)
         try:
-            exact = msgspec.convert(settings, parts.types)
+            exact = convert(settings, parts.types)
         except msgspec.ValidationError:
             exact = tuple(map(self._converted, parts.settings, settings, get_args(parts.types)))
         for name, value in zip(parts.settings, exact, strict=True):

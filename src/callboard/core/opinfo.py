@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import msgspec
 import numpy as np
 
+from callboard.core.conversion import convert
 from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_from_wire
 from callboard.core.operand import Operand, Placeholder, Role, StructOperand, parts_of, role_of
@@ -233,7 +234,7 @@ class OpInfo:
         if len(skeleton) != len(self.dynamic):
             raise ValueError(f"{self.tag}: {len(skeleton)} operands and scalars, {len(self.dynamic)} expected")
         try:
-            values = dict(zip(self.statics, msgspec.convert(statics, self._statics_type), strict=True))
+            values = dict(zip(self.statics, convert(statics, self._statics_type), strict=True))
         except msgspec.ValidationError as e:
             raise ValueError(f"{self.tag}: {e}") from e
         for field, mark in zip(self.dynamic, skeleton, strict=True):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 import numpy as np
 
+from callboard.core.conversion import convert
 from callboard.core.dtype import DTYPES, DTypeLike, as_dtype
 
 __all__ = ["converted", "plain", "stored", "words_of"]
@@ -40,7 +41,7 @@ def converted(name: str, value: Any, hint: Any) -> Any:
         TypeError: The value does not fit; names the words that fit, or the type.
     """
     try:
-        return msgspec.convert(plain(value), hint)
+        return convert(plain(value), hint)
     except msgspec.ValidationError as e:
         words = words_of(hint)
         if not DTYPES.keys().isdisjoint(words):

@@ -185,11 +185,15 @@ async def test_a_time_limit_is_positive(dev: cb.Device) -> None:
         probe.with_timeout(0)
 
 
-async def test_a_call_that_was_not_sent_can_be_withdrawn(dev: cb.Device) -> None:
+async def test_a_call_that_has_not_begun_can_be_withdrawn(dev: cb.Device, gate: Gate) -> None:
     probe = dev.actor_of(cb.Props(Probe))
     await probe.call(Probe.add, 0)
+    running = probe.call(Probe.wait, gate.path)
+    await gate.reached()
     reply = probe.call(Probe.add, 1)
     assert reply.cancel()
+    await gate.let_through()
+    assert await running > 0
     with pytest.raises(cb.Withdrawn):
         await reply
     assert await probe.call(Probe.add, 1) == 1

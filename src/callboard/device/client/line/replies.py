@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from callboard.core.conversion import convert
 from callboard.core.layout import Layout, OpenLayout
 from callboard.core.op import Op
 from callboard.core.operand import StructOperand, operands_of
@@ -45,7 +46,7 @@ class AnswerReply(Reply[Any]):
         self._type = type
 
     def _answer(self, value: Any) -> None:
-        super()._resolve(msgspec.convert(value, self._type))
+        super()._resolve(convert(value, self._type))
 
     def _resolve(self, value: Any = None) -> None:
         raise TypeError("an answer was expected")

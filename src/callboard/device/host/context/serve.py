@@ -9,6 +9,7 @@ import msgspec
 
 from callboard.core import registry
 from callboard.core.backend import DeviceInfo
+from callboard.core.conversion import convert
 from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel, ChannelClosed
@@ -344,7 +345,7 @@ class ContextHost:
             return
         started = time.monotonic()
         self._channel.busy("import")
-        info = msgspec.convert(message.device, DeviceInfo)
+        info = convert(message.device, DeviceInfo)
         registry.backend(info.backend).preload()
         self._channel.busy(None)
         if message.hot:
@@ -358,8 +359,8 @@ class ContextHost:
         self._generation = generation
         if self._context is None:
             self._channel.busy("open")
-            info = msgspec.convert(self._open.device, DeviceInfo)
-            config = msgspec.msgpack.decode(self._open.config, type=HostConfig)
+            info = convert(self._open.device, DeviceInfo)
+            config = convert(msgspec.msgpack.decode(self._open.config), HostConfig)
             self._context = ContextActor(self._channel, registry.backend(info.backend), info, config)
             for early in self._early:
                 self._context.receive(early)
