@@ -46,6 +46,7 @@ def run(tmp_path: Path, name: str, *arguments: str) -> dict[str, Any]:
     return record
 
 
+@pytest.mark.slow
 def test_ops(tmp_path: Path) -> None:
     for figures in run(tmp_path, "ops", "--large", "96")["results"].values():
         assert set(figures) == {"process", "thread", "loop", "inside", "scipy", "numpy"}

@@ -41,12 +41,20 @@ class Case:
     """As much of an item as the rule reads."""
 
     def __init__(
-        self, function: str, number: int, session: str | None, slow: bool = False, few: int | None = None
+        self,
+        function: str,
+        number: int,
+        session: str | None,
+        slow: bool = False,
+        few: int | None = None,
+        place: str | None = None,
     ) -> None:
         self.path = Path("test_x.py")
         self.originalname = self.name = function
         self.number = number
         self.callspec = SimpleNamespace(params={"session": session} if session else {})
+        if place is not None:
+            self.callspec.params |= {"isolation": place, "size": number}
         self.slow = slow
         self.few = few
 
@@ -67,7 +75,17 @@ def test_of_repeats_every_session_keeps_one() -> None:
         assert sum(c.originalname == "g" and c.callspec.params.get("session") == session for c in kept) == 1
 
 
-def test_of_a_test_with_very_many_cases_each_session_keeps_a_hundred() -> None:
+def test_a_case_runs_in_one_of_its_places() -> None:
+    names = [f"test_{i}" for i in range(40)]
+    items: list[Any] = [
+        Case(name, i, None, place=place) for name in names for i in range(2) for place in ("thread", "process")
+    ]
+    kept = [item for item in items if item not in thorough.left_out(items)]
+    assert [(case.originalname, case.number) for case in kept] == [(name, i) for name in names for i in range(2)]
+    assert {case.callspec.params["isolation"] for case in kept} == {"thread", "process"}
+
+
+def test_of_a_test_with_very_many_cases_each_session_keeps_some() -> None:
     items: list[Any] = [Case("f", i, session) for i in range(450) for session in ("library:cpu", None)]
     items += [Case("few", i, None, few=120) for i in range(300)]
     kept = [item for item in items if item not in thorough.left_out(items)]

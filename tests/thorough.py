@@ -2,10 +2,12 @@
 
 A plain run is one that names no tests. Of the conformance suites it executes the cases on the CPU's libraries, and of
 each test one behind a host in a thread and in a process; of a test marked ``few(n)`` it takes n cases, and of any other
-with more than a hundred a hundred, evenly spread.
+with more than fifty, fifty, evenly spread. A test for several places of a context (a thread, a process, the loop) runs
+in one of them, and the next test in another.
 Conformance tests that draw examples draw half of them. What is left out is counted.
 """
 
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -16,8 +18,10 @@ REPEATS = ("thread:cpu", "process:cpu", "node:cpu", "recorded:cpu")
 """Sessions that compute on the CPU what ``library:cpu`` does, behind a host and a wire, or as recordings."""
 KEPT = 1
 """Cases of a test that a plain run executes on each of them."""
-MOST = 100
+MOST = 50
 """Cases of any test that a plain run executes, for each session."""
+PLACES = frozenset({"thread", "process", "loop", "host_fn", "polled"})
+"""Parameters that say where a context is, or how it finds out that work is done."""
 LEFT_OUT = pytest.StashKey[int]()
 OUTPUT, PLAIN = "cases_for_all", "plain_run"
 """What a worker of xdist tells the controller, and is told by it."""
@@ -43,17 +47,33 @@ def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """The items that a plain run leaves out."""
     out: set[pytest.Item] = set()
     groups: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)  # by test, session and cases to keep
+    elsewhere = in_other_places(items)
     for item in items:
         callspec = getattr(item, "callspec", None)
         session = None if callspec is None else callspec.params.get("session")
         few = item.get_closest_marker("few")
-        if item.get_closest_marker("slow"):
+        if item.get_closest_marker("slow") or item in elsewhere:
             out.add(item)
         elif callspec is not None:
             number = few.args[0] if few is not None else KEPT if session in REPEATS else MOST
             groups[item.path, getattr(item, "originalname", item.name), session, number].append(item)
     for (*_, number), cases in groups.items():
         out |= set(cases) - {cases[i * len(cases) // number] for i in range(number)} if len(cases) > number else set()
+    return out
+
+
+def in_other_places(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Of each case that is there for several places, all but one."""
+    groups: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        params = {} if callspec is None else callspec.params
+        others = {name: value for name, value in params.items() if not (isinstance(value, str) and value in PLACES)}
+        if len(others) < len(params) and not item.get_closest_marker("slow"):
+            groups[item.path, getattr(item, "originalname", item.name), repr(others)].append(item)
+    out: set[pytest.Item] = set()
+    for key, cases in groups.items():
+        out |= set(cases) - {cases[zlib.crc32(str(key[1]).encode()) % len(cases)]}
     return out
 
 

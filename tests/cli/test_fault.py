@@ -53,6 +53,7 @@ async def test_no_standby_is_never_ready() -> None:
         assert not await standby_ready(device)
 
 
+@pytest.mark.slow
 def test_demo_survives_a_resident_actor_that_takes_its_host_along() -> None:
     done = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

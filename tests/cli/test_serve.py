@@ -175,6 +175,7 @@ sys.exit(main({arguments!r}))
 
 
 @pytest.mark.parametrize("name", ["starlette", "uvicorn"])
+@pytest.mark.few(1)
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path, name: str) -> None:
     (tmp_path / "served_app.py").write_text(APP)
     for arguments, code in ((["serve", "--help"], 0), (["serve", "served_app:server", "--port", "0"], 2)):

@@ -268,6 +268,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("frame", BROKEN.values(), ids=BROKEN)
+@pytest.mark.few(1)
 def test_a_host_says_that_it_was_sent_what_it_cannot_read(frame: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socketchannel, "PAUSE", 0.001)
     code, said = served([opening(), frame], ends=False)

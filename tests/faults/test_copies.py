@@ -75,6 +75,7 @@ Transfer = Callable[[cb.Device, int], Any]
 @pytest.mark.parametrize(
     "transfer", [put, put_strided, put_non_blocking, put_leased, get, get_into_leased, get_strided]
 )
+@pytest.mark.few(2)
 async def test_a_host_killed_in_the_middle_of_a_copy(transfer: Transfer, at: int) -> None:
     async with open_faulty("host_killed", at=at, max_restarts=1) as dev:
         lost = 0

@@ -26,6 +26,7 @@ def kill_host(dev: cb.Device, number: int) -> None:
 @pytest.mark.few(3)
 @pytest.mark.parametrize("standby", ["hot", "warm", None])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=["SIGKILL", "SIGSEGV"])
+@pytest.mark.few(1)
 async def test_killed_hosts(number: signal.Signals, standby: str | None) -> None:
     moments = random.Random(number * 10 + len(standby or ""))
     options = {"isolation": "process", "standby": standby, "max_restarts": None}

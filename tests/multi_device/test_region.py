@@ -225,6 +225,7 @@ async def test_an_actor_that_hangs_is_left_behind(devices: list[cb.Device]) -> N
             await late
 
 
+@pytest.mark.slow
 async def test_devices_may_leave_while_shards_are_on_their_way(devices: list[cb.Device]) -> None:
     """Changes at the same time, and calls of entities that have no actor yet: none is lost, each is answered once."""
     draw = random.Random(11)

@@ -42,6 +42,7 @@ async def asked(quarantine: Guard, number: int, runs: Counter[int]) -> int:
 
 
 @pytest.mark.parametrize("place", ["main", "spare", "own process"])
+@pytest.mark.few(1)
 async def test_the_request_that_kills_is_found_and_refused(place: str) -> None:
     clock, runs = ManualClock(), Counter[int]()
     settings: Any = {"isolation": "process", "standby": None, "max_restarts": 4 if place == "main" else 3}

@@ -102,6 +102,7 @@ async def test_texts(tmp_path: Path) -> None:
 
 @pytest.mark.fault
 @pytest.mark.skipif(sys.platform != "linux", reason="process isolation is Linux only")
+@pytest.mark.slow
 async def test_a_changed_file_is_loaded_and_the_host_killed(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     shutil.copy(MUL, path)

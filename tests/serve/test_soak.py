@@ -130,6 +130,7 @@ async def soak(requests: int, kills: int, swaps: int) -> None:
     assert sizes[1] - sizes[0] < GROWTH
 
 
+@pytest.mark.slow
 async def test_two_thousand_requests() -> None:
     await asyncio.wait_for(soak(2_000, kills=1, swaps=2), 50)
 

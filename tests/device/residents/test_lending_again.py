@@ -51,6 +51,7 @@ async def test_an_op_on_one_part_waits_for_a_call_that_writes_another(dev: cb.De
         np.testing.assert_array_equal(await copies[1].get(), [1.0] * 6 + [0.0] * 2)
 
 
+@pytest.mark.slow
 async def test_each_ref_is_freed_for_itself(dev: cb.Device) -> None:
     actor = dev.actor_of(cb.Props(Lending))
     async with asyncio.timeout(TIME):

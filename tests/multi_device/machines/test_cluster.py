@@ -132,6 +132,7 @@ async def test_what_the_engine_says_counts_before_any_silence() -> None:
 
 @pytest.mark.fault
 @pytest.mark.parametrize("how", ["partition", "frozen"])
+@pytest.mark.few(1)
 async def test_what_a_node_says_that_was_cut_off_is_not_read(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = LocalEngine({"n1": {"CPU": 1.0}, "n2": {"CPU": 1.0}}, words=False)
     proxies: list[Proxy] = []

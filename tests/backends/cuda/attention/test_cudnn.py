@@ -52,6 +52,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("dtype, name, extra, heads, rows", CALLS)
+@pytest.mark.few(3)
 def test_forward_and_gradients(cudnn: Any, dtype: str, name: str, extra: str, heads: Any, rows: Any) -> None:
     session, host = cudnn
     c = call(DTYPES[dtype], name, extra, heads=heads, rows=rows, seed=2)

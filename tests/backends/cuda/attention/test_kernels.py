@@ -48,6 +48,7 @@ def everything(session: Any, c: Call) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("dtype, name, extra", CALLS)
+@pytest.mark.few(1)
 def test_every_kernel(session: HostSession, cpu: LibrarySession, dtype: str, name: str, extra: str) -> None:
     assert name in SETTINGS
     c = call(DTYPES[dtype], name, extra, batch=1, rows=(18, 33), dims=(5, 7), heads=(2, 1))

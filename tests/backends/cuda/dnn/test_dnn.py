@@ -49,6 +49,7 @@ def alike(host: HostSession, cpu: LibrarySession, make: Callable[[Any], Any], to
 @pytest.mark.parametrize(
     "op", [pytest.param(op, id=op.__name__, marks=[] if op in QUICK else [pytest.mark.slow]) for op in OURS]
 )
+@pytest.mark.few(1)
 def test_every_kernel(host: HostSession, cpu: LibrarySession, op: Any) -> None:
     alike(host, cpu, CASES[op])
 
@@ -58,6 +59,7 @@ def drawn(shape: tuple[int, ...], dtype: str = "f4", seed: int = 0) -> Array:
     return found
 
 
+@pytest.mark.slow
 def test_rows_of_two_warps_that_share_a_block(host: HostSession, cpu: LibrarySession) -> None:
     """64 threads a row, two rows a block: each row has sums of its own."""
     x = drawn((3, 1002)) * np.array([[1], [10], [100]], "f4")

@@ -97,6 +97,7 @@ def test_results_of_several_dtypes_in_one_pass(host: HostSession) -> None:
     ],
 )
 @pytest.mark.parametrize("text", ["sum(x * x)", "argmin(x)"])
+@pytest.mark.few(2)
 def test_reductions_in_parts(host: HostSession, text: str, shape_: tuple[int, ...], axis: int | None) -> None:
     x = small(shape_)
     axes = None if axis is None else (axis,)

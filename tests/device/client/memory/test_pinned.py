@@ -187,6 +187,7 @@ async def test_closing_ends_the_waiting() -> None:
     held[0].array[...] = 1  # stays valid
 
 
+@pytest.mark.slow
 async def test_contexts_come_and_go_and_no_buffer_is_lost(tmp_path: Path) -> None:
     backend = FaultyBackend("cpu", exit_at=6, once=str(tmp_path / "once"))
     async with cb.device(backend.spec, isolation="process") as dev:

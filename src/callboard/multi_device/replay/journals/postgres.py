@@ -54,7 +54,7 @@ class PostgresJournal:
 
     def open(self, identity: str) -> Recovered:
         self.close()
-        connection = self._psycopg.connect(
+        connection: Any = self._psycopg.connect(
             self._conninfo, autocommit=True, connect_timeout=self._connect_timeout, options=self._options
         )
         try:
