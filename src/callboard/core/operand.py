@@ -11,9 +11,8 @@ from typing import Annotated, Any, NamedTuple, Self, dataclass_transform, get_ar
 
 import msgspec
 
-from callboard.core.conversion import convert
 from callboard.core.layout import HasLayout, Layout
-from callboard.core.settings import converted, plain, stored
+from callboard.core.settings import convert, converted, plain, stored
 
 __all__ = [
     "ByValue",

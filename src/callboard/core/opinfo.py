@@ -13,11 +13,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import msgspec
 import numpy as np
 
-from callboard.core.conversion import convert
 from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_from_wire
 from callboard.core.operand import Operand, Placeholder, Role, StructOperand, parts_of, role_of
-from callboard.core.settings import converted, stored
+from callboard.core.settings import convert, converted, stored
 from callboard.core.splitting import Kinds, Parts, kinds_getter, splitter, tellable
 
 __all__ = ["Leaf", "OpField", "OpInfo", "Parts"]

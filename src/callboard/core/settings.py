@@ -2,19 +2,33 @@
 
 import functools
 import operator
+import threading
 import types
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 import numpy as np
 
-from callboard.core.conversion import convert
 from callboard.core.dtype import DTYPES, DTypeLike, as_dtype
 
-__all__ = ["converted", "plain", "stored", "words_of"]
+__all__ = ["convert", "converted", "plain", "stored", "words_of"]
 
 _NAMES: Any = Literal[tuple(DTYPES)]
 _LIKE = frozenset(get_args(DTypeLike))
+_lock = threading.RLock()  # converting can run code of the type, which may convert
+
+
+def convert(value: Any, hint: Any) -> Any:
+    """The value as the type: msgspec's function, for types that several threads may be the first to use.
+
+    msgspec describes a type to itself when it is first used. Two threads that do so at the same time crash the
+    interpreter: the hosts of two devices in one process, for example, which read a first message of one kind.
+
+    Raises:
+        msgspec.ValidationError: It does not fit.
+    """
+    with _lock:
+        return msgspec.convert(value, hint)
 
 
 def stored(hint: Any) -> Any:

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from callboard.core.conversion import convert
 from callboard.core.layout import Layout, OpenLayout
 from callboard.core.op import Op
 from callboard.core.operand import StructOperand, operands_of
 from callboard.core.ref import Allocation, GpuRef, RefPort, Released
 from callboard.core.reply import Reply
+from callboard.core.settings import convert
 from callboard.device.client.line.entries import Several, Sized
 from callboard.device.client.line.plans import Built, ClientPlan
 

@@ -9,8 +9,8 @@ import msgspec
 
 from callboard.core import registry
 from callboard.core.backend import DeviceInfo
-from callboard.core.conversion import convert
 from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
+from callboard.core.settings import convert
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel, ChannelClosed
 from callboard.device.host.context.actor import ContextActor
