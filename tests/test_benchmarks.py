@@ -56,6 +56,7 @@ def test_ops(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_moe(tmp_path: Path) -> None:
     results = run(tmp_path, "moe", "--tokens", "32", "--width", "16")["results"]
     figures = results["32 tokens, 8 experts, top 2, width 16"]
@@ -82,6 +83,7 @@ def test_copies(tmp_path: Path) -> None:
     assert {"leased", "NumPy", "NumPy, new", "memcpy"} <= set(results["get"])
 
 
+@pytest.mark.slow
 def test_p2p(tmp_path: Path) -> None:
     results = run(tmp_path, "p2p", "--mib", "1")["results"]
     assert {"processes", "threads", "memcpy"} == set(results["pipelined"]) == set(results["ask"])
@@ -116,6 +118,7 @@ def test_two_devices(tmp_path: Path) -> None:
     assert [bar["held"] for bar in record["bars"] if "killed rank" in bar["what"]] != [None]
 
 
+@pytest.mark.slow
 def test_recovery(tmp_path: Path) -> None:
     record = run(tmp_path, "recovery", "--standby", "hot")
     fault, report = record["results"].values()
@@ -247,6 +250,7 @@ def test_batching(tmp_path: Path) -> None:
     assert 0.25 < thirty < 1.0  # three batches of 100 ms; formed ahead of the executor, they are thirty
 
 
+@pytest.mark.slow
 def test_replicas(tmp_path: Path) -> None:
     record = run(tmp_path, "replicas")
     for size in (4, 16, 64):

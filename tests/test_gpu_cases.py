@@ -43,11 +43,13 @@ def left_out(told: str) -> int:
     return int(found[1])
 
 
+@pytest.mark.slow
 def test_workers_tell_the_number_and_the_reason(tmp_path: Path) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     assert left_out(run(tmp_path, "-m", "gpu", "-n", "2")) == 3
 
 
+@pytest.mark.slow
 def test_what_was_not_chosen_is_not_counted(tmp_path: Path) -> None:
     assert left_out(run(tmp_path, "-m", "gpu and slow")) == 1
 

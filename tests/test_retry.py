@@ -188,6 +188,7 @@ class Fragile(cb.ResidentActor):
 @pytest.mark.leaves_nothing
 @pytest.mark.skipif(sys.platform != "linux", reason="process isolation is Linux only")
 @pytest.mark.parametrize("key", ["request-17", None])
+@pytest.mark.few(1)
 async def test_a_poisonous_request_does_not_use_up_the_restart_budget(key: str | None) -> None:
     async with cb.device("cpu", isolation="process", standby=None, max_restarts=3) as dev:
         fragile = dev.actor_of(cb.Props(Fragile), name="fragile")

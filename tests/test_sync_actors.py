@@ -200,6 +200,7 @@ else:
     "how, where",
     [("async", "process"), ("with", "thread"), ("with", "thread/caller"), ("exit", "process")],
 )
+@pytest.mark.few(1)
 def test_ctrl_c_ends_a_program_whose_actor_is_blocked(how: str, where: str, tmp_path: Path) -> None:
     """It is not ``close_timeout``, or what cancels such a long wait, that ends it."""
     gate = tmp_path / "gate"

@@ -103,6 +103,7 @@ def ask(url: str, headers: dict[str, str] | None = None) -> int:
 
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.few(1)
 def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
     with served(tmp_path) as (process, url):
         client = subprocess.Popen(

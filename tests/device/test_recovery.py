@@ -159,6 +159,7 @@ async def test_a_loss_that_somebody_sees_is_not_logged_for_what_it_made_on_the_w
     assert not [r for r in caplog.records if "was not awaited: ContextPoisoned" in r.message]
 
 
+@pytest.mark.slow
 async def test_a_view_of_a_pending_ref_outlives_the_ref() -> None:
     async with process() as dev:
         view = dev.put(np.arange(6, dtype=np.float32))[2:][:2]

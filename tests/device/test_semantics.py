@@ -253,6 +253,7 @@ async def test_an_operand_among_several_is_named_by_its_place(dev: cb.Device) ->
         dev.tensor.einsum("ij,jk->ik", a, b, out=b)
 
 
+@pytest.mark.slow
 async def test_closing_outlasts_a_thread_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets ``close_timeout`` twice, and the device then ends all the same, without an error."""
     monkeypatch.setattr(handle, "GRACE", 0.9)

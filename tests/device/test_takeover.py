@@ -28,6 +28,7 @@ async def process(standby: str | None, **options: Any) -> AsyncIterator[cb.Devic
 
 
 @pytest.mark.parametrize("standby", ["hot", "warm", None])
+@pytest.mark.few(1)
 async def test_what_takes_over_is_said_and_works(standby: str | None) -> None:
     async with process(standby) as dev:
         spare = await standby_ready(dev) if standby else None
@@ -80,6 +81,7 @@ async def _round_trip(dev: cb.Device) -> np.ndarray:
     return value
 
 
+@pytest.mark.slow
 async def test_arenas_that_a_standby_was_told_of_are_there_when_it_takes_over() -> None:
     async with process("hot") as dev:
         await standby_ready(dev)
@@ -98,6 +100,7 @@ async def test_arenas_that_a_standby_was_told_of_are_there_when_it_takes_over() 
 
 
 @pytest.mark.parametrize("dies", [True, False])
+@pytest.mark.few(1)
 async def test_a_want_of_memory_waits_for_the_lost_host_to_give_back_its_own(
     dies: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

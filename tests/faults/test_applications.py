@@ -167,6 +167,7 @@ def test_sigterm_ends_a_service_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host_state", ["serving", "stopped"])
+@pytest.mark.few(1)
 def test_the_application_killed_with_a_forked_sibling_alive(tmp_path: Path, host_state: str) -> None:
     """The sibling holds all of the application's descriptors open, so their end tells nobody anything."""
     script = tmp_path / "script.py"

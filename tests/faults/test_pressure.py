@@ -66,6 +66,7 @@ async def test_a_hundred_thousand_ops_through_buffers_of_4_kib() -> None:
 
 
 @pytest.mark.usefixtures("small_buffers")
+@pytest.mark.slow
 async def test_a_host_killed_behind_full_buffers() -> None:
     """Neither side waits for the other: everything that was accepted ends."""
     async with cb.device("cpu", isolation="process", standby=None) as dev:

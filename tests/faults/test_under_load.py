@@ -48,6 +48,7 @@ async def test_killed_hosts(number: signal.Signals, standby: str | None) -> None
         assert dev._actor.arenas.stats.quarantined == 0
 
 
+@pytest.mark.slow
 async def test_hung_hosts_are_killed_and_replaced() -> None:
     moments = random.Random(7)
     options = {"isolation": "process", "standby": "hot", "max_restarts": None, "hang_after": 0.4, "interval": 0.1}
@@ -72,6 +73,7 @@ async def test_every_context_dies_again_at_an_op(fault: str) -> None:
         assert load.errors["ContextPoisoned"] >= 3
 
 
+@pytest.mark.slow
 async def test_delays_by_seed_and_a_poisoned_context(tmp_path: Path) -> None:
     once = tmp_path / "struck"
     spec = f"faulty+cpu?seed=11&delay=0.001&poison_at=200&once={once}"

@@ -68,6 +68,7 @@ async def test_a_chain_of_device_ops_gives_each_caller_its_row(gpu: cb.Device, e
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.few(1)
 async def test_a_lost_context_under_a_batch(fault: Faults, idempotent: bool) -> None:
     async with fault("host_killed", at=4) as gpu:
         weights = gpu.per_generation(lambda device: device.put(WEIGHTS))

@@ -35,6 +35,7 @@ async def test_copies_and_computing(gpu: cb.Device) -> None:
     assert (pipeline.stage_count, pipeline.stats.completed) == (3, 40)
 
 
+@pytest.mark.slow
 async def test_page_locked_arrays_are_used_again_and_again(gpu: cb.Device) -> None:
     """Each buffer is written by a copy to the host and read by one to the device in turn, nothing awaited between."""
     weights = gpu.put(WEIGHTS)
@@ -62,6 +63,7 @@ async def test_an_op_that_fails_is_the_error_of_its_item(gpu: cb.Device) -> None
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
+@pytest.mark.few(1)
 async def test_a_lost_context(fault: Faults, attempts: int) -> None:
     """Items in flight fail typed or run again; those that had not entered run in the next context."""
     async with fault("host_killed", at=9) as gpu:

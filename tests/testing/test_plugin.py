@@ -172,6 +172,7 @@ def test_loads_little(fault, clock):
 
 
 @pytest.mark.parametrize("required", [False, True])
+@pytest.mark.few(1)
 def test_a_backend_that_cannot_be_used_says_why(tmp_path: Path, required: bool) -> None:
     text = """
 import os

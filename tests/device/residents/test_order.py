@@ -157,6 +157,7 @@ async def test_an_adopted_array_is_the_actors_own_memory(dev: cb.Device) -> None
     np.testing.assert_array_equal(await ref.get(), [0, 1, 0, 0, 0, 0])
 
 
+@pytest.mark.slow
 async def test_an_adopted_array_that_is_given_again_is_freed_when_all_are_gone(dev: cb.Device) -> None:
     probe = dev.actor_of(cb.Props(Probe))
     ref = await probe.call(Probe.make, 6)

@@ -86,6 +86,7 @@ async def test_arrays_are_lent_without_a_copy(dev: cb.Device) -> None:
     assert (await within(x.get())).sum() == (1 << 21) + (1 << 20) - 5
 
 
+@pytest.mark.slow
 async def test_memory_is_freed_when_the_process_has_closed_it(dev: cb.Device) -> None:
     apart = dev.actor_of(cb.Props(Apart), own_process=True)
     x = dev.put(np.ones(1 << 18))
@@ -107,6 +108,7 @@ async def test_memory_is_freed_when_the_process_has_closed_it(dev: cb.Device) ->
     assert await handles(dev) == []
 
 
+@pytest.mark.slow
 async def test_memory_stays_while_a_process_does_not_answer(dev: cb.Device) -> None:
     apart = dev.actor_of(cb.Props(Apart), own_process=True)
     x = dev.put(np.ones(1 << 18))

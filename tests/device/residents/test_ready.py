@@ -193,6 +193,7 @@ async def test_an_actor_of_a_device_that_is_not_open_yet_can_be_waited_for(place
 
 @pytest.mark.fault
 @pytest.mark.parametrize("standby", [None, "warm", "hot"])
+@pytest.mark.few(1)
 async def test_a_lost_context_makes_it_restart_in_the_next(standby: Any, gates: Callable[[str], Gate]) -> None:
     first, second = gates("first"), gates("second")
     async with cb.device("cpu", isolation="process", standby=standby) as dev:

@@ -213,6 +213,7 @@ async def test_items_that_were_asked_for_are_not_made_when_the_consumer_has_left
     assert await actor.call(Streamer.state) == (2, ["gated closed"])
 
 
+@pytest.mark.slow
 async def test_a_generator_that_fails_to_close_tells_who_closes_it(
     actor: cb.ResidentRef[Streamer], caplog: pytest.LogCaptureFixture
 ) -> None:

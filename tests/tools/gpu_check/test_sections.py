@@ -122,6 +122,7 @@ def test_benchmarks_are_merged_and_those_without_time_are_named(monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("everything")
+@pytest.mark.slow
 def test_each_worker_has_one_of_several_cards(tmp_path: Path) -> None:
     path = tmp_path / "test_cards.py"
     path.write_text(CARD_TEST)

@@ -81,6 +81,7 @@ async def test_versions_copies_and_devices(cpu_device: cb.Device) -> None:
         cpu_device.zeros(2, "f4_e2m1").__dlpack__()
 
 
+@pytest.mark.slow
 async def test_an_export_pins_its_memory_until_it_is_dropped(cpu_device: cb.Device) -> None:
     ref = cpu_device.put(A)
     view = np.from_dlpack(ref)

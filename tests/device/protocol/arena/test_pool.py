@@ -184,6 +184,7 @@ def test_leased_arrays(pool: ArenaPool, shape: tuple[int, ...]) -> None:
     assert pool.stats.slots == 0
 
 
+@pytest.mark.few(1)
 def test_views_keep_a_lease(pool: ArenaPool) -> None:
     array = pool.lease((10, 10), F32)
     array[...] = 3

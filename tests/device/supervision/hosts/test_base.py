@@ -54,6 +54,7 @@ async def test_messages_of_each_thread_arrive_in_order(talk: Any) -> None:
         assert [ask for ask in answered() if ask // 10_000 == thread] == [thread * 10_000 + n for n in range(2000)]
 
 
+@pytest.mark.slow
 async def test_a_large_burst_both_ways(talk: Any) -> None:
     count = 100_000
     for op in range(0, count, 2):
