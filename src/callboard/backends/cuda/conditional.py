@@ -1,6 +1,6 @@
 """Conditional nodes of CUDA graphs: bodies that run as a value in device memory says.
 
-A kernel of ours (``data/graph.cu``) reads the value and sets the node's condition: once in front of the node, and for a
+A custom kernel (``data/graph.cu``) reads the value and sets the node's condition: once in front of the node, and for a
 loop once more at the end of its body. The bodies are graphs of the node, captured from a stream of their own while the
 capture around them goes on.
 """

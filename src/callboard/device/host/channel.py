@@ -43,7 +43,7 @@ class Channel(abc.ABC):
         """Look for messages so long, or until one has come: a process that waits takes longer to be woken.
 
         A message is kept for :meth:`receive`. Does nothing where the application would have to share the GIL with that,
-        nor for a while when it was in vain.
+        nor for a while after it found nothing.
         """
 
     @abc.abstractmethod

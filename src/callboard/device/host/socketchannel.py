@@ -25,7 +25,7 @@ ARENA_TIME = 10.0
 PAUSE = 1.0
 """Seconds without bytes before an incomplete frame is looked at."""
 MOST_PAUSES = 63
-"""Most calls of :meth:`SocketChannel.spin` that do nothing after one in vain; each one in vain doubles their number."""
+"""Most calls of :meth:`SocketChannel.spin` that return at once after one that found nothing, which doubles them."""
 MAX_STEPS, MAX_STEP = 16, 200
 """Most steps of other threads in a heartbeat, and most characters of a step's name."""
 

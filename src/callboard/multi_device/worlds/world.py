@@ -409,7 +409,7 @@ class World(Collectives):
 
 
 async def _settled(reply: Collective[Any]) -> None:
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # the caller of the collective gets it; here only its end counts
         await reply
 
 

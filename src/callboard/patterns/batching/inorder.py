@@ -24,7 +24,7 @@ class InOrder:
         self.release()
 
     def release(self) -> None:
-        """One has ended: end those whose turn it is."""
+        """End the requests that no earlier one holds back any more."""
         if self._releasing:  # the loop below goes on
             return
         self._releasing = True

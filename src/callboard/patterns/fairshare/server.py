@@ -145,7 +145,7 @@ class FairShareScheduler(RequestServer[T, R]):
         return settings
 
     async def give_way(self, cost: float = 0.0) -> None:
-        """Between two steps of a long call: let the requests run whose turn it is, before this one goes on.
+        """Let requests that are due run between two steps of a long call.
 
         For ``dispatcher``, where it is asynchronous. It returns at once where nothing else is to run. Otherwise the
         call gives up its slot, and waits like a request of its tenant that was submitted when this one was. Its

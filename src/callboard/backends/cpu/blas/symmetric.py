@@ -12,9 +12,9 @@ from callboard.backends.cpu.blas.level3 import layout_of_out, triangle
 from callboard.backends.cpu.blas.products import required, scaled, start_from
 from callboard.backends.cpu.blas.routines import integer, letter, number, prefix, routine
 from callboard.backends.cpu.blas.scalars import reader
+from callboard.backends.cpu.blas.triangular import stored
 from callboard.backends.cpu.views import viewer
 from callboard.kernel.blas import Her, Her2
-from callboard.kernel.blas.strides import band_of
 from callboard.kernel.blas.symmetric import SymmetricProduct, SymmetricRank2
 
 __all__ = ["product", "rank_1", "rank_2"]
@@ -54,14 +54,7 @@ def _call(op: SymmetricProduct) -> Callable[[Any, int, int, Any, int], None]:
             side, uplo, one, x_at.n, alpha, a, lda, x, x_at.inc, beta, out, out_at.inc
         )
     call = routine(letters + name)
-    lead: tuple[Any, ...] = ()
-    steps: tuple[Any, ...] = ()
-    column_major = op.storage == "banded"
-    if op.storage == "square":
-        form = required(op.a.layout)
-        steps, column_major = (integer(form.ld),), form.transposed
-    elif op.storage == "banded":
-        lead, steps = (integer(op.a.shape[0] - 1),), (integer(band_of(op.a.layout) or 1),)
+    lead, steps, column_major = stored(op)
     uplo = triangle(op.lower, column_major)
     return lambda alpha, a, x, beta, out: call(
         *(uplo, x_at.n, *lead, alpha, a, *steps, x + x_at.first, x_at.inc),

@@ -116,7 +116,7 @@ def dial(host: str, port: int, secret: bytes, world: int, rank: int) -> socket.s
         if not hmac.compare_digest(_read(connection, MAC), _mac(secret, b"door", who, ours, theirs)):
             raise OSError("it does not know the secret")
         connection.sendall(_mac(secret, b"rank", who, ours, theirs))
-    except BaseException:  # of any class: the connection is nobody else's
+    except BaseException:  # of any class: only this function holds the connection
         connection.close()
         raise
     return connection
