@@ -7,7 +7,7 @@ The pages are written by hand; between the markers of a block stands what is gen
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -141,6 +141,25 @@ def _demo(results: Results) -> str:
     return f"{mine}; plain torch, which starts its process again, {torch}"
 
 
+def _beside(table: str, mine: str, others: Mapping[str, str]) -> Callable[[Results], str]:
+    """Time of one subject, beside others', which ``others`` names for the reader."""
+
+    def shown(results: Results) -> str:
+        found = results[table]
+        time = _median(found[mine])
+        beside = (
+            f"{name} {_time(_median(found[key]))} ({time / _median(found[key]):.2f} times)"
+            for key, name in others.items()
+        )
+        return "; ".join([_time(time), *beside])
+
+    return shown
+
+
+def _slowest_stage(results: Results) -> str:
+    return f"{results['numbers']['slowest stage / pipeline']:.2f} of the speed of its slowest stage"
+
+
 def _beside_actor(results: Results) -> str:
     def told(quantile: str) -> str:
         found = results[f"ask of a 64x64 product beside an actor, {quantile}"]
@@ -158,6 +177,18 @@ ASK = Figure("64×64 products, each awaited before the next", "ops", _beside_cub
 SMALL = Figure("64×64 products, pipelined", "ops", _rate("pipelined 64x64"))
 LARGE = Figure("2048×2048 products, pipelined", "ops", _beside_cublas("pipelined 2048x2048", "process"))
 FACTORS = "sequential ask 64x64, another factor each time"
+
+CHAIN = "20 x (product 256 + ReLU), us per op"
+GRAPH, EAGER = {"torch, replayed": "torch's CUDA graph"}, {"torch, called": "eager torch", "CuPy, called": "CuPy"}
+CALLS = {
+    "empty call": "An empty call",
+    "batch 1, one by one": "Perceptron, a batch of 1, awaited",
+    "batch 8, one by one": "Perceptron, a batch of 8, awaited",
+    "batch 256, one by one": "Perceptron, a batch of 256, awaited",
+    "batch 256, 32 at once": "Perceptron, a batch of 256, 32 at once",
+    "echo of 512 KiB": "512 KiB there and back",
+}
+RIVALS = {"plain": "in the same process", "pipe": "behind a pipe"}
 
 BLOCKS: dict[str, list[Figure] | Problems] = {
     HEADLINE: [HOT, ASK, SMALL, LARGE],
@@ -184,7 +215,19 @@ BLOCKS: dict[str, list[Figure] | Problems] = {
         SMALL._replace(what=f"{SMALL.what}, process"),
         LARGE._replace(what=f"{LARGE.what}, process"),
     ],
-    "resident": [Figure("64×64 product beside a resident actor that runs Python, process", "resident", _beside_actor)],
+    "graphs": [
+        Figure("Recorded and replayed", "graphs", _beside(CHAIN, "process, replayed", GRAPH)),
+        Figure("The same, ReLU fused", "graphs", _beside(CHAIN, "process, fused, replayed", GRAPH)),
+        Figure("Called op by op", "graphs", _beside(CHAIN, "process, called", EAGER)),
+        Figure("The same, ReLU fused", "graphs", _beside(CHAIN, "process, fused, called", EAGER)),
+        Figure("The same, recorded automatically", "graphs", _beside(CHAIN, "auto, fused, called", EAGER)),
+        Figure("A call of `replay`", "graphs", _beside("a call of replay, us", "process", {})),
+    ],
+    "pipeline": [Figure("`PipelineExecutor`, items of 64 MiB", "pipeline", _slowest_stage)],
+    "resident": [
+        *(Figure(what, "resident", _beside(table, "process", RIVALS)) for table, what in CALLS.items()),
+        Figure("64×64 product beside a resident actor that runs Python, process", "resident", _beside_actor),
+    ],
     "copies": [
         Figure("Host arrays to the device", "copies", _copies("put")),
         Figure("Device arrays to the host", "copies", _copies("get")),
@@ -193,12 +236,18 @@ BLOCKS: dict[str, list[Figure] | Problems] = {
         Figure("Memory (PSS) and CPU with a warm standby", "idle", _idle),
         Figure("Device memory that a standby takes", "idle", _standby_memory),
     ],
+    "arrays": Problems("arrays"),
     "attention": Problems("attention"),
     "blas_lt": Problems(
         "blas_lt", unit="TFLOP/s", peaks={"matmul, bias, GELU 4096 bf16": 989.0, "matmul 8192 fp8": 1979.0}
     ),
+    "cub": Problems("cub", unit="GB/s"),
+    "dnn": Problems("dnn"),
+    "elementwise": Problems("elementwise", unit="GB/s"),
+    "encoder": Problems("encoder"),
     "fft": Problems("fft"),
     "rng": Problems("rng"),
+    "rnn": Problems("rnn"),
     "solver": Problems("solver"),
     "sparse": Problems("sparse"),
     "sparse_lt": Problems("sparse_lt", unit="TFLOP/s"),
