@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from callboard import sync
+from callboard.arrays.introspection.unknown import unknown
 from callboard.arrays.namespace import Namespace
 from callboard.core.mode import Blocking
 
@@ -39,7 +40,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = inspect.getattr_static(Namespace, name)
     except AttributeError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        raise unknown("xp", name, dir(Namespace)) from None
     needs_device = inspect.isfunction(found) or hasattr(found, "func")  # a method, or the transforms of a device
     return getattr(default() if needs_device else Namespace, name)
 

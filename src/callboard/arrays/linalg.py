@@ -9,12 +9,13 @@ routines iterate, the result fails with ``NumericalError``.
 
 import math
 from collections.abc import Callable
-from typing import Any, Generic, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 from callboard.arrays import elementwise, statistics
 from callboard.arrays.dtypes import finfo, result_type
 from callboard.arrays.elementwise import apply
 from callboard.arrays.handles import Ref, cast, check_array, device_of, submit
+from callboard.arrays.introspection.unknown import unknown
 from callboard.arrays.manipulation import (
     broadcast_to,
     expand_dims,
@@ -491,3 +492,9 @@ def cross(x1: GpuRef[Mode], x2: GpuRef[Mode], /, *, axis: int = -1) -> GpuRef[Mo
     a1, a2, b1, b2 = (roll(x, shift, axis=-1) for x in (a, b) for shift in (-1, -2))
     found = apply("a1 * b2 - a2 * b1", a1=a1, b2=b2, a2=a2, b1=b1)
     return moveaxis(found, -1, axis)
+
+
+if not TYPE_CHECKING:  # type checkers would take every name for a function
+
+    def __getattr__(name: str) -> Any:
+        raise unknown("xp.linalg", name, __all__)

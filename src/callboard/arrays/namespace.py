@@ -1,7 +1,7 @@
 """``Namespace``: the Python array API standard 2024.12 over the refs of one device (``dev.xp``)."""
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callboard.arrays import (
     creation,
@@ -15,7 +15,8 @@ from callboard.arrays import (
 from callboard.arrays.creation import Creation
 from callboard.arrays.fourier import Fourier
 from callboard.arrays.handles import check_array, check_device
-from callboard.arrays.inspection import Info
+from callboard.arrays.introspection.info import Info
+from callboard.arrays.introspection.unknown import unknown
 from callboard.arrays.ordering import searching, sorting
 from callboard.arrays.products import contracting
 from callboard.arrays.products.einsum import einsum
@@ -219,6 +220,11 @@ class Namespace(Creation[Mode]):
 
     def __repr__(self) -> str:
         return f"<array namespace of {self._device}>"
+
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown("xp", name, dir(type(self)))
 
     # -- for the operators of refs -------------------------------------------------------------------------------------
 

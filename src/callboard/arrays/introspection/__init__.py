@@ -1,0 +1,1 @@
+"""Statements of the namespace about itself: capabilities, and errors for names it lacks."""
