@@ -37,8 +37,8 @@ class Census(NamedTuple):
         descriptors: Sockets, pipes, memfds, eventfds, pidfds and epolls of this process.
         mappings: Arenas mapped into this process.
         threads: Threads named ``callboard-…`` that are not meant to last as long as the process.
-        driver: How far the CUDA driver has come in this process: 0 it is not loaded, 1 it is, 2 it has made a context.
-            Each step opens descriptors of its own, for good.
+        driver: How far NVIDIA's libraries have come in this process: the driver is loaded, it has made a context, NCCL
+            is loaded. Each step opens descriptors of its own, for good.
     """
 
     processes: dict[object, str]
@@ -137,7 +137,8 @@ def _mappings(maps: bytes) -> Iterator[tuple[object, str]]:
 def _driver(maps: bytes) -> int:
     if b"/libcuda.so" not in maps:
         return 0
-    return 2 if any(_target(f"{FDS}/{name}").startswith("/dev/nvidia") for name in _names(FDS)) else 1
+    has_context = any(_target(f"{FDS}/{name}").startswith("/dev/nvidia") for name in _names(FDS))
+    return 1 + has_context + (b"/libnccl.so" in maps)
 
 
 def _target(link: str) -> str:
