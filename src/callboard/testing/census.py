@@ -5,10 +5,12 @@ Two of them, before and after, show what was left behind.
 
 import gc
 import os
+import re
 import stat
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -24,6 +26,11 @@ PATIENCE = 5.0
 FDS = "/proc/self/fd"
 HOST = b"callboard.device.host.child"
 
+NVIDIA = (b"/libnvidia-ml.so", b"/libcuda.so", b"/libnccl.so")
+GPU = re.compile("/dev/nvidia[0-9]+")
+WITHOUT_CONTEXT = 8
+"""Most descriptors of one GPU without a context: NVML has 1 and the driver 4, and a context has 16 (driver 580)."""
+
 
 class LeftBehind(AssertionError):
     """Something of callboard is still there; the text names each."""
@@ -37,8 +44,8 @@ class Census(NamedTuple):
         descriptors: Sockets, pipes, memfds, eventfds, pidfds and epolls of this process.
         mappings: Arenas mapped into this process.
         threads: Threads named ``callboard-…`` that are not meant to last as long as the process.
-        driver: How far NVIDIA's libraries have come in this process: the driver is loaded, it has made a context, NCCL
-            is loaded. Each step opens descriptors of its own, for good.
+        driver: How far NVIDIA's libraries have come in this process: how many are loaded, how many descriptors of
+            unified memory they have, and whether there is a context. Each step opens descriptors of its own, for good.
     """
 
     processes: dict[object, str]
@@ -135,10 +142,12 @@ def _mappings(maps: bytes) -> Iterator[tuple[object, str]]:
 
 
 def _driver(maps: bytes) -> int:
-    if b"/libcuda.so" not in maps:
+    loaded = sum(library in maps for library in NVIDIA)
+    if not loaded:
         return 0
-    has_context = any(_target(f"{FDS}/{name}").startswith("/dev/nvidia") for name in _names(FDS))
-    return 1 + has_context + (b"/libnccl.so" in maps)
+    opened = Counter(_target(f"{FDS}/{name}") for name in _names(FDS))
+    has_context = any(count > WITHOUT_CONTEXT for target, count in opened.items() if GPU.fullmatch(target))
+    return loaded + opened["/dev/nvidia-uvm"] + has_context
 
 
 def _target(link: str) -> str:

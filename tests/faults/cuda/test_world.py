@@ -92,7 +92,7 @@ async def test_a_rank_that_is_killed_during_all_reduces(
             if isinstance(error, BaseException):
                 assert isinstance(error, cb.WorldLost), repr(error)
                 assert error.rank == n - 1
-            else:
+            elif n > 1:  # a single rank loses its results with its context
                 np.testing.assert_array_equal((await error[0].get())[:: 1 << 20], np.full(16, float(n)))
         while world.formation == 1:
             await world.ready()
