@@ -5,4 +5,4 @@ from callboard.backends.cpu.device import CpuBackend
 __all__ = ["backend"]
 
 backend = CpuBackend()
-"""What the entry point ``cpu`` names."""
+"""The object named by the entry point ``cpu``."""

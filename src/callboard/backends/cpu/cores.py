@@ -1,4 +1,4 @@
-"""How many threads the CPU backend may use for one op."""
+"""The number of threads the CPU backend may use for one op."""
 
 import os
 
@@ -6,7 +6,7 @@ __all__ = ["workers"]
 
 
 def workers() -> int:
-    """Those that ``OMP_NUM_THREADS`` allows, else one for each core that this process may use."""
+    """The number of threads allowed by ``OMP_NUM_THREADS``, else one per core available to this process."""
     told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if told.isdigit() and int(told):
         return int(told)

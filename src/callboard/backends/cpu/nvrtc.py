@@ -21,7 +21,7 @@ Plan = Callable[..., None]
 
 
 def without_body(op: Launch) -> str | None:
-    """Why a CPU cannot launch it."""
+    """The reason why a CPU cannot launch it."""
     return None if op.body else f"{op.spec.name} has no NumPy body; give it one with @cb.kernel"
 
 

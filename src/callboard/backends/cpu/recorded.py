@@ -60,7 +60,7 @@ Item = Work | Chosen
 
 
 class CpuReplayed(Replayed):
-    """How one execution went; filled by the stream's worker."""
+    """The outcome of one execution; filled in by the stream's worker."""
 
     __slots__ = ("failed",)
 
@@ -123,7 +123,7 @@ class RecordingStream(CpuStream):
         self._works.append(Chosen(what, bodies))
 
     def taken(self, enqueue: Callable[[AccelStream], None]) -> list[Item]:
-        """What is enqueued here, as a body of another stream's capture."""
+        """Return the items enqueued by ``enqueue``, as a body of another stream's capture."""
         self._works = []
         try:
             enqueue(self)

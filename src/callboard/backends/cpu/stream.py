@@ -125,12 +125,12 @@ class CpuStream(AccelStream):
         self._thread.start()
 
     def ended(self, event: CpuEvent) -> bool:
-        """Whether the worker has ended without reaching ``event``."""
+        """True if the worker ended without reaching ``event``."""
         return not self._thread.is_alive() and not event._reached()
 
     @property
     def closing(self) -> bool:
-        """Whether it has been told to end: work that waits for others ends, too."""
+        """True if the worker was told to end; work that waits for other streams then ends, too."""
         return self._closing
 
     # -- submitting ----------------------------------------------------------------------------------------------------

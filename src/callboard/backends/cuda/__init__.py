@@ -5,4 +5,4 @@ from callboard.backends.cuda.cuda_backend import CudaBackend
 __all__ = ["backend"]
 
 backend = CudaBackend()
-"""What the entry point ``cuda`` names."""
+"""The object named by the entry point ``cuda``."""

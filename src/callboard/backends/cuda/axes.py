@@ -9,7 +9,7 @@ from callboard.core.layout import Layout
 __all__ = ["AXES", "Axes", "is_wide", "joint_axes", "merged_axes"]
 
 AXES = 32
-"""As many as the kernels take. More, each of 2 elements at least, are more than 8 G elements."""
+"""The maximum number of axes the kernels take. More, of 2 elements each at least, exceed 8 G elements."""
 
 
 class Axes(NamedTuple):
@@ -88,6 +88,6 @@ def merged_axes(
 
 
 def is_wide(extents: Sequence[int], *steps: Sequence[int]) -> bool:
-    """Whether 32 bits do not hold every linear index and every offset of these axes."""
+    """True if a linear index or an offset of these axes exceeds 32 bits."""
     reaches = (sum((n - 1) * abs(s) for n, s in zip(extents, step, strict=True)) for step in steps)
     return max(math.prod(extents), *reaches) >= 1 << 31

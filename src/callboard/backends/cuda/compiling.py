@@ -85,7 +85,7 @@ def architecture(nvrtc: Any, capability: tuple[int, int], *, specific: bool = Fa
 
 
 def compiled(nvrtc: Any, job: Job, cache: KernelCache) -> Compiled:
-    """What NVRTC makes of a job, compiled at most once on this machine.
+    """Compile a job with NVRTC, at most once on this machine.
 
     Raises:
         LibraryError: NVRTC refuses it; the text has the compiler's log, with line numbers.
@@ -102,7 +102,7 @@ def compiled(nvrtc: Any, job: Job, cache: KernelCache) -> Compiled:
 
 
 def compile_now(nvrtc: Any, job: Job) -> Compiled:
-    """What NVRTC makes of a job. Raises as :func:`compiled`."""
+    """Compile a job with NVRTC. Raises as :func:`compiled`."""
     texts, names = [text.encode() for _, text in job.headers], [name.encode() for name, _ in job.headers]
     created = nvrtc.nvrtcCreateProgram(job.text, job.title.encode(), len(texts), texts, names)
     (program,) = checked(created, "nvrtcCreateProgram")
@@ -126,7 +126,7 @@ def compile_now(nvrtc: Any, job: Job) -> Compiled:
 
 
 def checked(answer: tuple[Any, ...], call: str) -> tuple[Any, ...]:
-    """What a call of the binding gives, without its status.
+    """Return the results of a binding call without its status.
 
     Raises:
         LibraryError: The status is not a success.
@@ -206,7 +206,7 @@ def toolkit_headers() -> tuple[str, ...]:
 
 
 def _stamp(folder: str) -> tuple[int, int]:
-    """What changes when the toolkit's headers are replaced."""
+    """A stamp that changes when the toolkit's headers are replaced."""
     for name in ("cuda_fp16.h", "cuda/std/version", ""):
         with contextlib.suppress(OSError):
             stat = (Path(folder) / name).stat()

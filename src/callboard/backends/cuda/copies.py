@@ -29,7 +29,7 @@ LARGEST, ALIGNMENT = 16, 8
 
 
 def copier(driver: Driver, kernels: "Kernels", src: Layout, out: Layout) -> Copier:
-    """How to copy ``src`` to ``out``: one memory copy, rows at a pitch, or a kernel, which may be compiled here.
+    """Return the function that copies ``src`` to ``out``: one memory copy, pitched rows, or a kernel (may compile).
 
     Args:
         driver: What to call.
@@ -49,7 +49,7 @@ def copier(driver: Driver, kernels: "Kernels", src: Layout, out: Layout) -> Copi
 
 
 def too_many_axes(axes: Axes) -> str | None:
-    """Why the kernels cannot walk these axes, None if they can."""
+    """The reason why the kernels cannot iterate over these axes, None if they can."""
     if len(axes.extents) <= AXES:
         return None
     return f"{len(axes.extents)} axes that cannot be merged; at most {AXES} (copy it in parts)"

@@ -293,13 +293,13 @@ class CudaDevice(AccelDevice):
 
 
 class _Opened:
-    """What memory of another process is owned by."""
+    """The owner of memory opened from another process."""
 
     __slots__ = ()
 
 
 class _Allocation:
-    """What a block's :class:`Memory` owns: as long as it lives, the block may be in use."""
+    """The owner of a block's :class:`Memory`; while it lives, the block may be in use."""
 
     __slots__ = ("__weakref__",)
 
@@ -324,7 +324,7 @@ def _ordinal(driver: Driver, uuid: str) -> int:
 
 
 def _sticky(error: AccelError) -> Exception | None:
-    """What an error of a call that can have no fault of its own says about the context."""
+    """Translate the error of a call that can fail only because of an earlier fault; None if the context is alive."""
     if isinstance(error, OutOfMemory):
         return None
     if isinstance(error, DriverError) and error.code != INVALID_CONTEXT:

@@ -1,4 +1,4 @@
-"""Which CUDA devices this process may use."""
+"""The CUDA devices available to this process."""
 
 import importlib.util
 import logging
@@ -13,7 +13,7 @@ from callboard.core.errors import BackendUnavailable
 __all__ = ["cuda_devices", "missing_packages", "visible"]
 
 PACKAGES = {"cuda.bindings": "cuda-bindings", "cuda.pathfinder": "cuda-pathfinder", "nvmath": "nvmath-python"}
-"""What a host imports, and the distribution that brings it."""
+"""Packages imported by a host, and the distribution of each."""
 
 _log = logging.getLogger("callboard.cuda")
 
@@ -65,7 +65,7 @@ def _is_there(module: str) -> bool:
 
 
 def visible(found: Sequence[Gpu], chosen: str | None) -> list[Gpu]:
-    """What ``CUDA_VISIBLE_DEVICES`` leaves of the GPUs.
+    """The GPUs selected by ``CUDA_VISIBLE_DEVICES``.
 
     As the CUDA driver reads it: entries are indices or beginnings of UUIDs, and the first that names no device ends the
     list. An index counts in the order of PCI addresses, as ``nvidia-smi`` shows them; a warning is logged where CUDA

@@ -1,4 +1,4 @@
-"""What a status of the CUDA driver means: one table from ``CUresult`` to our errors."""
+"""Translation of CUDA driver statuses: one table from ``CUresult`` to callboard's errors."""
 
 from callboard.core.errors import AccelError, ContextPoisoned, DriverError, OutOfMemory, Unrecoverable
 

@@ -20,7 +20,7 @@ Filler = Callable[[int, int, bytes], None]
 
 
 def filler(driver: Driver, kernels: "Kernels", out: Layout) -> Filler:
-    """How to fill ``out``: a memset of elements, of rows at a pitch, or a kernel, which may be compiled here.
+    """Return the function that fills ``out``: a memset of elements, of pitched rows, or a kernel (may compile).
 
     Args:
         driver: What to call.

@@ -39,7 +39,7 @@ class KernelCache:
         self.limit = _limit() if limit is None else limit
 
     def get(self, name: str) -> bytes | None:
-        """What was kept under this name; None where there is nothing, or not what was written."""
+        """Return the data cached under this name; None if absent or corrupt."""
         path = self.folder / name
         try:
             raw = path.read_bytes()

@@ -90,7 +90,7 @@ class Kernels:
         return self.get(key, name)
 
     def linkable(self, source: str, text: bytes) -> bytes:
-        """What NVRTC makes of a text of CUDA C++ for others to link (LTO-IR); compiles: not for a launch.
+        """Compile CUDA C++ to LTO-IR for linking; too slow for a launch.
 
         Args:
             source: What messages of the compiler call the text, with ``.cu``.

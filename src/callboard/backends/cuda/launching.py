@@ -67,7 +67,7 @@ def linear_grid(count: int) -> int:
 
 
 def suffix(itemsize: int, count: int) -> str:
-    """Which kernel: ``"4"``, or ``"4_wide"`` where 32 bits cannot count the items (steps have 64 bits in both)."""
+    """The kernel variant: ``"4"``, or ``"4_wide"`` if the count exceeds 32 bits (strides have 64 bits in both)."""
     return str(itemsize) if count < 1 << 32 else f"{itemsize}_wide"
 
 

@@ -1,4 +1,4 @@
-"""How the GPUs of a machine are linked, as NVML tells it."""
+"""Links between the GPUs of a machine, as reported by NVML."""
 
 from collections.abc import Sequence
 from ctypes import Structure, byref, c_char, c_int, c_uint, c_void_p

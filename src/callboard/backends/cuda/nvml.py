@@ -1,4 +1,4 @@
-"""What NVML tells about the GPUs of a machine, without creating a context or loading the CUDA driver."""
+"""GPU information from NVML, without creating a context or loading the CUDA driver."""
 
 import ctypes
 from collections.abc import Iterator
@@ -94,7 +94,7 @@ class Nvml:
         return handle if status == 0 else None
 
     def number(self, name: str, *arguments: Any) -> int | None:
-        """What a query tells by its last argument; None where it does not."""
+        """Return the last output argument of a query; None if it fails."""
         value = c_uint()
         return value.value if self.status(name, *arguments, byref(value)) == 0 else None
 

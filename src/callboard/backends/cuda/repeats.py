@@ -157,7 +157,7 @@ class Repeats:
 
 
 def _left(event: "CudaEvent", stream: CudaStream, graph: CudaGraph) -> bool:
-    """Whether a dropped recording was closed; the device may still be at it."""
+    """True if a dropped recording was closed; the device may still be executing it."""
     if not event.query():
         return False
     stream.recycle(event)

@@ -13,7 +13,7 @@ Transfer = Callable[[int, int, int], None]
 
 
 def transfer(driver: Driver, src: Layout, out: Layout, *, up: bool) -> Transfer:
-    """How to copy ``src`` to ``out``, of which :func:`rows_of` says that it is one transfer.
+    """Return the function that copies ``src`` to ``out``; :func:`rows_of` must have accepted them as one transfer.
 
     Args:
         driver: What to call.

@@ -1,4 +1,4 @@
-"""What all of NVIDIA's libraries have in common: how their bindings are loaded, and called with callboard's errors.
+"""Base of NVIDIA's libraries: loading their bindings, and calling them with callboard's errors.
 
 NVIDIA calls ``nvmath.bindings`` experimental, so what is theirs (modules, exceptions, codes) stays in one module a
 library, which is a :class:`Vendor`.
@@ -94,7 +94,7 @@ class Vendor:
             raise not_loaded(self.name, e, self.install) from e
 
     def error(self, error: Exception, call: str) -> AccelError:
-        """What an exception of the binding means."""
+        """Translate an exception of the binding."""
         status = status_of(error)
         if status in self.no_room:
             return OutOfMemory(f"{call}: {error}")

@@ -62,7 +62,7 @@ def take_along(op: TakeAlong) -> Plan:
 def _indices(
     tag: str, name: str, layout: Layout, indices: Sequence[Operand]
 ) -> Callable[[Sequence[int]], tuple[Array, ...]]:
-    """What gives the arrays of indices at their addresses, when all of them lie in the array."""
+    """Return a function that reads the index arrays at their addresses and checks that all of them are in bounds."""
     views = [viewer(one.layout) for one in indices]
 
     def at(addresses: Sequence[int]) -> tuple[Array, ...]:
@@ -85,7 +85,7 @@ def _checked(tag: str, which: str, name: str, layout: Layout, axis: int, found: 
 
 
 def _picked_first(indices: Sequence[Operand], place: int) -> Callable[[Array], Array]:
-    """What moves the axes of the indices in front of the others."""
+    """Return a function that moves the indexed axes to the front."""
     picked = len(broadcast_shape("indices", [one.shape for one in indices]))
     if not place or not picked:
         return lambda array: array

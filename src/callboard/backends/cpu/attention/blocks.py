@@ -26,7 +26,7 @@ class Block(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """What is added to the scores of a sequence.
+    """The terms added to the scores of a sequence.
 
     Attributes:
         bias: ``[heads or 1, queries or 1, keys]``.
@@ -38,7 +38,7 @@ class Extras(NamedTuple):
 
 
 def work_dtype(dtype: "np.dtype[Any]") -> "np.dtype[Any]":
-    """What is computed in: f64 for f64, else f32."""
+    """The compute dtype: f64 for f64, else f32."""
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
@@ -100,7 +100,7 @@ def softcapped(x: Array, softcap: float) -> Array:
 
 
 def kept(block: Block, sequence: int, heads: int, seed: int, offset: int, dropout: float) -> Array:
-    """Which probabilities of a block stay, ``[heads, queries, keys]``.
+    """Mask of the probabilities of a block that dropout keeps, ``[heads, queries, keys]``.
 
     The number of a score is a word of Philox4x32-10 with the key ``seed``: word ``key % 4`` of the block whose counter
     is ``(key // 4, query, sequence * heads + head, offset)``. It stays where that is at least ``dropout * 2**32``.

@@ -1,4 +1,4 @@
-"""What a call was given beside queries, keys and values, by sequence."""
+"""The per-sequence operands of a call beside queries, keys and values."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ __all__ = ["Bound", "Call", "Draw", "given", "lse_heads_first"]
 
 
 class Draw(NamedTuple):
-    """Which numbers the dropout of a sequence takes."""
+    """The random numbers used by the dropout of a sequence."""
 
     sequence: int
     seed: int
@@ -41,7 +41,7 @@ class Bound(NamedTuple):
     offset: int
 
     def extras(self, sequence: Sequence) -> Extras:
-        """What is added to the scores of a sequence."""
+        """The terms added to the scores of a sequence."""
         bias, slopes = self.bias, self.slopes
         return Extras(
             None if bias is None else bias[min(sequence.item, bias.shape[0] - 1)],
@@ -49,7 +49,7 @@ class Bound(NamedTuple):
         )
 
     def draw(self, sequence: Sequence) -> Draw:
-        """Which numbers its dropout takes."""
+        """The random numbers used by its dropout."""
         return Draw(sequence.number, self.seed, self.offset)
 
 

@@ -50,7 +50,7 @@ def paged_forward(op: PagedForward) -> Callable[..., None]:
 
 
 def _spans(cu: Array | None, batch: int, rows: int, longest: int) -> list[tuple[int, slice]]:
-    """Where the queries of each sequence are: item of the batch axis, and rows."""
+    """The position of each sequence's queries: index on the batch axis, and rows."""
     if cu is None:
         return [(item, slice(0, rows)) for item in range(batch)]
     steps = np.diff(cu.astype(np.int64))

@@ -57,7 +57,7 @@ def optional(x: Operand | None) -> Callable[[int | None], Array | None]:
 
 
 class Lengths:
-    """What says how long the sequences of a call are.
+    """The lengths of the sequences of a call.
 
     Args:
         op: The message, with placeholders.

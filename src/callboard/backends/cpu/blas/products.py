@@ -18,7 +18,7 @@ Product = Callable[[int, int, int, int | None, Any, Any], None]
 
 
 class Flags(NamedTuple):
-    """How the factors are used."""
+    """Transposition and conjugation of the factors."""
 
     transpose_a: bool
     transpose_b: bool
@@ -139,7 +139,7 @@ def _half_product(a: Layout, b: Layout, out: Layout, c: Layout | None, flags: Fl
 
 
 EXACT_TERMS = 2**53 // 2**14
-"""So many products of two i8 sum up exactly in f64."""
+"""The number of products of two i8 whose sum is exact in f64."""
 
 
 def _integer_product(a: Layout, b: Layout, out: Layout, c: Layout | None, flags: Flags) -> Product:

@@ -17,7 +17,7 @@ Plan = Callable[..., None]
 
 
 class Stored(NamedTuple):
-    """How BLAS is told where a square matrix is.
+    """A square matrix as BLAS addresses it.
 
     Attributes:
         lead: Arguments in front of the matrix: the diagonals of a band beside the main one.

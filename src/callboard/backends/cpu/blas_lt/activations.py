@@ -33,12 +33,12 @@ def derivative(x: Array) -> Array:
 
 
 def kept(activation: str, x: Array) -> Array:
-    """What the backward pass needs of the pre-activation: itself, or a mask of bits as ``MatmulAux`` describes it."""
+    """The value kept for the backward pass: the pre-activation, or a bit mask as described by ``MatmulAux``."""
     return mask_of(x) if activation == "relu" else x
 
 
 def mask_of(x: Array) -> Array:
-    """Where ``x`` is 0 or more, one bit a column, the lowest first; rows padded to 128 bits."""
+    """Bit mask of ``x >= 0``: one bit per column, lowest first; rows padded to 128 bits."""
     rest = -x.shape[-1] % 128
     padded = np.pad(x >= 0, [(0, 0)] * (x.ndim - 1) + [(0, rest)])
     return np.packbits(padded, axis=-1, bitorder="little")

@@ -21,7 +21,7 @@ Factors = Callable[[int, int, int | None, int | None], tuple[Array, Array]]
 
 
 def factors(op: Product[Any]) -> Factors:
-    """How the factors of an op are read."""
+    """Return a function that reads both factors of an op, widened and scaled."""
     read_a = _factor(op.a.layout, op.transpose_a, op.scale_a, columns=False)
     read_b = _factor(op.b.layout, op.transpose_b, op.scale_b, columns=True)
     return lambda a, b, scale_a, scale_b: (read_a(a, scale_a), read_b(b, scale_b))

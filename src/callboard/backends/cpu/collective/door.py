@@ -25,7 +25,7 @@ TIME = 10.0
 
 @cache
 def machine() -> str:
-    """What ranks have in common that can open each other's shared memory: the kernel, and the space of process ids.
+    """Identify the kernel and pid namespace: ranks with equal values can open each other's shared memory.
 
     ``CALLBOARD_MACHINE`` in the environment says it otherwise.
     """

@@ -100,7 +100,7 @@ class CpuMember(Member):
     # -- ranks on other machines ---------------------------------------------------------------------------------------
 
     def _caller(self, peer: int) -> int:
-        """Which rank of a pair connects to the other: the higher one, where the lower one can be reached."""
+        """Return the rank of a pair that connects to the other: the higher one if the lower one is reachable."""
         low, high = sorted((self.rank, peer))
         if self._addresses[low].port:
             return high

@@ -1,4 +1,4 @@
-"""What reductions do with one element of each rank: in the order of the ranks, so that all runs give the same bits."""
+"""Element-wise reduction over ranks, in rank order, so that all runs give the same bits."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

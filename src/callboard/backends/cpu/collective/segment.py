@@ -1,4 +1,4 @@
-"""What a rank shares with the others: slots in which it leaves chunks for each of them, counters, and a semaphore.
+"""The shared memory of a rank: slots for chunks addressed to each other rank, counters, and a semaphore.
 
 Rank ``s`` has for each rank ``d`` a ring of :data:`SLOTS` slots. It fills them in turn and counts them in
 ``posted[d]``; ``d`` empties them and counts them in its own ``taken[s]``. Each counter has one writer, so there is no

@@ -40,7 +40,7 @@ def compiled(op: "Op[Any, Any]", text: str, *names: str) -> Callable[..., Any]:
 
 
 def identity(operation: str, dtype: "np.dtype[Any]") -> Any:
-    """What leaves others as they are."""
+    """The identity element of an operation."""
     if operation in ("sum", "product"):
         return dtype.type(operation == "product")
     if dtype.kind in "iu":

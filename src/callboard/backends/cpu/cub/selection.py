@@ -96,7 +96,7 @@ def select_if(op: "cub.SelectIf") -> Finds:
 
 
 def _begins(line: Array) -> Array:
-    """Where runs of equal elements begin."""
+    """Mask of the elements that start a run of equal elements."""
     differs = np.ones(line.size, bool)
     np.not_equal(line[1:], line[:-1], out=differs[1:])
     return np.flatnonzero(differs)

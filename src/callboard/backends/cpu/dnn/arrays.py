@@ -1,4 +1,4 @@
-"""What the plans of this package share: outputs, wide copies, blocks that fit into a cache."""
+"""Helpers shared by the plans of this package: outputs, wide copies, blocks that fit into a cache."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

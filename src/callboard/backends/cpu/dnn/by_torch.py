@@ -23,7 +23,7 @@ def _installed() -> bool:
 
 
 def is_better(g: Geometry, wide: Any) -> bool:
-    """Whether a convolution in this type is PyTorch's: by its size alone, so that equal calls give equal bits."""
+    """True if PyTorch executes a convolution in this type. Depends on its size only, so equal calls give equal bits."""
     return g.flops >= WORTH and wide is np.float32 and _installed()
 
 

@@ -22,7 +22,7 @@ __all__ = ["TABLE"]
 
 
 class Divided:
-    """How ``[n, …, channels, …]`` is seen so that what is normalised together is along whole axes.
+    """A view of ``[n, …, channels, …]`` in which each normalised group spans whole axes.
 
     Args:
         shape: Of the array.

@@ -66,7 +66,7 @@ def padded(x: Array, g: Geometry, wide: Any) -> Array:
 
 
 class Columns:
-    """What each place of the result is a product with, as a column of a matrix, for a part of the batch at a time.
+    """The im2col matrix: one column of inputs per output position, for a part of the batch at a time.
 
     Args:
         g: The convolution.
@@ -196,7 +196,7 @@ def convolution(op: Conv) -> Plan:
 
 
 def _finishing(op: Conv, made: Layout, sums: DType) -> MapPlan:
-    """What follows, on sums that lie ``[n, k, ...]``; all arrays are looked at in that order."""
+    """Return the plan applied to sums of shape ``[n, k, ...]``; all arrays are viewed in that order."""
     out = channels_first(made, op.layout)
     operands = [layout_of(sums, out.shape)]
     if op.bias is not None:

@@ -25,7 +25,7 @@ def _number(given: Any) -> Callable[[Any], int]:
 
 
 def kept(shape: tuple[int, ...], probability: float, seed: int, offset: int) -> Array:
-    """Which elements stay."""
+    """Mask of the elements that dropout keeps."""
     count = int(np.prod(shape))
     words = philox_words(seed, offset, count)
     mask: Array = words.astype(np.uint64) >= np.uint64(threshold_of(probability))

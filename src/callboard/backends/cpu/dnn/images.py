@@ -22,5 +22,5 @@ def viewer_of_image(array: Layout, layout: DataLayout) -> Callable[[int], Array]
 
 
 def compute_type(dtype: DType) -> Any:
-    """What is computed in: f64 for f64, else f32."""
+    """The compute dtype: f64 for f64, else f32."""
     return np.float64 if dtype.name == "f64" else np.float32

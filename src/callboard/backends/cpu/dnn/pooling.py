@@ -44,7 +44,7 @@ class Places:
         self.counts = counts_of(op, self.windows, spatial)
 
     def __iter__(self) -> Iterator[Index]:
-        """What each element of a window meets: an index of the padded array, all axes before the spatial ones."""
+        """Yield, per window element, an index into the padded array, with all axes before the spatial ones."""
         w = self.windows
         for place in itertools.product(*map(range, w.extent)):
             met = zip(place, w.dilation, w.stride, self.counts, strict=True)
@@ -61,7 +61,7 @@ class Places:
         return (..., *(slice(before, before + n) for n, (before, _) in pairs))
 
     def divisors(self, include_pad: bool, wide: Any) -> Any:
-        """How many elements the average of each window is of: a number, or one for each window."""
+        """The divisor of each window's average: a number, or one per window."""
         if include_pad:
             return wide(np.prod(self.windows.extent))
         ones = self.padded(np.ones(self.spatial, wide), 0)

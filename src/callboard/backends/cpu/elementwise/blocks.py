@@ -1,4 +1,4 @@
-"""How elements are walked: blocks of them, small enough that what is held between steps stays in the cache."""
+"""Iteration over elements in blocks small enough that intermediate values stay in the cache."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -188,4 +188,4 @@ SPECIAL: Mapping[str, Callable[[Sequence[DType], DType], Compute]] = {
     "ceil": _unless_whole("ceil", _same),
     "trunc": _unless_whole("trunc", _same),
 }
-"""What is more than a call of NumPy's function."""
+"""Functions that need more than one call of NumPy."""

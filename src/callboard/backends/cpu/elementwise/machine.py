@@ -12,7 +12,7 @@ from callboard.kernel.elementwise.program import Program
 __all__ = ["Machine", "numbers_as_held"]
 
 Place = tuple[str, int]
-"""Where a value lies: ``("buffer", i)``, and so ``"operand"``, ``"result"``, ``"number"`` and ``"constant"``."""
+"""The location of a value: ``("buffer", i)``, or ``"operand"``, ``"result"``, ``"number"``, ``"constant"``."""
 
 
 class Call(NamedTuple):

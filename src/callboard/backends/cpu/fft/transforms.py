@@ -20,7 +20,7 @@ PARALLEL = 1 << 16
 
 
 def planned(transform: Transform) -> Plan:
-    """How to execute it."""
+    """Return the plan that executes a transform."""
     if transform.src.size == 0 or transform.out.size == 0:
         return lambda x, out: None
     if transform.src.real.name == "f16":

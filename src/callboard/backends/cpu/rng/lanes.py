@@ -16,7 +16,7 @@ LONG = 1 << 20
 
 
 class LaneState(NamedTuple):
-    """Where lanes are before a step. Not written to."""
+    """The state of the lanes before a step. Read-only."""
 
     parts: tuple[Array, ...]
     """With one element a lane each."""

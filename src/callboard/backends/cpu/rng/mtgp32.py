@@ -100,7 +100,7 @@ class Mtgp32:
         np.bitwise_xor(self._new, self._entries_of(self._temper, row), out=row)
 
     def _entries_of(self, tables: Array, words: Array) -> Array:
-        """What the twisters' tables hold for the last four bits of their words, until the next call."""
+        """Return the table entries selected by the last four bits of the words; valid until the next call."""
         np.bitwise_and(words, np.uint32(15), out=self._entries)
         np.add(self._entries, self._tables_at, out=self._entries)
         return np.take(tables, self._entries, out=self._other, mode="clip")

@@ -1,4 +1,4 @@
-"""Where the words of pseudo-random kinds come from."""
+"""Sources of random words for the pseudo-random generators."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +26,7 @@ Stream = tuple[str, RngOrdering]
 
 
 class Forward(State, Protocol):
-    """What cannot skip."""
+    """A generator that cannot skip ahead."""
 
     def discard(self, count: int) -> None:
         """Pass over ``count`` words."""

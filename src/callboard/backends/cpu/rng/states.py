@@ -13,7 +13,7 @@ MAX_STATES = 1024
 
 
 class State(Protocol):
-    """What a generator needs to go on."""
+    """The resumable state of a generator."""
 
     @property
     def nbytes(self) -> int:

@@ -46,7 +46,7 @@ class Xorwow:
 
 
 def _of_seeds(seed: int, lanes: range) -> tuple[Array, Array]:
-    """Where lanes with seeds of their own begin: ``[5, n]`` of uint32, and their counters."""
+    """Initial states of lanes with seeds of their own, ``[5, n]`` of uint32, and their counters."""
     seeds = np.uint64(seed) + np.arange(lanes.start, lanes.stop, dtype=np.uint64) * np.uint64(SEEDS_APART)
     low, high = (seeds & np.uint64(0xFFFFFFFF)).astype(np.uint32), (seeds >> np.uint64(32)).astype(np.uint32)
     a, b = np.uint32(1099087573) * (low ^ np.uint32(0xAAD26B49)), np.uint32(2591861531) * (high ^ np.uint32(0xF7DCEFDD))

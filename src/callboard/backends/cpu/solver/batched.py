@@ -48,7 +48,7 @@ Plan = Callable[..., None]
 
 
 class Infos:
-    """What the items of a batch say."""
+    """The ``info`` values of the items of a batch."""
 
     def __init__(self, tag: str, batch: int, explain: Explain) -> None:
         self._tag = tag

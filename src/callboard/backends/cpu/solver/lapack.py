@@ -89,7 +89,7 @@ def _call(
 
 
 def tag_of(op: Op[Any, Any]) -> str:
-    """What errors call the op."""
+    """The name of the op in error messages."""
     return info_of(type(op)).tag
 
 

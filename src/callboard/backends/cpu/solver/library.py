@@ -56,7 +56,7 @@ SPARSE: dict[type[Op[Any, Any]], Callable[[sparse.Kept, Any], Plan]] = {
     messages.SparseLu: sparse.solve,
     messages.SparseQr: sparse.solve,
 }
-"""Those that share the factorisations of their library."""
+"""Ops that share the factorisations of their library."""
 
 
 class CpuSolver(Library):

@@ -34,7 +34,7 @@ class Kept:
         self._found: list[tuple[Any, tuple[Array, ...], Any]] = []
 
     def factors(self, how: Any, arrays: tuple[Array, ...], make: Callable[[], Any]) -> Any:
-        """Those of the same matrix by the same method, made and kept if there are none."""
+        """Return the factors of the same matrix by the same method; computed and cached if absent."""
         for at, (other, of, factors) in enumerate(self._found):
             if other is how and all(map(np.array_equal, of, arrays)) and of[0].dtype == arrays[0].dtype:
                 self._found.append(self._found.pop(at))

@@ -21,7 +21,7 @@ __all__ = ["check", "sound"]
 
 Array = np.ndarray[Any, Any]
 Counts = tuple[int, int, int, int, int]
-"""What :func:`callboard.kernel.sparse.checks.faults_text` takes."""
+"""The fault counts that :func:`callboard.kernel.sparse.checks.faults_text` takes."""
 
 
 def check(op: "sparse.Check") -> Callable[[Sequence[int]], None]:
@@ -73,7 +73,7 @@ def _extents(a: AnyRef) -> tuple[int, int]:
 
 
 def _within(indices: Array, extent: int) -> bool:
-    """Whether all are in ``[0, extent)``; a negative one is a large number without its sign."""
+    """True if all indices are in ``[0, extent)``; a negative one reads as a large unsigned number."""
     return not indices.size or int(indices.view(f"u{indices.itemsize}").max()) < extent
 
 

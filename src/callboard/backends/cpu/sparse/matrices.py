@@ -55,14 +55,14 @@ def scatter(target: Array, places: "tuple[Array, ...]", values: Array) -> None:
 
 
 def pointers(major: Array, extent: int, index: "np.dtype[Any]") -> Array:
-    """Where each row (or column) begins among sorted ones."""
+    """The offset of each row (or column) in sorted indices."""
     found = np.zeros(extent + 1, index)
     np.cumsum(np.bincount(major, minlength=extent), out=found[1:])
     return found
 
 
 def work_dtype(dtype: DType) -> "np.dtype[Any]":
-    """What is computed in: f32 for halves, which SciPy has none of."""
+    """The compute dtype: f32 for halves, which SciPy does not support."""
     return np.dtype(np.float32) if dtype.itemsize == 2 else dtype.np
 
 

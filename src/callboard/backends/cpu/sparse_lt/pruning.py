@@ -1,4 +1,4 @@
-"""Which elements stay: the largest of each group, or the best choice of each tile."""
+"""Selection of the elements to keep: the largest of each group, or the best pattern of each tile."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["is_structured", "strips", "tiles"]
 Array = np.ndarray[Any, Any]
 
 LARGE = 1e300
-"""What counts for an infinite magnitude where magnitudes are added."""
+"""The stand-in for an infinite magnitude in sums of magnitudes."""
 
 
 def magnitudes(x: Array) -> Array:
@@ -22,7 +22,7 @@ def magnitudes(x: Array) -> Array:
 
 
 def strips(x: Array, group: Group) -> Array:
-    """Where the largest magnitudes of each group in a row are; of equal ones the first."""
+    """Mask of the largest magnitudes of each group in a row; the first of equal ones."""
     grouped = magnitudes(x).reshape(_grouped(x, group))
     order = np.argsort(-grouped, axis=-1, kind="stable")[..., : group.kept]
     mask = np.zeros(grouped.shape, np.bool_)
@@ -31,7 +31,7 @@ def strips(x: Array, group: Group) -> Array:
 
 
 def tiles(x: Array, group: Group) -> Array:
-    """Where the elements are whose magnitudes have the largest sum, so many in each row and column of a tile."""
+    """Mask with the largest sum of magnitudes that has the given count in each row and column of a tile."""
     size = group.size
     *batch, rows, cols = x.shape
     tiled = magnitudes(x).reshape(*batch, rows // size, size, cols // size, size).swapaxes(-2, -3)
@@ -43,7 +43,7 @@ def tiles(x: Array, group: Group) -> Array:
 
 
 def is_structured(x: Array, group: Group) -> bool:
-    """Whether no group of a row has more than it may; NaN is not 0, -0.0 is."""
+    """True if no group of a row exceeds its number of nonzeros; NaN is nonzero, -0.0 is zero."""
     counts = np.count_nonzero(x.reshape(_grouped(x, group)), axis=-1)
     return bool((counts <= group.kept).all())
 

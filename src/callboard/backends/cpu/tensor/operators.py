@@ -54,7 +54,7 @@ BINARY_UFUNCS: Mapping[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max
 
 
 def term(dtype: DType, operator: str, factor: Any) -> Term:
-    """How an operand enters an op.
+    """Return the function that applies operator and factor to an operand.
 
     Args:
         dtype: Of the operand.

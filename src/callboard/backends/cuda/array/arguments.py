@@ -1,4 +1,4 @@
-"""What the kernels of ``data/array.cu`` are given."""
+"""Arguments of the kernels in ``data/array.cu``."""
 
 import ctypes
 from ctypes import c_double, c_int, c_int64, c_uint64, c_void_p

@@ -117,7 +117,7 @@ def joint_steps(shape: Steps, steps: Sequence[Steps]) -> tuple[Steps, list[Steps
 
 
 def too_many(op: Gather | Scatter | TakeAlong) -> str | None:
-    """Why the kernel cannot walk the axes, None if it can."""
+    """The reason why the kernel cannot iterate over the axes, None if it can."""
     over = op.values.layout if isinstance(op, Scatter) else layout_of_out(op)
     wide = sum(extent > 1 for extent in over.shape)
     return f"{wide} axes; at most {AXES}" if wide > AXES else None

@@ -27,7 +27,7 @@ def layout_of_out(op: Op[Any, Any]) -> Layout:
 
 
 def too_scattered(op: Cast) -> str | None:
-    """Why the kernels cannot walk the axes of a conversion, None if they can."""
+    """The reason why the kernels cannot iterate over the axes of a conversion, None if they can."""
     return too_many_axes(joint_axes(layout_of_out(op), op.src.strides))
 
 

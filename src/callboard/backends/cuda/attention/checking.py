@@ -86,7 +86,7 @@ class Checking:
 
 
 def checking(library: "CudaAttention", op: Masked[Any], problem: Problem, *, tables: bool) -> Checking | None:
-    """What looks at a call with these operands; None where there is nothing to look at.
+    """Return the check of a call with these operands, None if there is nothing to check.
 
     Args:
         library: Whose plan it is for.

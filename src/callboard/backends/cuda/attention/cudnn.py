@@ -208,7 +208,7 @@ class GraphPlan:
 
 
 def failure(error: Exception, tag: str) -> AccelError:
-    """What an exception of the frontend means."""
+    """Translate an exception of the frontend."""
     text = f"{tag}: {error}"
     if type(error).__name__ == "cudnnGraphNotSupportedError" or "NOT_SUPPORTED" in str(error):
         return UnsupportedOp(f"cuda, {text}")

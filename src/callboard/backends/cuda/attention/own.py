@@ -51,7 +51,7 @@ def room_needed(dtype: DType, dim: int, dim_v: int, *, backward: bool) -> int:
 
 
 class Bound:
-    """What plans of messages have in common: operands into arguments, lengths looked at first."""
+    """Base of the plans: binds operands to kernel arguments and checks lengths first."""
 
     executed_by: ClassVar[str] = "callboard"
 

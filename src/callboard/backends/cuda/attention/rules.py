@@ -1,4 +1,4 @@
-"""Which engine computes a call: cuDNN, as far as the table says that it has the call's features, else our own kernels.
+"""Choice of the engine for a call: cuDNN if the table lists all features of the call, else our own kernels.
 
 What cuDNN 9.19 has on compute capability 9.0 is written in its frontend (``sdpa_support_surface.h`` of 1.32). A row
 says for which feature of a call cuDNN is passed over.
@@ -116,7 +116,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("packed operands of 2**31 numbers and more", _far),
     Feature("log-sum-exps, biases and padded outputs with gaps", _scattered),
 )
-"""What our own kernels compute; all else is cuDNN's."""
+"""Features computed by our own kernels; cuDNN computes everything else."""
 
 
 class Missing(NamedTuple):
@@ -174,7 +174,7 @@ FP8: tuple[Missing, ...] = (
         _scattered,
     ),
 )
-"""What attention in fp8 has not, on compute capability 9.0."""
+"""Features that fp8 attention lacks on compute capability 9.0."""
 
 
 def _bias(w: Wanted) -> Any:
@@ -205,14 +205,14 @@ def why_own(w: Wanted) -> str | None:
 
 
 def refuses_fp8(op: ForwardFp8 | BackwardFp8) -> str | None:
-    """Why cuDNN has no call in fp8, and what to do instead."""
+    """The reason why cuDNN does not support a call in fp8, with a cure."""
     w = wanted(op, op.problem())
     found = next((row for row in FP8 if row.asked(w)), None)
     return None if found is None else f"fp8 has no {found.what.removeprefix('no ')}: {found.instead}"
 
 
 def refuses(op: AnyCall) -> str | None:
-    """Why neither engine can compute a call: its heads do not fit into shared memory, and are not cuDNN's."""
+    """The reason why neither engine can compute a call: its heads exceed shared memory, and cuDNN lacks them."""
     problem = op.problem()
     backward = isinstance(op, Backward | BackwardBias)
     room = room_needed(problem.dtype, problem.dim, problem.dim_v, backward=backward)
@@ -226,6 +226,6 @@ def refuses(op: AnyCall) -> str | None:
 
 
 def sinks_after(w: Wanted) -> bool:
-    """Whether a kernel adds the sinks behind cuDNN, which takes none in decoding and beside packed sequences."""
+    """True if a kernel adds the sinks after cuDNN, which takes none in decoding and with packed sequences."""
     is_forward = not isinstance(w.op, Backward | BackwardBias)
     return w.op.sink is not None and is_forward and (w.problem.ragged or w.problem.seq_q == 1)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["CudnnFp8"]
 
 GAIN = 256.0
-"""What probabilities are multiplied by before they are rounded to e4m3, whose largest number is 448."""
+"""The scale of probabilities before they are rounded to e4m3, whose largest number is 448."""
 KEPT = ("one", "gain", "ungain", "score gain", "score ungain", "amax_s", "amax_dp")
 """Numbers of a plan on the device, 16 bytes apart; the last ones are written and not read."""
 STORED = ("q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv")

@@ -112,7 +112,7 @@ def kernel_gemv(cublas: "Cublas", op: Gemv | Gbmv, out: Layout, factors: tuple[F
 
 
 def with_addend(cublas: "Cublas", run: "Run", y: Operand | None, out: Layout, beta: Any) -> "Run":
-    """What cuBLAS adds in place: ``y`` is copied into ``out`` first, unless it is ``out`` or is multiplied by 0."""
+    """Wrap a call that adds in place: ``y`` is copied into ``out`` first, unless it is ``out`` or ``beta`` is 0."""
     if y is None:
         return lambda a, x, out, y, alpha, beta: run(a, x, out, alpha, beta)
     move = vector_copy(cublas, y.layout, out)

@@ -68,7 +68,7 @@ def gemm(cublas: "Cublas", op: Gemm) -> "Run":
 
 
 def aligned_for_i8(*extents: int) -> bool:
-    """Whether cuBLAS multiplies i8 matrices of these extents and steps: multiples of 4 only."""
+    """True if cuBLAS multiplies i8 matrices of these extents and strides: multiples of 4 only."""
     return all(n % 4 == 0 for n in extents)
 
 

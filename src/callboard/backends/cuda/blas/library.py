@@ -21,7 +21,7 @@ Maker = Callable[[Cublas, Any], Run]
 
 
 def guarded(plan: Maker, call: str | None = None) -> Callable[["CudaBlas", Op[Any, Any]], Run]:
-    """What makes a plan ``run(*dynamic)`` of a message, as what makes one of a table.
+    """Return a function that makes the plan ``run(*dynamic)`` of a message, as the table of plans takes it.
 
     Args:
         plan: From the handle and the message.

@@ -33,7 +33,7 @@ __all__ = [
 SLOTS = 16
 _ONES = ("f32", "f64", "c64", "c128", "i32")
 SLOTS_AT = SLOT * (1 + len(_ONES))
-"""Where the slots for numbers begin, behind the constants."""
+"""Offset of the slots for numbers, after the constants."""
 
 Pointers = Callable[..., tuple[int, ...]]
 """``pointers(*values)``: enter the pointer mode and give cuBLAS's arguments for the factors."""
@@ -57,7 +57,7 @@ def factor_of(value: Any, dtype: DType) -> Factor:
 
 
 def constants() -> bytes:
-    """What the constants on the device hold: a 0, then a 1 of each scale dtype, then slots for numbers."""
+    """The initial device constants: a 0, then a 1 of each scale dtype, then slots for numbers."""
     image = bytearray(SLOT * SLOTS)
     for name in _ONES:
         offset = constant_offset(DTYPES[name])
@@ -66,7 +66,7 @@ def constants() -> bytes:
 
 
 def constant_offset(dtype: DType) -> int:
-    """Where the 1 of this scale dtype is."""
+    """The offset of the 1 of this scale dtype."""
     return SLOT * (1 + _ONES.index(dtype.name))
 
 
@@ -95,7 +95,7 @@ def host_cell(dtype: DType) -> tuple[int, Callable[[Any], None], Any]:
 
 
 def pointers(cublas: "Cublas", factors: Sequence[Factor]) -> Pointers:
-    """How to hand these factors to cuBLAS."""
+    """Return the function that passes these factors to cuBLAS."""
     if any(f.is_array for f in factors):
         return _on_device(cublas, factors)
     return _on_host(cublas, factors)

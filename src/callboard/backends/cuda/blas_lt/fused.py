@@ -178,7 +178,7 @@ def batch_step(layout: Layout) -> int:
 
 
 def _narrowest(op: Product[Any], mapping: Mapping) -> tuple[int, int, int, int]:
-    """How A, B, C and D are aligned at least."""
+    """The smallest alignments of A, B, C and D."""
     c = mapping.out if op.c is None else op.c.layout
     return op.b.dtype.itemsize, op.a.dtype.itemsize, c.dtype.itemsize, mapping.out.dtype.itemsize
 
@@ -238,7 +238,7 @@ def _run(
 
 
 def _pointers(lt: CublasLt, op: Product[Any], mapping: Mapping) -> Callable[[Any, Any], tuple[int, int]]:
-    """Where cuBLASLt finds alpha and beta: both in host memory, or both on the device."""
+    """Return the function that locates alpha and beta: both in host memory, or both on the device."""
     factors = [factor_of(value, mapping.scale) for value in (op.alpha, op.beta)]
     if pointer_mode(op):
         get_alpha, get_beta = device_getters(lt, factors)

@@ -64,7 +64,7 @@ POINTERS = {
     "scale_out": "D_SCALE_POINTER",
     "amax": "AMAX_D_POINTER",
 }
-"""Where each operand goes that is not a matrix of the product."""
+"""The descriptor attribute of each operand that is not a matrix of the product."""
 
 
 class Mapping(NamedTuple):
@@ -100,7 +100,7 @@ def layout_of_field(op: Product[Any], made: Outputs, name: str) -> Layout | None
 
 
 def mapping_of(op: Product[Any], made: Outputs) -> Mapping:
-    """How the product of a message is called."""
+    """Map the product of a message to a call of cuBLASLt."""
     a, b = stack(op, "a", op.a.layout), stack(op, "b", op.b.layout)
     out = layout_of_field(op, made, "out")
     assert out is not None
@@ -162,5 +162,5 @@ def pointer_mode(op: Product[Any]) -> int:
 
 
 def writes_aux(op: Product[Any]) -> bool:
-    """Whether the auxiliary array is an output."""
+    """True if the auxiliary array is an output."""
     return isinstance(op, MatmulAux)

@@ -1,4 +1,4 @@
-"""What cuBLASLt calls an operation: a descriptor, and the layouts of its four matrices."""
+"""The operation of cuBLASLt: a descriptor, and the layouts of its four matrices."""
 
 import ctypes
 from collections.abc import Callable

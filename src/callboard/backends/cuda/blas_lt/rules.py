@@ -1,4 +1,4 @@
-"""What cuBLASLt does not execute, known from the message alone: said in the application, before anything is sent.
+"""Ops unsupported by cuBLASLt, decided from the message in the application, before anything is sent.
 
 All of it holds on Hopper (compute capability 9.0) with cuBLASLt 13.1, found by asking it for plans.
 """
@@ -23,7 +23,7 @@ WITH_SCALES = ("none", "relu", "bias", "relu_bias", "gelu", "gelu_bias")
 
 
 def refuses(op: Product[Any]) -> str | None:
-    """Why an op is not executed, with a cure; None if it is, as far as can be told here."""
+    """The reason why an op is unsupported, with a cure; None if no reason is known here."""
     narrow = is_fp8(op.a.dtype)
     if not narrow and op.a.dtype.name != "i8":
         return None

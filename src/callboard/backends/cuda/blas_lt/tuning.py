@@ -1,4 +1,4 @@
-"""Which of several algorithms is fastest: timed on a stream of its own, on operands made for it."""
+"""Selection of the fastest algorithm by timing on a separate stream, on temporary operands."""
 
 import ctypes
 from collections.abc import Sequence

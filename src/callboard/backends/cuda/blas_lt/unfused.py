@@ -135,7 +135,7 @@ def _multiply(product: Fused, scratch: int) -> Step:
 
 
 def _hold_nothing() -> None:
-    """What needs no scratch and no descriptors."""
+    """Release nothing: there is no scratch and no descriptor."""
 
 
 def _without_grad(op: Product[Any]) -> Matmul:
@@ -264,4 +264,4 @@ def _sums(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, scrat
 
 
 def _nothing(stream: "CudaStream", *dynamic: Any) -> None:
-    """Where the result has no elements."""
+    """Do nothing: the result has no elements."""

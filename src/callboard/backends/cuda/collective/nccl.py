@@ -69,7 +69,7 @@ class Elements(NamedTuple):
 
 
 def elements(dtype: DType) -> Elements:
-    """How elements of a dtype are passed."""
+    """Return the NCCL type and count multiplier for a dtype."""
     code = CODES.get(dtype)
     if code is None:
         return Elements(BYTES, dtype.itemsize, dtype.itemsize)
@@ -130,7 +130,7 @@ class Nccl(Vendor):
         )
 
     def failed(self, comm: Comm) -> str:
-        """What has gone wrong in a communicator since it was connected; empty where nothing has. Any thread."""
+        """The error of a communicator since it was connected; empty if there is none. Any thread."""
         result = int(self.checked("ncclCommGetAsyncError", self.library.comm_get_async_error, comm))
         return "" if result in (0, IN_PROGRESS) else f"ncclResult {result}"
 

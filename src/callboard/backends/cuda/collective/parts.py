@@ -133,7 +133,7 @@ newest versions, which do the same."""
 
 
 def why_not(op: Run) -> str | None:
-    """Why NCCL cannot do this part; None if it can."""
+    """The reason why NCCL cannot execute this part; None if it can."""
     if op.part.size == 1:
         for step in op.part.steps:
             given = op.ins[step.source] if step.source >= 0 else op.inouts[step.both] if step.both >= 0 else None

@@ -27,7 +27,7 @@ class CubArgs(ctypes.Structure):
 
 
 def stored_name(dtype: DType) -> str:
-    """How kernels call it: bool is a byte to them."""
+    """The type name in kernels; bool is stored as a byte."""
     return "u8" if dtype.kind == "bool" else dtype.name
 
 

@@ -202,7 +202,7 @@ def versions() -> str:
 
 
 def described(value: Any) -> str:
-    """What of an argument a build depends on."""
+    """The part of an argument that a build depends on."""
     if isinstance(value, Span | np.ndarray):
         return f"{type(value).__name__} {value.dtype.name}"
     if value is None or isinstance(value, bool | int | str):

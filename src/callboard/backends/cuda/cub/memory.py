@@ -1,4 +1,4 @@
-"""Where the steps of a plan work: spans of the library's workspace, laid out once all are known."""
+"""Scratch memory of a plan: spans of the library's workspace, laid out once all sizes are known."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -71,18 +71,18 @@ class PlanMemory:
         self._room: Room | None = None
 
     def take(self, nbytes: int, dtype: Any = np.uint8) -> Span:
-        """So many bytes; they have an address after :meth:`settle`."""
+        """Reserve ``nbytes`` bytes; the span has an address after :meth:`settle`."""
         span = Span(dtype, nbytes)
         self._spans.append((self._nbytes, span))
         self._nbytes += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
         return span
 
     def take_items(self, count: int, dtype: Any) -> Span:
-        """So many elements."""
+        """Reserve ``count`` elements."""
         return self.take(count * np.dtype(dtype).itemsize, dtype)
 
     def brought(self, layout: Layout) -> Bring:
-        """How an operand becomes row-major: it is copied where it is not."""
+        """Return the step that makes an operand row-major: a copy if it is not."""
         if layout.contiguous:
             return lambda native, at: at
         span = self.take(layout.nbytes)
@@ -95,7 +95,7 @@ class PlanMemory:
         return bring
 
     def delivered(self, layout: Layout) -> "Delivery":
-        """Where a result is made row-major, and how it gets to its place."""
+        """Return the delivery of a result: a row-major buffer, and the copy to its final location."""
         return Delivery(self, layout)
 
     def settle(self) -> None:
@@ -127,7 +127,7 @@ class Delivery:
         self._fetch = None if layout.contiguous else copier(device.driver, device.kernels, layout, dense)
 
     def target(self, at: int) -> int:
-        """Where to write it, row-major."""
+        """The row-major address to write to."""
         return at if self._span is None else self._span.ptr
 
     def kept(self, native: int, at: int) -> int:

@@ -45,7 +45,7 @@ def number(value: Any, work: DType) -> "np.ndarray[Any, Any]":
 
 
 def identity(operation: str, work: DType) -> Any:
-    """What leaves others as they are."""
+    """The identity element of an operation."""
     if operation in ("sum", "product"):
         return int(operation == "product")
     least = operation == "max"

@@ -26,7 +26,7 @@ PARTS, PART = 1024, 1 << 14
 
 
 class Totals:
-    """Where reductions leave their results: of another dtype than they work in, these are rounded behind them.
+    """The buffers for results of reductions; results of a dtype other than the compute dtype are rounded afterwards.
 
     ``cuda.compute`` 1.2.1 writes what it has added up as it is, over what follows where the output is narrower.
     """

@@ -25,7 +25,7 @@ __all__ = ["Taking", "argsort", "merge_sort", "segmented_sort", "sort", "sort_pa
 FEW_ROWS, LONG_ROW = 32, 1 << 16
 """Rows that are sorted one by one, by the whole GPU each."""
 PLAIN = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-"""What elements are moved as."""
+"""The unsigned type used to move elements, by size."""
 
 Run = Callable[[int], None]
 

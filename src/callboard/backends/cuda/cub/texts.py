@@ -31,9 +31,9 @@ CTYPES = {
     "i32": "int",
     **{name: name for name in ("i64", "u8", "u16", "u32", "u64")},
 }
-"""What is computed in."""
+"""Compute types in C."""
 STORED = {**CTYPES, "f16": "Half", "bf16": "Brain"}
-"""What is stored."""
+"""Storage types in C."""
 JOINS = {
     "sum": "return (T)(a + b);",
     "product": "return (T)(a * b);",
@@ -42,7 +42,7 @@ JOINS = {
 }
 """NaN wins, as in NumPy; the operators of ``cuda.compute`` drop it or not, as the order of the tiles will have it."""
 ALL, NONE = 6, 7
-"""What an element is compared like where the answer is the same for all."""
+"""Comparisons with a constant answer."""
 SIGNS = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!=", "greater": ">", "greater_equal": ">="}
 COMPARISONS = tuple(SIGNS)
 """Their positions are what the text calls them."""
@@ -65,7 +65,7 @@ def join_text(op: Any, work: DType) -> str:
 
 
 def operator(cccl: Cccl, op: Any, work: DType) -> Any:
-    """What joins two numbers, as ``cuda.compute`` takes it."""
+    """The binary operator, as ``cuda.compute`` takes it."""
     kinds = cccl.compute.OpKind
     known = {"sum": kinds.PLUS, "product": kinds.MULTIPLIES}
     if not work.is_float:
@@ -111,7 +111,7 @@ extern "C" __device__ void NAME(void* state, void* index, void* out) {{
 
 
 def flagged(cccl: Cccl, index: str, second: bool = False) -> tuple[str, Any]:
-    """Whether the flag at an index is not 0. State: the address of the flags.
+    """Predicate: the flag at an index is not 0. State: the address of the flags.
 
     ``second``: The same by another name, where two are linked.
     """
@@ -120,7 +120,7 @@ def flagged(cccl: Cccl, index: str, second: bool = False) -> tuple[str, Any]:
 
 
 def starts(cccl: Cccl, dtype: DType, index: str) -> tuple[str, Any]:
-    """Whether the element at an index differs from the one before it. State: the address of the elements."""
+    """Predicate: the element at an index differs from the one before it. State: the address of the elements."""
     work, stored = CTYPES[compute_dtype(dtype).name], STORED[stored_name(dtype)]
     at = f"widen<{work}, {stored}>(p.x[i])"
     kept = f"(u8)(i == 0 || {at} != {at.replace('[i]', '[i - 1]')})"
@@ -128,7 +128,7 @@ def starts(cccl: Cccl, dtype: DType, index: str) -> tuple[str, Any]:
 
 
 def predicate(cccl: Cccl, op: Any) -> tuple[str, Any]:
-    """Whether an element is to be kept. State: the number, and its comparison's place in :data:`COMPARISONS`.
+    """Predicate: an element is kept. State: the number, and the index of its comparison in :data:`COMPARISONS`.
 
     One text serves all comparisons of a dtype: a compile costs more than a jump in the kernel.
     """

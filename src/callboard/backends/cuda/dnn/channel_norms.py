@@ -118,14 +118,14 @@ class Channels:
         return moved_last(layout, self.axis) if self.columns else layout
 
     def brought(self, name: str, operand: Operand | None) -> Callable[[int, int | None], None]:
-        """What enqueues the copy of a small operand, if it needs one, and puts its address among the arguments."""
+        """Return the step that copies a small operand if needed and sets its address in the arguments."""
         if operand is None:
             return lambda native, at: setattr(self.args, name, None)
         bring = self.steps.brought(operand.layout)
         return lambda native, at: setattr(self.args, name, bring(native, at or 0))
 
     def array(self, operand: Operand) -> Callable[[int, int], int]:
-        """What brings an array of the shape of ``x`` into order."""
+        """Return the step that makes an array of the shape of ``x`` contiguous."""
         return self.steps.brought(self.ordered(operand.layout))
 
     def kernels(self, name: str, grid: str) -> list[tuple[int, Launch]]:
@@ -204,7 +204,7 @@ class Statistics:
         self._half = channels.results * channels.wide.itemsize
 
     def put(self, kept: tuple[int, ...]) -> None:
-        """Where they are written."""
+        """Set the output addresses."""
         if self._own is not None:
             self._args.mean, self._args.inverse = self._own.ptr, self._own.ptr + self._half
         else:

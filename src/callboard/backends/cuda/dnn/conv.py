@@ -54,7 +54,7 @@ def described(op: Any, array: Layout) -> Layout:
 
 
 def settings(g: Geometry) -> dict[str, list[int]]:
-    """What the nodes of convolutions have in common."""
+    """The settings shared by all convolution nodes."""
     one = [1] * (len(g.window) == 1)
     none = [0] * len(one)
     return {
@@ -66,7 +66,7 @@ def settings(g: Geometry) -> dict[str, list[int]]:
 
 
 def policy(op: Any, dtype: DType) -> dict[str, Any]:
-    """How engines are chosen."""
+    """The settings of engine selection."""
     return {
         "compute": "f64" if dtype.name == "f64" else "i32" if dtype.name == "i8" else "f32",
         "tensor_cores": op.tf32 or dtype.name != "f32",
@@ -171,7 +171,7 @@ def followed(g: GraphBuilder, op: Conv, value: Any, result: Layout) -> Any:
 
 
 def finishing(library: "CudaDnn", op: Conv, made: Layout) -> MapPlan:
-    """What follows the convolution: in place, or of sums of i8."""
+    """Return the plan that follows the convolution: in place, or on sums of i8."""
     out = channels_first(made, op.layout)
     sums = out if op.scale is None else channels_first(layout_of(DTYPES["i32"], made.shape), op.layout)
     operands = [sums]

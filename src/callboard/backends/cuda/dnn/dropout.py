@@ -29,7 +29,7 @@ class Draw:
         self._by_address = isinstance(op.seed, Operand), isinstance(op.offset, Operand)
 
     def put(self, probability: float, seed: Any, offset: Any) -> None:
-        """Those of a call."""
+        """Set the numbers of a call."""
         args = self._args
         args.threshold = threshold_of(probability)
         args.factor = 0.0 if probability >= 1 else 1 / (1 - probability)

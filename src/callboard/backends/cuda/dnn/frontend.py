@@ -272,7 +272,7 @@ class Frontend:
         return planned
 
     def why_not(self, describe: Describe, tag: str, compute: DType | str, tensor_cores: bool) -> str | None:
-        """Why no engine takes a graph, None where one does; nothing is compiled for it that stays.
+        """The reason why no engine supports a graph, None if one does; nothing compiled for this check is kept.
 
         Args:
             describe, tag, compute, tensor_cores: As of :meth:`plan`.
@@ -334,7 +334,7 @@ class Frontend:
 
 
 def reasons(text: str) -> str:
-    """What of an error's text says why: cuDNN tells what each engine lacks, and the conditions within them."""
+    """Extract the reasons from an error text: cuDNN lists what each engine lacks, and the conditions within them."""
     found = dict.fromkeys(
         why.partition(" at: ")[0].strip()
         for status, why in re.findall(r"Warning: (\w+); Reason: ([^\n]*)", text)
@@ -346,7 +346,7 @@ def reasons(text: str) -> str:
 
 
 def failure(error: Exception, tag: str) -> AccelError:
-    """What an exception of the frontend means."""
+    """Translate an exception of the frontend."""
     text = f"{tag}: {reasons(str(error))}"
     if type(error).__name__ == "cudnnGraphNotSupportedError" or "NOT_SUPPORTED" in str(error):
         return UnsupportedOp(f"cuda, {text}: cuDNN has no engine for it")

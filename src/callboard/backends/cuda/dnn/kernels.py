@@ -66,7 +66,7 @@ def arguments(name: str, **fields: str) -> type[ctypes.Structure]:
 
 
 def types(dtype: DType, vec: int) -> dict[str, object]:
-    """What ``dnn.cuh`` wants defined."""
+    """The type definitions required by ``dnn.cuh``."""
     return {"TYPE": STORED[dtype.name], "ACC": STORED[accumulator(dtype).name], "VEC": vec}
 
 
@@ -89,7 +89,7 @@ def kernel(
 
 
 def aligned(addresses: Sequence[int | None], masks: Sequence[int]) -> bool:
-    """Whether each address that is there lies at a multiple of one more than its mask."""
+    """True if each address present is a multiple of its mask plus one."""
     return not any(address is not None and address & mask for address, mask in zip(addresses, masks, strict=True))
 
 

@@ -175,13 +175,13 @@ class Cudnn:
         return handle
 
     def create(self, function: Callable[..., None]) -> int:
-        """What a ``cudnnCreate…`` gives."""
+        """Return the descriptor created by a ``cudnnCreate…``."""
         cell = PTR()
         function(ctypes.byref(cell))
         return cell.value or 0
 
     def error(self, status: int, call: str) -> AccelError:
-        """What a status means; with the name that cuDNN gives it and what it says about the last error."""
+        """Translate a status, with cuDNN's name for it and its message about the last error."""
         text = f"{call}: {self._name(status)} ({status})"
         said = self._last_error()
         text += f": {said}" if said else ""

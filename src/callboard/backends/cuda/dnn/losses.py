@@ -54,7 +54,7 @@ def _shape(packs: int) -> RowShape:
 
 
 class Rows:
-    """What both directions have: logits and targets as rows, weights, a fault, and the kernels by packs.
+    """Base of both directions: logits and targets as rows, weights, a fault, and the kernels by pack size.
 
     Args:
         steps: Of the plan.

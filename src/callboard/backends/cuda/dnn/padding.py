@@ -36,7 +36,7 @@ class Widened(NamedTuple):
 
 
 def is_even(g: Geometry) -> bool:
-    """Whether both sides of each axis are padded alike."""
+    """True if both sides of each axis have equal padding."""
     return all(before == behind for before, behind in g.padding)
 
 
@@ -52,7 +52,7 @@ def widened(image: Layout, g: Geometry, layout: DataLayout) -> Widened:
 
 
 class WidenedImage:
-    """Such an image in the memory of a plan.
+    """A padded image in the memory of a plan.
 
     Args:
         memory: Of the plan.

@@ -1,4 +1,4 @@
-"""How kernels walk rows: steps from row to row, packs of neighbours, threads and registers of a row."""
+"""Row iteration of kernels: strides between rows, packs of neighbours, threads and registers per row."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -20,7 +20,7 @@ ALIGNMENT = 256
 
 
 class Across(NamedTuple):
-    """How an operand is brought to lie along the result.
+    """A transposing copy that makes an operand contiguous along the result.
 
     Attributes:
         operand: Its position.
@@ -45,7 +45,7 @@ def across(
     result: Sequence[int],
     begin: int,
 ) -> Across | None:
-    """How to bring an operand, None where it lies well, or is small, or too large.
+    """Return the copy for an operand, None if it is well laid out, small, or too large.
 
     Args:
         device: Where the kernels are compiled.

@@ -1,4 +1,4 @@
-"""What a generated kernel is given: fields in C and, at the same offsets, in ctypes."""
+"""Arguments of a generated kernel: fields in C and, at the same offsets, in ctypes."""
 
 import ctypes
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""How a kernel walks its arrays: merged axes, packs of neighbours, the width of an index."""
+"""Iteration of a kernel over its arrays: merged axes, packs of neighbours, the width of an index."""
 
 import math
 from collections.abc import Sequence

@@ -116,7 +116,7 @@ def _held(program: Program, result: int) -> str:
 def _tail_text(
     program: Program, walk: Walk, inputs: Sequence[Any], outputs: Sequence[Any], dtypes: Sequence[DType]
 ) -> list[str]:
-    """What lies behind the last whole pack, an element for a thread."""
+    """Code for the elements after the last whole pack, one element per thread."""
 
     def at(i: int) -> str:
         return "0" if walk.repeated[i] else "at"

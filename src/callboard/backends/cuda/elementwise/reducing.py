@@ -146,7 +146,7 @@ def _inner(reduction: Reduction, arrays: Operands, sizes: Sequence[int], first: 
 
 
 def _nearer(inner: Walk, kept: Walk, first: int) -> bool:
-    """Whether neighbours in memory are terms of one result."""
+    """True if neighbours in memory are terms of one result."""
     term, result = abs(inner.steps[first][-1]) // inner.pack, abs(kept.steps[first][-1])
     return result == 0 or 0 < term < result
 

@@ -1,4 +1,4 @@
-"""How a reduction is divided among threads: lanes of a result, results of a block, splits of the terms."""
+"""Division of a reduction among threads: lanes per result, results per block, splits of the terms."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""How cuFFT names where the elements of a batch lie: its advanced data layout.
+"""The advanced data layout of cuFFT: the location of the elements of a batch.
 
 Axes of a transform are nested: the step of each is a multiple of the step of the next. The transforms of a batch are at
 one distance from each other. A side that cannot be named so, or that would be overwritten, goes through a copy without
@@ -73,7 +73,7 @@ def advanced(transform: Transform, overwrite: bool, padding: bool = False) -> Ad
 
 
 def padded(transform: Transform) -> bool:
-    """Whether the rows of a real output are as far apart as complex ones are in place.
+    """True if the rows of a real output are padded to the stride of complex ones, as in place.
 
     cuFFT works in the gaps behind them then: a batch of (5, 7) points in rows of 8 has numbers there afterwards (cuFFT
     12.0, H100; of 880 layouts those and no others).

@@ -26,7 +26,7 @@ Plan = FftPlan | NoPlan
 
 
 def not_by_cufft(op: Transforms) -> str | None:
-    """What cuFFT cannot do."""
+    """The reason why cuFFT cannot execute a transform."""
     transform = op.transform()
     if transform.src.real.name == "f16" and any(n & (n - 1) for n in transform.lengths):
         return f"cuFFT transforms halves by powers of two, and these have {transform.lengths} points (use f32)"

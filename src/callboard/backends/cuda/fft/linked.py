@@ -59,7 +59,7 @@ class PointArgs(ctypes.Structure):
 
 
 def worth_linking(op: FftWithCallback) -> bool:
-    """Whether linking is expected to be faster than passes over memory before and after the transform.
+    """True if linking is expected to be faster than passes over memory before and after the transform.
 
     By what was measured (``docs/decisions/0017-linked-fft-callbacks.md``), it is where it saves two of them and no axis
     is long. It can be done where cuFFT reads and writes the operands themselves: then it counts elements as the message
@@ -152,7 +152,7 @@ def _value(side: Side) -> str:
 
 
 def _linkable(device: "CudaDevice", side: Side, body: str, entry: str, has_data: bool, scale: float = 1.0) -> bytes:
-    """What is linked: the user's functions, unseen by cuFFT and each other, behind the one that it calls."""
+    """Return the linkable code: the user's functions, hidden from cuFFT and each other, and the one cuFFT calls."""
     real = "double" if side.real.name == "f64" else "float"
     parts = ("value.x", "value.y") if side.is_complex else ("value",)
     text = SOURCE.format(

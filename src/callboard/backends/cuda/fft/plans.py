@@ -141,5 +141,5 @@ class FftPlan:
 
 
 def aligned(nbytes: int) -> int:
-    """So many bytes that what follows begins where any array may."""
+    """Round a number of bytes up to the alignment of any array."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -273,7 +273,7 @@ def _packing(spec: LaunchSpec) -> tuple[list[str], list[Convert | None]]:
 
 
 def _encoders(driver: Driver, op: Launched) -> dict[int, Encoder]:
-    """What encodes the tensor maps, by position of the parameter."""
+    """Encoders of the tensor maps, by position of the parameter."""
     if not op.spec.maps:
         return {}
     outs = outputs_of(op).values() if op.outs is None else (out.layout for out in op.outs)
@@ -287,7 +287,7 @@ def _bits_of(dtype: DType) -> Convert:
 
 
 def _configured(spec: LaunchSpec) -> tuple[LaunchConfig, Any]:
-    """What ``cuLaunchKernelEx`` is given, and the attributes that it points to."""
+    """Return the arguments of ``cuLaunchKernelEx``, and the attributes they point to."""
     geometry = spec.geometry
     attributes = (Attribute * 2)()
     count = 0

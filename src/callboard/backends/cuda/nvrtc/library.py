@@ -19,7 +19,7 @@ __all__ = ["CudaNvrtc"]
 
 
 def without_source(op: Launch) -> str | None:
-    """Why a GPU cannot launch it."""
+    """The reason why a GPU cannot launch it."""
     return None if op.source.text else f"{op.spec.name} has no CUDA C++ text"
 
 

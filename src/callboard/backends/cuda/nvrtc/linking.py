@@ -8,7 +8,7 @@ from callboard.core.errors import BackendUnavailable, LibraryError
 __all__ = ["FORMS", "form_of", "link", "load_nvjitlink"]
 
 FORMS = {"cubin": "CUBIN", "ptx": "PTX", "ltoir": "LTOIR", "fatbin": "FATBIN", "object": "OBJECT", "library": "LIBRARY"}
-"""What can be linked, by nvJitLink's names; ``"any"`` lets it look."""
+"""Linkable formats, by nvJitLink's names; ``"any"`` detects the format."""
 
 LTOIR_MAGIC = b"\xed\x43\x4e\x7f"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
@@ -31,7 +31,7 @@ def load_nvjitlink() -> Any:
 
 
 def form_of(image: bytes) -> str:
-    """What an image is, by its first bytes: a name of :data:`FORMS`.
+    """The format of an image, from its first bytes: a name of :data:`FORMS`.
 
     Raises:
         LibraryError: None of them.

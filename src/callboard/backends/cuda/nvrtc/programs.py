@@ -60,7 +60,7 @@ class Programs:
         return self._modules.function((source, name), source.title, image)
 
     def compiled(self, source: Source, name: str = "", form: str = "binary") -> Compiled:
-        """What the source is compiled to. The compiler is at work when this raises ``WouldBlock``.
+        """Return the compiled source. Raises ``WouldBlock`` while the compiler runs.
 
         Args:
             source: The source.
@@ -108,7 +108,7 @@ class Programs:
 
 
 def job_of(source: Source, name: str, target: str, form: str) -> Job:
-    """How a source is compiled for a kernel of it.
+    """The compile job of a source for one of its kernels.
 
     Args:
         source: The source.

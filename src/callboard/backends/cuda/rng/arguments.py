@@ -1,4 +1,4 @@
-"""What the kernels of ``data/rng_*.cu`` are given, and plans that own memory."""
+"""Arguments of the kernels in ``data/rng_*.cu``, and plans that own memory."""
 
 import ctypes
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Fill = Callable[..., Any]
 
 
 MOST_BLOCKS = 4096
-"""What was fastest on an H200; the kernels step over the rest."""
+"""The fastest number of blocks on an H200; the kernels loop over the rest."""
 
 Words = Callable[["CudaStream", int, int, int], None]
 """``words(stream, out, seed, position)``: enqueue the words of all elements."""
@@ -56,7 +56,7 @@ def launcher(device: "CudaDevice", source: str, name: str, items: int, args: Fil
 
 
 class FillPlan:
-    """How to fill one layout, and the memory that this takes beside it.
+    """A plan that fills one layout, with its scratch memory.
 
     Args:
         device: Whose context is current.

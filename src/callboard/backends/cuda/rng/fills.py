@@ -129,7 +129,7 @@ def _words(plan: FillPlan, op: FillOp, curand: "Callable[[str, str], Curand]", s
 
 
 def _numbers(op: type[FillOp], dtype: DType, args: FillArgs) -> Callable[..., None]:
-    """How the numbers of a message become those of a kernel."""
+    """Return the function that converts the numbers of a message to those of a kernel."""
 
     def uniform(low: float, high: float) -> None:
         args.a, args.b, args.top = uniform_range(low, high, dtype)

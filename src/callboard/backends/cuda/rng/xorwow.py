@@ -29,7 +29,7 @@ STATE = 6 * 4
 
 
 class Xorwow:
-    """What all fills with XORWOW share: matrices of far steps, and the states of lanes while a fill runs.
+    """State shared by all XORWOW fills: skip-ahead matrices, and the states of lanes while a fill runs.
 
     Args:
         device: Whose context is current.
@@ -78,7 +78,7 @@ class Xorwow:
         return run
 
     def _tables(self) -> tuple[int, int]:
-        """Where matrices and states lie."""
+        """Addresses of the matrices and the states."""
         if self._states is None:
             self._states = self._device.allocate(SEGMENTS * LANES * STATE)
         if self._matrices is None:

@@ -75,7 +75,7 @@ def load_cudss() -> tuple[Any, type[Exception]]:
 
 
 class Pivots(NamedTuple):
-    """Where a factorisation takes its pivots from.
+    """The source of the pivots of a factorisation.
 
     Attributes:
         ordering: ``cudssReorderingAlg_t``.
@@ -140,7 +140,7 @@ class Cudss(Vendor):
         return self.checked(f"cudss: {name}", getattr(self.library, name), *arguments)
 
     def error(self, error: Exception, call: str) -> AccelError:
-        """What an exception of the binding means."""
+        """Translate an exception of the binding."""
         if self._refused is not None and status_of(error) == ALLOC_FAILED:
             return self._refused
         return super().error(error, call)
@@ -280,7 +280,7 @@ class Factors:
             self._cudss.call("execute", self._handle, phase, self._config, self._data, *operands)
 
     def outcome(self) -> tuple[int, int]:
-        """What the factorisation says when the stream has passed it: ``info``, and how many pivots were replaced."""
+        """Return ``info`` and the number of replaced pivots, once the stream has passed the factorisation."""
         return self._get(INFO), self._get(NPIVOTS)
 
     def _get(self, parameter: int) -> int:

@@ -135,7 +135,7 @@ class Job:
         return part, step
 
     def store(self, name: str, part: Part) -> Step:
-        """How an output is copied from the workspace."""
+        """Return the step that copies an output from the workspace."""
         return self.copy_out(part, self.outputs[name])
 
     def copy_out(self, part: Part, layout: Layout) -> Step:

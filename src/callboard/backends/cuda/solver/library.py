@@ -62,7 +62,7 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Cusolver, Any], SolverPlan]] = {
 
 
 def refuses(op: Op[Any, Any]) -> str | None:
-    """Why an op is not executed, with a cure; None if it is."""
+    """The reason why an op is unsupported, with a cure; None if it is supported."""
     if isinstance(op, messages.Svd | messages.SvdValues) and op.method == "gesdd":
         return "method is 'gesdd'; cuSOLVER has none, take 'gesvd' or 'gesvdj'"
     return too_large(op)

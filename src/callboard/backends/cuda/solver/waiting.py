@@ -1,4 +1,4 @@
-"""Which ops are done before the launch, because one of their routines blocks the calling thread.
+"""Ops executed before the launch because one of their routines blocks the calling thread.
 
 Of cuSOLVER's routines for eigenvalues and singular values only the batched ones for small matrices enqueue their work
 and return, and can be recorded in graphs (CUDA 13.0, H200; each was called behind a kernel of 40 ms and then captured):
@@ -32,7 +32,7 @@ AHEAD = (
 
 
 def waits(op: Op[Any, Any]) -> bool:
-    """Whether this op is."""
+    """True if this op is executed before the launch."""
     if isinstance(op, messages.SyevdValues):
         return op.a.shape[0] > EIGEN_LIMIT
     if isinstance(op, messages.Syevd):

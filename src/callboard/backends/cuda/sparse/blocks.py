@@ -159,7 +159,7 @@ def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> "Callable[[CudaStream, S
 
 
 class CheckingPadded:
-    """What counts the faults of a blocked-ELL matrix, at an address."""
+    """Counts the faults of a blocked-ELL matrix at an address."""
 
     def __init__(self, cusparse: Cusparse, op: sparse.Check, faults: int) -> None:
         a = op.a

@@ -48,7 +48,7 @@ class Checking:
 
 
 class CheckingPointers:
-    """What counts the faults of a matrix with pointers or coordinates, at an address; blocks count as entries."""
+    """Counts the faults of a matrix with pointers or coordinates at an address; blocks count as entries."""
 
     def __init__(self, cusparse: Cusparse, op: sparse.Check, faults: int) -> None:
         a = op.a

@@ -1,4 +1,4 @@
-"""How many entries an op has found, and how many there are before each."""
+"""Counts of the entries of a result, and their prefix sums."""
 
 import struct
 
@@ -28,7 +28,7 @@ class Count:
         driver.check(driver.memset_8(self.address, 0, 8, self._cusparse.stream.native), "cuMemsetD8Async")
 
     def read(self) -> int:
-        """What it is when the stream has passed; waits for that, on the helper's thread."""
+        """Return the count once the stream has passed; waits on the helper's thread."""
         counted = self._cusparse.device.read_back(self._cusparse.stream, self.address, 8)
         self._cusparse.stream.synchronize()
         (found,) = struct.unpack("<q", counted.take())

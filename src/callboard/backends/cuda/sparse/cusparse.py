@@ -34,7 +34,7 @@ def load_cusparse() -> Any:
 
 
 def compute_dtype(dtype: DType) -> DType:
-    """What sums are kept in, and factors come in: f32 for the halves."""
+    """The dtype of sums and factors: f32 for the halves."""
     return DTYPES["f32"] if dtype.itemsize == 2 else dtype
 
 

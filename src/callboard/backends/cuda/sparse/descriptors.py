@@ -75,7 +75,7 @@ class Matrix:
 
 
 def by_rows(layout: Layout) -> bool:
-    """Whether a matrix is row-major."""
+    """True if a matrix is row-major."""
     found = leading(layout)
     assert found is not None
     return found[0]

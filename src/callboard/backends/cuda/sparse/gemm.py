@@ -26,7 +26,7 @@ REPEATABLE = 3
 
 
 def why_not(op: sparse.SpGemm) -> str | None:
-    """Why it cannot be had."""
+    """The reason why a product is unsupported."""
     if op.a.values.dtype.itemsize == 2 and isinstance(op.alpha, Operand):
         return "cuSPARSE takes the factor of a product of halves as a half; pass alpha as a number"
     return None

@@ -1,4 +1,4 @@
-"""What is made of matrices of blocks: their blocks are listed, and written as the list says, by custom kernels."""
+"""Ops on matrices of blocks: custom kernels list the blocks and write them as listed."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,7 +34,7 @@ class Listed(NamedTuple):
     pointers: int
     cols: int
     numbers: int
-    """Which of the source's blocks each is; 0: they are in order."""
+    """Index of each block in the source; 0: they are in order."""
 
 
 class FromBlocks:

@@ -137,7 +137,7 @@ class Sorted:
             driver.check(driver.memcpy_dtod(out, src, 4 * self._args.entries, native), "cuMemcpyDtoDAsync")
 
     def _places(self) -> int:
-        """How many places have entries; where each is, is left on the device."""
+        """Return the number of places with entries; their positions are left on the device."""
         native = self._cusparse.stream.native
         self._flag(native)
         self._scan(native)

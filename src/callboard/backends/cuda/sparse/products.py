@@ -28,13 +28,13 @@ REPEATABLE: dict[tuple[type[Any], type[Any]], int] = {
 }
 """The ``cusparseSpMVAlg_t`` and ``cusparseSpMMAlg_t`` that give the same bits each time, of matrices as they lie."""
 ELL_CORES = ("f16", "bf16", "f64")
-"""What cuSPARSE multiplies by blocked-ELL matrices in as many digits as it has; it rounds f32 to TF32."""
+"""Dtypes that cuSPARSE multiplies by blocked-ELL matrices at full precision; it rounds f32 to TF32."""
 TILE, TILE_COLS = 4, 32
 """Rows and columns that a thread of the kernels has in a product (``SIDE``), and how many columns suffice."""
 
 
 def why_not(op: Product) -> str | None:
-    """Why a product cannot be had: matrices of blocks are not transposed, and not all orders are repeatable."""
+    """The reason why a product is unsupported: block matrices are not transposed; not all orders are repeatable."""
     a = op.a
     if isinstance(a, sparse.BsrRef | sparse.BlockedEllRef):
         way = "sparse.convert a to bsr, and " if isinstance(a, sparse.BlockedEllRef) else ""
@@ -74,7 +74,7 @@ def _operands(op: Product) -> "tuple[Operand, Operand | None, Layout]":
 
 
 class Addend:
-    """How the addend comes into the result: it is copied there, and scaled by the product.
+    """The addend of a product: copied into the result, and scaled by the product.
 
     Args:
         cusparse: The handle that executes.

@@ -100,13 +100,13 @@ class CusparseLt(Vendor):
         return self.checked(name, getattr(self.library, name), self.handle, *arguments)
 
     def error(self, error: Exception, call: str) -> AccelError:
-        """What an exception of the binding means."""
+        """Translate an exception of the binding."""
         if status_of(error) == NOT_SUPPORTED:
             return UnsupportedOp(f"{call}: {error}: cuSPARSELt has no kernel for it")
         return super().error(error, call)
 
     def check_known(self, tag: str, what: str, cure: str) -> None:
-        """What was found by looking, and is promised nowhere, is relied on only where it was found."""
+        """Reject versions other than those in which undocumented behaviour was verified."""
         found = self.version, self.device.info.compute_capability
         if found != KNOWN:
             raise UnsupportedOp(
@@ -166,7 +166,7 @@ class Descriptors:
             self.lt.call("mat_desc_set_attribute", matrix, int(kind), value.ctypes.data, value.nbytes)
 
     def product(self, trans_b: int, a: int, b: int, c: int, d: int, compute: int) -> int:
-        """What is to be multiplied."""
+        """Return the descriptor of a product."""
         made: int = self.lt.call("matmul_descriptor_init", 0, trans_b, a, b, c, d, compute)
         return self._keep("matmul_descriptor_destroy", made)
 
@@ -185,7 +185,7 @@ class Descriptors:
         return self._keep("matmul_alg_selection_destroy", made)
 
     def algorithms(self, selection: int) -> int:
-        """How many there are to choose from."""
+        """Return the number of algorithms."""
         return self._algorithm("matmul_alg_get_attribute", selection, "CONFIG_MAX_ID", 0)
 
     def take(self, selection: int, algorithm: int) -> None:
@@ -193,12 +193,12 @@ class Descriptors:
         self._algorithm("matmul_alg_set_attribute", selection, "CONFIG_ID", algorithm)
 
     def plan(self, product: int, selection: int) -> int:
-        """What executes the product."""
+        """Return the plan that executes a product."""
         made: int = self.lt.call("matmul_plan_init", product, selection)
         return self._keep("matmul_plan_destroy", made)
 
     def workspace(self, plan: int) -> int:
-        """What a plan works in, shared with others: work of one stream comes one after the other."""
+        """The address of a plan's workspace, which is shared: work of one stream runs in order."""
         shared = self.lt.scratch.share(max(int(self.lt.call("matmul_get_workspace", plan)), 1))
         self._closers.append(lambda: self.lt.scratch.give_back(shared))
         return shared.address

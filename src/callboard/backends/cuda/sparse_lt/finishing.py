@@ -1,4 +1,4 @@
-"""What cuSPARSELt has no epilogue for: a custom kernel finishes the product that it has stored."""
+"""Epilogues missing in cuSPARSELt: a custom kernel finishes the product that cuSPARSELt stored."""
 
 import ctypes
 from collections.abc import Callable

@@ -145,7 +145,7 @@ class Multiplying:
 
 
 def _has_gelu(factor: DType, result: DType) -> bool:
-    """Whether cuSPARSELt 0.8 has GELU for them; it refuses others when it is asked for it."""
+    """True if cuSPARSELt 0.8 supports GELU for these dtypes; it rejects others when asked."""
     return result.name == "i8" or (is_fp8(factor) and (result.name == "bf16" or is_fp8(result)))
 
 

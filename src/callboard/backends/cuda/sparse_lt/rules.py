@@ -1,4 +1,4 @@
-"""What cuSPARSELt does not execute, known from the message alone: said in the application, before anything is sent.
+"""Ops unsupported by cuSPARSELt, decided from the message in the application, before anything is sent.
 
 All of it holds for cuSPARSELt 0.8.0 on Hopper (compute capability 9.0), found by asking it.
 """
@@ -25,18 +25,18 @@ def tile_of(dtype: DType) -> int:
 
 
 def refuses_matrix(op: Compress) -> str | None:
-    """Why a matrix is not compressed, with a cure; None if it is."""
+    """The reason why a matrix is not compressed, with a cure; None if it is."""
     why = _extents("x", op.x.dtype, op.x.shape)
     return why or (_steps("x", op.x.layout, tile_of(op.x.dtype)) if op.x.size else None)
 
 
 def refuses_compressed(op: Decompress) -> str | None:
-    """Why a compressed matrix cannot be one of cuSPARSELt's."""
+    """The reason why a compressed matrix cannot be in cuSPARSELt's format."""
     return _extents("a", DTYPES[op.a.dtype], op.a.shape)
 
 
 def refuses_product(op: Product[Any]) -> str | None:
-    """Why a product is not executed, with a cure; None if it is."""
+    """The reason why a product is unsupported, with a cure; None if it is supported."""
     extents, _, result = op.product()
     structured, dense = op.factors()
     dtype, first = DTYPES[structured.dtype], op.structured_first

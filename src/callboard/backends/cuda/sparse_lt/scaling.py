@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Scaling"]
 
 WIDEST = {"f16": "f16", "bf16": "bf16", "f32": "f32", "i8": "i32", "f8_e4m3": "f32", "f8_e5m2": "f32"}
-"""What cuSPARSELt stores products as with the least rounding."""
+"""The result dtype of cuSPARSELt with the least rounding."""
 
 
 class Scaling:

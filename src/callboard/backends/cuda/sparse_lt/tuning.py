@@ -1,4 +1,4 @@
-"""Which of cuSPARSELt's algorithms is the fastest for a product: each is timed with the workspace that it asks for.
+"""Selection of the fastest cuSPARSELt algorithm for a product: each is timed with the workspace that it requires.
 
 cuSPARSELt has a search of its own, which gives all of them the workspace of the first one, and leaves none out.
 """
@@ -17,7 +17,7 @@ from callboard.core.errors import LibraryError, OutOfMemory, UnsupportedOp
 __all__ = ["choose", "fastest"]
 
 LEGAL = {("f16", COLUMNS, COLUMNS): 36, ("f16", ROWS, COLUMNS): 34}
-"""How many algorithms are tried, by the dtype of the factors and the orders of the dense one and the result; of other
+"""The number of algorithms tried, by the dtype of the factors and the orders of the dense one and the result; of other
 products all. With cuSPARSELt 0.8.0 on an H200 the later ones end the context by an illegal instruction, whatever the
 extents are and the memory holds."""
 LOOK = 3

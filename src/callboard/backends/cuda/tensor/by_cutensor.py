@@ -187,7 +187,7 @@ def _check_summed(terms: Sequence[Tensor], result: Tensor, extents: Mapping[Labe
 
 
 def _cell(dtype: DType) -> tuple[int, Callable[[Any], None]]:
-    """Where a factor is read at the call, and what puts it there."""
+    """Return the address of a factor that is read at the call, and the function that sets it."""
     part = ctypes.c_double if dtype.name in ("f64", "c128") else ctypes.c_float
     cell = (part * 2)()
 

@@ -1,4 +1,4 @@
-"""Which engine does what: cuTENSOR, or cuBLAS and custom kernels. The one place that decides.
+"""Choice of the engine: cuTENSOR, or cuBLAS and custom kernels. The only place that decides.
 
 The reasons and the figures are in docs/decisions/0020-cutensor.md.
 """
@@ -27,7 +27,7 @@ SETTINGS = ("auto", "cutensor", "builtin")
 
 
 class Choice:
-    """What to ask of cuTENSOR.
+    """The options of a cuTENSOR plan.
 
     Args:
         setting: One of :data:`SETTINGS`; None: as the environment says.
@@ -101,7 +101,7 @@ class Choice:
 
 
 def lies_across(tensor: Tensor, result: Tensor) -> bool:
-    """Whether neighbours in the result are not the neighbours in the tensor."""
+    """True if neighbours in the result are not neighbours in the tensor."""
     nearest = _nearest(result)
     if nearest is None:
         return False

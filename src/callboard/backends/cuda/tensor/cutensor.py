@@ -42,7 +42,7 @@ BY_NUMBER = (0, 1, 2, 3)
 """Kernels that contractions of unaligned operands are asked of, in order. Those that 2.8.1 chooses itself, whatever the
 algorithm, read some as if they were aligned (a fault of the device): docs/decisions/0020-cutensor.md."""
 ASKED = 2
-"""How many of them are asked without autotune, the second only where the first is refused."""
+"""The number of algorithms tried without autotune, the second only if the first is rejected."""
 
 
 class Refused(Exception):

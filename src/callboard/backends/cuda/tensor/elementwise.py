@@ -97,7 +97,7 @@ def _by_kernels(
     joins: Sequence[str],
     extents: Mapping[Label, int],
 ) -> Run:
-    """What lies across the result is brought to lie along it first, by tiles."""
+    """Transpose operands that lie across the result by tiles first, then run the kernel."""
     moves: list[tuple[int, Move, int]] = []
     beside = list(terms)
     for i, term in enumerate(terms):
@@ -165,7 +165,7 @@ def _by_kernel(
 def _regular(
     pack: int, join: str, extents: Sequence[int], out: Sequence[int], a: Sequence[int], c: Sequence[int]
 ) -> int:
-    """Whether all rows are whole packs of neighbours, each at a multiple of one; or one element, of one operand."""
+    """True if all rows are whole, aligned packs of neighbours; or for one element of one operand."""
     apart = [extents[-1], *(n for steps in (out, a, c) if steps[-1] for n in steps[:-1])]
     if out[-1] != 1 or any(n % pack for n in apart):
         return IRREGULAR
@@ -183,7 +183,7 @@ def mover(
     extents: Mapping[Label, int],
     conj: bool = False,
 ) -> Move:
-    """How to copy a tensor to another one of the same modes, conjugated if asked for."""
+    """Return the function that copies a tensor to another of the same modes, conjugated on request."""
     if not (conj and src.layout.dtype.is_complex):
         copy = copier(engine.driver, engine.kernels, src.along(out.labels, extents), out.layout)
         cublas = engine.cublas

@@ -1,4 +1,4 @@
-"""What all plans of a ``CudaTensor`` use: the handles, our kernels, and scratch memory."""
+"""Resources shared by all plans of a ``CudaTensor``: handles, kernels, and scratch memory."""
 
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,7 @@ class Engine:
 
 
 class Scratch:
-    """What belongs to one plan: plans of cuTENSOR, and places in the scratch memory.
+    """Resources of one plan: cuTENSOR plans, and offsets in the scratch memory.
 
     What does not live at the same time may have the same place.
 
@@ -93,7 +93,7 @@ class Scratch:
 
     @property
     def engine(self) -> str:
-        """Which one this plan needs beside custom kernels."""
+        """The engine that this plan needs beside custom kernels."""
         return "cutensor" if self._planned else "builtin"
 
     def keep(self, planned: Planned, workspace: int) -> int:

@@ -26,7 +26,7 @@ __all__ = ["CudaTensor"]
 
 
 def ready(plan: Callable[[Engine, Any, Scratch], Run], call: str) -> Callable[["CudaTensor", Any], Run]:
-    """What makes a plan of a message, as what makes one of a table; errors say that ``call`` was called."""
+    """Return a function that makes the plan of a message, as the table of plans takes it; errors name ``call``."""
 
     def make(library: "CudaTensor", op: Any) -> Run:
         scratch = Scratch()

@@ -115,7 +115,7 @@ def _by_kernel(engine: "Engine", scratch: "Scratch", p: Product) -> Run:
 
 
 def _by_cutensor(engine: "Engine", scratch: "Scratch", p: Product, algorithm: int) -> Run:
-    """What is added is brought to the result first where it lies in another way."""
+    """Multiply by cuTENSOR; an addend with another layout is copied into the result first."""
     if p.c is None or p.c.tensor == p.result:
         return by_cutensor.contracted(engine, scratch, p, algorithm)
     there = p._replace(c=Term(p.result, factor=p.beta))

@@ -162,7 +162,7 @@ def wide(dtype: DType) -> DType:
 
 
 def _divide(args: ReduceArgs, along: bool) -> None:
-    """Who adds up what: lanes that share the terms of a result, results side by side in a block, parts of the terms."""
+    """Divide a reduction: lanes that share the terms of a result, results per block, splits of the terms."""
     if along:
         terms = args.packs
         few = min(_power(terms // AT_ONCE), AT_ONCE)

@@ -29,7 +29,7 @@ class Matrices(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What a cell keeps of a forward pass, row by row.
+    """The values a cell saves in the forward pass, one row per step.
 
     Attributes:
         gates: ``[rows, gates * hidden]``.

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Layer(NamedTuple):
-    """What a layer keeps of a forward pass.
+    """The values a layer saves in the forward pass.
 
     Attributes:
         gates, inner: Of each direction, as of :class:`Memory`.
@@ -122,7 +122,7 @@ def run_backward(
 
 
 def passed(layer: Layer, scale: float) -> Array:
-    """What a layer passes on to the next."""
+    """The output of a layer as passed to the next layer, after dropout."""
     return layer.out if layer.mask is None else layer.out * (layer.mask * layer.out.dtype.type(scale))
 
 

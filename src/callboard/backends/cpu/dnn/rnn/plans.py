@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 Plan = Callable[..., None]
 Make = Callable[[tuple[int, ...], Any], Array]
 WIDE = {"f16": np.float32, "bf16": np.float32, "f32": np.float32, "f64": np.float64}
-"""What each dtype is computed in."""
+"""Compute dtype by storage dtype."""
 ALIGNED = 64
 """Bytes: where arrays of a reserve begin."""
 
@@ -146,7 +146,7 @@ def backward(op: RnnBackward) -> Plan:
 
 
 class Network:
-    """What the plans share.
+    """Base of the plans.
 
     Args:
         op: The message, with placeholders.
@@ -168,7 +168,7 @@ class Network:
         self._hx, self._cx = (None if a is None else viewer(a.layout) for a in (op.hx, op.cx))
 
     def rows(self, lengths: Sequence[int] | None) -> Rows:
-        """Where the steps are."""
+        """The layout of the steps in the data."""
         return Rows(self._layout, self._extents, lengths or None)
 
     def packed(self, address: int) -> Array:
@@ -227,7 +227,7 @@ def _given(operand: Operand | None, inferred: Layout) -> Layout:
 
 
 def _dropout(op: Training[Any]) -> tuple[float, bool]:
-    """What the numbers are multiplied by that are passed on, and whether there are masks."""
+    """Return the scale of the elements dropout keeps, and whether there are masks."""
     return 1 / (1 - op.dropout), op.dropout > 0 and op.params.num_layers > 1
 
 

@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Rows:
-    """Where the steps of a batch of sequences are.
+    """The layout of the steps of a batch of sequences.
 
     Args:
         layout: Of the arrays.

@@ -92,7 +92,7 @@ class Descriptors:
         self._weights = cudnn.function("cudnnRNNBackwardWeights_v8", PTR, INT, *(PTR,) * 7, *spaces)
 
     def set_lengths(self, lengths: Sequence[int]) -> None:
-        """How long the sequences of the next launches are."""
+        """Set the sequence lengths of the next launches."""
         steps, batch = self._extents
         given, code, zero = ints(lengths), DATA_TYPES[self.dtype.name], ctypes.addressof(self._zero)
         for descriptor, size in ((self._x, self.params.input_size), (self._y, self.params.output_size)):

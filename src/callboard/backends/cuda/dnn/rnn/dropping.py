@@ -29,7 +29,7 @@ class DropArgs(ctypes.Structure):
 
 
 class Dropping:
-    """What is passed on to the next layer, and the gradient of that.
+    """Dropout between two layers, forward and backward.
 
     Args:
         device: Whose context is current.

@@ -1,4 +1,4 @@
-"""Where cuDNN wants the weights of a network, and how they come there from where the caller packed them.
+"""The weight layout of cuDNN, and the copies from the caller's packed weights into it.
 
 The packed order was chosen to be cuDNN's, so that nothing is copied. It is asked for every network nevertheless: where
 it differs, and for a layer that is executed by itself, runs of weights are copied on the stream.
@@ -76,7 +76,7 @@ class Placing:
 
 
 def _asked(network: Descriptors, slots: Mapping[Key, WeightSlot], base: int) -> list[Run]:
-    """Where cuDNN has each gate's rows."""
+    """The location of each gate's rows in cuDNN's layout."""
     cudnn, params, size = network.cudnn, network.params, network.dtype.itemsize
     query = cudnn.plain("cudnnGetRNNWeightParams", PTR, PTR, INT, SIZE, PTR, INT, PTR, PTR, PTR, PTR)
     destroyed, runs, gates = Destroyed(), list[Run](), params.gates
@@ -109,7 +109,7 @@ def _asked(network: Descriptors, slots: Mapping[Key, WeightSlot], base: int) -> 
 
 
 def _joined(runs: list[Run]) -> list[Run]:
-    """As few runs as there can be."""
+    """Merge adjacent runs."""
     found: list[Run] = []
     for run in sorted(runs):
         last = found[-1] if found else None

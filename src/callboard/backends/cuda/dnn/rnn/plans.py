@@ -24,7 +24,7 @@ WORD = 4
 
 
 class Plan:
-    """What the three plans share.
+    """Base of the three plans.
 
     Args:
         library: The library.
@@ -218,7 +218,7 @@ class Backward(Plan):
 
 
 def _dropping(library: "CudaDnn", op: RnnForwardTraining | RnnBackward, stages: int) -> Dropping | None:
-    """What drops numbers between stages, where there are several."""
+    """Return the dropout between stages; None for a single stage or probability 0."""
     if stages == 1:
         return None
     return Dropping(library.device, op.x.dtype, op.result().size, op.dropout)

@@ -20,7 +20,7 @@ ALIGNED = 256
 
 
 class Kept(NamedTuple):
-    """Where a stage keeps in the reserve what the backward pass needs.
+    """Offsets in the reserve of the data a stage saves for the backward pass.
 
     Attributes:
         reserve: cuDNN's own.
@@ -121,5 +121,5 @@ def _layer(params: RnnParams, layer: int) -> RnnParams:
 
 
 def aligned(nbytes: int) -> int:
-    """So many bytes, up to where the next part begins."""
+    """Round a number of bytes up to the start of the next part."""
     return -(-nbytes // ALIGNED) * ALIGNED
