@@ -1,4 +1,4 @@
-"""What can be asked of a device: the messages of each compute library, and their typed methods.
+"""The compute libraries of a device: their messages and typed methods.
 
 Called, the package is the decorator ``@cb.kernel``: :func:`callboard.kernel.nvrtc.kernel`. A package and a function
 cannot both be ``callboard.kernel`` otherwise.

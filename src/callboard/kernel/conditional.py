@@ -11,7 +11,7 @@ __all__ = ["Conditional", "Conditionals"]
 
 
 class Conditional(msgspec.Struct, frozen=True):
-    """What decides on the device which recorded work runs, and how often.
+    """Device-side control flow: decides which recorded work runs, and how often.
 
     Attributes:
         kind: ``"if"``: the first body where the value is not 0, the second, if there is one, where it is. ``"while"``:

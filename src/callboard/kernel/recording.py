@@ -29,14 +29,14 @@ class Recorder(Protocol):
     """An open recording."""
 
     def owns(self, port: object) -> bool:
-        """Whether it records the ops of this port."""
+        """True if it records the ops of this port."""
         ...
 
     def draw(self, stream: Stream, size: tuple[int, int]) -> None:
         """The op that is recorded next takes its position from this stream, at each replay."""
 
     def drawn(self) -> bool:
-        """Whether the op of the last :meth:`draw` was not recorded: it was another device's. Forgets it."""
+        """True if the op of the last :meth:`draw` was not recorded (it was another device's). Resets the state."""
         ...
 
     def record(self, op: Op[Any, Any], depth: int) -> Any:

@@ -1,4 +1,4 @@
-"""What the messages of this package check of their operands, and the shapes that follow."""
+"""Operand checks of the messages of this package, and shape inference."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -37,7 +37,7 @@ class AttentionBiasGradients(NamedTuple, Generic[Mode]):
 
 
 class Gradient(Scores[R_co]):
-    """What both messages share; not sent itself. ``Backward`` explains the fields."""
+    """Base of both messages; not sent itself. The fields are documented in ``Backward``."""
 
     dout: In
     q: In

@@ -14,7 +14,7 @@ __all__ = ["AttentionResult", "Forward", "lse_layout"]
 
 
 class AttentionResult(NamedTuple, Generic[Mode]):
-    """What attention gives.
+    """The result of attention.
 
     Attributes:
         out: As the queries, with the head dim of the values.

@@ -23,7 +23,7 @@ ONE = layout_of(DTYPES["f32"], ())
 
 
 class Fp8Result(NamedTuple, Generic[Mode]):
-    """What attention in fp8 gives.
+    """The result of attention in fp8.
 
     Attributes:
         out, lse: As of ``attention.forward``; ``out`` is fp8.
@@ -52,7 +52,7 @@ class Fp8Gradients(NamedTuple, Generic[Mode]):
 
 
 class Narrow(Scores[R_co]):
-    """What both messages share; not sent itself. ``ForwardFp8`` explains the fields."""
+    """Base of both messages; not sent itself. The fields are documented in ``ForwardFp8``."""
 
     dtypes: ClassVar[tuple[DType, ...] | None] = (E4M3,)
 

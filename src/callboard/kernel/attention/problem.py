@@ -1,4 +1,4 @@
-"""What a call of attention computes: extents and strides of its operands by their meaning, whatever their order."""
+"""The problem size of an attention call: extents and strides by meaning, independent of the operands' layout."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -72,7 +72,7 @@ def tensor_of(op: AnyOp, name: str, layout: Layout, order: SeqLayout) -> Tensor:
 
 
 def lse_dtype(dtype: DType) -> DType:
-    """What log-sum-exps are kept in beside operands of this dtype: f64 beside f64, else f32."""
+    """The dtype of log-sum-exps for operands of this dtype: f64 for f64, else f32."""
     return dtype if dtype.name == "f64" else DTYPES["f32"]
 
 

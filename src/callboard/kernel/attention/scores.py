@@ -1,4 +1,4 @@
-"""What every message of attention says of its scores: scale, masks, bias, sinks, lengths, dropout."""
+"""Score parameters shared by all attention messages: scale, masks, bias, sinks, lengths, dropout."""
 
 import math
 from typing import ClassVar, Literal, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ Alignment = Literal["bottom_right", "top_left"]
 
 
 class AttentionParams(NamedTuple):
-    """What decides a score beside the operands.
+    """The parameters of a score beside the operands.
 
     Attributes:
         scale: Of the products of queries and keys.
@@ -67,7 +67,7 @@ class Problem(NamedTuple):
 
 
 class Masked(Op[FlashAttnActor, R_co]):
-    """What all messages share, those over pages, too; not sent itself."""
+    """Base of all messages, including paged ones; not sent itself."""
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
 
@@ -135,7 +135,7 @@ class Masked(Op[FlashAttnActor, R_co]):
 
 
 class Scores(Masked[R_co]):
-    """What the messages over whole arrays share; not sent itself. ``Forward`` explains the fields."""
+    """Base of the messages over whole arrays; not sent itself. The fields are documented in ``Forward``."""
 
     bias: In | None = None
     cu_seqlens_k: In | None = None

@@ -1,4 +1,4 @@
-"""What the BLAS messages check of their operands. Every error names op, operand, value and cure."""
+"""Operand checks of the BLAS messages. Every error names op, operand, value and cure."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -209,7 +209,7 @@ def check_conj(op: AnyOp, name: str, form: Matrix, transpose: bool, conj: bool, 
 
 
 def same_memory(x: Operand | None, y: Operand | None) -> bool:
-    """Whether two refs name the same elements of one buffer (placeholders name none)."""
+    """True if two refs name the same elements of one buffer (placeholders name none)."""
     return (
         isinstance(x, GpuRef)
         and isinstance(y, GpuRef)

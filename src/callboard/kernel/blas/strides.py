@@ -1,4 +1,4 @@
-"""How BLAS names the layout of an array: leading dimension and orientation of a matrix, increment of a vector.
+"""Array layouts in BLAS terms: leading dimension and orientation of a matrix, increment of a vector.
 
 Messages refuse what cannot be named so; a backend gets the same answers from the same functions when it makes its
 plans.

@@ -67,7 +67,7 @@ class Stack(NamedTuple):
 
 
 def is_fp8(dtype: DType) -> bool:
-    """Whether it is one of the 8-bit floating types."""
+    """True for the 8-bit floating types."""
     return dtype.name in ("f8_e4m3", "f8_e5m2")
 
 
@@ -161,14 +161,14 @@ def check_scale_start(op: AnyOp, name: str, scale: Operand | None) -> None:
 
 
 def aux_layout(activation: str, shape: tuple[int, ...], dtype: DType) -> Layout:
-    """What the forward pass keeps for a result of ``shape``: a mask of bits (ReLU) or the pre-activation (GELU)."""
+    """The layout of the auxiliary output for a result of ``shape``: a bit mask (ReLU) or the pre-activation (GELU)."""
     if activation == "relu":
         return layout_of(DTYPES["u8"], (*shape[:-1], -(-shape[-1] // MASK_BITS) * MASK_BITS // 8))
     return layout_of(dtype, shape)
 
 
 def scale_kind(shape: tuple[int, ...], outer: int, k: int) -> ScaleKind | None:
-    """What a scale of this shape means for a factor of ``[outer, k]``; None if nothing.
+    """The kind of a scale of this shape for a factor of ``[outer, k]``; None if the shape fits no kind.
 
     Where two meanings share a shape, they also share the values they stand for.
     """

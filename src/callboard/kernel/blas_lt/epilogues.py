@@ -12,11 +12,11 @@ Activation = Literal["relu", "gelu"]
 """``max(x, 0)``; ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``."""
 
 Epilogue = Literal["none", "relu", "bias", "relu_bias", "gelu", "gelu_bias", "drelu", "dgelu"]
-"""Those that give ``out`` alone."""
+"""Epilogues with ``out`` as the only output."""
 AuxEpilogue = Literal["relu_aux", "relu_aux_bias", "gelu_aux", "gelu_aux_bias"]
-"""Those that also give what the backward pass needs."""
+"""Epilogues that also output the data for the backward pass."""
 BgradEpilogue = Literal["drelu_bgrad", "dgelu_bgrad", "bgrad_a", "bgrad_b"]
-"""Those that also give the gradient of a bias."""
+"""Epilogues that also output the gradient of a bias."""
 
 
 class Traits(NamedTuple):

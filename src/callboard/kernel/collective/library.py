@@ -31,7 +31,7 @@ class Member(abc.ABC):
 
     @abc.abstractmethod
     def offer(self) -> bytes:
-        """What the other ranks need to reach this one."""
+        """The address of this rank, which the other ranks connect to."""
 
     @abc.abstractmethod
     def join(self, offers: tuple[bytes, ...], timeout: float) -> None:

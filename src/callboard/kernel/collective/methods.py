@@ -18,7 +18,7 @@ class Methods(Api[Mode]):
     covers = frozenset({"offer", "join", "look"})
 
     def offer(self, world: int, rank: int, size: int) -> Reply[bytes]:
-        """What the other ranks need to reach this one."""
+        """The address of this rank, which the other ranks connect to."""
         reply: Reply[bytes] = self._submit(Offer(world=world, rank=rank, size=size))
         return reply
 
@@ -28,6 +28,6 @@ class Methods(Api[Mode]):
         return reply
 
     def look(self, world: int) -> Reply[str]:
-        """How a world is here: ``"joining"``, ``"ready"``, or why it is not."""
+        """The state of a world on this device: ``"joining"``, ``"ready"``, or the reason why it is neither."""
         reply: Reply[str] = self._submit(Look(world=world))
         return reply

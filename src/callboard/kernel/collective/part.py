@@ -29,7 +29,7 @@ ReduceOp = Literal["sum", "prod", "min", "max", "avg"]
 
 REDUCTIONS = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 REDUCED = dtypes_of("f16 bf16 f32 f64 i8 i32 i64 u8 u32 u64 f8_e4m3 f8_e5m2")
-"""What can be reduced: the dtypes of NCCL. What is only moved may have any."""
+"""Dtypes that can be reduced: those of NCCL. Data that is only moved may have any dtype."""
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
@@ -56,7 +56,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
-    """What a rank does in one call: its steps, which begin together.
+    """The part of one rank in a call: its steps, which begin together.
 
     Attributes:
         rank, size: Of the world.
@@ -123,7 +123,7 @@ def arrays_of(
 
 
 def _takes(part: Part, step: Step) -> tuple[bool, bool]:
-    """Whether this rank sends an array, and whether it receives one."""
+    """Return whether this rank sends an array, and whether it receives one."""
     here = part.rank == step.root
     table = {
         "reduce": (True, here),

@@ -39,7 +39,7 @@ class CubApi(Api[Mode]):
         channels: int | None = None,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
-        """How many samples fall into each of so many bins of one width."""
+        """Count the samples in each of ``bins`` bins of equal width."""
         answer: GpuRef[Mode] = self._submit(
             HistogramEven(x=x, bins=bins, lower=lower, upper=upper, channels=channels, out=out)
         )
@@ -48,7 +48,7 @@ class CubApi(Api[Mode]):
     def histogram_range(
         self, x: GpuRef[Mode], levels: GpuRef[Mode], *, channels: int | None = None, out: GpuRef[Mode] | None = None
     ) -> GpuRef[Mode]:
-        """How many samples fall between each two neighbours of a line of levels."""
+        """Count the samples between neighbouring levels."""
         answer: GpuRef[Mode] = self._submit(HistogramRange(x=x, levels=levels, channels=channels, out=out))
         return answer
 

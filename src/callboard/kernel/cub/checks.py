@@ -1,4 +1,4 @@
-"""What the messages of parallel primitives check, and what their operators compute in."""
+"""Operand checks of the parallel primitives, and the compute dtypes of their operators."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -32,11 +32,11 @@ __all__ = [
 AnyOp = Op[Any, Any]
 
 NUMBERS = dtypes_of("f16 bf16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64")
-"""What can be added up."""
+"""Dtypes that can be added."""
 ORDERED = (*NUMBERS, DTYPES["bool"])
-"""What can be compared."""
+"""Dtypes that can be compared."""
 ANY = tuple(dtype for dtype in DTYPES.values() if dtype.name != "f4_e2m1")
-"""What can be selected and moved."""
+"""Dtypes that can be selected and moved."""
 INDICES = dtypes_of("i32 i64")
 
 LONGEST = 2**31 - 1
@@ -82,7 +82,7 @@ def rows_of(op: AnyOp, name: str, operand: Operand) -> tuple[tuple[int, ...], in
 
 
 def compute_dtype(dtype: DType) -> DType:
-    """What operators on elements of this dtype work in: f32 for halves, u8 for bool, else their own."""
+    """The compute dtype of operators on elements of this dtype: f32 for halves, u8 for bool, else the same."""
     if dtype.kind == "bool":
         return DTYPES["u8"]
     return DTYPES["f32"] if dtype.is_float and dtype.itemsize < 4 else dtype

@@ -27,7 +27,7 @@ def _channels(op: "HistogramEven | HistogramRange") -> tuple[int, ...]:
 
 
 class HistogramEven(Op[CubActor, GpuRef], tag="cub.histogram_even"):
-    """How many samples fall into each of so many bins of one width (``HistogramRequest``).
+    """Count the samples in each of ``bins`` bins of equal width (``HistogramRequest``).
 
     Bin i takes the samples in ``[lower + i w, lower + (i + 1) w)`` with ``w = (upper - lower) / bins``; samples
     outside ``[lower, upper)`` and NaN are not counted. That is CUB's rule: NumPy's last bin also takes ``upper``. The
@@ -62,7 +62,7 @@ class HistogramEven(Op[CubActor, GpuRef], tag="cub.histogram_even"):
 
 
 class HistogramRange(Op[CubActor, GpuRef], tag="cub.histogram_range"):
-    """How many samples fall between each two neighbours of a line of levels.
+    """Count the samples between neighbouring levels.
 
     Bin i takes the samples in ``[levels[i], levels[i + 1])``; others, and NaN, are not counted. That is CUB's rule:
     NumPy's last bin also takes the last level.

@@ -14,7 +14,7 @@ __all__ = ["LowerBound", "UpperBound"]
 
 
 class Bound(Op[CubActor, GpuRef]):
-    """Where values would go in a sorted line.
+    """Insertion positions of values in a sorted line.
 
     Args:
         x: ``[n]``, ascending, NaNs last: what :class:`Sort` gives. If it is in another order, so are the indices.

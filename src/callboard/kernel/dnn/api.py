@@ -137,7 +137,7 @@ class DnnApi(Methods[Mode]):
         mean: GpuRef[Mode] | None = None,
         inverse: GpuRef[Mode] | None = None,
     ) -> Normalised[Mode]:
-        """As :class:`BatchNorm` by the statistics of ``x`` itself, which are kept, and enter running ones."""
+        """:class:`BatchNorm` by the statistics of ``x`` itself, which are returned and update the running ones."""
         answer: Normalised[Mode] = self._submit(
             BatchNormTraining(
                 x=x,
@@ -214,7 +214,7 @@ class DnnApi(Methods[Mode]):
         mean: GpuRef[Mode] | None = None,
         inverse: GpuRef[Mode] | None = None,
     ) -> Normalised[Mode]:
-        """As :class:`InstanceNorm`, with the statistics that :class:`InstanceNormBackward` takes."""
+        """:class:`InstanceNorm` that also returns the statistics for :class:`InstanceNormBackward`."""
         answer: Normalised[Mode] = self._submit(
             InstanceNormTraining(
                 x=x,
@@ -259,7 +259,7 @@ class DnnApi(Methods[Mode]):
         mean: GpuRef[Mode] | None = None,
         inverse: GpuRef[Mode] | None = None,
     ) -> Normalised[Mode]:
-        """As :class:`GroupNorm`, with the statistics that :class:`GroupNormBackward` takes."""
+        """:class:`GroupNorm` that also returns the statistics for :class:`GroupNormBackward`."""
         answer: Normalised[Mode] = self._submit(
             GroupNormTraining(
                 x=x,
@@ -520,7 +520,7 @@ class DnnApi(Methods[Mode]):
         offset: Number = 0,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
-        """Which elements a :class:`Dropout` keeps."""
+        """Mask of the elements a :class:`Dropout` keeps."""
         answer: GpuRef[Mode] = self._submit(
             DropoutMask(shape=as_tuple("shape", shape), probability=probability, seed=seed, offset=offset, out=out)
         )
@@ -607,7 +607,7 @@ class DnnApi(Methods[Mode]):
         mean: GpuRef[Mode] | None = None,
         inverse: GpuRef[Mode] | None = None,
     ) -> Normalised[Mode]:
-        """As :class:`LayerNorm`, with the statistics that :class:`LayerNormBackward` takes."""
+        """:class:`LayerNorm` that also returns the statistics for :class:`LayerNormBackward`."""
         answer: Normalised[Mode] = self._submit(
             LayerNormTraining(
                 x=x,
@@ -645,7 +645,7 @@ class DnnApi(Methods[Mode]):
         out: GpuRef[Mode] | None = None,
         inverse: GpuRef[Mode] | None = None,
     ) -> RmsNormalised[Mode]:
-        """As :class:`RmsNorm`, with the statistics that :class:`RmsNormBackward` takes."""
+        """:class:`RmsNorm` that also returns the statistics for :class:`RmsNormBackward`."""
         answer: RmsNormalised[Mode] = self._submit(
             RmsNormTraining(x=x, scale=scale, axes=axes, epsilon=epsilon, out=out, inverse=inverse)
         )

@@ -88,7 +88,7 @@ class BatchNorm(Op[CudnnActor, GpuRef], tag="dnn.batch_norm"):
 
 
 class BatchNormTraining(Op[CudnnActor, Normalised], tag="dnn.batch_norm_training"):
-    """As :class:`BatchNorm` by the statistics of ``x`` itself, which are kept, and enter running ones.
+    """:class:`BatchNorm` by the statistics of ``x`` itself, which are returned and update the running ones.
 
     Args:
         x: ``[n, …, channels, …]``, f16, bf16, f32 or f64, any strides; at least 2 elements of each channel.
@@ -261,7 +261,7 @@ class InstanceNorm(OfEachItem[GpuRef], tag="dnn.instance_norm"):
 
 
 class InstanceNormTraining(OfEachItem[Normalised], tag="dnn.instance_norm_training"):
-    """As :class:`InstanceNorm`, with the statistics that :class:`InstanceNormBackward` takes.
+    """:class:`InstanceNorm` that also returns the statistics for :class:`InstanceNormBackward`.
 
     Args:
         x: ``[n, …, channels, …]``, f16, bf16, f32 or f64, any strides.
@@ -290,7 +290,7 @@ class GroupNorm(OfGroups[GpuRef], tag="dnn.group_norm"):
 
 
 class GroupNormTraining(OfGroups[Normalised], tag="dnn.group_norm_training"):
-    """As :class:`GroupNorm`, with the statistics that :class:`GroupNormBackward` takes.
+    """:class:`GroupNorm` that also returns the statistics for :class:`GroupNormBackward`.
 
     Args:
         x: ``[n, …, channels, …]``, f16, bf16, f32 or f64, any strides.

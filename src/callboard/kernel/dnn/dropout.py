@@ -98,7 +98,7 @@ class DropoutBackward(Op[CudnnActor, GpuRef], tag="dnn.dropout_backward"):
 
 
 class DropoutMask(Op[CudnnActor, GpuRef], tag="dnn.dropout_mask"):
-    """Which elements a :class:`Dropout` keeps.
+    """Mask of the elements a :class:`Dropout` keeps.
 
     Args:
         shape: Of the array.

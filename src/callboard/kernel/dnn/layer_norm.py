@@ -166,7 +166,7 @@ class LayerNorm(WithBias[GpuRef], tag="dnn.layer_norm"):
 
 
 class LayerNormTraining(WithBias[Normalised], tag="dnn.layer_norm_training"):
-    """As :class:`LayerNorm`, with the statistics that :class:`LayerNormBackward` takes.
+    """:class:`LayerNorm` that also returns the statistics for :class:`LayerNormBackward`.
 
     Args:
         x: f16, bf16, f32 or f64, any strides.
@@ -197,7 +197,7 @@ class RmsNorm(OverLastAxes[GpuRef], tag="dnn.rms_norm"):
 
 
 class RmsNormTraining(OverLastAxes[RmsNormalised], tag="dnn.rms_norm_training"):
-    """As :class:`RmsNorm`, with the statistics that :class:`RmsNormBackward` takes.
+    """:class:`RmsNorm` that also returns the statistics for :class:`RmsNormBackward`.
 
     Args:
         x: f16, bf16, f32 or f64, any strides.

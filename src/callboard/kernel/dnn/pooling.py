@@ -42,7 +42,7 @@ LARGEST_PLANE = 2**31
 
 
 class Windows(NamedTuple):
-    """Where windows lie, a number for each spatial axis.
+    """The geometry of pooling windows, one number per spatial axis.
 
     Attributes:
         extent: Of a window, in elements of it.
@@ -216,7 +216,7 @@ def windows_of(op: Any, axes: int) -> Windows:
 
 
 def counts_of(op: Any, windows: Windows, spatial: tuple[int, ...]) -> tuple[int, ...]:
-    """How many windows lie along each axis of an array; at least one, each with an element of the array."""
+    """The number of windows along each axis of an array; at least one, each with an element of the array."""
     found = []
     for axis, (n, window, stride, (before, after), step) in enumerate(zip(spatial, *windows, strict=True)):
         reach, room = (window - 1) * step + 1, n + before + after

@@ -31,7 +31,7 @@ __all__ = [
 
 Submit = Callable[[Op[Any, Any]], Any]
 Argument = GpuRef[Mode] | complex | np.number[Any] | np.bool_
-"""What an input of an expression may be: an array on a device, or a number."""
+"""An input of an expression: an array on a device, or a number."""
 PLAIN = (float, int, complex)
 NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 R = TypeVar("R")
@@ -235,7 +235,7 @@ def bound(expression: Expression, operands: Sequence[Any], named: Mapping[str, A
 
 
 def submit_of(expression: Expression, given: Mapping[str, Any]) -> Submit:
-    """How the device of the arrays takes messages."""
+    """Return the ``submit`` of the device of the arrays."""
     for value in given.values():
         if isinstance(value, GpuRef):
             return value._port.submit

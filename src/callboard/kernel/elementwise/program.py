@@ -16,7 +16,7 @@ __all__ = ["Builder", "Loose", "Program", "Step", "Value", "compiled"]
 
 
 class Step(NamedTuple):
-    """What is computed of one element of each argument.
+    """One computation, applied to one element of each argument.
 
     Attributes:
         function: Of :data:`~callboard.kernel.elementwise.functions.FUNCTIONS`; ``"cast"``; ``"operand"``;
@@ -66,7 +66,7 @@ class Program(NamedTuple):
 
 
 class Loose(NamedTuple):
-    """What is computed of numbers alone, and takes the dtype of the array beside it."""
+    """A computation on numbers only, which takes the dtype of the array beside it."""
 
     kind: Weak
     tree: Tree
@@ -125,7 +125,7 @@ class Builder:
         return known
 
     def program(self, stored: Sequence[int], numbers: Sequence[tuple[str, Weak]]) -> Program:
-        """What these steps need, with these numbers of a call."""
+        """Return the program of the steps needed for ``stored``, with the numbers of a call."""
         needed = set(stored)
         for at in reversed(range(len(self.steps))):
             if at in needed:
@@ -152,7 +152,7 @@ class Builder:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def value(self, tree: Tree, known: Mapping[str, Value]) -> Value:
-        """What a tree gives, where these names have these values."""
+        """The value of a tree, given the values of its names."""
         if isinstance(tree, Literal):
             return Loose(kind_of(tree.value), tree)
         if isinstance(tree, Name):
@@ -220,7 +220,7 @@ class Builder:
 
 
 def _short_power(name: str, exponent: Value, dtype: DType) -> str | None:
-    """What NumPy computes in place of a power whose exponent is one of a few numbers."""
+    """NumPy's replacement for a power with one of a few constant exponents."""
     if name != "pow" or isinstance(exponent, int) or not isinstance(exponent.tree, Literal):
         return None
     value = exponent.tree.value

@@ -20,7 +20,7 @@ Weak = Literal["bool", "int", "float", "complex"]
 """The kind of a Python number."""
 WEAK_KINDS: tuple[Weak, ...] = ("bool", "int", "float", "complex")
 WEAK_DEFAULTS = {"bool": DTYPES["bool"], "int": DTYPES["i64"], "float": DTYPES["f64"], "complex": DTYPES["c128"]}
-"""What Python's numbers are where no array beside them says otherwise."""
+"""Dtypes of Python numbers when no array determines another."""
 
 _SIGNIFICANT = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 """Bits of a significand, the hidden one included."""

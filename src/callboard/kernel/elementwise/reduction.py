@@ -54,7 +54,7 @@ class Reduction(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether ``finish`` leaves the total as it is."""
+        """True if ``finish`` leaves the total unchanged."""
         return len(self.finish.steps) == 1
 
 

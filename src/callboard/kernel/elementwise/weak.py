@@ -69,7 +69,7 @@ def kind_of(value: Number) -> Weak:
 
 
 def evaluate(tree: Tree, numbers: Mapping[str, Number]) -> Number:
-    """What a tree of numbers gives.
+    """Evaluate a tree of numbers.
 
     Raises:
         ShapeError: These numbers have no such function.

@@ -81,7 +81,7 @@ class Event(Generic[Mode]):
         self._submit(Wait(event=self.number, before=before))
 
     def query(self) -> bool:
-        """Whether it is known to be reached; raises the error where recording it failed.
+        """True if the event is known to be reached; raises the error if recording it failed.
 
         Raises:
             ValueError: It has not been recorded, or belongs to another process.

@@ -33,7 +33,7 @@ class IpcEventHandle(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def from_bytes(data: bytes) -> "IpcEventHandle":
-        """What :meth:`as_bytes` gave.
+        """The inverse of :meth:`as_bytes`.
 
         Raises:
             ValueError: It is none.

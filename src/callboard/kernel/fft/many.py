@@ -162,7 +162,7 @@ AnyMany = FftPlanMany | FftPlanManyInPlace
 
 
 def _precision(op: AnyMany, layout: Layout) -> tuple[Literal["C2C", "R2C", "C2R"], DType]:
-    """What is done, and the type of a part: halves have no kinds of their own, their arrays say it."""
+    """The kind of transform, and the dtype of a part: halves have no kinds of their own, their arrays determine it."""
     kind, real = _KINDS[op.kind]
     return kind, HALF if real is _SINGLE and layout.dtype is HALF else real
 

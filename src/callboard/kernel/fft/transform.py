@@ -38,10 +38,10 @@ FftDirection = Literal["forward", "inverse"]
 """The sign of the exponent: - forward, + inverse."""
 
 FftNorm = Literal["backward", "ortho", "forward"]
-"""Which direction is divided by the number of points: the inverse, both by its square root, or the forward one."""
+"""The direction that is divided by the number of points: the inverse, both by its square root, or the forward one."""
 
 REALS = (DTYPES["f16"], DTYPES["f32"], DTYPES["f64"])
-"""What real arrays may be."""
+"""Dtypes of real arrays."""
 COMPLEXES = (DTYPES["c64"], DTYPES["c128"])
 _COMPLEX_OF = {DTYPES["f32"]: DTYPES["c64"], DTYPES["f64"]: DTYPES["c128"]}
 HALF = DTYPES["f16"]
@@ -119,7 +119,7 @@ class Transform(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """What the plain sum is multiplied by."""
+        """The factor of the unscaled sum."""
         if self.norm == "ortho":
             return 1 / math.sqrt(self.points)
         return 1 / self.points if self.norm == ("forward" if self.direction == "forward" else "backward") else 1.0

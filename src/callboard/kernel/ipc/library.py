@@ -13,7 +13,7 @@ __all__ = ["IpcLibrary", "Shared"]
 
 
 class Shared:
-    """What an allocation for other processes is owned by.
+    """The owner of an allocation shared with other processes.
 
     Attributes:
         memory: The backend's own.

@@ -45,7 +45,7 @@ class IpcMemHandle(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def from_bytes(data: bytes) -> "IpcMemHandle":
-        """What :meth:`as_bytes` gave.
+        """The inverse of :meth:`as_bytes`.
 
         Raises:
             ValueError: It is none.

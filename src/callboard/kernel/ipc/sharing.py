@@ -1,4 +1,4 @@
-"""What handles for other processes have in common: the exporting process, and a lease that each importer holds."""
+"""Base of handles for other processes: the exporting process, and a lease held by each importer."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ class ExportLease:
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def returned(self) -> bool:
-        """Whether no other process holds it; closes it then."""
+        """True if no other process holds it, which also closes it."""
         import fcntl  # not on Windows, where no memfd is either
 
         if self._descriptor >= 0:
@@ -91,7 +91,7 @@ def check_alive(what: str, device: str, generation: int, pid: int, started: int)
 
 
 def process_started(pid: int) -> int:
-    """When a process was started, in clock ticks since boot; -1 if there is none, 0 where that is not told (Linux)."""
+    """The start time of a process in clock ticks since boot; -1 if it does not exist, 0 if unknown (not Linux)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

@@ -1,4 +1,4 @@
-"""What backends check of an array of managed memory."""
+"""Backend checks of arrays in managed memory."""
 
 from collections.abc import Iterable
 

@@ -13,7 +13,7 @@ __all__ = ["Bound", "bound"]
 
 
 class Bound(NamedTuple):
-    """What the arrays of a call say.
+    """The values that the arrays of a call determine.
 
     Attributes:
         extents: Value of each extent.
@@ -29,7 +29,7 @@ class Bound(NamedTuple):
 
 
 def bound(tag: str, parameters: Parameters, layouts: Mapping[str, Layout]) -> Bound:
-    """What the layouts of the passed arrays say, by name.
+    """Bind the layouts of the passed arrays, by name.
 
     Args:
         tag: Names the kernel in errors.

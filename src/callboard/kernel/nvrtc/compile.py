@@ -39,7 +39,7 @@ class Compile(Op[NvrtcActor, GpuRef], tag="nvrtc.compile"):
 
 
 class KernelAttributes(NamedTuple):
-    """What a compiled kernel needs.
+    """The resource usage of a compiled kernel.
 
     Attributes:
         max_threads: Threads that a block may have.
@@ -63,7 +63,7 @@ class KernelAttributes(NamedTuple):
 
 
 class Occupancy(NamedTuple):
-    """How well blocks of one size fill the device.
+    """The occupancy of the device with blocks of one size.
 
     Attributes:
         blocks: That run on a multiprocessor at once.
@@ -119,7 +119,7 @@ class Inspect(Inspected, tag="nvrtc.inspect"):
 
 
 def inspected(numbers: list[int]) -> tuple[KernelAttributes, Occupancy]:
-    """What the numbers of :class:`Inspect` mean."""
+    """Decode the numbers of :class:`Inspect`."""
     count = len(KernelAttributes._fields)
     blocks, multiprocessors, threads, most, block, grid = numbers[count:]
     return KernelAttributes(*numbers[:count]), Occupancy(blocks, multiprocessors, blocks * threads / most, block, grid)

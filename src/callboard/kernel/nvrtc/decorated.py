@@ -31,7 +31,7 @@ MAX_KNOWN = 1024
 
 
 class Resolved(NamedTuple):
-    """What a combination of layouts, and of the numbers that the rules ask for, means.
+    """The launch that belongs to a combination of layouts, and of the numbers used by the rules.
 
     Attributes:
         spec: Of the launch.
@@ -138,7 +138,7 @@ class Kernel:
         return self.answer(first._port.services.submit(op))
 
     def answer(self, replies: Any) -> Any:
-        """What a call answers, from what the message is answered with: outputs before arrays in place."""
+        """Order the replies of the message as the results of a call: outputs before arrays in place."""
         if not isinstance(replies, tuple):
             return replies  # it writes nothing
         kinds = [one.kind for one in self.parameters.all if one.kind in ("out", "inout")]

@@ -1,4 +1,4 @@
-"""How many threads a kernel is launched with: grid, blocks, clusters; checked before anything is sent."""
+"""Launch geometry of a kernel: grid, blocks, clusters; checked before anything is sent."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -40,7 +40,7 @@ class Geometry(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
-    """What a launch is, beside its operands and numbers.
+    """A launch without its operands and numbers.
 
     Attributes:
         name: Of the kernel; a name expression (``"axpy<float>"``) of a source, the plain name in a module.

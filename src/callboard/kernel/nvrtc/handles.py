@@ -41,7 +41,7 @@ class Answer(Generic[T]):
         self._read = read
 
     def done(self) -> bool:
-        """Whether it has been answered, or has failed; without waiting."""
+        """True if it has been answered, or has failed; without waiting."""
         return bool(self._ref.done())
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -63,7 +63,7 @@ class Answer(Generic[T]):
 
 
 class Code:
-    """Where kernels come from, and how their messages are made.
+    """The source of kernels, and the maker of their messages.
 
     Args:
         submit: Of the device.
@@ -129,7 +129,7 @@ class Program(Code):
         return self._answer.__await__()
 
     def done(self) -> bool:
-        """Whether the compiler has come to its end, with a binary or with an error; without waiting."""
+        """True if the compiler has finished, with a binary or an error; without waiting."""
         return self._answer.done()
 
     def result(self, timeout: float | None = None) -> Compiled:
@@ -211,11 +211,11 @@ class KernelHandle:
         )
 
     def attributes(self) -> Answer[KernelAttributes]:
-        """What the compiled kernel needs: ``await handle.attributes()``."""
+        """The resource usage of the compiled kernel: ``await handle.attributes()``."""
         return self._asked(256, 0, lambda numbers: inspected(numbers.tolist())[0])
 
     def occupancy(self, block: int, shared: int = 0) -> Answer[Occupancy]:
-        """How well blocks of so many threads fill the device, and which would best."""
+        """The occupancy of the device with blocks of ``block`` threads, and the block size that maximises it."""
         return self._asked(block, shared, lambda numbers: inspected(numbers.tolist())[1])
 
     def _asked(self, threads: int, shared: int, read: Callable[[Any], T]) -> Answer[T]:

@@ -1,4 +1,4 @@
-"""What a kernel takes: ``"in u: f32[h, w], out v: f32[h, w], alpha: f32, w: i32"``.
+"""The parameters of a kernel: ``"in u: f32[h, w], out v: f32[h, w], alpha: f32, w: i32"``.
 
 An array has a role (``in``, ``out``, ``inout``), a dtype and a shape; a number has a dtype. The names in shapes are
 extents: the first array that has one says what it is, later ones must agree, and the shape of an output may be a
@@ -52,7 +52,7 @@ class Declared(NamedTuple):
 
     @property
     def is_passed(self) -> bool:
-        """Whether callers pass it, without being asked to by name: all but outputs and what shapes say."""
+        """True if callers pass it by position: all but outputs and numbers derived from shapes."""
         return self.kind != "out" and not self.formula
 
 

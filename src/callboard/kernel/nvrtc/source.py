@@ -29,7 +29,7 @@ C_TYPES = {
     "f8_e5m2": "__nv_fp8_e5m2",
     "f4_e2m1": "__nv_fp4_e2m1",
 }
-"""What CUDA C++ calls element types. ``cuda_fp16.h``, ``cuda_bf16.h`` and ``cuda_fp8.h`` declare the narrow ones."""
+"""CUDA C++ names of element types. ``cuda_fp16.h``, ``cuda_bf16.h`` and ``cuda_fp8.h`` declare the narrow ones."""
 
 CppStandard = Literal["c++14", "c++17", "c++20"]
 STANDARDS = ("c++14", "c++17", "c++20")
@@ -60,7 +60,7 @@ class Source(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
 
 
 class Compiled(msgspec.Struct, array_like=True):
-    """What a source was compiled to.
+    """The result of compiling a source.
 
     Attributes:
         image: The binary, or PTX text.

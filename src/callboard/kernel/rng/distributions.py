@@ -95,7 +95,7 @@ class NumpyNames(Generic[Mode]):
 
 
 class Distributions(NumpyNames[Mode]):
-    """What ``numpy.random.Generator`` is on the host: ``rng = dev.rng.default_rng(7)``, ``rng.normal(0, 2, (3, 4))``.
+    """The counterpart of ``numpy.random.Generator``: ``rng = dev.rng.default_rng(7)``, ``rng.normal(0, 2, (3, 4))``.
 
     Args:
         generator: A generator of the kind ``"philox"``; it keeps the place in the stream, and may be used beside.

@@ -91,7 +91,7 @@ class Fill(Op[RngActor, GpuRef]):
 
     @classmethod
     def taken(cls, kind: str, out: Operand) -> int:
-        """How far a fill of ``out`` moves the position."""
+        """The number of positions a fill of ``out`` advances."""
         return points_of(out.layout)[0] if KINDS[kind].quasi else out.size * cls.step(out.dtype)
 
     def check_position(self) -> None:

@@ -29,7 +29,7 @@ class Range(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def uniform_range(low: float, high: float, dtype: DType) -> Range:
-    """How uniform numbers of ``[low, high)`` are computed, in f64 for f64 and in f32 for the others."""
+    """The scaling for uniform numbers in ``[low, high)``: f64 arithmetic for f64, f32 for the others."""
     real: Any = np.float64 if dtype is DTYPES["f64"] else np.float32
     kind: Any = dtype.np.type
     with np.errstate(over="ignore"):

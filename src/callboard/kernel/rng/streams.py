@@ -101,7 +101,7 @@ def max_dimensions(kind: str) -> int:
 
 
 def order_of(kind: str, ordering: RngOrdering) -> RngOrdering:
-    """Which order of a generator is meant: one of :attr:`Kind.orders`, or ``"default"``, which others may be equal to.
+    """Resolve the order of a generator: one of :attr:`Kind.orders`, or ``"default"``, which may equal others.
 
     Raises:
         TypeError: There is no such order.
@@ -126,7 +126,7 @@ def order_of(kind: str, ordering: RngOrdering) -> RngOrdering:
 
 
 def check_discard(kind: str, position: int, known: int) -> None:
-    """Whether a generator that cannot skip goes to a position, from one that it knows.
+    """Check that a generator that cannot skip reaches a position from one that it knows.
 
     Raises:
         UnsupportedOp: It would have to discard more than :data:`LARGEST_DISCARD` words.
@@ -145,12 +145,12 @@ def words_per_element(dtype: DType) -> int:
 
 
 def points_of(layout: Layout) -> tuple[int, int]:
-    """How many points of how many dimensions fill an array."""
+    """The number of points that fill an array, and their dimensions."""
     if layout.ndim < 2:
         return layout.size, 1
     return math.prod(layout.shape[:-1]), layout.shape[-1]
 
 
 def is_kind(kind: object) -> bool:
-    """Whether it names a generator."""
+    """True if it names a generator."""
     return isinstance(kind, str) and kind in KINDS

@@ -1,4 +1,4 @@
-"""What the solver's messages check of their operands. Every error names op, operand, value and cure."""
+"""Operand checks of the solver's messages. Every error names op, operand, value and cure."""
 
 from typing import Any
 
@@ -92,7 +92,7 @@ def pivots_of(op: AnyOp, given: Operand | None, shape: tuple[int, ...]) -> Layou
 
 
 def too_large(op: AnyOp) -> str | None:
-    """Why not, where an extent does not fit a C int: LAPACK's routines count in those, and most of cuSOLVER's."""
+    """The error text if an extent exceeds a C int, the index type of LAPACK and most of cuSOLVER; else None."""
     for field in info_of(type(op)).dynamic:
         value = getattr(op, field.name)
         for operand in operands_of(value).values() if isinstance(value, StructOperand) else (value,):

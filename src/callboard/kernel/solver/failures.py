@@ -121,7 +121,7 @@ def zero_pivots(tag: str, count: int) -> NumericalError:
 
 
 def inaccurate(tag: str) -> NumericalError:
-    """What a sparse factorisation gives does not satisfy the system."""
+    """Error for a sparse factorisation whose solution does not satisfy the system."""
     return NumericalError(
         f"{tag}: no solution was found that satisfies the system: the matrix is singular or nearly so, or needs pivots "
         f"that the factorisation does not look for",

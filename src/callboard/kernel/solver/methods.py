@@ -13,7 +13,7 @@ __all__ = ["Methods"]
 
 
 class Methods(Api[Mode]):
-    """What NumPy and SciPy call otherwise, of one matrix; ``dev.xp.linalg`` takes stacks of any dtypes."""
+    """Methods named as in NumPy and SciPy, for one matrix; ``dev.xp.linalg`` takes stacks of any dtypes."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What the sparse messages check of their operands. Every error names op, operand, value and cure."""
+"""Operand checks of the sparse messages. Every error names op, operand, value and cure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -122,7 +122,7 @@ def dense_of(op: AnyOp, name: str, ref: Operand, dtype: DType) -> tuple[int, int
 
 
 def leading(layout: Layout) -> tuple[bool, int] | None:
-    """Whether a matrix is row-major, and the step from row to row (else from column to column); None if neither."""
+    """Return ``(True, row stride)`` if row-major, ``(False, column stride)`` if column-major, else None."""
     (rows, cols), (down, across) = layout.shape, layout.strides
     if layout.size == 0:
         return True, max(cols, 1)
@@ -156,7 +156,7 @@ def check_addend(op: AnyOp, name: str, addend: Operand | None, beta: Any) -> Non
 
 
 def faults_text(a: AnyRef, counts: Sequence[int], duplicates: str = "refuse") -> str:
-    """What is wrong with a matrix, empty if nothing is.
+    """Describe the faults of a matrix; empty if there are none.
 
     Args:
         a: The matrix.

@@ -129,7 +129,7 @@ class Convert(Op[SparseActor, AnyRef], tag="sparse.convert"):
         return result_of(self, form, self.out, self.count, self._entries(form, block), shape, kinds, block)
 
     def _entries(self, form: type[AnyRef], block: tuple[int, int]) -> BoundedExtent | int:
-        """How many there are in the result: entries, blocks, or blocks in a row."""
+        """The size of the result: entries, blocks, or blocks per row."""
         a, (rows, cols) = self.a, block
         height, width = a.shape[0] // rows, a.shape[1] // cols
         stored = a.indices.size if isinstance(a, BlockedEllRef) else a.values.shape[0]

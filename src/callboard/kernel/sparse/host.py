@@ -15,7 +15,7 @@ __all__ = ["FORMS", "Duplicates", "host_parts", "scipy_matrix"]
 
 Array = np.ndarray[Any, Any]
 Duplicates = Literal["keep", "sum", "refuse"]
-"""What becomes of an entry that is stored more than once."""
+"""The treatment of entries that are stored more than once."""
 FORMS: dict[str, type[Any]] = {"csr": CsrRef, "csc": CscRef, "coo": CooRef, "bsr": BsrRef}
 """The formats that SciPy has, by its names."""
 

@@ -95,7 +95,7 @@ class SparseLtApi(Api[Mode]):
         return answer
 
     def check(self, x: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
-        """Whether ``x`` is 2:4 (of f32: 1:2) along its rows, as a number on the device."""
+        """Test, on the device, if ``x`` is 2:4 (of f32: 1:2) along its rows; returns a number."""
         answer: GpuRef[Mode] = self._submit(Check(x=x, out=out))
         return answer
 

@@ -1,4 +1,4 @@
-"""What the messages of this package check of their operands. Every error names op, operand, value and cure."""
+"""Operand checks of the messages of this package. Every error names op, operand, value and cure."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "f8_e4m3": ("bf16", "f16", "f32", "f8_e4m3"),
     "f8_e5m2": ("bf16", "f16", "f32", "f8_e5m2"),
 }
-"""What products may be stored as, by the dtype of the factors; the first is the default."""
+"""Result dtypes of products, by the dtype of the factors; the first is the default."""
 
 
 def dense(op: AnyOp, name: str, x: Operand) -> Layout:

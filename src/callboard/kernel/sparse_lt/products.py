@@ -38,7 +38,7 @@ class ProductExtents(NamedTuple):
 
 
 class Product(Op[SparseLtActor, R_co]):
-    """What the messages share; not sent itself. ``Matmul`` explains the fields."""
+    """Base of the messages; not sent itself. The fields are documented in ``Matmul``."""
 
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
 

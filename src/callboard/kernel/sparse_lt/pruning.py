@@ -49,7 +49,7 @@ class Prune(Op[SparseLtActor, GpuRef], tag="sparse_lt.prune"):
 
 
 class Check(Op[SparseLtActor, GpuRef], tag="sparse_lt.check"):
-    """Whether ``x`` is 2:4 (of f32: 1:2) along its rows, as a number on the device.
+    """Test, on the device, if ``x`` is 2:4 (of f32: 1:2) along its rows; returns a number.
 
     Args:
         x: As for :class:`Prune`.

@@ -20,7 +20,7 @@ BLOCK = 64
 
 
 class Group(NamedTuple):
-    """So many neighbours in a row, of which so many may differ from 0, and the bits that say which one is stored.
+    """The sparsity pattern: group size in a row, nonzeros per group, and index bits per stored element.
 
     Attributes:
         size: 4; of f32, which the tensor cores take as TF32, 2.

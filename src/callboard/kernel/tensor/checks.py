@@ -1,4 +1,4 @@
-"""What the tensor messages check of their numbers and settings beside modes."""
+"""Checks of the numbers and settings of the tensor messages beside modes."""
 
 from typing import Annotated, Literal
 

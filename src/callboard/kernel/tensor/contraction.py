@@ -123,7 +123,7 @@ class Einsum(Op[TensorActor, GpuRef], tag="tensor.einsum"):
         return {"out": layout_of(dtype, found.shape)}
 
     def read(self) -> Equation:
-        """What the equation says of these operands.
+        """Resolve the equation for these operands.
 
         Raises:
             ShapeError: They do not fit it; names operand, mode and extents.

@@ -34,7 +34,7 @@ class Tensor(NamedTuple):
         return tuple(mine.get(label, 0) for label in labels)
 
     def without(self, labels: Sequence[Label]) -> "Tensor":
-        """What is left where these modes have one index each."""
+        """The tensor with these modes fixed at one index each."""
         kept = [i for i, label in enumerate(self.labels) if label not in labels]
         layout = self.layout
         shape, steps = tuple(layout.shape[i] for i in kept), tuple(layout.strides[i] for i in kept)

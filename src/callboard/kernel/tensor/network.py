@@ -13,7 +13,7 @@ from callboard.kernel.tensor.modes import Label, Tensor
 __all__ = ["Optimize", "Step", "by_step", "network", "packed"]
 
 Optimize = Literal["auto", "optimal", "dp", "greedy", "branch-all", "branch-2"]
-"""How opt_einsum chooses; those of its ways that are the same each time."""
+"""Path algorithms of opt_einsum; only deterministic ones."""
 
 
 class Step(NamedTuple):
@@ -91,7 +91,7 @@ def packed(labels: Sequence[Label], like: Tensor, extents: Mapping[Label, int]) 
 
 
 def _between(a: Tensor, b: Tensor, wanted: set[Label], extents: Mapping[Label, int]) -> Tensor:
-    """What is passed on: a stack of matrices, as a matrix product leaves it."""
+    """The layout of an intermediate result: a stack of matrices, as a matrix product writes it."""
     both = [x for x in by_step(a) if x in b.labels and x in wanted]
     rows = [x for x in by_step(a) if x not in b.labels]
     columns = [x for x in by_step(b) if x not in a.labels]

@@ -1,4 +1,4 @@
-"""Which sequence has which page: allocation, sharing of prefixes, copies before writes, eviction. Pure.
+"""Assignment of pages to sequences: allocation, prefix sharing, copy-on-write, eviction. Pure.
 
 A page is *free*, *used* (by one sequence or several), or *kept*: no sequence has it, but it holds a full page of a
 known prefix, which a later sequence may take up again. Kept pages are given to others when no free one is left, the
@@ -17,7 +17,7 @@ __all__ = ["BlockPool", "Extension", "KvCacheStats", "Request"]
 
 
 class KvCacheStats(NamedTuple):
-    """What a cache has, and has done since it was made.
+    """The contents of a cache, and its counters since it was made.
 
     Attributes:
         blocks: Pages in all.
@@ -42,7 +42,7 @@ class KvCacheStats(NamedTuple):
 
 
 class Request(NamedTuple):
-    """So many new tokens of a sequence; their ids, where its pages may be shared."""
+    """``new`` tokens to append to a sequence; with their ids if its pages may be shared."""
 
     sequence: int
     new: int
@@ -274,7 +274,7 @@ class BlockPool:
         return count
 
     def stats(self) -> KvCacheStats:
-        """What there is, and what was done."""
+        """The current contents and counters."""
         free, kept = len(self._free), len(self._kept)
         return KvCacheStats(
             blocks=self._count,

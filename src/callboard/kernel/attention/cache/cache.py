@@ -211,7 +211,7 @@ class PagedKvCache(Generic[Mode]):
 
     @property
     def stats(self) -> KvCacheStats:
-        """What there is, and what was done since the cache was made or emptied."""
+        """The current contents, and the counters since the cache was made or emptied."""
         with self._lock:
             return self._pool.stats()
 

@@ -64,12 +64,12 @@ class Fused(Op[CudnnActor, tuple[GpuRef, ...]], tag="dnn.fused"):
 
     @property
     def wide(self) -> DType:
-        """What nodes compute in."""
+        """The compute dtype of the nodes."""
         return DTYPES["f64" if any(x.dtype.name == "f64" for x in self.operands) else "f32"]
 
     @property
     def factors(self) -> DType:
-        """What a node's value is rounded to where it is a factor: the operands' dtype, where all have one."""
+        """The dtype that factors are rounded to: that of the operands if they share one, else the compute dtype."""
         dtypes = {x.dtype for x in self.operands}
         return dtypes.pop() if len(dtypes) == 1 else self.wide
 

@@ -128,7 +128,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def text_of_node(node: GraphNode, index: int, operands: int) -> str:
-    """What errors call a node: by its place among the nodes, beside so many operands."""
+    """The name of a node in errors: its index among the nodes, given the number of operands."""
     taken = (f"operand {i}" if i < operands else f"node {i - operands}" for i in node.inputs)
     return f"node {index} ({node.kind} of {', '.join(taken) or 'nothing'})"
 

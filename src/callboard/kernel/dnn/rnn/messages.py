@@ -36,7 +36,7 @@ __all__ = [
 R_co = TypeVar("R_co", covariant=True)
 
 RnnLayout = Literal["seq_major", "batch_major", "packed"]
-"""How sequences lie in ``x``, ``y`` and their gradients: ``[steps, batch, n]``, ``[batch, steps, n]``, or step after
+"""Layout of sequences in ``x``, ``y`` and their gradients: ``[steps, batch, n]``, ``[batch, steps, n]``, or step after
 step of the sequences that have not ended, ``[all steps, n]``, as in the data of PyTorch's ``PackedSequence``."""
 RnnAlgorithm = Literal["standard", "persist_static", "persist_static_small_h"]
 """cuDNN's: a product at each step, or kernels that keep the weights on the chip."""
@@ -72,7 +72,7 @@ class RnnOutput(NamedTuple, Generic[Mode]):
 
 
 class RnnTrained(NamedTuple, Generic[Mode]):
-    """As :class:`RnnOutput`, with what the backward pass needs.
+    """:class:`RnnOutput` and the data for the backward pass.
 
     Attributes:
         reserve: Bytes for one :class:`RnnBackward`.

@@ -24,7 +24,7 @@ KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
 
 class WeightSlot(NamedTuple):
-    """Where a weight lies among the packed ones.
+    """The location of a weight in the packed array.
 
     Attributes:
         name: PyTorch's, ``"weight_ih_l0"``.

@@ -1,4 +1,4 @@
-"""How much memory a training pass leaves for the backward pass."""
+"""The size and state of the reserve that a training pass leaves for the backward pass."""
 
 from callboard.core.dtype import DType
 from callboard.core.errors import NumericalError
@@ -38,7 +38,7 @@ def reserve_bytes(params: RnnParams, dtype: DType, steps: int, dropout: bool) ->
 
 
 def check_filled(word: int) -> None:
-    """Whether a backward pass found a reserve as a forward pass leaves it.
+    """Check that a reserve is as a forward pass leaves it.
 
     Raises:
         NumericalError: It did not; says what it found.

@@ -218,7 +218,7 @@ class Backward(Plan):
 
 
 def _dropping(library: "CudaDnn", op: RnnForwardTraining | RnnBackward, stages: int) -> Dropping | None:
-    """Return the dropout between stages; None for a single stage or probability 0."""
+    """Return the dropout between stages; None for a single stage."""
     if stages == 1:
         return None
     return Dropping(library.device, op.x.dtype, op.result().size, op.dropout)
