@@ -52,7 +52,7 @@ class Deferred:
         return self.called - self.submitted - len(self._refs())
 
     def accepts(self) -> bool:
-        """Whether an op may be deferred now: one that would be refused is refused where it is called."""
+        """True if an op may be deferred now. Not if it would be rejected: the error is raised at the call."""
         port = self._port
         if port.stopped is not None or port.in_flight >= port._room:
             return False
@@ -127,7 +127,7 @@ class Deferred:
             self.live.clear()
 
     def _refs(self) -> list[DeferredRef[Any]]:
-        """Those that are deferred still, the oldest first."""
+        """The refs that are still deferred, oldest first."""
         there = [weak() for weak in self.live.copy().values()]
         return [ref for ref in there if isinstance(ref, DeferredRef)]
 

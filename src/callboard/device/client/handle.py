@@ -228,7 +228,7 @@ class Device(DeviceApi[Asynchronous]):
 
     @property
     def stopped(self) -> bool:
-        """Whether it takes no more work."""
+        """True if it takes no more work."""
         return self._port.stopped is not None
 
     @property
@@ -238,7 +238,7 @@ class Device(DeviceApi[Asynchronous]):
 
     @property
     def available(self) -> bool:
-        """Whether its context is ready: neither starting, nor being rebuilt, nor stopped."""
+        """True if its context is ready: neither starting, nor being rebuilt, nor stopped."""
         return self._actor.state is State.READY
 
     @property

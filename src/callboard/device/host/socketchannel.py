@@ -185,7 +185,7 @@ class SocketChannel(Channel):
         self._in_vain = 0
 
     def _check_frame(self) -> bool:
-        """Whether the stream turns out to be broken: nothing came, and the incomplete frame had a false length."""
+        """True if the stream is broken: nothing arrived, and the incomplete frame had an invalid length."""
         try:
             self._reader.check()
         except FrameError as e:

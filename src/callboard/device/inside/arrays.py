@@ -29,7 +29,7 @@ AnyRef = GpuRef[Any]
 
 
 class LocalArrays:
-    """What the device does for the refs of one resident actor.
+    """The device services for the refs of one resident actor.
 
     Args:
         port: Of the actor.
@@ -122,7 +122,7 @@ class LocalArrays:
         copy: bool | None = None,
         device_only: bool = False,
     ) -> Any:
-        """What :meth:`GpuRef.__dlpack__` does, in order with the actor's stream.
+        """Implement :meth:`GpuRef.__dlpack__`, ordered with the actor's stream.
 
         Raises:
             BufferError: Another device or a copy is asked for; no such dtype in DLPack.
@@ -144,7 +144,7 @@ class LocalArrays:
         return dlpack.capsule_of(address, ref.layout, here, owner)
 
     def array_interface(self, ref: AnyRef) -> dict[str, Any]:
-        """What :attr:`GpuRef.__cuda_array_interface__` gives.
+        """Implement :attr:`GpuRef.__cuda_array_interface__`.
 
         Raises:
             AttributeError: A CPU, or a dtype that NumPy has no code for.

@@ -247,7 +247,7 @@ class LocalPort:
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether an op may still turn out to have failed."""
+        """True if an op may still turn out to have failed."""
         return bool(self._unsettled)
 
     def close(self) -> None:
@@ -284,7 +284,7 @@ class LocalPort:
         self._known.clear()
 
     def _classified(self, error: BaseException, plan: Plan) -> BaseException:
-        """What is raised for an exception of a library, whose handle is made again if it is not its own."""
+        """Translate an exception of a library, whose handle is recreated if the exception is not callboard's."""
         if isinstance(error, AccelError) and not isinstance(error, LibraryError):
             return error
         short = shortage(error, plan.tag)

@@ -9,7 +9,7 @@ __all__ = ["Borrow", "Lend", "LendingRequest", "Lent", "Return"]
 
 
 class Lent(NamedTuple):
-    """Where a buffer lies.
+    """The location of a buffer.
 
     Attributes:
         address: Of its first byte.
@@ -30,7 +30,7 @@ Answered = Callable[[Lent | None, BaseException | None], None]
 
 
 class LendingRequest:
-    """What only the application of a thread host can say: it holds Python objects, and never crosses a wire."""
+    """A request of the application of a thread host; it holds Python objects, and never crosses a wire."""
 
 
 class Lend(LendingRequest):

@@ -50,7 +50,7 @@ class Call(Plain):
 
 
 class Failure(Plain):
-    """Why an op or a request failed.
+    """The failure of an op or a request.
 
     Attributes:
         id: Of the op or request.
@@ -175,7 +175,7 @@ class CancelCall(Plain, tag=13):
 
 
 class Room(Plain, tag=12):
-    """Where a result's arrays may be written: the answer to :class:`RoomWanted`.
+    """Memory for the arrays of a result: the answer to :class:`RoomWanted`.
 
     Attributes:
         id: Of the call.
@@ -201,7 +201,7 @@ class Release(Plain, tag=14):
 
 
 class DeviceRoom(Plain, tag=15):
-    """Where a result's device arrays are to be copied: the answer to :class:`DeviceRoomWanted`.
+    """The targets of a result's device arrays: the answer to :class:`DeviceRoomWanted`.
 
     Attributes:
         id: Of the call.

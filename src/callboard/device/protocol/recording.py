@@ -1,4 +1,4 @@
-"""How a recording crosses the wire: as the signature of its replays.
+"""The wire form of a recording: the signature of its replays.
 
 A signature that begins with :data:`MARK` is a :class:`Script`, the whole recording. So the host has its plan as it has
 those of single ops, a replay is one call that names the script by its number, and a context that takes over is sent the
@@ -23,7 +23,7 @@ MARK = b"\x00R"
 MOST_BODIES = 64
 """Of a switch."""
 KINDS = "if", "while", "switch"
-"""What decides: as of :class:`Conditional <callboard.kernel.conditional.Conditional>`."""
+"""Kinds of control flow, as in :class:`Conditional <callboard.kernel.conditional.Conditional>`."""
 
 
 class Step(Plain):

@@ -150,7 +150,7 @@ class FrameReader(Generic[M]):
 
     @property
     def partial(self) -> bool:
-        """Whether a frame is incomplete."""
+        """True if a frame is incomplete."""
         return bool(self._rest)
 
     def check(self) -> None:

@@ -25,7 +25,7 @@ class Event(enum.Enum):
     CONTEXT_LOST = "context lost"
     """Poisoned, killed, hung, or ended while starting; the budget allows another."""
     BUDGET_SPENT = "budget spent"
-    """As CONTEXT_LOST, but with more losses in the window than the budget allows."""
+    """Like CONTEXT_LOST, but with more losses in the window than the budget allows."""
     RETRY_DUE = "retry due"
     UNRECOVERABLE = "unrecoverable"
     STOP = "stop"

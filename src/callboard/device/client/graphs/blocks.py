@@ -63,7 +63,7 @@ class Cases:
 
     @contextmanager
     def __call__(self, number: int) -> Iterator[None]:
-        """What runs where the value is ``number``. Cases come in ascending order; a number without a case runs nothing.
+        """Record ops that run if the value is ``number``. Cases are in ascending order; other numbers run nothing.
 
         Raises:
             ValueError: The number is not above that of the case before, or not less than 64.

@@ -240,7 +240,7 @@ def _op_of(signature: bytes) -> Any:
 
 
 def _flow(run: list[Call]) -> tuple[list[list[int]], list[int]]:
-    """Where the operands of each call come from, and the buffers from outside, in the order in which they come.
+    """Return the operand sources of each call, and the external buffers in order of first use.
 
     A buffer from outside is named by its place in that order, one that the run makes by its place among those, below 0.
     """
@@ -266,7 +266,7 @@ def _flow(run: list[Call]) -> tuple[list[list[int]], list[int]]:
 
 
 def _prepared() -> None:
-    """Where the application has called what a chain is made ready by: nowhere."""
+    """Placeholder for the call site of a chain's preparation, which the application does not call."""
 
 
 _CODE: types.CodeType = _prepared.__code__

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["NOT_REPLAYED", "OpRecorder", "Own", "where_called"]
 
 NOT_REPLAYED = "recorded, and not replayed yet"
-"""Why an array that a recording makes cannot be used before the first replay."""
+"""Reason why the output of a recorded op cannot be used before the first replay."""
 IN_BLOCK = "made in a block of a recording, which may not run"
-"""Why an array that ops of a block make cannot be used behind it."""
+"""Reason why the output of an op in a block cannot be used after it."""
 HOST = Role.HOST_IN, Role.HOST_OUT
 
 
@@ -80,7 +80,7 @@ class OpRecorder:
         self._drawing = stream, size
 
     def drawn(self) -> bool:
-        """Whether the op of the last :meth:`draw` was not recorded; forgets it."""
+        """True if the op of the last :meth:`draw` was not recorded; resets the state."""
         drawing, self._drawing = self._drawing, None
         return drawing is not None
 
@@ -133,7 +133,7 @@ class OpRecorder:
         return answer
 
     def usable(self, ref: GpuRef[Any]) -> bool:
-        """Whether an op of the recording may use it."""
+        """True if an op of the recording may use it."""
         if ref.allocation.id in self.own:
             return True
         return ref._port is self._port and not ref.is_stale
@@ -236,7 +236,7 @@ def _refs_of(settled: Any) -> list[GpuRef[Any]]:
 
 
 def _position_of(op: Op[Any, Any]) -> int:
-    """Where the ``position`` is among the numbers of a fill."""
+    """The index of ``position`` among the numbers of a fill."""
     at = 0
     for leaf in info_of(type(op)).leaves(op):
         if leaf.name == "position":

@@ -353,7 +353,7 @@ class Recording(Generic[Mode]):
 
     @property
     def inputs(self) -> dict[str, Layout]:
-        """What :meth:`replay` may be given: layouts by name. Arrays without a name are ``in0``, ``in1`` and so on."""
+        """The layouts of the arrays :meth:`replay` takes, by name. Unnamed arrays are ``in0``, ``in1`` and so on."""
         return {one.name: one.layout for one in self._ready().inputs if one.layout is not None}
 
     def _give(self, values: Mapping[str, Any]) -> None:
@@ -464,7 +464,7 @@ class Recording(Generic[Mode]):
     @overload
     def stats(self: "Recording[Blocking]") -> RecordingStats: ...
     def stats(self) -> Any:
-        """What the context host has done with it. Raises as :meth:`callboard.Device.stats`."""
+        """Statistics of the recording in the context host. Raises as :meth:`callboard.Device.stats`."""
         return self._services._recording_stats(self._ready().handle.id)
 
     def close(self) -> None:

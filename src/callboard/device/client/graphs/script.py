@@ -113,7 +113,7 @@ class Chosen:
 
 
 class Place(NamedTuple):
-    """Where a buffer is in a replay: an operand of the script, and what its offsets are counted from."""
+    """A buffer in a replay: an operand of the script, and the base of its offsets."""
 
     operand: int
     shift: int
@@ -199,7 +199,7 @@ def script_operands(
     own: Sequence[int],
     blocks: Sequence[Chosen] = (),
 ) -> list[ScriptOperand]:
-    """What a replay does with each operand.
+    """Return how a replay accesses each operand.
 
     Args:
         ops: In order.

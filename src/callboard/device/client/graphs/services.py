@@ -1,4 +1,4 @@
-"""What a recording tells, and what it needs of its device."""
+"""Statistics of a recording, and the device services it uses."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class RecordingStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What the context host has done with a recording; counted anew in each context.
+    """Statistics of a recording in the context host; reset with each context.
 
     Attributes:
         steps: Ops of one replay.
@@ -35,7 +35,7 @@ class RecordingStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordingServices(Protocol):
-    """What a device does for its recordings."""
+    """The device services for recordings."""
 
     def _patiently(self, call: Callable[[], T]) -> T:
         """Call it; a blocking device waits for room while there is none."""

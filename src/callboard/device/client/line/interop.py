@@ -37,7 +37,7 @@ SLICE = 0.25
 
 
 def is_foreign(array: Any) -> bool:
-    """Whether it is an array on a device, which NumPy could not read.
+    """True for an array on a device, which NumPy cannot read.
 
     Raises:
         TypeError: It is a ref.

@@ -110,7 +110,7 @@ class Outbox:
             self.flush()
 
     def _remind_together(self) -> None:
-        """As :meth:`remind`, where calls are kept for those that come with them."""
+        """Like :meth:`remind`, while calls are held back to be sent with the following ones."""
         here = get_ident() == self.thread
         if len(self.queue) >= TOGETHER:
             self.flush()

@@ -73,7 +73,7 @@ class ClientPlan:
 
 
 class Built(NamedTuple):
-    """How a struct operand, or a tuple of arrays, is made of made outputs.
+    """The composition of a struct operand, or of a tuple of arrays, from allocated outputs.
 
     Attributes:
         template: The struct operand, with placeholders; None for a tuple.

@@ -394,6 +394,6 @@ class OpPort:
         return refusals.marked(error, self.name, self.generation)
 
     def unusable(self, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
-        """Why an op cannot use this operand."""
+        """The error for an operand that an op cannot use."""
         error = refusals.unusable(self, tag, op, ref)
         return refusals.marked(error, self.name, self.generation, tag)

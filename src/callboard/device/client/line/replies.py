@@ -120,7 +120,7 @@ def reply_to(
 def _arrays(
     port: RefPort, released: Released, plan: ClientPlan, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
 ) -> tuple[Any, Callable[[], Any], Any]:
-    """As :func:`reply_to`, where the reply is a tuple of arrays: made ones, and new refs of given ones."""
+    """Like :func:`reply_to`, for a tuple of arrays: allocated ones, and new refs to operands."""
     generation = port.generation
     refs: list[GpuRef[Any]] = []
     for name, how in zip(op.returns, plan.returned, strict=True):

@@ -225,7 +225,7 @@ class MemoryPoolStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a device works.
+    """The health of a device.
 
     Attributes:
         state: ``"starting"``, ``"ready"``, ``"rebuilding"``, ``"half_open"`` or ``"stopped"``.

@@ -201,7 +201,7 @@ class Unanswered:
         self.fail_lost(op_id, lost)
 
     def is_late(self, op_id: int) -> bool:
-        """Whether another thread called the op while the context was being lost: it has failed, or is about to."""
+        """True if another thread called the op during a context loss: it has failed, or is about to."""
         return op_id in self._late or op_id in self._lost
 
     def _missing(self, op_id: int) -> None:

@@ -31,7 +31,7 @@ class Quota:
         self.waiting: OrderedDict[Hashable, int] = OrderedDict()
 
     def fits(self, nbytes: int) -> bool:
-        """Whether a request of so many bytes will ever be granted."""
+        """True if a request of ``nbytes`` can ever be granted."""
         return self.max_bytes is None or nbytes <= self.max_bytes
 
     def ask(self, who: Hashable, nbytes: int) -> bool:

@@ -155,7 +155,7 @@ Route = str
 
 
 def _route(source: "DeviceActor", target: "DeviceActor") -> Route:
-    """How a copy goes: by the array's address, by a handle that the target's process opens, or through arenas."""
+    """The route of a copy: by the array's address, by a handle opened in the target's process, or through arenas."""
     backend = source.backend
     if backend.name != target.backend.name:
         return "arenas"

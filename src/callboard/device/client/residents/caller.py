@@ -354,7 +354,7 @@ class Caller:
         self.returned(list(self._staged))
 
     def room(self, wanted: RoomWanted) -> Room:
-        """Where a result may be written that a call has ready, or why there is no room.
+        """Return memory for the result of a finished call, or the reason why there is none.
 
         Raises:
             ProtocolError: No such call is in flight, or it has room.

@@ -87,7 +87,7 @@ class Arguments:
         return packed
 
     def check(self, port: Any) -> None:
-        """Whether the device arrays can be used now.
+        """Check that the device arrays can be used now.
 
         Raises:
             GpuRefStale, DeviceMismatch: By the argument's name.

@@ -16,7 +16,7 @@ __all__ = ["Lender"]
 
 
 class Opened:
-    """What the actor's process has opened of one context's memory.
+    """The memory of one context that the actor's process has opened.
 
     Attributes:
         handles: By which it was opened.

@@ -1,4 +1,4 @@
-"""What is lent for one call of an actor in a process of its own: its arguments, and room for its result."""
+"""Arrays lent for one call of an actor in a separate process: arguments, and memory for the result."""
 
 from collections.abc import Sequence
 from types import TracebackType

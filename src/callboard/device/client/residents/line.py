@@ -14,7 +14,7 @@ __all__ = ["End", "accept", "on_loop"]
 
 
 class End:
-    """What becomes of a call, in the application: told of its completion once.
+    """The application side of a call, notified of its completion once.
 
     It is its own :attr:`Entry.reply <callboard.device.client.line.entries.Entry.reply>`.
     """

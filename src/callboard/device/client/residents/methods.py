@@ -1,4 +1,4 @@
-"""Which method of a resident actor a call means, and whether the arguments fit it."""
+"""Resolution of a call to a method of a resident actor, and the check of its arguments."""
 
 import contextlib
 import inspect
@@ -66,7 +66,7 @@ class Method:
         return self._none
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Whether the arguments fit.
+        """Check that the arguments fit the signature.
 
         Raises:
             TypeError: They do not: one too many, one too few, an unknown name. It shows the signature.
@@ -142,7 +142,7 @@ def _named_owner(method: Any) -> type[Any] | None:
 
 
 def _hint(method: Any) -> str:
-    """Why a method that the class seems to have may be missing there."""
+    """A hint why a method that the class appears to have may be missing there."""
     if "<locals>" in getattr(method, "__qualname__", ""):
         return "; if a decorator made it, use functools.wraps there, which keeps the method's name"
     return ""
@@ -176,7 +176,7 @@ def _positional(signature: inspect.Signature | None) -> Sequence[str]:
 
 
 def _counts(signature: inspect.Signature | None) -> range:
-    """How many arguments without keywords are right for sure."""
+    """Positional argument counts that are valid without further checks."""
     parameters = [] if signature is None else list(signature.parameters.values())[1:]
     if any(p.kind is p.VAR_POSITIONAL or (p.kind is p.KEYWORD_ONLY and p.default is p.empty) for p in parameters):
         return range(0)

@@ -158,7 +158,7 @@ class ResidentRef(Generic[A_co]):
 
     @property
     def cause(self) -> Exception | None:
-        """Why it has stopped, or is being restarted.
+        """The reason why it has stopped, or is being restarted.
 
         The exception that it failed with, or a ``DeviceStopped``; None where there is none: it is starting or ready, it
         was asked to stop, or it is being restarted because the context was lost.
@@ -181,7 +181,7 @@ class ResidentRef(Generic[A_co]):
 
     @property
     def restarts(self) -> int:
-        """How often a failure has restarted it, over all contexts."""
+        """The number of restarts after failures, over all contexts."""
         return self._actor.restarts
 
     @property
@@ -191,7 +191,7 @@ class ResidentRef(Generic[A_co]):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it takes no more calls."""
+        """True if it takes no more calls."""
         return self._actor.stopped is not None
 
     def stop(self) -> None:
@@ -217,5 +217,5 @@ class ResidentRef(Generic[A_co]):
 
 
 def how_to_call(actor: type[Any], name: str) -> str:
-    """What to write in place of ``ref.name(...)``, for errors."""
+    """The code to write in place of ``ref.name(...)``, for errors."""
     return f"`ref.call({actor.__qualname__}.{name}, ...)`"

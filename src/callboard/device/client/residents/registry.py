@@ -121,7 +121,7 @@ class Residents:
             raise
 
     def recipe(self, props: Props[Any], *, isolated: bool = False) -> Any:
-        """What a host makes the actor from: the props, or their code. Any thread.
+        """The description from which a host creates the actor: the props, or their code. Any thread.
 
         Args:
             props: Of the actor.
@@ -223,7 +223,7 @@ class Residents:
             host.post(message)
 
     def states(self) -> dict[str, ResidentState]:
-        """What each is doing, by name; also those that have given up. Any thread."""
+        """The state of each actor, by name; includes those that have given up. Any thread."""
         with self._lock:
             states = dict.fromkeys(self._given_up, ResidentState.STOPPED)
             return states | {actor.name: actor.state for actor in self._listed() if actor.named}

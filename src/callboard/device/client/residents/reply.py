@@ -15,7 +15,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class CallReply(Reply[T_co]):
-    """What a resident actor will answer.
+    """The future reply of a resident actor.
 
     When the task that awaits it is cancelled (``asyncio.wait_for``, ``asyncio.timeout``, a task group) and nothing else
     awaits it, so is the call, as with any coroutine; :func:`asyncio.shield` prevents that.

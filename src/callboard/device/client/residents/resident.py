@@ -63,7 +63,7 @@ class Resident:
 
     @property
     def state(self) -> ResidentState:
-        """What it is doing, as far as the application has been told."""
+        """The state last reported to the application."""
         if self.stopped is not None or self._port.stopped is not None:
             return ResidentState.STOPPED
         return self._phase

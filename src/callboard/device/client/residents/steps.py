@@ -111,7 +111,7 @@ class Steps:
         self.asked.append(self._caller.call(self._actor, self._next, None))
 
     def take(self, value: Any) -> tuple[Any, ...]:
-        """What the first reply of :attr:`asked` gave: a tuple of one item, or an empty one at the end.
+        """Return the first reply of :attr:`asked`: a tuple of one item, or an empty one at the end.
 
         Raises:
             ContextPoisoned: The host does not know the stream: its context is another one.
@@ -237,7 +237,7 @@ def _soon(port: "OpPort", action: Callable[[], Any]) -> None:
 
 
 def checked_prefetch(items: int) -> int:
-    """How many items to ask for ahead.
+    """Check the number of items to request ahead.
 
     Raises:
         ValueError: It is negative.

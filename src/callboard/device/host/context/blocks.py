@@ -87,7 +87,7 @@ class Block:
         return True
 
     def idle(self) -> bool:
-        """Whether nothing in flight uses it."""
+        """True if nothing in flight uses it."""
         return (self.writer is None or self.wrote <= self.writer.completed) and all(
             seq <= timeline.completed for timeline, seq in self.readers.items()
         )
@@ -210,7 +210,7 @@ class BlockPool:
                 kept.sort(key=attrgetter("address"), reverse=True)
 
     def has(self, nbytes: int) -> bool:
-        """Whether a block of this size is kept, so that :meth:`take` need not ask the device."""
+        """True if a block of this size is cached, so :meth:`take` need not call the device."""
         return bool(self._free.get(size_class(nbytes)))
 
     def furnish(self, block: Block) -> int:
@@ -292,7 +292,7 @@ class MemoryWatch:
         self._told: int | None = None
 
     def changed(self, used: int) -> bool:
-        """Whether to tell that so many bytes are in use; the first time it is."""
+        """True if a changed use of ``used`` bytes is to be reported; always the first time."""
         if self._told is not None and abs(used - self._told) < self.step:
             return False
         self._told = used

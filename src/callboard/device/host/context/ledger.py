@@ -37,7 +37,7 @@ class Ledger:
 
     @property
     def is_empty(self) -> bool:
-        """Whether :meth:`take` would give nothing."""
+        """True if :meth:`take` would return nothing."""
         return not (self._done or self._values or self._failed)
 
     def take(self) -> Sequence[Completions]:

@@ -70,7 +70,7 @@ class LibraryActor:
         plan.state = getattr(self.library, prepare.method)(plan.op)
 
     def prepare_at_once(self, plan: Plan) -> bool:
-        """As :meth:`prepare`, without holding the calling thread; False: that cannot be done."""
+        """Like :meth:`prepare`, without blocking the calling thread; False if that is impossible."""
         device = self.library.device
         device.hurried = threading.get_ident()
         try:
@@ -82,7 +82,7 @@ class LibraryActor:
         return True
 
     def needs_helper(self, plan: Plan) -> bool | None:
-        """Whether the plan's prepare must run on the helper thread; None when there is none to run."""
+        """True if the plan's prepare must run on the helper thread; None if there is none to run."""
         prepare = self._cls.prepare_table.get(type(plan.op))
         return None if prepare is None else not prepare.inline
 

@@ -135,7 +135,7 @@ class Parking:
 
     @property
     def active(self) -> bool:
-        """Whether :meth:`blocks` has to be asked before an op is launched."""
+        """True if :meth:`blocks` must be called before an op is launched."""
         return bool(self._parked or self.closed or self.held.reads or self.held.writes)
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ class Parking:
         own: Holds = NOTHING,
         fence: Fence | None = None,
     ) -> bool:
-        """Whether a message that reads and writes these buffers must park.
+        """True if a message that reads and writes these buffers must park.
 
         Args:
             reads, writes: Buffers that it only reads; buffers that it writes, makes or frees.

@@ -223,7 +223,7 @@ class Plan:
 
     @property
     def ready(self) -> bool:
-        """Whether it has been prepared."""
+        """True if it has been prepared."""
         return self.launch is not None or self.late is not None
 
     def sized(self, extents: Extents) -> "Plan":
@@ -260,7 +260,7 @@ class Plan:
 
     @property
     def leads(self) -> bool:
-        """Whether later calls of its library park behind a parked call of this plan."""
+        """True if later calls of its library park behind a parked call of this plan."""
         # `memory` has no state: a get of one array must not delay the gets of others, nor must a copy that is prepared.
         return not self.tag.startswith("memory.")
 
@@ -275,7 +275,7 @@ class Plan:
 
     @property
     def passed(self) -> bool:
-        """Whether its last launch is done and settled."""
+        """True if its last launch is done and settled."""
         timeline = self.timeline
         return timeline.completed >= self.used and (not timeline.ops or timeline.ops[0].seq > self.used)
 

@@ -124,7 +124,7 @@ class SizeQuery:
 
     @property
     def waits(self) -> bool:
-        """Whether its operands are not ready yet."""
+        """True if its operands are not ready yet."""
         return self.plan.timeline.completed < self._next_seq or any(s.state == FLYING for s in self._sources)
 
     def run(self) -> None:
@@ -221,7 +221,7 @@ class Sizing:
         return query_size
 
     def _operands_failed(self, call: Call, plan: Plan) -> bool:
-        """Whether a launch would refuse the call because an operand is missing or failed."""
+        """True if a launch would reject the call because an operand is missing or failed."""
         for binding, buffer in zip(plan.bindings, call.bindings[::2], strict=True):
             block = self._buffers.get(buffer)
             source = None if block is None else block.source

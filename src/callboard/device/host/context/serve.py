@@ -138,7 +138,7 @@ class ContextHost:
         return channel.receive(self._timeout if wait else 0)
 
     def act_on(self, messages: Sequence[ToHost | UnknownKind]) -> bool:
-        """What :meth:`turn` does with messages, and what it returns and raises."""
+        """The message handling of :meth:`turn`; returns and raises the same."""
         for message in messages:
             self.handle(message)
         if self._residents is None or self._flying or not self._residents.all_ready(messages):
@@ -168,7 +168,7 @@ class ContextHost:
 
     @property
     def flying(self) -> bool:
-        """Whether ops were in flight, or something else was to be looked for, when last polled."""
+        """True if, at the last poll, ops were in flight or other work was pending."""
         return self._flying
 
     @property
@@ -275,7 +275,7 @@ class ContextHost:
 
     @property
     def welcome(self) -> bool:
-        """Whether another thread may launch and poll in place of the admitting thread, while that thread waits."""
+        """True if another thread may launch and poll in place of the admitting thread, while that thread waits."""
         context = self._context
         return (
             context is not None

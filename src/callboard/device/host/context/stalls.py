@@ -1,4 +1,4 @@
-"""Whether a stream stands still: a pure decider, told what streams have done and of time."""
+"""Detection of stalled streams. Pure: stream progress and time are arguments."""
 
 from collections.abc import Iterable
 

@@ -90,7 +90,7 @@ class Timeline:
         return self.completed != before
 
     def look(self) -> bool:
-        """Whether all is done, by one query of the stream; raises as :meth:`poll`."""
+        """Return True if all work is done, by one query of the stream; raises as :meth:`poll`."""
         if not self.stream.query():
             return False
         self._all_done()
@@ -109,7 +109,7 @@ class Timeline:
 
     @property
     def waits(self) -> bool:
-        """Whether the oldest work in flight waits for another timeline.
+        """True if the oldest work in flight waits for another timeline.
 
         This is all work up to the next event: how far the stream has come within it cannot be queried.
         """

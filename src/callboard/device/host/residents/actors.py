@@ -53,7 +53,7 @@ PATIENCE = 64
 
 
 class Stage(NamedTuple):
-    """What calls need; made when the context becomes the active one of the device."""
+    """The services that calls use; created when the context becomes the active one of the device."""
 
     context: "ContextActor"
     admission: CallAdmission
@@ -271,7 +271,7 @@ class HostActors:
 
     @property
     def busy(self) -> bool:
-        """Whether user code runs on other threads than the one that serves."""
+        """True if user code runs on threads other than the serving one."""
         if self._stage is None:
             return False
         holder = None if self.helm is None else self.helm.holder
@@ -281,7 +281,7 @@ class HostActors:
 
     @property
     def quiet(self) -> bool:
-        """Whether no call is there and none can come but from other devices: another thread may serve ops."""
+        """True if no call is pending and none can arrive except from other devices: another thread may serve ops."""
         stage = self._stage
         return (
             len(self._holders) == len(self._actors)
@@ -291,11 +291,11 @@ class HostActors:
 
     @property
     def waiting(self) -> bool:
-        """Whether a call in another process waits for the users of its arrays."""
+        """True if a call in another process waits for the users of its arrays."""
         return any(holder.waiting for holder in self._holders)
 
     def all_ready(self, messages: Sequence[object]) -> bool:
-        """Whether these were calls, all are ready for their actors, and there is nothing else to do."""
+        """True if all of these were calls, all are ready for their actors, and no other work is pending."""
         return (
             self._stage is not None
             and len(self._stage.admission.ready) == len(messages) > 0

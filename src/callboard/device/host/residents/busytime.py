@@ -32,6 +32,6 @@ class BusyTime:
 
     @property
     def seconds(self) -> float:
-        """So far, the call that runs now included."""
+        """The busy time so far, including the current call."""
         total, began = self._spent
         return total + self._clock() - began if began else total

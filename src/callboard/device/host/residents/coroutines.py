@@ -41,7 +41,7 @@ class Awaits(BaseException):
 
 
 def has_coroutines(cls: type) -> bool:
-    """Whether a class has methods that are coroutines or async generators."""
+    """True if a class has methods that are coroutines or async generators."""
     for name in dir(cls):
         method = inspect.getattr_static(cls, name)
         if inspect.isfunction(method):
@@ -365,5 +365,5 @@ def _forget(awaitable: Awaitable[Any]) -> None:
 
 
 def _conflict(one: Item, other: Item) -> bool:
-    """Whether two calls use the same device array, and one of them may write it."""
+    """True if two calls use the same device array, and one of them may write it."""
     return any(a is b and (w or v) for a, w in one.blocks for b, v in other.blocks)

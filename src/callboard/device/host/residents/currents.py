@@ -49,7 +49,7 @@ class _Stream:
 
 
 def _is_complete(module: Any) -> bool:
-    """Whether the import is complete (another thread may still be running it)."""
+    """True if the import is complete (another thread may still be running it)."""
     return not getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 

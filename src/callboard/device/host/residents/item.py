@@ -22,7 +22,7 @@ __all__ = ["Ended", "Item", "Outcome", "Site", "used"]
 
 
 class Site(NamedTuple):
-    """Where an actor runs; known once there is a context."""
+    """The location of an actor; known once there is a context."""
 
     device: AccelDevice
     timeline: Timeline
@@ -30,7 +30,7 @@ class Site(NamedTuple):
     """The device's memory is host memory of this process."""
     ordinal: int
     libraries: Libraries
-    """Those of the context: what the backend serves."""
+    """The libraries of the context that the backend provides."""
     memory_limit: int | None
 
 
@@ -90,23 +90,23 @@ class Item:
 
     @property
     def refused(self) -> bool:
-        """Whether the call will not run. Known before its op has failed."""
+        """True if the call will not run. Known before its op has failed."""
         return bool(self._claims) and self._claims[0][0]
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it was not cancelled, and its deadline has not passed."""
+        """True if it was not cancelled, and its deadline has not passed."""
         deadline = self.message.deadline
         return self.cancelled is None and not 0.0 < deadline <= time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """That it took."""
+        """The duration of the call."""
         return self.ended - self.began
 
 
 class Ended(NamedTuple):
-    """How a call ended, for the admitting thread."""
+    """The end of a call, for the admitting thread."""
 
     actor: "ActorThread | Holder"
     item: Item
@@ -120,7 +120,7 @@ class Ended(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a call went, for the actor's own thread."""
+    """The outcome of a call, for the actor's own thread."""
 
     item: Item
     ended: Ended | None

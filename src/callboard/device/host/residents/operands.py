@@ -167,7 +167,7 @@ def host_memory(array: Any, what: str) -> tuple[int, Layout]:
 
 
 def device_memory(array: Any, what: str) -> tuple[int, Layout]:
-    """As :func:`host_memory`, of an array on a CUDA device that was made on the current stream."""
+    """Like :func:`host_memory`, for an array on a CUDA device, made on the current stream."""
     if hasattr(array, "__dlpack__"):
         said = dlpack.described(array)
         if said.device[0] != dlpack.CUDA:

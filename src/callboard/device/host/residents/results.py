@@ -26,7 +26,7 @@ NOTHING = encode([None, [], 0], "the result")
 
 
 def pack_plain(result: Any) -> bytes | None:
-    """As :func:`pack_result`, of None, a number or a truth value; None for anything else."""
+    """Like :func:`pack_result`, for None, a number or a bool; None for anything else."""
     if result is None:
         return NOTHING
     if type(result) is bool or type(result) is float or (type(result) is int and -SMALL < result < SMALL):

@@ -72,7 +72,7 @@ class Streams:
             self._left.add(stream)
 
     def method(self, instance: Any, step: list[Any], item: Item) -> Callable[..., Any]:
-        """What a call of a stream runs.
+        """Return the function that a call of a stream runs.
 
         Args:
             instance: The actor.
@@ -179,7 +179,7 @@ def _closed(made: Any) -> Awaitable[Any] | None:
 
 
 def why_not(result: Any, error: Unsendable) -> str:
-    """Why a result cannot travel."""
+    """The reason why a result cannot be sent."""
     if isinstance(result, Iterator | AsyncIterator):
         return f"the method returned {type(result).__qualname__}, an iterator; use `stream` in place of `call`"
     return f"result{error.path}: {error.why}"

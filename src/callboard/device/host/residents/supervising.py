@@ -22,7 +22,7 @@ class Restarts:
         self._log = RestartLog()
 
     def resumes(self, cls: Any, error: BaseException) -> bool:
-        """Whether the strategy of ``cls`` is to resume after this exception."""
+        """True if the strategy of ``cls`` resumes after this exception."""
         try:
             return _strategy(cls).directive(error) is Directive.RESUME
         except Exception:  # from a user's decider; `delay` calls it again once the caller has its error

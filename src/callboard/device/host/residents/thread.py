@@ -93,7 +93,7 @@ class ActorThread:
 
     @property
     def is_short(self) -> bool:
-        """Whether its calls have been short lately."""
+        """True if its recent calls were short."""
         return self._shorts == STEADY and self._coroutines is None
 
     @property
@@ -153,7 +153,7 @@ class ActorThread:
 
     @property
     def has_calls(self) -> bool:
-        """Whether calls are queued."""
+        """True if calls are queued."""
         return not self._items.empty()
 
     def left(self) -> list[Item]:
@@ -303,7 +303,7 @@ class ActorThread:
         return Outcome(item, ended, error, answer)
 
     def _why_not(self, item: Item, *, begun: bool) -> Failure | None:
-        """Why a call is not begun, or its result does not count; None when it is, and does."""
+        """The reason why a call is not started, or its result is discarded; None if there is none."""
         sources, behind = item.op.sources, item.behind
         if (sources and any(op.state == FAILED for op in sources)) or (behind and any(call.refused for call in behind)):
             # Admitted while an earlier call of this actor ran or waited, which has failed: it fails from that cause.
@@ -422,7 +422,7 @@ class ActorThread:
         return self._set_up("restarted")
 
     def _is_lost(self, error: BaseException) -> bool:
-        """Whether the context is dead; if so, the admitting thread is notified."""
+        """True if the context is dead; the admitting thread is then notified."""
         site = self._site
         dead = None if site is None else site.device.probe()
         if dead is None:

@@ -16,7 +16,7 @@ class HighWater:
         self._now = self._before = 0
 
     def reached(self, used: int) -> None:
-        """So many bytes are in use."""
+        """Note that ``used`` bytes are in use."""
         if used > self._now:
             self._now = used
 

@@ -294,7 +294,7 @@ class ArenaPool:
 
     @property
     def arenas(self) -> list[Arena]:
-        """Those that a new host must be told of."""
+        """The arenas that a new host must know."""
         with self._lock:
             return list(self._arenas.values())
 
@@ -372,7 +372,7 @@ class ArenaPool:
         return np.asarray(lease).view(dtype).reshape(shape)
 
     def find(self, array: "np.ndarray[Any, Any]") -> tuple[int, int] | None:
-        """Where an array lies row-major in an arena: a leased array, or a contiguous slice of one.
+        """Locate a row-major array in an arena: a leased array, or a contiguous slice of one.
 
         Returns:
             Arena id and offset in bytes; None for any other array.
@@ -380,7 +380,7 @@ class ArenaPool:
         return self.find_view(array) if array.flags.c_contiguous else None
 
     def find_view(self, array: "np.ndarray[Any, Any]") -> tuple[int, int] | None:
-        """As :meth:`find`, of an array of any strides that are not negative: where its element 0 lies."""
+        """Like :meth:`find`, for an array with any non-negative strides: the location of its element 0."""
         addresses = self._addresses
         if not addresses or min(array.strides, default=0) < 0:
             return None

@@ -143,7 +143,7 @@ class HostContext:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether there is a CUDA device behind it."""
+        """True if it runs on a CUDA device."""
         return self.info.compute_capability != (0, 0)
 
     @property
@@ -160,7 +160,7 @@ class HostContext:
         return torch.device("cuda", self.ordinal) if self.is_cuda else torch.device("cpu")
 
     def cancelled(self) -> bool:
-        """Whether the call that runs is not wanted any more: it was cancelled, or its time limit has passed.
+        """True if the current call is no longer wanted: it was cancelled, or its time limit has passed.
 
         A long method checks it from time to time, and may return or raise anything. Work that it has done stays.
         """

@@ -29,7 +29,7 @@ _MADE_IN_HOST = "the class was made in the context host itself; define it where 
 
 
 def by_reference(cls: type) -> bool:
-    """Whether a context host can, and may, import the class by its module and name."""
+    """True if a context host can, and may, import the class by its module and name."""
     module = cls.__module__
     if module in ("__main__", "__mp_main__") or module in cloudpickle.list_registry_pickle_by_value():
         return False

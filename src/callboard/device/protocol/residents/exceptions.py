@@ -43,12 +43,12 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement
 
 
 def is_answer(error: BaseException) -> bool:
-    """Whether the error is an answer, after which the actor goes on as it is."""
+    """True if the error is an answer, after which the actor continues unchanged."""
     return isinstance(error, AccelError) or is_out_of_memory(error)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the host or the device had no room, in the words of any package."""
+    """True if host or device memory was exhausted, in the wording of any package."""
     if isinstance(error, MemoryError):
         return True
     classes = type(error).__mro__
@@ -167,7 +167,7 @@ def _members(cls: type) -> set[str]:
 
 
 def _may_travel(name: Any) -> bool:
-    """Whether an exception may be given an attribute of this name: not where it hides a method that we call."""
+    """True if an exception may be given an attribute of this name: not if it hides a method that callboard calls."""
     return (
         isinstance(name, str) and name.isidentifier() and not name.startswith("__") and not hasattr(BaseException, name)
     )

@@ -15,7 +15,7 @@ _buffer_at: Callable[[int], Any] = (ctypes.c_char * (1 << 46)).from_address
 
 
 def host_array(address: int, dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
-    """As :func:`host_view`, of a row-major array that may be written."""
+    """Like :func:`host_view`, for a writable row-major array."""
     return np.ndarray(shape, dtype, _buffer_at(address))
 
 

@@ -26,7 +26,7 @@ def note_importing() -> None:
 
 
 def opened_on_import(module: str) -> bool:
-    """Whether importing ``module`` runs one of the noted modules: it is one, or lies in a package that is."""
+    """True if importing ``module`` runs one of the noted modules: it is one, or is in a package that is."""
     return bool(_noted) and any(module == name or module.startswith(f"{name}.") for name in tuple(_noted))
 
 

@@ -20,7 +20,7 @@ ASKING = b"\x93\x92\xa4next"
 
 
 def is_closing(body: bytes) -> bool:
-    """Whether a call closes a stream. It is found without decoding the bodies of all calls."""
+    """True if a call closes a stream. Found without decoding the bodies of all calls."""
     return body.startswith(CLOSING)
 
 

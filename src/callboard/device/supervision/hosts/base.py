@@ -15,7 +15,7 @@ OnMessage = Callable[[FromHost], None]
 
 
 class HostEnd(Exception):
-    """Why a host is gone.
+    """The reason why a host ended.
 
     Attributes:
         reason: ``"closed"``, ``"exited"``, ``"crashed"`` (a signal that faulthandler reported), ``"killed"``,
@@ -37,13 +37,13 @@ class HostEnd(Exception):
 
 
 def unreadable(error: Exception) -> str:
-    """Why a host is replaced that sent what cannot be read or acted on."""
+    """The reason for replacing a host that sent an invalid message."""
     why = str(error) if isinstance(error, ProtocolError) else f"{type(error).__name__}: {error}"
     return f"the host sent a message that cannot be read: {why}"
 
 
 class Host(abc.ABC):
-    """Where a context lives. Belongs to one loop; every method but :meth:`post` is called on its thread.
+    """A process or thread that holds a context. Belongs to one loop; only :meth:`post` is called on other threads.
 
     A host is created started. It calls ``on_message(message)`` for each message in order and, once and last,
     ``on_end(HostEnd)``; both on the loop's thread. ``ContextDied`` comes as a message,

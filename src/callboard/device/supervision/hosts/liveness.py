@@ -1,4 +1,4 @@
-"""Whether a host hangs: a pure decider, told of heartbeats and of time that passed."""
+"""Detection of hung hosts. Pure: heartbeats and time are arguments."""
 
 from collections.abc import Iterable
 
@@ -64,7 +64,7 @@ class Liveness:
 
     @property
     def announced(self) -> bool:
-        """Whether a long step is in progress, in which the host may write nothing. Any thread."""
+        """True if a long step is in progress, in which the host may write nothing. Any thread."""
         return self.paused or bool(self._step)
 
     def pass_time(self, elapsed: float) -> str | None:

@@ -160,7 +160,7 @@ class LoopHost(Host):
 
     @property
     def serving(self) -> bool:
-        """Whether it has not ended. Any thread."""
+        """True if it has not ended. Any thread."""
         return not self._ended
 
     @property

@@ -175,7 +175,7 @@ class OpLine:
         self._came(count)
 
     def _came(self, count: int) -> None:
-        """So many bytes lie in the memory; none: the stream has ended."""
+        """Handle ``count`` received bytes; 0: the stream has ended."""
         if count:
             self._portion = self._reader.feed(self._memory[:count])
             self._deliver()
@@ -225,7 +225,7 @@ class OpLine:
             self._look_later(frame, waited)
 
     def _waiting(self) -> bool:
-        """Whether something has come that has not been read."""
+        """True if unread data has arrived."""
         try:
             return bool(self._sock.recv(1, socket.MSG_PEEK))
         except OSError:

@@ -134,7 +134,7 @@ class StackDump:
         return "\n".join(self._lines + ["(more was left out)"] * self._cut).strip("\n")
 
     def explains(self, status: str) -> bool:
-        """Whether this is the dump of a process that ended so, and not of a child that shared its stderr.
+        """True if this is the dump of a process that ended with ``status``, not of a child that shared its stderr.
 
         Args:
             status: ``"signal SIGSEGV"``, ``"exit code 1"`` …

@@ -174,7 +174,7 @@ class ThreadHost(Host):
 
     @property
     def serving(self) -> bool:
-        """Whether the thread runs. Any thread."""
+        """True if the thread runs. Any thread."""
         return self._thread.is_alive()
 
     @property

@@ -68,7 +68,7 @@ class Lease(Protocol):
 
 
 class Address(NamedTuple):
-    """Where a node listens, and what it takes to talk to it.
+    """The address of a node, and its connection parameters.
 
     Attributes:
         host, port: Of its socket.
@@ -228,7 +228,7 @@ class RemoteHost(Host):
             self._link.send(message)
 
     def _carry(self, call: Call, before: "list[Plain | Piece]") -> None:
-        """What has to travel for the host operands of a call."""
+        """Send the contents of the host operands of a call."""
         parts = self._parts.get(call.signature)
         if parts is None:
             if len(self._parts) >= MOST_SIGNATURES:

@@ -128,7 +128,7 @@ class Link(Generic[M]):
             self._emptying = self._loop.create_task(self._empty())
 
     def _few(self, frames: "Sequence[bytearray | Piece]") -> bool:
-        """Whether the transport may take them at once; a single message, however long it is."""
+        """True if the transport may take them at once; also for a single message of any length."""
         buffered = self._writer.transport.get_write_buffer_size()
         return buffered < MOST_BUFFERED and (len(frames) == 1 or sum(map(len, frames)) <= MOST_BUFFERED)
 

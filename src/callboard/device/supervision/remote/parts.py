@@ -1,4 +1,4 @@
-"""Which bytes of arenas a call reads and writes, by its signature."""
+"""The bytes of arenas that a call reads and writes, derived from its signature."""
 
 import itertools
 import math

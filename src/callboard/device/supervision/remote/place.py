@@ -14,7 +14,7 @@ LOST_AFTER = 5.0
 
 
 class Place(Protocol):
-    """Where the hosts of a device are started.
+    """The location in which the hosts of a device are started.
 
     Attributes:
         lost_after: Seconds of silence after which application and node give each other up.

@@ -56,7 +56,7 @@ class Launching:
         self._transfers: dict[Timeline, deque[tuple[int, int, int]]] = {}
 
     def launch_traced(self, call: Call, plan: Plan) -> None:
-        """As :meth:`launch`, while a trace is installed."""
+        """Like :meth:`launch`, while a trace is installed."""
         trace = self._ledger.trace
         assert trace is not None
         assert plan.library is not None

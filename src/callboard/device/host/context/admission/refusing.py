@@ -47,7 +47,7 @@ class Refusing:
         self._fail_outputs(call, op, plan)
 
     def inherit(self, call: Call, plan: Plan, source: Pending) -> None:
-        """As :meth:`refuse`, for an op that reads the output of a failed op."""
+        """Like :meth:`refuse`, for an op that reads the output of a failed op."""
         op = Pending(call.id, 0, None, ())
         self._ledger.inherit(op, source)
         self._fail_outputs(call, op, plan)

@@ -7,7 +7,7 @@ from callboard.core.errors import OutOfMemory
 __all__ = ["shortage"]
 
 NO_THREAD = "can't start new thread"
-"""What Python says where there is no address space for a stack (or a limit of the number of threads is reached)."""
+"""Python's error text if no address space is left for a stack (or the thread limit is reached)."""
 
 
 def shortage(error: BaseException, what: str) -> OutOfMemory | None:

@@ -1,1 +1,1 @@
-"""What hosts do for actors in processes of their own: hold arrays for them, and open what is held."""
+"""Host side of actors in separate processes: holding arrays for them, and opening theirs."""

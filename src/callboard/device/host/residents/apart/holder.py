@@ -100,7 +100,7 @@ class Holder:
 
     @property
     def waiting(self) -> bool:
-        """Whether calls wait for the users of their arrays."""
+        """True if calls wait for the users of their arrays."""
         return bool(self._waiting)
 
     # -- holding -------------------------------------------------------------------------------------------------------

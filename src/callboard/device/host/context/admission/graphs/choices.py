@@ -1,4 +1,4 @@
-"""Where values on the device decide: the steps of a recording as tasks, and as choices between tasks."""
+"""Device-side control flow: the steps of a recording as tasks, and as choices between tasks."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -45,5 +45,5 @@ def inside(blocks: Iterable[Block]) -> frozenset[int]:
 
 
 def kinds(blocks: Iterable[Block]) -> frozenset[str]:
-    """What the device has to be able to: their kinds, and ``"else"``."""
+    """The features the device must support: the kinds of the blocks, and ``"else"``."""
     return frozenset("else" if block.kind == "if" and len(block.bodies) > 1 else block.kind for block in blocks)

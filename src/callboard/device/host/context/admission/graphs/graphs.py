@@ -19,7 +19,7 @@ __all__ = ["GraphActor", "Graphs"]
 
 
 class GraphActor:
-    """What replays run on: a stream of their own, since a recording may have ops of several libraries.
+    """Runs replays on a separate stream, since a recording may have ops of several libraries.
 
     Attributes:
         lib: ``"graph"``.

@@ -20,7 +20,7 @@ __all__ = ["Choice", "Lanes", "Task"]
 
 
 class Task(NamedTuple):
-    """What is captured.
+    """A unit of captured work.
 
     Attributes:
         lib: Its library.

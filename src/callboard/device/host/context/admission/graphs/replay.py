@@ -68,7 +68,7 @@ class RecordedStep:
             self.places = [(at, item, operand, offset) for (at, item), operand, offset in rows]
 
     def unfit(self, operands: Sequence[ScriptOperand]) -> AccelError | None:
-        """Why it cannot be recorded, None if it can."""
+        """The reason why it cannot be recorded, None if it can."""
         plan = self.plan
         if not self._fits(operands):
             return ShapeError(f"{plan.tag}: the recording does not fit the op")
@@ -85,7 +85,7 @@ class RecordedStep:
         return None
 
     def _fits(self, operands: Sequence[ScriptOperand]) -> bool:
-        """Whether operands and numbers are those of the plan, and lie within what a replay checks."""
+        """True if operands and numbers are those of the plan, and within the checked range of a replay."""
         plan = self.plan
         numbers = sum(2 if is_complex else 1 for _, _, is_complex in plan.numbers)
         if self.places is None or len(self.numbers) != numbers or any(not 0 <= at < numbers for at in self.drawn):
@@ -148,7 +148,7 @@ class Part:
 
 
 class ReplayStatus(Status):
-    """How the steps of a launch ended.
+    """The outcomes of the steps of a launch.
 
     Attributes:
         outcomes: ``(replay, position, status, copy of its outcome)``, in order.
@@ -207,7 +207,7 @@ class Replay:
         self.steps: list[RecordedStep] = []
 
     def named(self, at: int) -> str:
-        """How errors name a step."""
+        """The name of a step in errors."""
         step = self.steps[at]
         return f"step {at + 1} of {len(self.steps)} of a recording: {step.plan.tag}, made at {step.where}"
 
@@ -271,7 +271,7 @@ class Replay:
                 status.outcomes.append((turn, at, launched, copied))
 
     def refused(self, at: int) -> UnsupportedOp | None:
-        """Why a step cannot be where it is, None if it can."""
+        """The reason why a step is invalid at its position, None if it is valid."""
         if at not in self._inside:
             return None
         tag = self.steps[at].plan.tag
