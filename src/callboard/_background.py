@@ -110,7 +110,7 @@ def open_loop(close: Callable[[], None]) -> BackgroundLoop:
 
 
 def interrupted() -> bool:
-    """Whether Ctrl-C is the reason for what runs now: it is being handled, or has ended the program."""
+    """True if Ctrl-C is the reason for the running code: it is being handled, or has ended the program."""
     error = sys.exc_info()[1]
     if error is None and not threading.main_thread().is_alive():  # the interpreter exits
         error = getattr(sys, "last_value", None)

@@ -170,7 +170,7 @@ class ResidentRef(Generic[A_co]):
 
     @property
     def cause(self) -> Exception | None:
-        """Why it has stopped, or is being restarted: see :attr:`callboard.ResidentRef.cause`."""
+        """The reason why it has stopped, or is being restarted: see :attr:`callboard.ResidentRef.cause`."""
         return self._ref.cause
 
     def ready(self, *, timeout: float | None = None) -> Self:
@@ -183,7 +183,7 @@ class ResidentRef(Generic[A_co]):
 
     @property
     def restarts(self) -> int:
-        """How often a failure has restarted it, over all contexts."""
+        """The number of restarts after failures, over all contexts."""
         return self._ref.restarts
 
     @property
@@ -193,7 +193,7 @@ class ResidentRef(Generic[A_co]):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it takes no more calls: it was stopped, or failed too often, or its device is closed."""
+        """True if it takes no more calls: it was stopped, or failed too often, or its device is closed."""
         return self._ref.is_stopped or self._device.stopped
 
     def stop(self, *, timeout: float = 5.0) -> None:

@@ -22,7 +22,7 @@ __all__ = ["Cluster", "cluster"]
 
 
 class Cluster:
-    """As :class:`callboard.Cluster`; made by :func:`callboard.sync.cluster`. Any thread.
+    """Blocking :class:`callboard.Cluster`; made by :func:`callboard.sync.cluster`. Any thread.
 
     Args:
         opening: As of :func:`callboard.cluster`.

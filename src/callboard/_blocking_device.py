@@ -165,7 +165,7 @@ class Device(DeviceApi[Blocking]):
 
     @property
     def stopped(self) -> bool:
-        """Whether it takes no more work."""
+        """True if it takes no more work."""
         return self._device.stopped
 
     @property
@@ -309,7 +309,7 @@ class Device(DeviceApi[Blocking]):
             )
 
         async def __aexit__(self, *_):
-            """So that ``async with`` calls ``__aenter__``."""
+            """Defined so that ``async with`` calls ``__aenter__``."""
 
     def __repr__(self) -> str:
         return repr(self._device)

@@ -13,7 +13,7 @@ __all__ = ["PinnedBufferPool"]
 
 
 class PinnedBufferPool:
-    """As :class:`callboard.PinnedBufferPool`; ``acquire`` blocks: ``with pool.acquire(n) as a:``."""
+    """Blocking :class:`callboard.PinnedBufferPool`; ``acquire`` blocks: ``with pool.acquire(n) as a:``."""
 
     def __init__(self, background: BackgroundLoop, pool: pinned.PinnedBufferPool) -> None:
         self._background = background

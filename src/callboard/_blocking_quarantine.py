@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class Quarantine(Generic[T]):
-    """As :class:`callboard.Quarantine`, for blocking calls from any number of threads.
+    """Blocking :class:`callboard.Quarantine`, for any number of threads.
 
     ::
 

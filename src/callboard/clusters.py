@@ -193,7 +193,7 @@ def cluster(
 
 @final
 class OpenCluster:
-    """What :func:`cluster` returns: ``async with`` connects, and at its end closes the devices and leaves the cluster.
+    """Returned by :func:`cluster`: ``async with`` connects, and at its end closes the devices and leaves the cluster.
 
     Args:
         system: The devices' system; None: one of its own.
@@ -236,4 +236,4 @@ class OpenCluster:
             )
 
         def __exit__(self, *_):
-            """So that ``with`` calls ``__enter__``."""
+            """Defined so that ``with`` calls ``__enter__``."""

@@ -95,7 +95,7 @@ def _pause(attempt: int, delay: float, max_delay: float, random: float) -> float
 
 
 class _Losses:
-    """Whether a call is a suspect of two losses in a row.
+    """Tracks whether a call is a suspect of two losses in a row.
 
     Args:
         key: The request key around the call; for losses that reached it by no op.
@@ -117,7 +117,7 @@ class _Losses:
         return before if before == self._suspect else ""
 
     def _named(self, error: ContextPoisoned) -> str:
-        """What the call is known by, if the error's suspects name that."""
+        """The label of the call, if the error's suspects include it."""
         key = error.call.request_key if error.call else self._key
         if key is not None:
             return f"request {key}" if any(key == suspect.request_key for suspect in error.suspects) else ""

@@ -1,4 +1,4 @@
-"""Which ops a backend executes."""
+"""Queries for the ops a backend executes."""
 
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ class Opened(Protocol):
 
 
 def supports(op: type[Op[Any, Any]], dtype: DTypeLike | None = None, device: "str | Opened" = "auto") -> bool:
-    """Whether the backend of a device executes a message class, with a dtype of its first operand.
+    """True if the backend of a device executes a message class, with a dtype of its first operand.
 
     Read from what the message and the backend declare. Certain shapes, strides and settings can still be refused, at
     the call, before anything is sent.

@@ -135,7 +135,7 @@ class System:
             )
 
         async def __aexit__(self, *_):
-            """So that ``async with`` calls ``__aenter__``."""
+            """Defined so that ``async with`` calls ``__aenter__``."""
 
     def __repr__(self) -> str:
         return (

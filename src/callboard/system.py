@@ -192,7 +192,7 @@ def device(
 
 @final
 class OpenDevice:
-    """What :func:`device` returns: ``async with`` opens the device, and closes it at its end.
+    """Returned by :func:`device`: ``async with`` opens the device, and closes it at its end.
 
     Raises:
         TypeError: Used with ``with`` or ``await``; :func:`callboard.sync.device` is for code without ``async``.
@@ -225,7 +225,7 @@ class OpenDevice:
             )
 
         def __exit__(self, *_):
-            """So that ``with`` calls ``__enter__``."""
+            """Defined so that ``with`` calls ``__enter__``."""
 
         def __await__(self):
             raise TypeError(

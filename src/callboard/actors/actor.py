@@ -39,7 +39,7 @@ class Actor:
     """
 
     supervision: Strategy = OneForOne()
-    """What happens to children that fail; set it in the class body or in ``__init__``."""
+    """The strategy for failing children; set it in the class body or in ``__init__``."""
 
     stash_capacity: int | None = None
     """Messages that may be stashed; None for any number."""

@@ -195,7 +195,7 @@ class ActorRef(Generic[A_co]):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the actor has stopped, or is past its last message."""
+        """True if the actor has stopped, or has handled its last message."""
         return self._cell.closed
 
     @property

@@ -11,7 +11,7 @@ __all__ = ["AllForOne", "Backoff", "Decision", "Directive", "OneForOne", "Restar
 
 
 class Directive(IntEnum):
-    """What happens to the actor that failed; the order is that of severity."""
+    """The action for a failed actor, in order of severity."""
 
     RESUME = 0
     """Keep the instance, drop the message."""
@@ -84,7 +84,7 @@ class Backoff:
 
 
 class RestartLog:
-    """When an actor (or a group) was restarted. Kept by the runtime, read by strategies."""
+    """The restart times of an actor (or a group). Kept by the runtime, read by strategies."""
 
     __slots__ = ("in_a_row", "last", "times")
 

@@ -178,7 +178,7 @@ class ActorSystem:
 
     @property
     def loop_lag(self) -> LoopLag | None:
-        """How long iterations of the system's loop take; measured once the first pinned thread exists, None before.
+        """The duration of iterations of the system's loop; None until the first pinned thread exists.
 
         An iteration of more than a millisecond is logged as a warning, once a minute at most.
         """
@@ -220,7 +220,7 @@ class ActorSystem:
             raise TypeError(f"{name} is for asyncio: use `async with {name}(...) as system`")
 
         def __exit__(self, *_):
-            """So that ``with`` calls ``__enter__``."""
+            """Defined so that ``with`` calls ``__enter__``."""
 
     # -- actors --------------------------------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ class Timers:
             self.cancel(key)
 
     def is_active(self, key: Any) -> bool:
-        """Whether a tick of this timer is still to come or to be handled."""
+        """True if a tick of this timer is pending."""
         return key in self._timers
 
     def set_idle(self, seconds: float | None) -> None:
@@ -129,7 +129,7 @@ class Timers:
         self._owner.push_internal(Tick(key, timer.generation, timer.message))
 
     def _accept(self, tick: Tick) -> bool:
-        """Whether a tick belongs to a timer that is still active."""
+        """True if a tick belongs to a timer that is still active."""
         timer = self._timers.get(tick.key)
         if timer is None or timer.generation != tick.generation:
             return False

@@ -63,7 +63,7 @@ class Watches:
             target.post_system(lifecycle.on_unlisten, self._owner)
 
     def accept(self, obituary: Obituary) -> bool:
-        """Whether this obituary is to be delivered; true once per watch."""
+        """True if this obituary is to be delivered; once per watch."""
         if obituary.confirmed:
             return True
         if self._watched.pop(obituary.uid, None) is None:

@@ -115,7 +115,7 @@ KEPT = {"bool": NUMBERS, "int": NUMBERS, "uint": NUMBERS, "float": NUMBERS[2:], 
 
 
 def can_cast(from_: DTypeLike | Ref, to: DTypeLike, /) -> bool:
-    """Whether all values of one dtype are values of the other, by the promotion rules: ``result_type`` is ``to``."""
+    """True if all values of one dtype are values of the other, by the promotion rules: ``result_type`` is ``to``."""
     return join(_dtype(from_), as_dtype(to)) is as_dtype(to)
 
 
@@ -147,7 +147,7 @@ def iinfo(type: DTypeLike | Ref, /) -> Iinfo:
 
 
 def isdtype(dtype: DTypeLike, kind: DTypeLike | str | tuple[DTypeLike | str, ...]) -> bool:
-    """Whether ``dtype`` is of a kind (:data:`KINDS`), is a dtype, or one of several."""
+    """True if ``dtype`` is of a kind (:data:`KINDS`), equals a dtype, or matches one of several."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     own = as_dtype(dtype)

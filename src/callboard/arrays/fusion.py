@@ -51,7 +51,7 @@ class Call:
         self._typed: dict[tuple[Any, ...], Typed] = {}
 
     def typed(self, key: tuple[Any, ...], values: Sequence[Any]) -> Typed | None:
-        """What it is of these arguments; None where it cannot be called with them.
+        """Return the expression for these arguments; None if it cannot be called with them.
 
         Args:
             key: Wire forms of the arrays' layouts, types of the numbers.

@@ -53,7 +53,7 @@ def check_array(function: str, name: str, x: Any) -> Ref:
 
 
 def is_scalar(x: Any) -> bool:
-    """Whether it is a number of Python's or of NumPy's."""
+    """True for a number of Python or NumPy."""
     return isinstance(x, bool | int | float | complex | np.number | np.bool_)
 
 

@@ -136,7 +136,7 @@ def _matrices(function: str, x: Any, *, square: bool = False) -> Ref:
 
 
 def _each(x: Ref, one: Callable[[Ref], Any], shapes: Callable[[Ref], tuple[tuple[int, ...], ...]]) -> list[Ref]:
-    """What ``one`` gives of each matrix (a ref, or a tuple of them), stacked as the matrices are.
+    """Apply ``one`` to each matrix; its results (a ref, or a tuple of refs) are stacked like the matrices.
 
     ``shapes`` gives the shapes of its results, which is what there is of a stack of none.
     """
@@ -364,7 +364,7 @@ def _tolerance(a: Ref, rtol: Any, s: Ref) -> Any:
 
 
 def matrix_rank(x: GpuRef[Mode], /, *, rtol: float | Ref | None = None) -> GpuRef[Mode]:
-    """How many singular values are larger than ``rtol`` times the largest (:func:`pinv`), int64."""
+    """The number of singular values larger than ``rtol`` times the largest (:func:`pinv`), int64."""
     a = _matrices("matrix_rank", x)
     s = svdvals(a)
     if not s.size:

@@ -180,7 +180,7 @@ def roll(
 
 
 def _rolled(shape: tuple[int, ...], by: list[int]) -> list[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Where each part of the array goes: two parts along each axis that moves."""
+    """Source and target slices of a roll: two parts along each axis that moves."""
     parts: list[tuple[tuple[slice, ...], tuple[slice, ...]]] = [((), ())]
     for extent, shift in zip(shape, by, strict=True):
         moved = shift % extent if extent else 0

@@ -22,7 +22,7 @@ PARTS = 48
 OPERANDS = 12
 """Arrays that one kernel reads: beyond that, addresses and steps take registers that the values need."""
 AGAIN = 2
-"""How many kernels compute a result that others read before it is stored: a kernel is as fast as memory, so that
+"""The number of kernels that may compute a shared result before it is stored: a kernel is as fast as memory, so that
 computing once more costs less than storing and reading. More often it would cost whatever the call costs."""
 TEXTS = 8192
 """Texts that are kept; beyond that it begins anew."""
@@ -104,7 +104,7 @@ class Part:
 
     @property
     def too_large(self) -> bool:
-        """Whether it is more than one kernel should compute."""
+        """True if the expression is too large for one kernel."""
         if self._size <= PARTS and self._arrays <= OPERANDS:
             return False
         there = self._all({})
@@ -118,7 +118,7 @@ class Part:
         return found
 
     def reads(self, allocation: Allocation) -> bool:
-        """Whether it would read this memory."""
+        """True if it would read this memory."""
         return any(one.allocation is allocation for one in _arrays(self._all({})).values())
 
     def message(self) -> Map:
@@ -238,7 +238,7 @@ class Text:
         return place
 
     def whole(self) -> tuple[Written, tuple[Ref, ...], list[Number]]:
-        """What has been written, its arrays in the order of their first places, and its numbers."""
+        """The expression text, its arrays in order of first use, and its numbers."""
         return written(tuple(self._key)), tuple(self._operands), self._scalars
 
 

@@ -1,4 +1,4 @@
-"""How functions of whole lines are executed: one reduction of an expression; scans and sorts along the last axis."""
+"""Execution of reductions, scans and sorts: one reduction of an expression; scans and sorts along the last axis."""
 
 from typing import Any, Literal
 

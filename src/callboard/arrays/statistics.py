@@ -101,19 +101,19 @@ def _extreme(function: Literal["min", "max"], x: Ref, axis: Axis, keepdims: bool
 
 
 def any(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
-    """Whether an element along some axes is neither 0 nor False; False of nothing."""
+    """True if any element along the axes is neither 0 nor False; False for an empty array."""
     check_array("any", "x", x)
     return reduced("any", "any(x)", axis, keepdims, x=x)  # type: ignore[no-any-return]
 
 
 def all(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
-    """Whether all elements along some axes are neither 0 nor False; True of nothing."""
+    """True if all elements along the axes are neither 0 nor False; True for an empty array."""
     check_array("all", "x", x)
     return reduced("all", "all(x)", axis, keepdims, x=x)  # type: ignore[no-any-return]
 
 
 def count_nonzero(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
-    """How many elements along some axes are neither 0 nor False, int64."""
+    """The number of elements along the axes that are neither 0 nor False, int64."""
     check_array("count_nonzero", "x", x)
     return reduced("count_nonzero", "sum(x != 0)", axis, keepdims, DEFAULTS["indexing"], x=x)  # type: ignore[no-any-return]
 

@@ -1,1 +1,1 @@
-"""How ops are executed: a folder for each backend, found by entry point and imported by the registry only."""
+"""Execution of ops: a folder for each backend, found by entry point and imported by the registry only."""

@@ -61,14 +61,14 @@ class AccelBackend(abc.ABC):
     """``"cpu"``, ``"cuda"``."""
 
     isolation: ClassVar[str]
-    """Where its context lives by default: ``"process"`` or ``"thread"``."""
+    """The default isolation of its context: ``"process"`` or ``"thread"``."""
 
     completion: ClassVar[str] = "host_fn"
-    """How its host waits by default; ``"polled"`` where looking at an event is cheap and burns no core that the work
-    needs."""
+    """The default completion mode of its host; ``"polled"`` if querying an event is cheap and takes no core from the
+    work."""
 
     shares: ClassVar[bool] = False
-    """Whether other processes can open the memory of its devices: :meth:`AccelDevice.share`, :meth:`AccelDevice.attach`
+    """True if other processes can open the memory of its devices: :meth:`AccelDevice.share`, :meth:`AccelDevice.attach`
     and :meth:`AccelDevice.detach` are there."""
 
     @abc.abstractmethod
@@ -132,7 +132,7 @@ class AccelEvent(abc.ABC):
 
     @abc.abstractmethod
     def query(self) -> bool:
-        """Whether the stream has reached it.
+        """True if the stream has reached it.
 
         Raises:
             AccelError: The work before it failed: :class:`ContextPoisoned` for a sticky error.
@@ -259,7 +259,7 @@ class AccelStream(abc.ABC):
 
     @abc.abstractmethod
     def query(self) -> bool:
-        """Whether all work enqueued so far is done: cheaper than an event where nothing has been enqueued behind it.
+        """True if all work enqueued so far is done: cheaper than an event if nothing has been enqueued after it.
 
         Raises:
             AccelError: As :meth:`AccelEvent.query`.

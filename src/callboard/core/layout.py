@@ -25,7 +25,7 @@ TOO_LARGE = 2**63
 
 
 class Layout:
-    """How elements lie in a buffer. Immutable; equal layouts are usually one object (see :func:`layout_of`).
+    """The layout of elements in a buffer. Immutable; equal layouts are usually one object (see :func:`layout_of`).
 
     Attributes:
         dtype: Element type.

@@ -58,7 +58,7 @@ class WouldBlock(Exception):
 
 
 class Prepare(NamedTuple):
-    """How plans are made.
+    """Declares the function that makes plans.
 
     ``method(self, op) -> plan`` gets the op with placeholders for operands and 0 for numbers. ``inline`` plans are
     cheap (no I/O, no compile, no vendor call that blocks) and are made on the admitting thread; others, and those that
@@ -80,12 +80,12 @@ class SizeQuery(NamedTuple):
     always: bool | Callable[[AnyOp], bool]
 
     def due(self, op: AnyOp) -> bool:
-        """Whether it is done although all extents are known."""
+        """True if it is called although all extents are known."""
         return self.always(op) if callable(self.always) else self.always
 
 
 class Launch(NamedTuple):
-    """How calls are enqueued.
+    """Declares the function that enqueues calls.
 
     ``method(self, stream, plan, *dynamic)``: one argument per operand and scalar, in order of declaration and under the
     field's name (or ``*dynamic`` for all, where the plan takes them): the address of an operand (an int), a number,
@@ -101,7 +101,7 @@ class Launch(NamedTuple):
     """Of the first operand; None when the op has no restriction of this kind."""
     refuses: Callable[[AnyOp], str | None] | None
     captures: bool
-    """Whether the vendor's calls can be recorded in a graph."""
+    """True if the vendor's calls can be recorded in a graph."""
 
 
 class Entry(NamedTuple):
@@ -198,7 +198,7 @@ class Library(abc.ABC):
     max_plans: ClassVar[int | None] = None
     """Plans of this library that a host keeps at most; those used least recently give way. None: some thousands."""
     engines: ClassVar[Mapping[type[AnyOp], str]] = {}
-    """What executes each op, in words, where a library has more than one engine; ``docs/coverage.md`` names it."""
+    """The engine of each op, in words, if a library has more than one; named in ``docs/coverage.md``."""
     refused: ClassVar[Mapping[type[AnyOp], str]] = {}
     """Ops that are never executed here, and why: for what has a better reason than that it has not been written."""
     lanes: ClassVar[Mapping[type[AnyOp], str]] = {}
@@ -273,7 +273,7 @@ class Library(abc.ABC):
 
     @classmethod
     def why_not(cls, op: AnyOp) -> str | None:
-        """Why this op (with these layouts and settings) is not supported, None if it is."""
+        """The reason why this op (with these layouts and settings) is not supported, None if it is."""
         launch = cls.launch_table.get(type(op))
         if launch is None:
             return cls.refused.get(type(op), "no implementation")

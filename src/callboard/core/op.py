@@ -117,7 +117,7 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
 
     @property
     def fence(self) -> Fence | None:
-        """How it is ordered: None, as nearly all ops, by its operands and its library's stream.
+        """Ordering beyond operands and the library's stream; None for nearly all ops.
 
         ``"behind"``: behind all ops called before; ``"between"``: and all ops called later behind it; ``"aside"``: it
         has no operands, enqueues nothing and is answered when it is admitted, whatever its library's stream does.
@@ -128,7 +128,7 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
 
     @property
     def memory(self) -> Origin | None:
-        """Where the memory of the outputs that it makes is from; None, as of nearly all ops: the pool.
+        """The origin of the memory of allocated outputs; None for nearly all ops: the pool.
 
         ``"managed"``, ``"shared"``: of that kind, given back to the device when it is freed. ``"opened"``: what the
         op's ``handle`` names, of another process.
@@ -210,7 +210,7 @@ def _settings(value: StructOperand) -> tuple[Any, ...]:
 
 
 def _self_overlap(layout: Layout) -> bool:
-    """Whether two indices may name one element (a broadcast or sliding-window view)."""
+    """True if two indices may refer to one element (a broadcast or sliding-window view)."""
     if layout.contiguous or layout.size <= 1:
         return False
     reach = 0

@@ -73,17 +73,17 @@ InOut = Annotated[Operand, Role.INOUT]
 Scalar = Annotated[float | complex | Operand, Role.SCALAR]
 """A number, kept as f64 or c128."""
 Number = Annotated[int | float | complex | Operand, Role.SCALAR]
-"""As :data:`Scalar`, but an integer of 64 bits, signed or not, stays one."""
+"""Like :data:`Scalar`, but a 64-bit integer, signed or not, keeps its type."""
 Whole = Annotated[int, Role.SCALAR]
 """An integer of 64 bits, signed or not; no array."""
 ByValue = Annotated[int | float | complex, Role.SCALAR]
-"""As :data:`Number`, but no array: what a kernel is passed by value."""
+"""Like :data:`Number`, but not an array: a kernel argument passed by value."""
 HostIn = Annotated[Operand, Role.HOST_IN]
 HostOut = Annotated[Operand, Role.HOST_OUT]
 
 
 def differs(value: float | complex | Operand, number: float) -> bool:
-    """Whether a scalar is not this number; a 0-d array, whose number only the device knows, is not."""
+    """True if a scalar is not this number; also for a 0-d array, whose value only the device knows."""
     return isinstance(value, Operand) or value != number
 
 
@@ -125,7 +125,7 @@ class StructOperand(msgspec.Struct, frozen=True):
             raise TypeError(f"{type(self).__name__}: {e}") from None
 
     def done(self) -> bool:
-        """Whether the completions of all its refs are known."""
+        """True if the completions of all its refs are known."""
         return all(ref.done() for ref in operands_of(self).values())
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -141,7 +141,7 @@ class StructOperand(msgspec.Struct, frozen=True):
 
 
 class StructParts(NamedTuple):
-    """What a struct operand class declares.
+    """The declared parts of a struct operand class.
 
     Attributes:
         tag: Names the class in a signature.
@@ -158,7 +158,7 @@ class StructParts(NamedTuple):
 
 @functools.cache
 def parts_of(cls: type[StructOperand]) -> StructParts:
-    """What a struct operand class declares.
+    """The declared parts of a struct operand class.
 
     Raises:
         TypeError: It has no tag, or a part that is neither ``In``, ``Out`` or ``InOut`` nor a setting.

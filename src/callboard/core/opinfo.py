@@ -142,7 +142,7 @@ class OpInfo:
             self.accepted.add(kinds)
 
     def _has_whole_rows(self, kinds: Any) -> bool:
-        """Whether there is an integer in a tuple of numbers."""
+        """True if a tuple of numbers contains an integer."""
         return any(type(kinds[at]) is tuple and int in kinds[at] for at in self._whole_rows)
 
     # -- apart and together --------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class OpInfo:
                 yield Leaf(at, -1, field.name, field.role, value)
 
     def called(self, leaf: Leaf) -> str:
-        """How errors name it: ``"a"``, ``"a.indices"``, ``"operands[1]"``."""
+        """The name of an operand in errors: ``"a"``, ``"a.indices"``, ``"operands[1]"``."""
         return f"{leaf.name}[{leaf.item}]" if self.dynamic[leaf.at].many else leaf.name
 
     def join(self, cls: type[Any], statics: Sequence[Any], skeleton: Sequence[Any]) -> Any:
@@ -401,7 +401,7 @@ def _decided_by_type(hint: Any) -> bool:
 
 
 def _has_words(hint: Any) -> bool:
-    """Whether what it says, and not its type alone, tells that a setting is right: ``Literal["a", "b"] | None``."""
+    """True if a setting is checked by value, not by type alone: ``Literal["a", "b"] | None``."""
     if get_origin(hint) in (Union, types.UnionType):
         return any(map(_has_words, get_args(hint)))
     return _is_word(hint)
@@ -412,7 +412,7 @@ def _is_struct(hint: Any) -> bool:
 
 
 def _has_rows(hint: Any) -> bool:
-    """Whether the types of its items tell that a setting is right: ``tuple[int, ...] | None``."""
+    """True if a setting is checked by the types of its items: ``tuple[int, ...] | None``."""
     if get_origin(hint) in (Union, types.UnionType):
         return any(map(_has_rows, get_args(hint)))
     return _is_row(hint)

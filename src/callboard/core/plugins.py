@@ -76,7 +76,7 @@ def targets(group: str) -> dict[str, str]:
 
 
 def _declared(group: str) -> dict[str, str]:
-    """As :func:`targets`, for a source tree of this package that is on the path without being installed."""
+    """Like :func:`targets`, for a source tree of this package that is on the path without being installed."""
     import tomllib
 
     try:

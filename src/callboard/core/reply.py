@@ -39,7 +39,7 @@ class ReplyPort(Protocol):
 
 
 class Cause:
-    """Why one or more ops failed: one record, shared by all of them. Dropped unseen, it is reported once.
+    """The cause of the failure of one or more ops, which share this record. Reported once if dropped unseen.
 
     Args:
         port: Reports the cause when it is dropped unseen.
@@ -176,7 +176,7 @@ class Reply(_NotItsValue, Generic[T_co]):
     # -- the asker's side ----------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
-        """Whether the completion is known."""
+        """True if the completion is known."""
         return self._state != PENDING
 
     def __await__(self) -> Generator[Any, None, T_co]:

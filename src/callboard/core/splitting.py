@@ -134,7 +134,7 @@ def _lister(cls: type[StructOperand]) -> Callable[[Any, list[Any]], Any]:
 
 
 def tellable(hint: Any) -> bool:
-    """Whether a checked setting of this type can stand in a key: two values that are equal are the same.
+    """True if a checked setting of this type can be part of a key: equal values are interchangeable.
 
     ``0.0`` and ``-0.0``, or ``1`` and ``True``, are equal but not the same; lists cannot be keys. A frozen struct is
     tellable if its fields are.

@@ -298,11 +298,11 @@ class App:
 
     @property
     def accepting(self) -> bool:
-        """Whether requests are accepted, as far as the app decides about it."""
+        """True if the app accepts requests, other limits aside."""
         return self._state is _State.OPEN
 
     def why_not_ready(self) -> str | None:
-        """Why ``/v2/health/ready`` says 503; None if it says 200."""
+        """The reason why ``/v2/health/ready`` returns 503; None if it returns 200."""
         if not self.accepting:
             return f"{self.name} is {self._state.value}"
         return next((why for model in self.models.values() if (why := model.why_not_ready()) is not None), None)

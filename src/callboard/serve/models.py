@@ -81,7 +81,7 @@ class Model:
         return value.response if isinstance(value, HotSwapReply) else value
 
     def why_not_ready(self) -> str | None:
-        """Why the model cannot be asked now; None if it can."""
+        """The reason why the model cannot take requests now; None if it can."""
         if self.chain.unloaded:
             return f"model {self.name!r} is unloaded"
         if self.device is not None and not (health := self.device.health()).ok:

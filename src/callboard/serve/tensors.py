@@ -58,7 +58,7 @@ class Tensor:
         return DATATYPES[self.datatype]
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Whether an array may have this shape."""
+        """True if an array may have this shape."""
         return len(shape) == len(self.shape) and all(
             mine in (-1, other) for mine, other in zip(self.shape, shape, strict=True)
         )

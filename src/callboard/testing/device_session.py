@@ -82,7 +82,7 @@ class DeviceSession:
     # -- ops -----------------------------------------------------------------------------------------------------------
 
     def why_not(self, op: Op[Any, Any]) -> str | None:
-        """Why the backend does not execute this op, None if it does."""
+        """The reason why the backend does not execute this op, None if it does."""
         cls = self.backend.libraries().get(info_of(type(op)).library)
         return "no such library" if cls is None else cls.why_not(op)
 

@@ -177,7 +177,7 @@ class FaultyDevice(AccelDevice):
 
     @property
     def doomed(self) -> bool:
-        """Whether the op that kills the context has been launched."""
+        """True if the op that kills the context has been launched."""
         return self._poisoned_behind is not None
 
     def launch(self, name: str, stream: "FaultyStream", launch: Callable[[], Any]) -> Any:
@@ -211,7 +211,7 @@ class FaultyDevice(AccelDevice):
         self._go_on.wait()
 
     def strikes(self) -> bool:
-        """Whether the faults strike in this context, and so in no other one with the same ``once``."""
+        """True if the faults occur in this context, and so in no other one with the same ``once``."""
         if self._mine is None:
             self._mine = not self.fault.once or _created(self.fault.once)
         return self._mine
@@ -398,7 +398,7 @@ class Failed(Status):
 
 
 def _created(path: str) -> bool:
-    """Whether this call, of all processes, created the file."""
+    """True if this call, of all processes, created the file."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:

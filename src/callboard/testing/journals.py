@@ -34,7 +34,7 @@ class JournalTests:
     """
 
     durable: ClassVar[bool] = True
-    """Whether records are there for another object over the same store."""
+    """True if records persist for another object over the same store."""
 
     @staticmethod
     def opened(make: Make, identity: str = "one") -> Any:
@@ -114,7 +114,7 @@ class JournalTests:
         other.close()
 
     def test_a_second_writer_is_refused(self, make: Make) -> None:
-        """When it opens the journal or, at the latest, when it appends where the first one has."""
+        """The error comes from ``open`` or, at the latest, from an append after the first writer's."""
         if not self.durable:
             return
         journal, other = self.opened(make), make()

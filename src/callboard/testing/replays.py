@@ -43,7 +43,7 @@ class Used(NamedTuple):
 
 
 class Access(NamedTuple):
-    """How contents are read and written, outside any recording.
+    """Reads and writes contents outside any recording.
 
     Attributes:
         get: An array's elements.
@@ -157,7 +157,7 @@ def _compare(what: str, ended: Ended, expected: Ended) -> None:
 
 
 def _close(got: Array, want: Array) -> bool:
-    """Whether they differ by roundings only: sums may be taken in another order."""
+    """True if they differ by rounding only: sums may be taken in another order."""
     roundoff = ROUNDOFF.get(as_dtype(want.dtype).name)
     if roundoff is None:
         return False

@@ -169,7 +169,7 @@ class LibrarySession:
     # -- ops -----------------------------------------------------------------------------------------------------------
 
     def why_not(self, op: Op[Any, Any]) -> str | None:
-        """Why the backend does not execute this op, None if it does."""
+        """The reason why the backend does not execute this op, None if it does."""
         cls = self.classes.get(info_of(type(op)).library)
         return "no such library" if cls is None else cls.why_not(op)
 
@@ -196,7 +196,7 @@ class LibrarySession:
         return self._answer(op, made)
 
     def engine_of(self, op: Op[Any, Any]) -> str | None:
-        """Which engine executed this op where its library has several, None where it has one."""
+        """The engine that executed this op if its library has several, None if it has one."""
         plan = self._plans.get(info_of(type(op)).split(op).signature)
         return None if plan is None else getattr(plan.state, "executed_by", None)
 

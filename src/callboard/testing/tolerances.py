@@ -1,4 +1,4 @@
-"""How far a result may be from a reference in higher precision: the one table.
+"""The table of tolerances between a result and a reference in higher precision.
 
 The bound on element *i* is ``factor * (unit * |want[i]| + sqrt(terms) * accumulator * scale[i])``: rounding of the
 result (``|want[i]|`` counts as the smallest normal number at least, since subnormals are evenly spaced) and of

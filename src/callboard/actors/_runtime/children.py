@@ -40,7 +40,7 @@ class Children:
         return self._cells.get(name)
 
     def holds(self, cell: "Cell") -> bool:
-        """Whether ``cell`` is one of them and alive."""
+        """True if ``cell`` is one of them and alive."""
         return self._cells.get(cell.name) is cell
 
     def spawn(self, props: Props[Any], name: str | None) -> "Cell":

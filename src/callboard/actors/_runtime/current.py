@@ -1,4 +1,4 @@
-"""Which actor's task is running."""
+"""The actor whose task is running."""
 
 from contextvars import ContextVar
 from typing import TYPE_CHECKING

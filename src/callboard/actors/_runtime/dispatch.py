@@ -1,4 +1,4 @@
-"""Which handler takes a message: the instance's, a behaviour in their place, or the runtime itself."""
+"""Selection of the handler of a message: the instance's, a behaviour that replaces it, or the runtime itself."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

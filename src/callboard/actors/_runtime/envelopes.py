@@ -32,7 +32,7 @@ class Ask(msgspec.Struct, eq=False):
     deadline: float = 0.0
 
     def is_open(self) -> bool:
-        """Whether the asker still waits."""
+        """True if the asker still waits."""
         return self.future is not None and not self.future.done()
 
     def answer(self, value: Any, here: "Port") -> None:

@@ -48,7 +48,7 @@ def stopped_error(cell: "Cell") -> ActorStopped:
 
 
 def cause_of(cell: "Cell") -> str:
-    """Why a cell stops or has stopped, for errors."""
+    """The reason why a cell stops or has stopped, for errors."""
     if cell.cause is not None:
         return f"it failed: {cell.cause!r}"
     if cell.port.loop.is_closed():

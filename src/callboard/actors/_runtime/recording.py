@@ -24,7 +24,7 @@ __all__ = ["InputKind", "Recorder", "Tap", "TappedLane", "tap_of_actor", "tap_of
 
 Handler = Callable[[Any], Any]
 InputKind = Literal["tell", "ask", "timer", "watch", "poison", "kill"]
-"""How a message reached its handler."""
+"""The way a message reached its handler."""
 
 
 class Recorder(Protocol):

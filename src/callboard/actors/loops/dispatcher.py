@@ -22,7 +22,7 @@ LONG_ITERATION = 1e-3
 
 
 class LoopLag(NamedTuple):
-    """How long iterations of the system's loop take, from samples of ten a second.
+    """The duration of iterations of the system's loop, sampled ten times per second.
 
     Attributes:
         last: Seconds that the last sample took.
@@ -153,5 +153,5 @@ class PinnedThread:
             on_end()
 
     def is_alive(self) -> bool:
-        """Whether the thread still runs."""
+        """True if the thread runs."""
         return self._thread.is_alive()

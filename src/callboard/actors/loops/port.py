@@ -35,7 +35,7 @@ class Port:
         self._armed = False
 
     def is_here(self) -> bool:
-        """Whether the caller runs on this port's thread."""
+        """True if the caller runs on this port's thread."""
         return get_ident() == self.thread
 
     def run(self, call: Callable[..., object], *args: Any) -> bool:

@@ -69,7 +69,7 @@ def searchsorted(
     side: Literal["left", "right"] = "left",
     sorter: GpuRef[Mode] | None = None,
 ) -> GpuRef[Mode]:
-    """Where the values ``x2`` go in the sorted line ``x1``, int64: before equal elements, or behind them.
+    """Insertion positions of the values ``x2`` in the sorted line ``x1``, int64: before equal elements, or after them.
 
     Args:
         x1: 1-d, ascending.

@@ -123,7 +123,7 @@ def _class(cls: type[Any]) -> ast.ClassDef:
 
 
 def _declared(op: type[Any], field: str) -> tuple[str, ast.AnnAssign]:
-    """Where a field is declared: the module, and the statement."""
+    """Locate the declaration of a field: its module and statement."""
     for cls in op.__mro__:
         if field in vars(cls).get("__annotations__", {}):
             for node in _class(cls).body:

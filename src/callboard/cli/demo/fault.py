@@ -1,4 +1,4 @@
-"""How the demo loses the context: a real illegal access on CUDA, SIGKILL of the context host on the CPU."""
+"""Context loss in the demo: a real illegal access on CUDA, SIGKILL of the context host on the CPU."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ class Fault(NamedTuple):
 
 
 def fault_of(device: Device, illegal: bool | None = None) -> Fault:
-    """How the context of a device is lost.
+    """Return the fault that loses the context of a device.
 
     Args:
         device: Open; its context in a process of its own.

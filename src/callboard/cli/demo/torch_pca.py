@@ -32,7 +32,7 @@ def _strike(device: str) -> None:
 
 
 def _attempts(torch: Any) -> None:
-    """What a program could try after the fault, and the result."""
+    """Attempts of a program to continue after the fault, with their results."""
     fresh = np.ones((8, 8))
     attempts: dict[str, Callable[[], object]] = {
         "the next operation": lambda: torch.from_numpy(fresh).to("cuda").sum().item(),

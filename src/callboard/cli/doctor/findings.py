@@ -67,7 +67,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     environment: list[Finding] = []
 
     def usable(self, backend: str) -> bool:
-        """Whether a device of this backend works with all its libraries."""
+        """True if a device of this backend works with all its libraries."""
         return any(
             device.error is None and all(library.error is None for library in device.libraries)
             for found in self.backends

@@ -63,7 +63,7 @@ def driver() -> Finding:
 
 
 def has_nvidia_gpu(devices: Path = Path("/sys/bus/pci/devices")) -> bool:
-    """Whether a device of this machine is NVIDIA's, by its PCI vendor; True on Windows, which is not asked."""
+    """True if a device of this machine is NVIDIA's, by its PCI vendor; True on Windows, where this is not checked."""
     if Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists():  # a container without sysfs; WSL
         return True
     try:

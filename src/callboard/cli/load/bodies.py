@@ -1,4 +1,4 @@
-"""What is sent: requests that fit a model, made from what its server says of it."""
+"""Request bodies that fit a model, derived from the server's metadata of it."""
 
 import json
 import random

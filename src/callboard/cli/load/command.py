@@ -128,7 +128,7 @@ async def _sent(connections: Connections, post: Post) -> str:
 
 
 async def _posts(given: argparse.Namespace, connections: Connections) -> list[Post]:
-    """What to send.
+    """Return the requests to send.
 
     Raises:
         ValueError: The server does not have such a model.

@@ -15,7 +15,7 @@ AGENT = "callboard-load"
 
 
 class Response:
-    """What came back: status and body."""
+    """A response: status and body."""
 
     def __init__(self, status: int, body: bytes) -> None:
         self.status = status
@@ -101,7 +101,7 @@ class _Connection:
 
     @property
     def reusable(self) -> bool:
-        """Whether another request can be sent; prepares for it."""
+        """True if another request can be sent; prepares for it."""
         if self._state.our_state is not self._h11.DONE or self._state.their_state is not self._h11.DONE:
             return False
         self._state.start_next_cycle()

@@ -1,4 +1,4 @@
-"""When requests are sent: a closed loop of clients, or an open one at random times. No HTTP here."""
+"""Timing of requests: a closed loop of clients, or an open one at random times. No HTTP here."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ class Sample:
 
 @dataclass
 class Samples:
-    """What is recorded: the requests that were due after ``since`` and have ended.
+    """Recorded samples: requests that were due after ``since`` and have ended.
 
     Attributes:
         since: Requests that were due earlier were warm-up.
@@ -55,7 +55,7 @@ class Samples:
 
 
 async def drive_closed(send: Send, samples: Samples, clock: Clock, *, clients: int, end: float) -> None:
-    """So many clients, each of which sends its next request when the one before has ended.
+    """Run ``clients`` clients, each of which sends its next request when the previous one has ended.
 
     Args:
         send: For one request.

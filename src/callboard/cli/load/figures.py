@@ -21,7 +21,7 @@ BLOCKS = " ▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True)
 class Figures:
-    """What a load has shown.
+    """The measured figures of a load.
 
     Attributes:
         seconds: From the first request that counts until the last one had ended.

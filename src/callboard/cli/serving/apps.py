@@ -1,4 +1,4 @@
-"""Which app is served: one of a module, one that a TOML file describes, or the demo's."""
+"""Selection of the served app: one of a module, one described by a TOML file, or the demo's."""
 
 import importlib
 import sys

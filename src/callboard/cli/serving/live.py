@@ -1,4 +1,4 @@
-"""What ``callboard serve`` shows while it runs: a line that changes on a terminal, lines of the log otherwise."""
+"""Live output of ``callboard serve``: an updated line on a terminal, log lines otherwise."""
 
 import asyncio
 import logging
@@ -93,7 +93,7 @@ class Watch:
 
 
 def _to_models(route: str) -> bool:
-    """Whether requests to this route run a model: probes and metrics would hide them."""
+    """True if requests to this route run a model: probes and metrics would hide them."""
     return route.endswith(("/infer", "/generate", "/generate_stream")) or (
         route.startswith("/v1/") and not route.startswith("/v1/models")
     )

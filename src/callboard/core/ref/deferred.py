@@ -29,7 +29,7 @@ class Deferral(Protocol):
         """The op has been submitted; ``ref`` is its result."""
 
     def reads(self, allocation: Allocation) -> bool:
-        """Whether the op would read this memory."""
+        """True if the op would read this memory."""
         ...
 
 
@@ -37,7 +37,7 @@ class Deferrals(Protocol):
     """The deferred refs of one device."""
 
     def accepts(self) -> bool:
-        """Whether an op may be deferred now."""
+        """True if an op may be deferred now."""
         ...
 
     def add(self, ref: "DeferredRef[Any]") -> None:

@@ -114,7 +114,7 @@ class RefPort(ReplyPort, Protocol):
 
     @property
     def stopped(self) -> str | None:
-        """Why the device takes no more work, None while it does."""
+        """The reason why the device takes no more work, None while it does."""
 
 
 class Released(Protocol):
@@ -218,7 +218,7 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
 
     @property
     def is_stale(self) -> bool:
-        """Whether :meth:`access` would raise."""
+        """True if :meth:`access` would raise."""
         return self._why_stale() is not None
 
     @property

@@ -230,7 +230,7 @@ class ArrayOperators:
         return self
 
     def __contains__(self, value: Any) -> bool:
-        """Whether an element equals ``value``; waits, as ``bool`` does."""
+        """True if an element equals ``value``; waits, like ``bool``."""
         if not self._port.services.blocking:
             raise TypeError(self._misuse("contains()"))
         return bool((self == value).any())

@@ -36,7 +36,7 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
 
     def fits(self, resources: Mapping[str, float]) -> bool:
-        """Whether the node has so much, used or not."""
+        """True if the node has these resources in total, used or free."""
         return self.alive and all(self.resources.get(name, 0.0) >= amount for name, amount in resources.items())
 
 
@@ -66,7 +66,7 @@ class NodeTls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an agent may be placed.
+    """The constraints on an agent's placement.
 
     Attributes:
         resources: What the engine counts as used by it.

@@ -16,7 +16,7 @@ log = logging.getLogger("callboard.cluster")
 
 
 class PlacedNode:
-    """Where the hosts of one device are started: by an agent of its own, on a node that the engine has found.
+    """The place of one device's hosts: a dedicated agent, on a node chosen by the engine.
 
     An agent counts as lost when the engine says so, or when a connection to it was cut or cannot be opened. The next
     host is then started by another one, elsewhere where that is possible: the engine may count on a lost node for a

@@ -152,7 +152,7 @@ class RayEngine:
 
 
 class RayNodeAgent(NodeAgent):
-    """As an actor of Ray."""
+    """A node agent that runs as an actor of Ray."""
 
     async def where(self) -> tuple[str, str]:
         """The id of its node, and the address by which others reach it."""

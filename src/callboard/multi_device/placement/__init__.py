@@ -1,4 +1,4 @@
-"""Which device gets a piece of work: policies, reservations, gangs."""
+"""Placement of work on devices: policies, reservations, gangs."""
 
 from callboard.multi_device.placement.actor import DeviceChoice, PlacementActor
 from callboard.multi_device.placement.book import Explanation

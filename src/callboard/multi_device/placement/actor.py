@@ -46,7 +46,7 @@ class DeviceChoice:
 
     @property
     def active(self) -> bool:
-        """Whether anything is reserved for it."""
+        """True if anything is reserved for it."""
         return self._reservation.active
 
     def release(self) -> None:
@@ -193,7 +193,7 @@ class PlacementActor:
         return [self._choice(r) for r in self._book.gang(needs, self._clock.time(), lease, linked)]
 
     def explain(self, hints: PlacementHints = ANY) -> Explanation:
-        """What :meth:`pick` would choose now, and why not the others."""
+        """The device :meth:`pick` would choose now, and why it would not choose the others."""
         self._look()
         return self._book.explain(hints, self._clock.time())
 

@@ -32,7 +32,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a device would be chosen, or none.
+    """The reason why a device would be chosen, or none.
 
     Attributes:
         chosen: Id of the device; None where none can take the work.
@@ -131,7 +131,7 @@ class PlacementBook:
         return [self._reserve(c, need, now, lease) for c, need in zip(chosen, needs, strict=True)]
 
     def explain(self, hints: PlacementHints, now: float) -> Explanation:
-        """What :meth:`pick` would do; nothing is reserved."""
+        """The result that :meth:`pick` would have; nothing is reserved."""
         self.expire(now)
         able = self._able(hints)
         chosen = self._choose(hints, able).id if able else None
@@ -171,7 +171,7 @@ class PlacementBook:
         return reservation
 
     def _able(self, hints: PlacementHints) -> list[Candidate]:
-        """Those for which :meth:`.Candidate.why_not` is None; what is seldom asked for is looked at last."""
+        """The candidates for which :meth:`.Candidate.why_not` is None; rarely used conditions are checked last."""
         able = [c for c in self.candidates.values() if c.ready]
         if wanted := max(hints.memory_bytes, hints.min_free_bytes):
             able = [c for c in able if c.free_bytes - c.reserved_bytes >= wanted]

@@ -86,14 +86,14 @@ class Candidate:
         return self.in_flight + self.choices
 
     def described(self) -> str:
-        """What policies go by, in words."""
+        """The properties that policies use, in words."""
         return (
             f"{self.in_flight} ops in flight, {self.choices} choices not released, "
             f"{self.available_bytes:,} bytes and {self.streams - self.reserved_streams} streams available"
         )
 
     def why_not(self, hints: PlacementHints, linked: frozenset[str] = frozenset()) -> str | None:
-        """Why work with these needs cannot come here; None if it can.
+        """The reason why work with these needs cannot be placed here; None if it can.
 
         Args:
             hints: The needs.

@@ -1,4 +1,4 @@
-"""Which of the devices that can take a piece of work gets it. Pure."""
+"""Policies that choose among the eligible devices. Pure."""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -10,7 +10,7 @@ __all__ = ["Chooser", "LeastLoaded", "Pack", "PlacementPolicy", "RoundRobin", "S
 
 
 class PlacementPolicy(StrEnum):
-    """Which device gets a piece of work. Members equal their texts."""
+    """The policy that chooses a device. Members equal their texts."""
 
     ROUND_ROBIN = "round_robin"
     """The next one in turn that can take it."""
@@ -54,7 +54,7 @@ CHOOSERS: dict[PlacementPolicy, Chooser] = {
 
 
 def chooser_of(policy: "PlacementPolicy | str | Chooser") -> Chooser:
-    """What carries a policy out.
+    """The function that implements a policy.
 
     Raises:
         ValueError: There is no policy of this name.

@@ -29,7 +29,7 @@ SMALL = 1 << 16
 """Bytes up to which an array is copied before it is encoded."""
 
 UNSENDABLE = (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError)
-"""What encoding a value raises that has no form in a journal."""
+"""The exceptions raised when a value cannot be encoded for a journal."""
 
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.decode

@@ -24,7 +24,7 @@ __all__ = ["BATCHES", "Build", "Replay"]
 
 Build = Callable[[ActorSystem], object]
 BATCHES = "batches/"
-"""What the names of batch functions begin with, as actors."""
+"""The prefix of the actor names of batch functions."""
 
 LOOK = 0.01
 """Seconds after which a condition is looked at again, whatever was said."""
@@ -204,7 +204,7 @@ class Replay:
         return getattr(item, "message", item)
 
     def _item(self, tap: ReplayTap, sequence: int, entry: Input) -> Any:
-        """What goes into the mailbox: a message that was sent in the replay, or one made of the record."""
+        """The item for the mailbox: a message sent in the replay, or one decoded from the record."""
         assert tap.inbox is not None
         if entry.kind == "timer":
             timers = tap.cell.timers._timers
@@ -359,7 +359,7 @@ _SKIPPED = object()
 
 
 def _is_settled(tap: ReplayTap) -> bool:
-    """Whether an actor is done with all it was given, a restart included; or has stopped."""
+    """True if an actor has handled all its input, including a restart; or has stopped."""
     cell = tap.cell
     return cell.closed or (not tap.busy and cell.started and not cell.suspended)
 

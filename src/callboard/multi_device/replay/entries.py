@@ -57,7 +57,7 @@ class Input(_Entry, frozen=True, tag=1):
 
 
 class Output(_Entry, frozen=True, tag=2):
-    """What a handler did: replied, failed, or sent a message.
+    """An output of a handler: a reply, a failure, or a message it sent.
 
     Attributes:
         actor: Path of the actor.

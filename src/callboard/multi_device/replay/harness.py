@@ -42,14 +42,14 @@ OURS = "callboard."
 
 
 class ReplayMode(StrEnum):
-    """What a harness does. Members equal their texts."""
+    """The mode of a harness. Members equal their texts."""
 
     OFF = "off"
     """Nothing: recorded functions are called, and that is all."""
     RECORD = "record"
     """It records."""
     REPLAY = "replay"
-    """What the application recalls is what was recorded."""
+    """Recalled values come from the recording."""
 
 
 class ReplayHarness:

@@ -1,4 +1,4 @@
-"""What a recording harness puts around an actor: its inputs and outputs become entries."""
+"""The recording wrapper of an actor: its inputs and outputs become entries."""
 
 import logging
 from collections.abc import Callable

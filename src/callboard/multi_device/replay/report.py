@@ -9,7 +9,7 @@ __all__ = ["Divergence", "ReplayReport", "Step"]
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where a replay did something else than what was recorded.
+    """A point at which a replay differs from the recording.
 
     Attributes:
         actor: Path of the actor, or ``batches/<name>``.
@@ -77,7 +77,7 @@ class ReplayReport:
 
     @property
     def same(self) -> bool:
-        """Whether all that was replayed did what was recorded."""
+        """True if everything replayed matches the recording."""
         return not self.divergences and not self.gap
 
     def check(self) -> None:

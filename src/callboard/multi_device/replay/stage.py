@@ -1,4 +1,4 @@
-"""What a replay puts around an actor: its mailbox gets what the journal says, and its outputs are kept."""
+"""The replay wrapper of an actor: its mailbox is fed from the journal, and its outputs are collected."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ LiveOutput = tuple[str, str, str, bytes, Any]
 
 
 class Script:
-    """What the journal has for actors that ask for more than messages.
+    """Recorded answers to requests of actors other than messages.
 
     Attributes:
         values: What was recalled, by actor and name, in order.
@@ -97,7 +97,7 @@ class ReplayTap(Tap):
 
     @property
     def next_refused(self) -> bool:
-        """Whether the message that was just sent found a full mailbox."""
+        """True if the message that was just sent found a full mailbox."""
         return (self.path, self.count, self._made.get(self.count, 0)) in self._script.refused
 
     def _did(self, number: int, kind: str, to: str, value: Any) -> None:

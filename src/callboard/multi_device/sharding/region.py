@@ -133,7 +133,7 @@ class PlacementShardingAdapter(Generic[A]):
 
     @property
     def table(self) -> ShardTable:
-        """Which device each shard belongs to, once all handovers are done."""
+        """The device of each shard, once all handovers are done."""
         return self._table
 
     # -- devices -------------------------------------------------------------------------------------------------------

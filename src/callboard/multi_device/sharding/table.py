@@ -75,7 +75,7 @@ class ShardTable:
         return ShardTable(tuple(owners), self.version + 1)
 
     def moves_to(self, later: "ShardTable") -> list[Move]:
-        """What has to be handed over on the way to a later table, in the order of the shards."""
+        """The handovers needed to reach a later table, in the order of the shards."""
         pairs = zip(self.owners, later.owners, strict=True)
         return [Move(shard, a, b) for shard, (a, b) in enumerate(pairs) if a != b and b is not None]
 
@@ -87,7 +87,7 @@ def shard_of(entity: str, shards: int) -> int:
 
 @functools.lru_cache(1 << 16)
 def _rank(shard: int, device: str, weight: float) -> float:
-    """How much a device wants a shard."""
+    """The preference of a device for a shard."""
     drawn = int.from_bytes(blake2b(f"{shard} {device}".encode(), digest_size=8).digest(), "little")
     return -weight / math.log((drawn + 1) / (2**64 + 1))
 

@@ -1,4 +1,4 @@
-"""Which devices reach each other's memory, and how."""
+"""Peer access between devices, and the links it uses."""
 
 from callboard.multi_device.topology.graph import P2pGraph
 from callboard.multi_device.topology.topology import P2pTopology

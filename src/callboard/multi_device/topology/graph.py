@@ -8,7 +8,7 @@ __all__ = ["P2pGraph"]
 
 
 class P2pGraph:
-    """How devices reached each other when it was made.
+    """A snapshot of peer access between devices.
 
     Args:
         names: Of the devices, by UUID, in order.
@@ -39,7 +39,7 @@ class P2pGraph:
         return {one: frozenset(o for o in self.devices if self.can_pair(one, o)) for one in self.devices}
 
     def can_pair(self, one: str, other: str) -> bool:
-        """Whether two different devices reach each other's memory directly now.
+        """True if two different devices can access each other's memory directly now.
 
         Raises:
             KeyError: A UUID is not of these devices.

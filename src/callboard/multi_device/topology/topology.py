@@ -10,7 +10,7 @@ __all__ = ["P2pTopology"]
 
 
 class P2pTopology:
-    """Which of several open devices reach each other's memory directly.
+    """Direct access to each other's memory among open devices.
 
     ::
 
@@ -46,12 +46,12 @@ class P2pTopology:
         return P2pGraph({device.uuid: device.name for device in self.devices}, self._links, {}).edges
 
     def topology(self) -> P2pGraph:
-        """How they reach each other now."""
+        """A snapshot of the current peer access."""
         away = {device.uuid: device.health().state for device in self.devices if not device.available}
         return P2pGraph({device.uuid: device.name for device in self.devices}, self._links, away)
 
     def can_access(self, one: Device, other: Device) -> bool:
-        """Whether two devices reach each other's memory now; of a device and itself, whether it is ready.
+        """True if two devices can access each other's memory now; for one device and itself, if it is ready.
 
         Raises:
             KeyError: One of them is not of these devices.
@@ -61,7 +61,7 @@ class P2pTopology:
         return self.topology().can_pair(one.uuid, other.uuid)
 
     def link(self, one: Device, other: Device) -> Link | None:
-        """How two devices are linked; None where that is not known."""
+        """The link between two devices; None if unknown."""
         return self.topology().links.get((one.uuid, other.uuid))
 
     def islands(self) -> list[frozenset[Device]]:

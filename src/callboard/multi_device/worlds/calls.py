@@ -117,7 +117,7 @@ class Collectives(abc.ABC):
     def all_to_all_v(
         self, xs: Sequence[Ref], counts: Sequence[Sequence[int]], *, out: Sequence[Ref] | None = None
     ) -> Collective[Refs]:
-        """As :meth:`all_to_all`, with parts of any size. Not in place.
+        """Like :meth:`all_to_all`, with parts of any size. Not in place.
 
         Args:
             xs: Of each rank; rank ``i`` has ``sum(counts[i])`` rows, of one shape on all ranks.

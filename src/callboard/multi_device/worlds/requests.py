@@ -48,7 +48,7 @@ class PreMulSum:
 
 
 class RankStep(NamedTuple):
-    """What one rank does in a request.
+    """The part of one rank in a request.
 
     Attributes:
         source, target: Refs that are sent, and received in; None: none, or made.
@@ -338,5 +338,5 @@ def _same(a: Ref, b: Ref) -> bool:
 
 
 def _is_slice(part: Ref, whole: Ref, rank: int) -> bool:
-    """Whether ``part`` is where rank's share of ``whole`` lies: both are one array, used in place."""
+    """True if ``part`` is the slice of ``whole`` that belongs to ``rank``: both are one array, used in place."""
     return part.allocation is whole.allocation and part.offset == whole.offset + rank * part.nbytes

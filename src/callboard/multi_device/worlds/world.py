@@ -148,7 +148,7 @@ class World(Collectives):
 
     @property
     def formation(self) -> int:
-        """How often it has formed: 1 from when it is first ready, one more after each loss."""
+        """The number of times it has formed: 1 when first ready, one more after each loss."""
         return self._formation
 
     async def ready(self) -> Self:
@@ -305,7 +305,7 @@ class World(Collectives):
         flight.fail(lambda: WorldLost(f"the part of rank {rank} failed: {error}", rank))  # of a formation that is over
 
     def _is_told_later(self, flight: Flight, error: WorldLost) -> bool:
-        """Whether the rank that left the world may yet say why: its part's error comes from another host."""
+        """True if the rank that left the world may still report why: its part's error comes from another host."""
         first = error.rank
         return (
             first in flight.pending

@@ -1,4 +1,4 @@
-"""What a batching server learns while it runs: how long a batch takes, and how fast requests arrive."""
+"""Estimates of a batching server at run time: the duration of a batch, and the arrival rate of requests."""
 
 __all__ = ["ArrivalGap", "BatchTimes"]
 
@@ -32,7 +32,7 @@ class BatchTimes:
 
     @property
     def known(self) -> bool:
-        """Whether a batch has been measured."""
+        """True if a batch has been measured."""
         return self._w > 0
 
     @property
@@ -55,7 +55,7 @@ class BatchTimes:
         return per_item, fixed
 
     def seconds(self, n: int) -> float:
-        """How long a batch of ``n`` is expected to take; 0 while nothing is known."""
+        """The expected duration of a batch of ``n``; 0 without a measurement."""
         per_item, fixed = self.fit
         return per_item * n + fixed
 

@@ -20,7 +20,7 @@ TIMER = 0.002
 
 @dataclass(frozen=True)
 class Batch:
-    """What runs next.
+    """The next batch to run.
 
     Attributes:
         entries: In the order in which the function gets their items.
@@ -77,7 +77,7 @@ class BatchPolicy:
         return dropped
 
     def hopeless(self, entry: Entry, now: float) -> bool:
-        """Whether the queue before a new entry alone takes longer than its deadline allows.
+        """True if the queue ahead of a new entry alone exceeds the entry's deadline.
 
         While nothing waits and nothing runs, an entry is never hopeless: an estimate that is too high would otherwise
         never be corrected.
@@ -109,7 +109,7 @@ class BatchPolicy:
         return self.times.seconds(self.settings.max_batch) / self.settings.max_concurrent_batches
 
     def flush_now(self) -> None:
-        """What waits now is not to wait for others any longer than until an executor is free."""
+        """Stop waiting for more requests: what is queued runs as soon as an executor is free."""
         self._flushed = self._last
         self.held = 0
 
@@ -122,7 +122,7 @@ class BatchPolicy:
     # -- batches -------------------------------------------------------------------------------------------------------
 
     def ready_at(self, now: float) -> float | None:
-        """When :meth:`take` will give a batch if nothing arrives or leaves before; None while nothing waits.
+        """The time at which :meth:`take` returns a batch if nothing arrives or leaves before; None if nothing waits.
 
         A moment that is not after ``now`` means at once.
         """
@@ -146,7 +146,7 @@ class BatchPolicy:
 
     @property
     def full(self) -> bool:
-        """Whether a batch waits that cannot become larger."""
+        """True if a waiting batch cannot become larger."""
         return self.line.count > 0 and any(self._is_full(bucket) for bucket in self.line.buckets())
 
     def _is_full(self, bucket: Bucket) -> bool:

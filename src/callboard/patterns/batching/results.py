@@ -1,4 +1,4 @@
-"""What a batch function returned, taken apart; and one error given to many."""
+"""Splitting of a batch function's result into rows; copies of one error for many requests."""
 
 import copy
 from collections.abc import Mapping, Set
@@ -12,7 +12,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Rows(Protocol[R_co]):
-    """What a batch function returns: a list, a tuple, an array, a ``GpuRef``."""
+    """The result of a batch function: a list, a tuple, an array, a ``GpuRef``."""
 
     def __len__(self) -> int: ...
 

@@ -467,7 +467,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             self._succeed(entry, value, self._clock.time())
 
     def _splits(self, error: Exception, entries: list[Entry]) -> bool:
-        """Whether one of the entries may be the cause of the failure."""
+        """True if one of the entries may be the cause of the failure."""
         fault_of_all = isinstance(error, ContextLost | Unrecoverable | BadBatchResult)
         return self._on_error != "fail" and len(entries) > 1 and not fault_of_all
 

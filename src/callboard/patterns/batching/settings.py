@@ -10,7 +10,7 @@ __all__ = ["BatchSettings", "Dispatch", "pow2_length"]
 
 
 class Dispatch(StrEnum):
-    """When a free executor takes a batch that is not full. Members equal their texts."""
+    """The rule by which a free executor takes a batch that is not full. Members equal their texts."""
 
     ADAPTIVE = "adaptive"
     """At once, unless the next request is expected so soon that waiting for it costs the requests in the queue less
@@ -18,7 +18,7 @@ class Dispatch(StrEnum):
     IDLE = "idle"
     """At once."""
     WINDOW = "window"
-    """When the oldest request has waited for ``max_wait``: reproducible batches, at the price of that wait."""
+    """Once the oldest request has waited for ``max_wait``: reproducible batches, at the cost of that wait."""
 
 
 @dataclass(frozen=True)

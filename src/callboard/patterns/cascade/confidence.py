@@ -1,4 +1,4 @@
-"""How sure a classifier is of a row of logits, for ``CascadeStage(confidence=...)``: larger is surer."""
+"""Confidence measures on a row of logits, for ``CascadeStage(confidence=...)``: larger is more confident."""
 
 import numpy as np
 from numpy.typing import ArrayLike

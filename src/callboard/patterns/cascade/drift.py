@@ -28,7 +28,7 @@ class DriftAlarm:
 
 @dataclass(frozen=True)
 class Drift:
-    """When a share counts as drifted: its last ``window`` answers are beyond chance, and beyond ``tolerance``.
+    """Criterion for a drifted share: its last ``window`` answers are beyond chance, and beyond ``tolerance``.
 
     The share of a window varies by chance with the standard deviation ``sqrt(p * (1 - p) / window)``.
 

@@ -84,7 +84,7 @@ class CascadeStats(ServerStats):
 
 
 class _Flight:
-    """Where a request is: its stage, the last answer, the future of the stage's server; and that of the next one's."""
+    """The progress of a request: its stage, the last answer, the futures of the stage's and the next stage's server."""
 
     __slots__ = ("ahead", "deadline", "future", "index", "reply")
 
@@ -285,7 +285,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         )
 
     def _is_late(self, flight: _Flight) -> bool:
-        """Whether the deadline leaves too little time for this stage and the next one, one after the other."""
+        """True if the deadline leaves too little time for this stage followed by the next one."""
         follows = flight.index + 1
         if not self._ahead or flight.deadline is None or follows == len(self._stages) or self._stages[follows].draft:
             return False

@@ -84,12 +84,12 @@ class CascadeStage:
 
 
 def clears(confidence: float, threshold: float, *, last: bool) -> bool:
-    """Whether an answer is given: the last stage's always, another's from its threshold on, NaN never."""
+    """True if an answer is accepted: always in the last stage, else from the threshold on; NaN never."""
     return last or confidence >= threshold
 
 
 def on_failure(on_error: OnError, *, last: bool, answered: bool, late: bool) -> OnError:
-    """What follows a stage that failed, or was too late.
+    """The action after a stage that failed, or was too late.
 
     Args:
         on_error: The stage's policy.

@@ -46,7 +46,7 @@ class Outlet:
 
     @property
     def full(self) -> bool:
-        """Whether no further part should be made now."""
+        """True if no further part should be produced now."""
         return len(self._parts) >= self._size and not self._closed
 
     def put(self, part: Any) -> None:

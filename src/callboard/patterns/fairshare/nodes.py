@@ -79,14 +79,14 @@ class Node:
             self.tokens, self.tokens_at = self.level(now) - cost, now
 
     def refilled_at(self, now: float, level: float = 0.0) -> float:
-        """When the rate will allow for so much; ``now`` where it does."""
+        """The time at which the rate allows ``level``; ``now`` if it already does."""
         missing = level - self.level(now)
         if self.settings.rate is None or missing <= 1e-9 * self.burst:
             return now
         return now + missing / self.settings.rate
 
     def over(self, now: float) -> bool:
-        """Whether it uses as much as it may."""
+        """True if it uses its full allowance."""
         most = self.settings.max_in_flight
         return (most is not None and self.running >= most) or self.refilled_at(now) > now
 
@@ -110,7 +110,7 @@ class Leaf(Node):
 
 
 class Flow:
-    """What a node has waiting and running at one priority.
+    """The waiting and running entries of a node at one priority.
 
     Attributes:
         parent: The flow of the node's group, at the same priority; None for the root's.
@@ -134,7 +134,7 @@ class Flow:
         self.shelved: float | None = None
 
     def best(self) -> bool | None:
-        """Whether what it would run next is beyond a cap; None: it can run nothing."""
+        """True if its next entry would exceed a cap; False if not; None if it can run nothing."""
         raise NotImplementedError
 
 

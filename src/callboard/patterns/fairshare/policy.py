@@ -153,7 +153,7 @@ class FairPolicy:
         self.tree.finish(_leaf(entry), entry, cost, now)
 
     def waiting(self, entry: Entry) -> int:
-        """How many requests of the entry's tenant wait to run."""
+        """The number of waiting requests of the entry's tenant."""
         return len(_leaf(entry).waiting)
 
     def remove(self, entry: Entry, now: float) -> None:

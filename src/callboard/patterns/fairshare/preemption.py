@@ -9,7 +9,7 @@ from callboard.patterns.requests.entries import Entry
 __all__ = ["CURRENT", "Run"]
 
 CURRENT: ContextVar["Run | None"] = ContextVar("callboard.fair_share.run", default=None)
-"""What the call in this context belongs to."""
+"""The run that the call in this context belongs to."""
 
 
 class Run:

@@ -393,7 +393,7 @@ class FairShareScheduler(RequestServer[T, R]):
             self._fail(entry, error)
 
     def _actual(self, entry: Entry, run: Run, item: Any, value: Any, error: Exception | None, seconds: float) -> float:
-        """What a request did cost."""
+        """The actual cost of a request."""
         if self._charge == "seconds":
             return seconds
         if not callable(self._charge) or error is not None:

@@ -35,7 +35,7 @@ class FairOverflow(StrEnum):
     BLOCK = "block"
     """Its caller waits until there is room; ``submit_nowait`` fails as with ``reject``."""
     DROP_NEWEST_OF_LARGEST = "drop_newest_of_largest"
-    """Where the scheduler is full, the newest request of the tenant with the most waiting requests fails in its place.
+    """If the scheduler is full, the newest request of the tenant with the most waiting requests fails instead.
     It fails itself where that tenant is its own, or where its tenant's own queue is full."""
 
 

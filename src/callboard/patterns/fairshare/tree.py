@@ -204,7 +204,7 @@ class FairTree:
         self._unload(flow, now)
 
     def ready_at(self, now: float) -> float | None:
-        """When :meth:`take` may give an entry, if nothing else happens before; None where only that can help."""
+        """The time at which :meth:`take` may return an entry if nothing happens before; None if only an event can help."""
         if not self.queued:
             return None
         self._refill(now)
@@ -227,7 +227,7 @@ class FairTree:
         return spare
 
     def _changed(self, flow: Flow) -> None:
-        """Whether it can run something, or only beyond a cap, may have changed: enter it anew where it has."""
+        """Update the index of a flow whose state (runnable, runnable beyond a cap, neither) may have changed."""
         while flow.parent is not None:
             over = flow.best()
             if over is None if flow.stamp < 0 else over is flow.over:
@@ -299,7 +299,7 @@ class FairTree:
     # -- caps ----------------------------------------------------------------------------------------------------------
 
     def _look(self, node: Node, now: float) -> None:
-        """Whether the node is at a cap may have changed."""
+        """Update a node that may have reached or left a cap."""
         over = node.over(now)
         at = node.refilled_at(now)
         if at > now:
@@ -323,7 +323,7 @@ class FairTree:
             self.forget(node, now)
 
     def _awaits_refill(self, node: Node, now: float) -> bool:
-        """Whether it has used of its rate what is not refilled yet: forgetting it would give that back."""
+        """True if part of its rate is used and not refilled yet: dropping the node would refill it."""
         at = node.refilled_at(now, node.burst) if node.settings.rate is not None else now
         if at > now:
             self._look_again(node, at)

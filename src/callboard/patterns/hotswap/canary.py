@@ -16,7 +16,7 @@ def _alike(active: Any, canary: Any) -> bool:
 
 @dataclass(frozen=True)
 class Canary:
-    """How a new version is tried on requests before it is activated.
+    """The trial of a new version on live requests before it is activated.
 
     A call fails the trial if it raises, if ``judge`` refuses its response or, with ``shadow``, if ``agree`` does.
 
@@ -56,14 +56,14 @@ class Canary:
             raise ValueError(f'judge must be a function, "finite" or None, but is {self.judge!r}')
 
     def good(self, response: Any) -> bool:
-        """Whether ``judge`` takes a response; not if it raises."""
+        """True if ``judge`` accepts a response; False if it raises."""
         try:
             return self.judge is None or bool(finite(response) if self.judge == "finite" else self.judge(response))
         except Exception:  # of the user's judge: what it cannot judge is not good
             return False
 
     def agrees(self, active: Any, new: Any) -> bool:
-        """Whether ``agree`` takes two responses; not if it raises."""
+        """True if ``agree`` accepts two responses; False if it raises."""
         try:
             return bool(self.agree(active, new))
         except Exception:  # of the user's function: what it cannot compare is not alike
@@ -87,7 +87,7 @@ class Trial:
         self._random = random.Random(canary.seed)
 
     def draws(self, key: Hashable) -> bool:
-        """Whether a request goes to the canary: one without a key by chance, one with a key always alike."""
+        """True if a request goes to the canary: at random without a key, consistently with one."""
         chance = self._random if key is None else random.Random(f"{self.canary.seed} {key!r}")
         return chance.random() < self.canary.share
 
@@ -110,7 +110,7 @@ class Trial:
 
     @property
     def passed(self) -> bool | None:
-        """Whether the version is activated; None: it is not known yet."""
+        """True if the version is activated, False if not; None while undecided."""
         if self.failed > self.canary.max_error_rate * self.canary.requests:
             return False
         if self.ended < self.canary.requests:

@@ -1,4 +1,4 @@
-"""Why a swap did not happen."""
+"""Reasons for a failed swap."""
 
 from typing import Literal
 

@@ -9,7 +9,7 @@ __all__ = ["finite", "mismatch"]
 
 
 def mismatch(found: Any, expected: Any, where: str = "the response") -> str | None:
-    """What is wrong with a response: another structure, shape or dtype, or not finite where the expected one is.
+    """Describe how a response differs: in structure, shape or dtype, or not finite where the expected one is.
 
     Values may differ. Arrays are compared as NumPy sees them; sequences and mappings item by item.
 
@@ -44,7 +44,7 @@ def mismatch(found: Any, expected: Any, where: str = "the response") -> str | No
 
 
 def finite(response: Any) -> bool:
-    """Whether no number in a response (of the kinds that :func:`mismatch` knows) is NaN or infinite."""
+    """True if no number in a response (of the kinds that :func:`mismatch` knows) is NaN or infinite."""
     if isinstance(response, Mapping):
         return all(finite(each) for each in response.values())
     if isinstance(response, list | tuple):

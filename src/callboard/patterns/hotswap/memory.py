@@ -29,7 +29,7 @@ class MemoryKept(AccelError):
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Where versions are loaded, and how to ask what is free there.
+    """The device on which versions are loaded, and the query for its free memory.
 
     Attributes:
         free: Bytes that are free: a function, plain (called on a thread) or async.

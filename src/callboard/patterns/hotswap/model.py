@@ -34,7 +34,7 @@ class LoadedModel:
 
     @property
     def on_thread(self) -> bool:
-        """Whether a call cannot be interrupted."""
+        """True if a call cannot be interrupted."""
         return self._call is not None and self._call.on_thread
 
     async def start(self) -> None:
@@ -75,7 +75,7 @@ class LoadedModel:
 
 
 async def made_by(settings: ModelVersion) -> Any:
-    """What ``load`` returns. Cancelled while it runs on a thread, this waits for its end and unloads what it made."""
+    """Call ``load``. If cancelled while it runs on a thread, wait for its end and unload its result."""
     call = UserCall(settings.load, "auto", 1)
     work = asyncio.ensure_future(call())
     try:

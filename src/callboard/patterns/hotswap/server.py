@@ -318,7 +318,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         self._swapper.ended(version, failed=failed, seconds=self._clock.time() - entry.started)
 
     def _good(self, version: Version, response: Any) -> bool:
-        """Whether a response does not count against a canary."""
+        """True if a response does not count against a canary."""
         trial = self._swapper.canary
         return trial is None or trial[0] is not version or trial[1].canary.good(response)
 

@@ -115,7 +115,7 @@ class Swapper:
         return replace(report, **{f"{phase}_seconds": seconds for phase, seconds in self._seconds.items()})
 
     async def _planned(self, version: Version, mode: SwapMode, canary: Canary | None) -> bool:
-        """Whether the swap is to be in place.
+        """True if the swap is to be in place.
 
         Raises:
             Exception: It can be neither that nor beside the active version.

@@ -133,7 +133,7 @@ class VersionBook:
         self.generation = 0
 
     def all(self) -> list[Version]:
-        """Those that are remembered, the one that was activated last at the end."""
+        """The retained versions; the most recently activated one is last."""
         return list(self._versions.values())
 
     def add(self, settings: ModelVersion) -> Version:

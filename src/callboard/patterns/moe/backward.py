@@ -19,7 +19,7 @@ __all__ = ["MoeBackward", "MoeGradients", "Tape", "loss_gradient", "of_logits", 
 
 @dataclass(frozen=True)
 class MoeBackward:
-    """What computes the gradients of the callables of a router. Each adds up the gradients of its own parameters.
+    """The gradient functions of a router's callables. Each accumulates the gradients of its own parameters.
 
     Attributes:
         gate: ``gate(tokens, grad)`` gets the tokens as the gate got them and the gradient of its logits, and returns
@@ -36,7 +36,7 @@ class MoeBackward:
 
 @dataclass(frozen=True, eq=False)
 class MoeGradients:
-    """What a backward pass gives.
+    """The result of a backward pass.
 
     Attributes:
         tokens: The gradient of the tokens, in their shape.
@@ -49,7 +49,7 @@ class MoeGradients:
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """What a backward pass needs of the forward pass.
+    """The values of the forward pass needed by the backward pass.
 
     Attributes:
         tokens: As they were submitted, ``[tokens, width]``.

@@ -9,7 +9,7 @@ __all__ = ["entropy", "load_balancing_loss", "load_of", "updated_bias", "z_loss"
 
 
 def load_of(choice: Choice) -> Array:
-    """How many tokens have chosen each expert."""
+    """The number of tokens per expert."""
     return np.bincount(choice.experts.ravel(), minlength=choice.logits.shape[1])
 
 
@@ -54,7 +54,7 @@ def updated_bias(bias: Array, load: Array, rate: float) -> Array:
 
 
 def entropy(load: Array) -> float:
-    """How even a load is: 1 if it is, 0 if one expert has all of it, or there is none."""
+    """The evenness of a load: 1 if uniform, 0 if one expert has all of it, or there is none."""
     total = load.sum()
     if not total or len(load) < 2:
         return 0.0

@@ -1,4 +1,4 @@
-"""Which rows each expert gets, within its capacity, and how their results become one row per token. Pure functions."""
+"""Assignment of rows to experts within their capacity, and combination of the results per token. Pure functions."""
 
 import math
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class CapacityPolicy(StrEnum):
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many rows an expert takes from one request.
+    """The maximum number of rows an expert takes from one request.
 
     Attributes:
         policy: What happens beyond.
@@ -112,7 +112,7 @@ def dispatch(choice: Choice, rule: TopK, capacity: Capacity) -> Dispatch:
 
 
 def _first(chosen: Indices, experts: int, most: int) -> Any:
-    """Which choices are among the first ``most`` of their expert, ``[tokens, k]``."""
+    """Mask of the choices that are among the first ``most`` of their expert, ``[tokens, k]``."""
     by_rank = chosen.T.ravel()  # all first choices, then all second ones
     order = np.argsort(by_rank, kind="stable")
     sizes = np.bincount(by_rank, minlength=experts)
@@ -161,7 +161,7 @@ def without(plan: Dispatch, failed: list[int]) -> tuple[Dispatch, Indices]:
 
 
 def row_result(found: Any, rows: int, name: str, expert: int | None) -> Array:
-    """What an expert returned, as ``[rows, width]``.
+    """The result of an expert, as ``[rows, width]``.
 
     Raises:
         BadExpertResult: It is not that.

@@ -73,7 +73,7 @@ class Experts:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether they are called by an executor of the caller's, whose threads :meth:`close` does not wait for."""
+        """True if a caller-supplied executor calls them, whose threads :meth:`close` does not wait for."""
         return isinstance(self._executor, concurrent.futures.Executor)
 
     def caller(self, function: Callable[..., Any]) -> UserCall:

@@ -13,7 +13,7 @@ __all__ = ["Choice", "Score", "TopK", "choose", "jittered", "weights_of"]
 
 
 class Score(StrEnum):
-    """What makes scores of logits. Members equal their texts."""
+    """The function that turns logits into scores. Members equal their texts."""
 
     SOFTMAX = "softmax"
     """Softmax over all experts, before the choice (Switch Transformer, GShard, Mixtral, Qwen-MoE)."""
@@ -25,7 +25,7 @@ class Score(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class TopK:
-    """How ``k`` experts are chosen for each token, and how they are weighted.
+    """The choice of ``k`` experts for each token, and their weights.
 
     The largest scores are chosen, the lower number among equal ones. With ``groups``, the experts are that many groups
     of neighbours, and a token's experts are in its ``top_groups`` best ones. With ``bias``, the choice goes by score

@@ -147,7 +147,7 @@ class MoeRouter(RequestServer[Any, MoeResult]):
 
     @property
     def top_k(self) -> TopK:
-        """How experts are chosen now."""
+        """The current choice of experts."""
         return self._rule
 
     def update_bias(self, rate: float = 0.001) -> Array:

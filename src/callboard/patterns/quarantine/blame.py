@@ -12,7 +12,7 @@ KEPT = 8
 
 
 class Standing(IntEnum):
-    """How a request may run: by the number of losses that it was in flight at since it last succeeded."""
+    """The permission of a request to run, by the number of losses during its runs since its last success."""
 
     CLEAR = 0
     """With all others."""
@@ -62,7 +62,7 @@ class Blame:
         return len(self._records)
 
     def standing(self, key: str) -> Standing:
-        """How the request may run now, if it is not held."""
+        """The current permission of the request to run, if it is not held."""
         record = self._records.get(key)
         return Standing.CLEAR if record is None else Standing(min(len(record.losses), Standing.ALONE))
 
@@ -89,7 +89,7 @@ class Blame:
         self._records[key].until = now + self._hold
 
     def until(self, key: str) -> float:
-        """When the hold of the request ends, or has ended; minus infinity if it was never held."""
+        """The time at which the hold of the request ends or ended; minus infinity if it was never held."""
         record = self._records.get(key)
         return -math.inf if record is None else record.until
 

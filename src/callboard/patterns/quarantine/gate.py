@@ -41,12 +41,12 @@ class Gate:
 
     @property
     def running(self) -> int:
-        """How many requests run."""
+        """The number of running requests."""
         return sum(self._running.values())
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their turn."""
+        """The number of waiting requests."""
         return sum(map(len, self._lanes.values()))
 
     def enter(self, ticket: Ticket) -> list[Ticket]:

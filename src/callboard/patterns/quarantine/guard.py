@@ -109,7 +109,7 @@ class Quarantine(Generic[T]):
 
     @property
     def spare(self) -> T | None:
-        """Where requests run that have to run alone; None: where all run."""
+        """The target of requests that must run alone; None: that of all requests."""
         return self._spare
 
     async def run(self, key: str, call: Callable[[T], Awaitable[R]]) -> R:

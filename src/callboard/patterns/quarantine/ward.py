@@ -14,7 +14,7 @@ __all__ = ["Ward", "Warded"]
 
 
 class Warded(Protocol):
-    """What a ward needs of its server."""
+    """The interface of a server that a ward uses."""
 
     def admit_warded(self, entry: Entry, *, again: bool, may_block: bool) -> None:
         """Queue an entry: a new one, which may be refused by raising, or one that has run, at its old place."""

@@ -14,7 +14,7 @@ CALM = 0.5
 
 @dataclass(frozen=True)
 class Autoscale:
-    """When a pool gets more replicas, and when fewer.
+    """The rules by which a pool grows and shrinks.
 
     Attributes:
         min, max: Replicas.
@@ -71,7 +71,7 @@ class Scaler:
         self._running, self._changed = count, now
 
     def decide(self, replicas: int, capacity: int, oldest: float, now: float) -> int:
-        """How many replicas there are to be; begins another interval.
+        """Return the target number of replicas; starts another interval.
 
         Args:
             replicas: How many there are.

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Bound(Protocol):
-    """What a binding needs of its pool."""
+    """The interface of a pool that a binding uses."""
 
     name: str
 

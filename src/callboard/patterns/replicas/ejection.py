@@ -1,4 +1,4 @@
-"""When a replica gets no more requests, and when it is tried again. Pure: time is given."""
+"""Ejection of failing replicas, and their probes. Pure: time is an argument."""
 
 import statistics
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ CLIP = 2.0
 
 
 class Outcome(Enum):
-    """How a run on a replica ended, as far as the replica is concerned."""
+    """The outcome of a run, as far as the replica is concerned."""
 
     OK = "ok"
     FAULT = "fault"
@@ -25,7 +25,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Ejection:
-    """When a replica is taken out of service (the outlier detection of Envoy, with a probe as in a circuit breaker).
+    """The rules for ejecting a replica (the outlier detection of Envoy, with a probe as in a circuit breaker).
 
     Attributes:
         errors: Consecutive failures that eject it; None: failures do not.

@@ -1,4 +1,4 @@
-"""When a request that takes unusually long is run on a second replica too. Pure: time is given."""
+"""Hedging: a request that takes unusually long also runs on a second replica. Pure: time is an argument."""
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ BURST = 10.0
 
 @dataclass(frozen=True)
 class Hedging:
-    """When a second run is begun (Dean and Barroso, "The Tail at Scale", 2013); the run that ends first counts.
+    """The rules for a second run (Dean and Barroso, "The Tail at Scale", 2013); the run that ends first counts.
 
     Attributes:
         quantile: Of the durations seen, after which a request that still runs is hedged.
@@ -76,14 +76,14 @@ class Hedger(Generic[J]):
 
     @property
     def due(self) -> float | None:
-        """When the oldest may be hedged; None: nothing runs, too little is known."""
+        """The time at which the oldest may be hedged; None if nothing runs, or too little is known."""
         if self.delay is None or not self._running:
             return None
         return next(iter(self._running.values())) + self.delay
 
     @property
     def affordable(self) -> bool:
-        """Whether the budget allows a hedge."""
+        """True if the budget allows a hedge."""
         return self._tokens >= 1.0
 
     def spend(self) -> None:

@@ -13,7 +13,7 @@ __all__ = ["Job", "Run"]
 
 
 class Job:
-    """What a pool knows of a request beside its entry.
+    """The pool's state of a request beside its entry.
 
     Attributes:
         entry: The request.

@@ -17,7 +17,7 @@ WEIGHT = 1 / 8
 
 
 class Phase(StrEnum):
-    """Whether a replica takes requests. Members equal their texts."""
+    """The phase of a replica, which decides if it takes requests. Members equal their texts."""
 
     READY = "ready"
     PROBING = "probing"

@@ -1,4 +1,4 @@
-"""Which of the replicas that have room gets the next request. Pure: chance and time are given."""
+"""Selection of a replica with room for the next request. Pure: randomness and time are arguments."""
 
 import bisect
 import hashlib
@@ -35,7 +35,7 @@ MOST_CHOICES = 8
 
 
 class ReplicaPolicy(StrEnum):
-    """Which replica gets a request. Members equal their texts."""
+    """The policy that selects a replica. Members equal their texts."""
 
     ROUND_ROBIN = "round_robin"
     """The next one in turn."""

@@ -72,7 +72,7 @@ class Seat:
 
     @property
     def watched(self) -> bool:
-        """Whether a lost context shows in :attr:`state`."""
+        """True if a lost context shows in :attr:`state`."""
         return self._actor is not None or self._device is not None
 
     @property
@@ -130,7 +130,7 @@ def _sent(call: Callable[[Any], Any], item: Any) -> Any:
 
 
 def fault_of_replica(error: Exception) -> bool:
-    """Whether an error says more of the replica than of the item.
+    """True if an error is due to the replica rather than the item.
 
     Of the item are ``ValueError``, ``TypeError``, ``LookupError``, ``ArithmeticError`` and ``NotImplementedError``,
     with what is derived from them (``ShapeError``, ``NumericalError``, ``UnsupportedOp``).

@@ -36,12 +36,12 @@ class Router:
 
     @property
     def usable(self) -> bool:
-        """Whether any replica may take a request again; so it is while there is none yet."""
+        """True if any replica may take a request again; also while there is none yet."""
         return not self.members or any(member.phase is not Phase.STOPPED for member in self.members)
 
     @property
     def has_room(self) -> bool:
-        """Whether any replica would be given a request now."""
+        """True if any replica would be given a request now."""
         return any(member.room > 0 for member in self.members)
 
     @property
@@ -52,7 +52,7 @@ class Router:
 
     @property
     def next_probe(self) -> float | None:
-        """When an ejected replica may be tried again."""
+        """The time at which an ejected replica may be tried again."""
         return self._ejector.next_probe
 
     def pick(self, item: Any, key: Hashable, avoid: frozenset[Member], now: float) -> Member | None:

@@ -79,7 +79,7 @@ class Seats:
     # -- availability --------------------------------------------------------------------------------------------------
 
     def check(self, member: Member) -> bool:
-        """Whether its actor or device is ready; where not, it gets no requests until it is."""
+        """True if its actor or device is ready; if not, it gets no requests until it is."""
         seat = self._seats.get(member)
         if seat is None or not seat.watched:
             return True

@@ -259,7 +259,7 @@ class ModelReplicaPool(RequestServer[T, R]):
         )
 
     def _seen(self) -> tuple[int, float | None]:
-        """How many replicas there are, and when the request that waits longest was submitted."""
+        """The number of replicas, and the submission time of the longest-waiting request."""
         return len(self._router.members), min((entry.arrived for entry in self._line.entries()), default=None)
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -449,7 +449,7 @@ class ModelReplicaPool(RequestServer[T, R]):
             self._fail(entry, deliverable(error))
 
     def _take_away(self, member: Member) -> None:
-        """What runs on a replica does not count any more."""
+        """Disown the runs on a replica: their requests run again or fail."""
         for run in [run for run in self._runs if run.member is member and not run.taken_away]:
             run.taken_away = True
             if run in run.job.runs:

@@ -36,7 +36,7 @@ class ReplicaStats:
 
     @classmethod
     def of(cls, member: Member) -> "ReplicaStats":
-        """Those of a member now."""
+        """The current statistics of a member."""
         return cls(
             name=member.name,
             phase=member.phase,

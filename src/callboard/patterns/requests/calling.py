@@ -49,7 +49,7 @@ class UserCall:
 
     @property
     def on_thread(self) -> bool:
-        """Whether a call cannot be interrupted."""
+        """True if a call cannot be interrupted."""
         return self._pool is not None
 
     async def __call__(self, *arguments: Any) -> Any:
@@ -103,7 +103,7 @@ def deliverable(error: BaseException) -> Exception:
 
 
 def is_quick(function: Any) -> bool:
-    """Whether a call returns at once, with something to await."""
+    """True if a call returns at once, with an awaitable."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isasyncgenfunction(function):

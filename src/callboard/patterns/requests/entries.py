@@ -73,7 +73,7 @@ class Entry:
 
     @property
     def has_parts(self) -> bool:
-        """Whether its reader was given some of the answer, and would get it twice if it ran again."""
+        """True if part of the answer has been delivered, which would be repeated if it ran again."""
         return self.outlet is not None and bool(self.outlet.count)
 
     def __repr__(self) -> str:

@@ -92,7 +92,7 @@ class RequestServer(Callers[T, R]):
         return None
 
     def _key_with(self, item: T, options: RequestOptions) -> Hashable:
-        """As :meth:`_key`, where options of the request decide."""
+        """Like :meth:`_key`, for keys that depend on the options of the request."""
         return self._key(item)
 
     def _cost(self, item: T) -> float:
@@ -337,7 +337,7 @@ class RequestServer(Callers[T, R]):
 
     @property
     def started(self) -> bool:
-        """Whether it was ever started."""
+        """True if it was ever started."""
         return self._loop is not None
 
     async def start(self) -> Self:

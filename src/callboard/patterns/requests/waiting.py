@@ -126,7 +126,7 @@ class WaitingLine:
 
     @property
     def blocked(self) -> int:
-        """How many entries wait for room."""
+        """The number of entries that wait for room."""
         return len(self._blocked)
 
     def rank(self, entry: Entry) -> tuple[float, int]:

@@ -1,4 +1,4 @@
-"""Which proposed tokens are kept, and which token follows them. Pure functions over arrays; chance is an argument.
+"""Acceptance of proposed tokens, and the token that follows them. Pure functions over arrays; chance is an argument.
 
 All take ``proposed`` (k token ids) and ``target``: the target's distributions at the k proposed positions and after
 them, ``(k + 1, vocabulary)``. All keep a prefix of the proposal and add one token: the correction of the first
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a verification keeps.
+    """The result of a verification.
 
     Attributes:
         accepted: How many proposed tokens.
@@ -78,7 +78,7 @@ def accept_probability(token: int, q: Floats | None, p: Floats) -> float:
 
 
 def residual(token: int, q: Floats | None, p: Floats) -> Floats:
-    """What a refused token is replaced from: ``max(0, p - q)``, not normalised.
+    """The distribution that replaces a rejected token: ``max(0, p - q)``, not normalised.
 
     Where rounding leaves nothing of it, ``p`` itself.
     """
@@ -137,7 +137,7 @@ def typical(
 
 
 def likely(token: int, p: Floats, epsilon: float = 0.09, delta: float = 0.3) -> bool:
-    """Whether :func:`typical` keeps a token."""
+    """True if :func:`typical` keeps a token."""
     known = p[p > 0]
     entropy = -float((known * np.log(known)).sum())
     return bool(p[token] >= min(epsilon, delta * float(np.exp(-entropy))))

@@ -66,7 +66,7 @@ class KPolicy:
         return self._kind(self.k, forget=0.95, weight=4, pool=self._pool)
 
     def choose(self, rooms: Sequence[Room]) -> list[int]:
-        """How many tokens to propose for each sequence."""
+        """The number of tokens to propose for each sequence."""
         if not self.adaptive:
             return [room.most for room in rooms]
         chosen = [0] * len(rooms)
@@ -89,7 +89,7 @@ class KPolicy:
         return chosen
 
     def verified(self, rates: KeptRates, proposed: int, kept: Sequence[int]) -> None:
-        """What became of a proposal: the places whose tokens were kept."""
+        """Record the outcome of a proposal: the places whose tokens were kept."""
         if proposed == len(kept) == 1:  # a trial that went well; the next one comes earlier
             self._interval = max(PROBE_FIRST, self._interval // 4)
         for each in (rates, self._pool):
@@ -105,7 +105,7 @@ class KPolicy:
             self._draft.add(largest_k, draft)
 
     def seconds(self, tokens: int, largest_k: int) -> float:
-        """What a pass like this is expected to take, with its draft; 0 while nothing as small was measured."""
+        """The expected duration of such a pass, including its draft; 0 while nothing as small was measured."""
         if not self._verify.covers(tokens):
             return 0.0
         return self._verify.line().at(tokens) + (self._draft.line().at(largest_k) if largest_k else 0.0)

@@ -60,9 +60,9 @@ class Draft(ABC):
     """
 
     on_thread = False
-    """Whether a call cannot be interrupted."""
+    """True if a call cannot be interrupted."""
     trees = False
-    """Whether it proposes trees where it can."""
+    """True if it proposes trees where it can."""
 
     def begin(self) -> Any:
         """The state of a new sequence."""

@@ -71,7 +71,7 @@ class Figures:
 
     @property
     def accepted_tokens(self) -> int:
-        """Those of them that were kept."""
+        """The number of proposed tokens that were kept."""
         return sum(self._kept)
 
     @property

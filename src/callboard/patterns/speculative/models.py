@@ -1,4 +1,4 @@
-"""What a language model is to the decoder: a pass over many sequences, and the state that it keeps of each."""
+"""The interface of a language model to the decoder: a pass over many sequences, and the state of each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ __all__ = ["Cacheless", "KvState", "LanguageModel", "Model", "TokenState", "Tree
 
 
 class KvState(Protocol):
-    """What a model keeps of one sequence, such as its KV cache. The decoder only holds and returns it.
+    """The state of one sequence in a model, such as its KV cache. The decoder only holds and returns it.
 
     Both methods are called on the server's loop while no pass runs, and must return at once: for a cache they change a
     length. A state that is kept elsewhere (a resident actor) is a number and a length here, and travels with the pass.
@@ -47,7 +47,7 @@ class LanguageModel(Protocol):
 
 
 class TreeState(KvState, Protocol):
-    """What a model that verifies trees keeps of one sequence."""
+    """The state of one sequence in a model that verifies trees."""
 
     def keep(self, places: list[int]) -> None:
         """Of the tokens of the last pass over a tree, keep these, in this order, and forget the others."""

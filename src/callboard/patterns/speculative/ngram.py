@@ -30,12 +30,12 @@ class NGramDraft(Draft):
         return _Index(self._lengths)
 
     async def propose(self, asks: list[Ask]) -> Sequence[Proposal]:
-        """What followed; no tokens where the last ones are new."""
+        """Propose the tokens that followed before; none if the last ones are new."""
         return [Proposal(ask.state.lookup(ask.tokens, ask.k)) for ask in asks]
 
 
 class _Index:
-    """Where each sequence of tokens was followed by something, the last time."""
+    """The last continuation of each sequence of tokens."""
 
     def __init__(self, lengths: range) -> None:
         self._lengths = lengths

@@ -1,4 +1,4 @@
-"""What adaptive speculation goes by: how often proposed tokens are kept, by their place, and what a pass costs."""
+"""Measurements for adaptive speculation: acceptance rates by place, and the cost of a pass."""
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 __all__ = ["HitRates", "KeptRates", "SizeCosts"]
 
 OPTIMISM = 0.7
-"""How often a token is taken to be kept while nothing is known."""
+"""The assumed acceptance rate while nothing is known."""
 
 SLOWER = 0.1
 """Weight of a new time that is above the one known: most of what is above is noise of the machine."""
@@ -19,7 +19,7 @@ TRUSTED = 2
 
 
 class KeptRates:
-    """How often the token at each place is kept, where those before it were.
+    """The acceptance rate of the token at each place, given that those before it were kept.
 
     Args:
         places: Tokens of a proposal at most.
@@ -62,7 +62,7 @@ class KeptRates:
 
 
 class HitRates(KeptRates):
-    """How often the token at each place of a tree is kept. The draft gives its likeliest tokens first.
+    """The acceptance rate of the token at each place of a tree. The draft gives its likeliest tokens first.
 
     What they give add up, as each of them is kept or not, on whichever branch.
     """
@@ -110,11 +110,11 @@ class SizeCosts:
 
     @property
     def known(self) -> bool:
-        """Whether any size is."""
+        """True if any size is known."""
         return bool(self._sizes)
 
     def covers(self, size: int) -> bool:
-        """Whether this size, or a smaller one, is known."""
+        """True if this size, or a smaller one, is known."""
         return bool(self._sizes) and self._sizes[0] <= size
 
     def line(self) -> "CostLine":

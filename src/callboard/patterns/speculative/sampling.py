@@ -24,7 +24,7 @@ __all__ = ["Acceptance", "Sampler"]
 
 
 class Acceptance(StrEnum):
-    """When a proposed token is kept at a temperature above 0. Members equal their texts."""
+    """The acceptance rule for proposed tokens at a temperature above 0. Members equal their texts."""
 
     REJECTION = "rejection"
     """Exact; keeps the most. The tokens of a seed depend on what was proposed, and so on ``k``."""

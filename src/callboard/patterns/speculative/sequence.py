@@ -46,7 +46,7 @@ class Sequence:
 
     @property
     def held(self) -> bool:
-        """Whether it waits for the reader of its tokens."""
+        """True if it waits for the reader of its tokens."""
         return self.entry.outlet is not None and self.entry.outlet.full
 
     @property

@@ -1,4 +1,4 @@
-"""What a pass of a model returned, taken apart and checked."""
+"""Unpacking and checking of a model's pass."""
 
 from typing import Any
 

@@ -26,7 +26,7 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 MAX_QUEUE = 4096
 """Texts that wait at most."""
 CLOSE = 1e-4
-"""How far a number of a vector may be from the reference."""
+"""The tolerance per number of a vector, compared with the reference."""
 
 Batcher = cb.DynamicBatchingServer[list[int], Array]
 

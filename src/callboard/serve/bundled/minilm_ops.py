@@ -18,7 +18,7 @@ from callboard.serve.tensors import Array
 __all__ = ["encoded", "padded", "weights_on"]
 
 LAYERS, HEADS, EPSILON = 6, 12, 1e-12
-"""As the model's ``config.json`` has them."""
+"""The values in the model's ``config.json``."""
 
 
 def weights_on(device: Device, folder: Path, dtype: DTypeLike = "f32") -> dict[str, GpuRef]:

@@ -37,7 +37,7 @@ _log = logging.getLogger("callboard.serve")
 
 
 class OnnxFile(msgspec.Struct, frozen=True):
-    """What a file takes and gives: name, datatype and shape, -1 for extents that are open.
+    """The inputs and outputs of a file: name, datatype and shape, -1 for dynamic extents.
 
     Attributes:
         inputs: In the file's order.
@@ -53,7 +53,7 @@ class OnnxFile(msgspec.Struct, frozen=True):
 
     @property
     def joins(self) -> bool:
-        """Whether requests can be joined: the first extent of each input and output is open."""
+        """True if requests can be batched: the first extent of each input and output is dynamic."""
         return all(shape[:1] == [-1] for _, _, shape in [*self.inputs, *self.outputs])
 
     def tensors(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -94,7 +94,7 @@ class OnnxModel(cb.ResidentActor):
         self._inputs = {each.name: TYPES.get(each.type) for each in self._session.get_inputs()}
 
     def describe(self) -> OnnxFile:
-        """What the file takes and gives."""
+        """The inputs and outputs of the file."""
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         wrong = [each for each in inputs if each.type not in TYPES]
         if wrong or not self._names:

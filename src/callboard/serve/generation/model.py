@@ -21,7 +21,7 @@ Why = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class Asked:
-    """What a client asks for.
+    """The generation request of a client.
 
     Attributes:
         prompt: A text, or tokens.
@@ -121,12 +121,12 @@ class TextModel(Model):
         return Detokenizer(self._decode)
 
     def ends(self, token: int) -> bool:
-        """Whether a text ends with this token."""
+        """True if this token ends a text."""
         return token in self._eos
 
     @property
     def knows_ends(self) -> bool:
-        """Whether a text that ends without one of them was cut."""
+        """True if a text that ends without one of them was truncated."""
         return bool(self._eos)
 
 

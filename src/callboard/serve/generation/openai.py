@@ -28,7 +28,7 @@ class _StreamOptions(msgspec.Struct):
 
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True):
-    """What both have. An option that would change the answer and is not supported has only its neutral values."""
+    """Fields common to both. An unsupported option that would change the answer accepts only its neutral values."""
 
     model: str
     stream: bool = False
@@ -118,7 +118,7 @@ class ChatRequest(_Request, kw_only=True):
 
 
 class _Form:
-    """How one of the two APIs writes a text: as a whole, and in chunks."""
+    """The response format of one of the two APIs: complete, and in chunks."""
 
     def __init__(self, kind: str, prefix: str, whole: Callable[[str], Any], piece: Callable[[str], Any]) -> None:
         self.kind = kind

@@ -34,7 +34,7 @@ Beside = Callable[[], Awaitable[None]]
 def run_until_signal(
     app: App, host: str, port: int, max_connections: int, tls: Tls | None, beside: Beside | None
 ) -> None:
-    """What :func:`callboard.serve` does."""
+    """Implement :func:`callboard.serve`."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_signal(app, host, port, max_connections, tls, beside))
 
@@ -58,7 +58,7 @@ async def _until_signal(
 
 @asynccontextmanager
 async def run_inside(app: App, host: str, port: int, max_connections: int, tls: Tls | None) -> AsyncIterator[str]:
-    """What :func:`callboard.serve.listening` does."""
+    """Implement :func:`callboard.serve.listening`."""
     server = _server(app, host, port, max_connections, tls, signals=False)
     accepting, over = asyncio.Event(), asyncio.Event()
     running = asyncio.create_task(_run(app, server, over, accepting))
@@ -218,7 +218,7 @@ class _Server(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL of the listening socket."""
         host, port = self.listener.getsockname()[:2]
         scheme = "https" if self.config.is_ssl else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

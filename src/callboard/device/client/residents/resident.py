@@ -70,7 +70,7 @@ class Resident:
 
     @property
     def cause(self) -> Exception | None:
-        """Why it has stopped or is being restarted; None if it runs, was asked to stop, or the context was lost."""
+        """The error that stopped or restarts it; None if it runs, was asked to stop, or the context was lost."""
         if self.stopped is not None:
             cause = self.stopped.__cause__
             return cause if isinstance(cause, Exception) else None

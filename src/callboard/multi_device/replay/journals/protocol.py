@@ -9,7 +9,7 @@ __all__ = ["Journal", "Recovered"]
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a journal found when it was opened.
+    """The contents of a journal when it was opened.
 
     Attributes:
         last: Sequence of the last record, 0 for none.

@@ -13,19 +13,19 @@ __all__ = ["Preemption", "StepPlan", "StepPolicy", "StepSettings"]
 
 
 class Preemption(StrEnum):
-    """When a sequence that runs gives its place up, to be computed again later. Members equal their texts."""
+    """The rule for preempting a running sequence, which is recomputed later. Members equal their texts."""
 
     NEVER = "never"
     """It runs to its end."""
     FOR_ROOM = "for_room"
-    """When the sequences have grown beyond ``max_batch_cost``, the least urgent, youngest one does."""
+    """If the sequences exceed ``max_batch_cost``, the least urgent, youngest one is preempted."""
     FOR_PRIORITY = "for_priority"
     """Then, and when a request of a higher priority waits and finds no room."""
 
 
 @dataclass(frozen=True)
 class StepSettings:
-    """What decides about steps; checked when it is made.
+    """The settings of steps; checked when created.
 
     Attributes:
         max_batch: Sequences that run at once.
@@ -64,7 +64,7 @@ class StepSettings:
 
 @dataclass
 class StepPlan:
-    """What changes between two steps.
+    """The changes between two steps.
 
     Attributes:
         admitted: New sequences, in the order in which they join.
@@ -195,7 +195,7 @@ class StepPolicy:
             line.admit_blocked()
 
     def _fits(self, entry: Entry, running: list[Slot[Any, Any]]) -> bool:
-        """Whether it can run beside these, and each of them make one more part."""
+        """True if it can run beside these, with room for one more part for each of them."""
         settings = self.settings
         if not running:
             return True

@@ -1,4 +1,4 @@
-"""What a step function gets and gives: ``Slot``, and the marks ``DONE``, ``NOTHING`` and ``Last``."""
+"""Input and output of a step function: ``Slot``, and the marks ``DONE``, ``NOTHING`` and ``Last``."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -157,7 +157,7 @@ class SequencePolicy:
     # -- batches -------------------------------------------------------------------------------------------------------
 
     def ready(self, worker: int) -> bool:
-        """Whether there is anything to run on this worker."""
+        """True if there is anything to run on this worker."""
         return any(self._can_run(worker))
 
     def take(self, worker: int, now: float) -> list[tuple[Entry, SequenceSlot]]:
@@ -224,7 +224,7 @@ class SequencePolicy:
 
     @property
     def next_idle(self) -> float | None:
-        """When a sequence will have been idle for too long, if nothing comes; None without any at rest."""
+        """The time at which the next sequence will have been idle for too long; None without an idle one."""
         used = min((each.used for each in self._at_rest()), default=None)
         return None if used is None else used + self.settings.idle_timeout
 
