@@ -204,7 +204,7 @@ class FairTree:
         self._unload(flow, now)
 
     def ready_at(self, now: float) -> float | None:
-        """The time at which :meth:`take` may return an entry if nothing happens before; None if only an event can help."""
+        """The time at which :meth:`take` may return an entry unless something happens before; None if none is due."""
         if not self.queued:
             return None
         self._refill(now)
