@@ -313,6 +313,24 @@ def broad_excepts(tree: Tree) -> Iterator[str]:
 BROAD = {"", "Exception", "BaseException"}
 
 
+def class_names(tree: Tree) -> Iterator[str]:
+    """A class name has one meaning within a package; names with an underscore are local to their module."""
+    packages: dict[tuple[str, ...], dict[str, Path]] = {}
+    for module in tree.modules:
+        if module.layer == "root":  # a blocking class has the name of the one that it wraps
+            continue
+        names = packages.setdefault(module.path.parent.parts[: PACKAGE_DEPTH.get(module.layer, 1)], {})
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                first = names.setdefault(node.name, module.path)
+                if first != module.path:
+                    yield f"{module.path}:{node.lineno}: {first} has a class {node.name}, too"
+
+
+# Folders that hold a package per library or blueprint; other layers are one package each.
+PACKAGE_DEPTH = {"backends": 3, "kernel": 2, "patterns": 2, "multi_device": 2}
+
+
 def _names(caught: ast.expr | None) -> set[str]:
     if caught is None:
         return {""}
@@ -323,7 +341,7 @@ RULES: dict[str, Callable[[Tree], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
         *(layers, sides, vendor_imports, file_size, folder_size, no_utils, sorted_all),
-        *(docstrings, library_coverage, mirrored_tests, broad_excepts),
+        *(docstrings, library_coverage, mirrored_tests, broad_excepts, class_names),
     )
 }
 
@@ -351,7 +369,8 @@ def test_exceptions_are_used_and_explained(repository: Tree) -> None:
 
 GOOD = {
     "src/callboard/__init__.py": '"""Root."""\nfrom callboard.core import A\n__all__ = ["LIMIT", "A", "b"]\n',
-    "src/callboard/actors/cell.py": '"""A cell."""\n',
+    "src/callboard/actors/cell.py": '"""A cell."""\nclass Cell: ...\nclass _Lane: ...\n',
+    "src/callboard/actors/lane.py": '"""A lane."""\nclass _Lane: ...\n',
     "src/callboard/core/__init__.py": '"""Core."""\nfrom ..actors import cell\n',
     "src/callboard/kernel/blas.py": '"""BLAS."""\nimport numpy\nfrom callboard.core import A\n',
     "src/callboard/kernel/_op.py": "",
@@ -401,6 +420,7 @@ BAD: list[tuple[str, str, str | None, str]] = [
     ("sorted_all", "core/a.py", "__all__: list[str] = ['a', 'B']\n", "not sorted"),
     ("sorted_all", "core/a.py", "__all__ = names()\n", "not a literal"),
     ("docstrings", "core/a.py", "x = 1\n", "no module docstring"),
+    ("class_names", "actors/inner/a.py", '"""A."""\nclass Cell: ...\n', "cell.py has a class Cell, too"),
     ("library_coverage", "kernel/fft.py", '"""FFT."""\n', "no backends/cpu/fft"),
     ("library_coverage", "kernel/fft/__init__.py", '"""FFT."""\n', "no tests/conformance/test_fft.py"),
     ("library_coverage", "backends/cpu/blas.py", None, "no backends/cpu/blas"),

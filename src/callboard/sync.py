@@ -32,7 +32,7 @@ from callboard.device.client.handle import Device as AsyncDevice
 from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.protocol.residents.importing import note_importing
 from callboard.device.supervision.actor import INTERRUPTED
-from callboard.device.supervision.remote.place import Place
+from callboard.device.supervision.remote.place import HostPlace
 from callboard.device.supervision.supervisor import DeviceSupervisor
 from callboard.patterns.requests.server import RequestServer
 from callboard.system import System as AsyncSystem
@@ -72,7 +72,7 @@ class System:
         supervisor: DeviceSupervisor | None = None,
         config: DeviceConfig | None = None,
         wait: bool = True,
-        node: Place | None = None,
+        node: HostPlace | None = None,
         **options: Unpack[DeviceOptions],
     ) -> Device:
         """The device, opened on first use; arguments and errors as :meth:`callboard.System.device`."""
@@ -159,7 +159,7 @@ def device(
     supervisor: DeviceSupervisor | None = None,
     config: DeviceConfig | None = None,
     wait: bool = True,
-    node: Place | None = None,
+    node: HostPlace | None = None,
     **options: Unpack[DeviceOptions],
 ) -> Device:
     """A blocking device: ``with cb.sync.device("auto") as gpu``, or without ``with`` in a notebook.

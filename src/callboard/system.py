@@ -18,7 +18,7 @@ from callboard.device.opening import open_device, remote_config
 from callboard.device.protocol.residents.importing import note_importing, refuse_nested
 from callboard.device.supervision.actor import INTERRUPTED
 from callboard.device.supervision.hosts.starter import starter_for
-from callboard.device.supervision.remote.place import Place
+from callboard.device.supervision.remote.place import HostPlace
 from callboard.device.supervision.remote.starter import RemoteStarter
 from callboard.device.supervision.supervisor import DeviceSupervisor
 
@@ -85,7 +85,7 @@ class System(ActorSystem):
         supervisor: DeviceSupervisor | None = None,
         config: DeviceConfig | None = None,
         wait: bool = True,
-        node: Place | None = None,
+        node: HostPlace | None = None,
         **options: Unpack[DeviceOptions],
     ) -> Device:
         """The device, opened on first use; the same device gives the same handle.
@@ -140,7 +140,7 @@ class System(ActorSystem):
 
     async def _open_remote(
         self,
-        node: Place,
+        node: HostPlace,
         which: str,
         config: DeviceConfig | None,
         options: DeviceOptions,
@@ -181,7 +181,7 @@ def device(
     supervisor: DeviceSupervisor | None = None,
     config: DeviceConfig | None = None,
     wait: bool = True,
-    node: Place | None = None,
+    node: HostPlace | None = None,
     **options: Unpack[DeviceOptions],
 ) -> "OpenDevice":
     """A system with one device: ``async with cb.device("auto") as gpu``. Arguments as :meth:`System.device`."""

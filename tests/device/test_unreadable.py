@@ -16,7 +16,7 @@ from callboard.device.host import socketchannel
 from callboard.device.host.context.serve import POISONED
 from callboard.device.protocol import messages as p
 from callboard.device.protocol.failures import as_error
-from callboard.device.protocol.messages import Failure
+from callboard.device.protocol.messages import FailureMessage
 from callboard.device.protocol.wire import HEADER, encode_frame
 from callboard.device.supervision.hosts import opline
 
@@ -186,7 +186,7 @@ LOSSES = {
 @pytest.mark.parametrize("error", LOSSES.values(), ids=LOSSES)
 async def test_a_loss_that_cannot_be_read_is_a_loss(error: list[Any]) -> None:
     async with opened() as (dev, line), asyncio.timeout(BOUND):
-        lost = p.ContextDied(dev.generation, Failure(0, "x", "", {}))
+        lost = p.ContextDied(dev.generation, FailureMessage(0, "x", "", {}))
         x = dev.put(np.ones(8, np.float32))
         body = msgspec.to_builtins(lost)
         body[2][1:4] = error
@@ -199,13 +199,13 @@ async def test_a_loss_that_cannot_be_read_is_a_loss(error: list[Any]) -> None:
 
 @pytest.mark.parametrize("failure", LOSSES.values(), ids=LOSSES)
 def test_an_error_is_always_made(failure: list[Any]) -> None:
-    error = as_error(Failure(7, *failure))
+    error = as_error(FailureMessage(7, *failure))
     assert isinstance(error, cb.AccelError)
     assert "gone" in str(error)
 
 
 def test_attributes_come_back() -> None:
-    error = as_error(Failure(7, "LibraryError", "bad", {"lib": "cublas", "code": 3, "op": "gemm"}))
+    error = as_error(FailureMessage(7, "LibraryError", "bad", {"lib": "cublas", "code": 3, "op": "gemm"}))
     assert (type(error), vars(error)) == (cb.LibraryError, {"lib": "cublas", "code": 3, "op": "gemm"})
 
 

@@ -17,7 +17,7 @@ from tests.multi_device.world_lab import BOUND, begin, put, right
 
 import callboard as cb
 from callboard.actors import ManualClock
-from callboard.core.reply import Cause, Failure, Reply
+from callboard.core.reply import Cause, OpFailure, Reply
 from callboard.kernel.collective import Look, Part, Run, Step
 from callboard.multi_device.worlds import forming
 from callboard.multi_device.worlds.flight import Flight
@@ -311,10 +311,10 @@ async def test_the_rank_that_left_says_why_before_the_collective_fails(devices: 
         reply.called((), list(parts.values()))
         world._begin(Flight(world._number, 1, [reply], world._part_failed, world._ended), parts)
         for rank in (0, 2):
-            parts[rank]._reject(Failure(Cause(devices[rank]._port, lambda op, ops: lost_by(1))))
+            parts[rank]._reject(OpFailure(Cause(devices[rank]._port, lambda op, ops: lost_by(1))))
         assert not reply.done()
         if said == "its error":
-            parts[1]._reject(Failure(Cause(devices[1]._port, lambda op, ops: cb.NumericalError("not finite"))))
+            parts[1]._reject(OpFailure(Cause(devices[1]._port, lambda op, ops: cb.NumericalError("not finite"))))
         elif said == "success":
             parts[1]._resolve(None)
         else:

@@ -11,7 +11,7 @@ import numpy as np
 from callboard.actors.loops.blocking import wait
 from callboard.core.errors import AskTimeout
 
-__all__ = ["Cause", "Failure", "Reply", "ReplyPort"]
+__all__ = ["Cause", "OpFailure", "Reply", "ReplyPort"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -69,7 +69,7 @@ class Cause:
             self._port.unretrieved(self)
 
 
-class Failure:
+class OpFailure:
     """The failure of one op: what failed replies hold.
 
     It holds no exception, and makes a new one each time: one that has been raised refers to the frames that it passed,
@@ -170,7 +170,7 @@ class Reply(_NotItsValue, Generic[T_co]):
         self._port = port
         self._op = op  # id of the op whose result it is
         self._state = PENDING
-        self._outcome: Any = None  # the value, or a Failure
+        self._outcome: Any = None  # the value, or an OpFailure
         self._waiters: list[concurrent.futures.Future[None] | asyncio.Future[None]] | None = None
 
     # -- the asker's side ----------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Reply(_NotItsValue, Generic[T_co]):
             raise RuntimeError("the completion is not known yet; await the reply first")
         if self._state == DONE:
             return None
-        failure: Failure = self._outcome
+        failure: OpFailure = self._outcome
         return failure.error()
 
     def cancel(self) -> bool:
@@ -274,7 +274,7 @@ class Reply(_NotItsValue, Generic[T_co]):
         if self._waiters is not None:
             self._wake()
 
-    def _reject(self, failure: Failure) -> None:
+    def _reject(self, failure: OpFailure) -> None:
         self._outcome = failure
         self._state = FAILED
         if self._waiters is not None:

@@ -10,7 +10,7 @@ import pytest
 
 import callboard as cb
 from callboard.device.protocol.failures import as_error
-from callboard.device.protocol.messages import Failure
+from callboard.device.protocol.messages import FailureMessage
 from callboard.device.protocol.residents.exceptions import MAX_FAILURE, described
 
 FILE = "caf\udce9.txt"
@@ -63,7 +63,7 @@ def raised(error: BaseException) -> BaseException:
 def sent(error: BaseException) -> tuple[Exception, int]:
     """What the application makes of it, and the bytes that it takes."""
     body = msgspec.msgpack.encode(described(1, raised(error)))
-    return as_error(msgspec.msgpack.decode(body, type=Failure)), len(body)
+    return as_error(msgspec.msgpack.decode(body, type=FailureMessage)), len(body)
 
 
 def with_state(error: Exception, **state: Any) -> Exception:

@@ -14,7 +14,7 @@ from tests.device.residents.test_values import Colour, Pair, Point, Record
 import callboard as cb
 from callboard.device.client.residents.calls import CallEnd
 from callboard.device.protocol.failures import as_error
-from callboard.device.protocol.messages import Failure, ProtocolError, RoomWanted
+from callboard.device.protocol.messages import FailureMessage, ProtocolError, RoomWanted
 from callboard.device.protocol.residents import values
 from callboard.device.protocol.residents.classes import identity, known_class
 from callboard.device.protocol.residents.exceptions import rebuilt
@@ -152,7 +152,7 @@ def test_an_array_of_addresses_is_refused(dtype: str) -> None:
 )
 def test_an_exception_that_cannot_be_made_safely_is_a_remote_error(attributes: dict[str, Any]) -> None:
     given = {"type": "x.Y", "message": "why", "traceback": "where", **attributes}
-    error = as_error(Failure(1, "RemoteError", "why", given))
+    error = as_error(FailureMessage(1, "RemoteError", "why", given))
     assert type(error) is cb.RemoteError
     assert (error.type, error.message, error.traceback) == ("x.Y", "why", "where")
 
@@ -168,7 +168,7 @@ def test_attributes_of_an_exception_hide_no_method() -> None:
         "number": 7,
     }
     given = {"class": "tests.device.residents.lab:OwnError", "args": ["bad!"], "state": state}
-    error = as_error(Failure(1, "RemoteError", "", given, notes=["a note"]))
+    error = as_error(FailureMessage(1, "RemoteError", "", given, notes=["a note"]))
     assert isinstance(error, OwnError)
     assert vars(error) == {"number": 7, "__notes__": ["a note"]}
     assert error.args == ("bad!",)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callboard.device.protocol.remote import PIECE, FromNode, Kill, Pulse, ToNode
+from callboard.device.protocol.remote import PIECE, FromNode, Kill, PulseMessage, ToNode
 from callboard.device.protocol.wire import FrameReader, encode_frame
 from callboard.device.supervision.remote import link as module
 from callboard.device.supervision.remote.link import Link, Piece, pieces
@@ -79,7 +79,7 @@ async def test_one_beat_that_came_late_is_no_silence(linked: Any) -> None:
         for _ in range(3):
             await beats.pass_by(link, 10.0)
             await beats._came.wait()
-            writer.write(encode_frame(Pulse()))
+            writer.write(encode_frame(PulseMessage()))
             while link._silent:
                 await asyncio.wait([asyncio.ensure_future(_turn())])
     assert ends.empty()

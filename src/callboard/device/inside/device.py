@@ -19,7 +19,7 @@ from callboard.device.host.context.timelines import Timeline
 from callboard.device.inside.arrays import LocalArrays
 from callboard.device.inside.memory import LocalMemory
 from callboard.device.inside.port import LocalPort
-from callboard.device.protocol.residents.values import Elsewhere
+from callboard.device.protocol.residents.values import DeviceArray
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.item import Site
@@ -77,10 +77,10 @@ class LocalDevice(DeviceApi[Blocking]):
         """
         return self._arrays.adopt(array)
 
-    def elsewhere(self, array: Any) -> Elsewhere:
+    def elsewhere(self, array: Any) -> DeviceArray:
         """An array on this device as something that arrives at a caller as a NumPy array. Raises as :meth:`adopt`."""
         ref = array if isinstance(array, GpuRef) else self.adopt(array)
-        return Elsewhere(ref.dtype.np, ref.shape, lambda out: self._arrays.get(ref, out))
+        return DeviceArray(ref.dtype.np, ref.shape, lambda out: self._arrays.get(ref, out))
 
     def fill(self, out: Any, value: complex) -> GpuRef[Blocking]:
         """Set every element of ``out``; gives a ref of it."""

@@ -23,7 +23,7 @@ from callboard.core.errors import (
 from callboard.core.layout import OpenLayout
 from callboard.core.op import Op, info_of
 from callboard.core.ref import Allocation, GpuRef, RefServices
-from callboard.core.reply import Cause, Failure, Reply
+from callboard.core.reply import Cause, OpFailure, Reply
 from callboard.device.client.line.plans import ClientPlan, check_overlaps
 from callboard.device.client.line.replies import reply_to
 from callboard.device.host.context.admission.shortage import shortage
@@ -233,7 +233,7 @@ class LocalPort:
                 error = e if isinstance(e, AccelError) else LibraryError(f"{plan.tag}: {e}", plan.lib)
                 first = first or error
                 if reply is not None:
-                    reply._reject(Failure(Cause(self, functools.partial(_error, error))))
+                    reply._reject(OpFailure(Cause(self, functools.partial(_error, error))))
                 continue
             if reply is not None and plan.op.answers is not None:
                 assert status is not None

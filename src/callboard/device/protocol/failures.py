@@ -5,7 +5,7 @@ from typing import Any
 
 from callboard.core import errors
 from callboard.core.errors import AccelError, RemoteError
-from callboard.device.protocol.messages import Failure
+from callboard.device.protocol.messages import FailureMessage
 from callboard.device.protocol.wire import as_text
 
 __all__ = ["as_error", "as_failure"]
@@ -17,7 +17,7 @@ _PLAIN = (str, int, float, bool, type(None))
 _CONTROL = (StopIteration, StopAsyncIteration)  # they end iterations and coroutines, instead of being raised there
 
 
-def as_failure(id: int, error: BaseException) -> Failure:
+def as_failure(id: int, error: BaseException) -> FailureMessage:
     """The error as plain data that can always be sent: long texts are shortened, odd characters escaped.
 
     A class that the other end does not know becomes a :class:`RemoteError`.
@@ -26,9 +26,9 @@ def as_failure(id: int, error: BaseException) -> Failure:
     message = as_text(str(error), MAX_TEXT)
     notes = [as_text(str(n), MAX_TEXT) for n in getattr(error, "__notes__", ())[:MAX_NOTES]]
     if isinstance(error, AccelError) and getattr(errors, name, None) is type(error):
-        return Failure(id, name, message, _attributes(error), notes)
+        return FailureMessage(id, name, message, _attributes(error), notes)
     if getattr(builtins, name, None) is type(error) and isinstance(error, Exception):
-        return Failure(id, name, message, {}, notes)
+        return FailureMessage(id, name, message, {}, notes)
     import traceback
 
     attributes = {
@@ -36,7 +36,7 @@ def as_failure(id: int, error: BaseException) -> Failure:
         "message": message,
         "traceback": as_text("".join(traceback.format_exception(error)), MAX_TEXT),
     }
-    return Failure(id, "RemoteError", message, attributes, notes)
+    return FailureMessage(id, "RemoteError", message, attributes, notes)
 
 
 def _attributes(error: AccelError) -> dict[str, Any]:
@@ -53,8 +53,8 @@ def _attributes(error: AccelError) -> dict[str, Any]:
     return found
 
 
-def as_error(failure: Failure) -> Exception:
-    """The error that a :class:`Failure` describes, of the same class. Never raises.
+def as_error(failure: FailureMessage) -> Exception:
+    """The error that a :class:`FailureMessage` describes, of the same class. Never raises.
 
     A class that is not known here, or that cannot be made from what the failure holds, becomes a :class:`RemoteError`.
     """
@@ -67,7 +67,7 @@ def as_error(failure: Failure) -> Exception:
     return error
 
 
-def _made(failure: Failure) -> Exception:
+def _made(failure: FailureMessage) -> Exception:
     cls: Any = getattr(errors, failure.error, None) or getattr(builtins, failure.error, None)
     given = failure.attributes
     if cls is RemoteError:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["VERSION", "Call", "Failure", "FromHost", "ProtocolError", "ToHost"]
+__all__ = ["VERSION", "Call", "FailureMessage", "FromHost", "ProtocolError", "ToHost"]
 
 VERSION = 8
 """Raised with every change of a message here; both ends must agree before anything else is said."""
@@ -49,7 +49,7 @@ class Call(Plain):
     withdrawn: bool = False
 
 
-class Failure(Plain):
+class FailureMessage(Plain):
     """The failure of an op or a request.
 
     Attributes:
@@ -197,7 +197,7 @@ class Release(Plain, tag=14):
     """
 
     id: int
-    failure: Failure | None = None
+    failure: FailureMessage | None = None
 
 
 class DeviceRoom(Plain, tag=15):
@@ -211,7 +211,7 @@ class DeviceRoom(Plain, tag=15):
 
     id: int
     region: list[Any]
-    failure: Failure | None = None
+    failure: FailureMessage | None = None
 
 
 class StartActor(Plain, tag=8):
@@ -259,7 +259,7 @@ class Arrived(Plain, tag=17):
     buffer: int
     nbytes: int
     where: list[Any]
-    failure: Failure | None = None
+    failure: FailureMessage | None = None
 
 
 class Activate(Plain, tag=10):
@@ -333,7 +333,7 @@ class Completions(Plain, tag=3):
     done: list[int]
     values: list[tuple[int, Any]]
     failed: list[tuple[int, int]] = []
-    causes: list[Failure] = []
+    causes: list[FailureMessage] = []
     returned: list[int] = []
 
 
@@ -342,7 +342,7 @@ class Answer(Plain, tag=4):
 
     id: int
     value: bytes
-    error: Failure | None = None
+    error: FailureMessage | None = None
 
 
 class ContextDied(Plain, tag=5):
@@ -354,7 +354,7 @@ class ContextDied(Plain, tag=5):
     """
 
     generation: int
-    error: Failure
+    error: FailureMessage
 
 
 class Flush(Plain, tag=6):
@@ -402,7 +402,7 @@ class ActorEvent(Plain, tag=8):
 
     actor: int
     event: str
-    error: Failure | None = None
+    error: FailureMessage | None = None
 
 
 class Traces(Plain, tag=9):
@@ -420,7 +420,7 @@ class Unknown(Plain, tag=10):
     kind: int
 
 
-class Memory(Plain, tag=15):
+class MemoryUsage(Plain, tag=15):
     """The device memory now, sent when it has changed by a given step since it was told: see the request ``memory``.
 
     Attributes:
@@ -451,7 +451,7 @@ FromHost = (
     | Returned
     | ActorEvent
     | Traces
-    | Memory
+    | MemoryUsage
     | Unknown
     | Closed
 )

@@ -14,7 +14,17 @@ import msgspec
 from callboard.core.dtype import as_dtype
 from callboard.device.protocol.messages import Plain, ProtocolError
 
-__all__ = ["KINDS", "MARK", "MOST_BODIES", "Block", "Script", "ScriptOperand", "Step", "read_script", "write_script"]
+__all__ = [
+    "KINDS",
+    "MARK",
+    "MOST_BODIES",
+    "Script",
+    "ScriptBlock",
+    "ScriptOperand",
+    "Step",
+    "read_script",
+    "write_script",
+]
 
 MARK = b"\x00R"
 """Begins neither the signature of an op, which is a MessagePack array, nor a number in the place of one."""
@@ -66,7 +76,7 @@ class ScriptOperand(Plain):
     high: int
 
 
-class Block(Plain):
+class ScriptBlock(Plain):
     """Steps that run as a value on the device says.
 
     Attributes:
@@ -102,7 +112,7 @@ class Script(Plain):
     id: int
     operands: list[ScriptOperand]
     steps: list[Step]
-    blocks: list[Block]
+    blocks: list[ScriptBlock]
     makes: list[int]
 
 
@@ -139,7 +149,7 @@ def read_script(signature: bytes) -> Script:
     return script
 
 
-def _check_block(script: Script, block: Block, around: list[tuple[int, int]]) -> None:
+def _check_block(script: Script, block: ScriptBlock, around: list[tuple[int, int]]) -> None:
     """Refuse a block whose steps or places are not there.
 
     Args:

@@ -8,18 +8,18 @@ deadline travels as the seconds that are left.
 
 from typing import Any
 
-from callboard.device.protocol.messages import Failure, FromHost, Plain, ToHost
+from callboard.device.protocol.messages import FailureMessage, FromHost, Plain, ToHost
 
 __all__ = [
     "PIECE",
     "Bytes",
     "Describe",
     "Described",
-    "Ended",
     "Fetch",
     "FromNode",
+    "HostEndMessage",
     "Kill",
-    "Pulse",
+    "PulseMessage",
     "Refused",
     "Start",
     "Started",
@@ -50,7 +50,7 @@ class Fetch(Plain, tag=65):
     places: list[int]
 
 
-class Pulse(Plain, tag=66):
+class PulseMessage(Plain, tag=66):
     """A sign of life, either way, once in an interval."""
 
 
@@ -99,7 +99,7 @@ class Started(Plain, tag=70):
 class Refused(Plain, tag=71):
     """There is no such device, or no host could be started."""
 
-    failure: Failure
+    failure: FailureMessage
 
 
 class Kill(Plain, tag=72):
@@ -108,7 +108,7 @@ class Kill(Plain, tag=72):
     reason: str
 
 
-class Ended(Plain, tag=73):
+class HostEndMessage(Plain, tag=73):
     """The host is gone; the last message. Fields as of :class:`callboard.device.supervision.hosts.base.HostEnd`."""
 
     reason: str
@@ -116,5 +116,5 @@ class Ended(Plain, tag=73):
     details: str
 
 
-ToNode = ToHost | Bytes | Fetch | Pulse | Describe | Start | Kill
-FromNode = FromHost | Bytes | Pulse | Described | Started | Refused | Ended
+ToNode = ToHost | Bytes | Fetch | PulseMessage | Describe | Start | Kill
+FromNode = FromHost | Bytes | PulseMessage | Described | Started | Refused | HostEndMessage

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from callboard.core.ref import GpuRef
-from callboard.core.reply import Cause, Failure, Reply
+from callboard.core.reply import Cause, OpFailure, Reply
 
 __all__ = ["Collective"]
 
@@ -94,7 +94,7 @@ class Collective(Reply[T], Generic[T]):
 
     def fail(self, make: Callable[[], BaseException]) -> None:
         """Fail it; ``make`` makes an error for each who asks."""
-        self._reject(Failure(Cause(self._port, lambda op, ops: make())))
+        self._reject(OpFailure(Cause(self._port, lambda op, ops: make())))
 
     def succeed(self) -> None:
         """All parts have succeeded."""

@@ -7,14 +7,14 @@ from callboard.core.dtype import as_dtype
 from callboard.core.layout import Layout, layout_of
 from callboard.core.operand import Role
 from callboard.device.client.graphs.drawing import dot
-from callboard.device.client.graphs.script import Place, RecordedOp, Use, nodes_of, packed, script_operands
+from callboard.device.client.graphs.script import ArrayUse, OperandPlace, RecordedOp, nodes_of, packed, script_operands
 
 
 def row(n: int) -> Layout:
     return layout_of(as_dtype("u8"), (n,))
 
 
-def op(*uses: Use) -> RecordedOp:
+def op(*uses: ArrayUse) -> RecordedOp:
     return RecordedOp("test.op", b"", [], [u for u in uses if u.role is not Role.OUT], list(uses[-1:]), [], "here:1")
 
 
@@ -23,7 +23,7 @@ USES = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=3, unique=True)
 
 @given(uses=USES, sizes=st.lists(st.integers(1, 4000), min_size=8, max_size=8))
 def test_buffers_in_use_at_the_same_time_do_not_overlap(uses: list[list[int]], sizes: list[int]) -> None:
-    ops = [op(*(Use(b, 0, row(sizes[b]), Role.INOUT, "x") for b in buffers)) for buffers in uses]
+    ops = [op(*(ArrayUse(b, 0, row(sizes[b]), Role.INOUT, "x") for b in buffers)) for buffers in uses]
     offsets, total = packed(ops, dict(enumerate(sizes)))
     spans = {b: [at for at, buffers in enumerate(uses) if b in buffers] for b in range(8)}
     for a in range(8):
@@ -38,12 +38,14 @@ def test_buffers_in_use_at_the_same_time_do_not_overlap(uses: list[list[int]], s
 
 def test_a_chain_needs_two_buffers() -> None:
     """Each op reads the result before and writes its own."""
-    ops = [op(Use(at, 0, row(1000), Role.IN, "x"), Use(at + 1, 0, row(1000), Role.OUT, "y")) for at in range(20)]
+    ops = [
+        op(ArrayUse(at, 0, row(1000), Role.IN, "x"), ArrayUse(at + 1, 0, row(1000), Role.OUT, "y")) for at in range(20)
+    ]
     assert packed(ops, dict.fromkeys(range(1, 21), 1000))[1] == 2024
 
 
-def use(buffer: int, low: int, high: int, role: Role) -> Use:
-    return Use(buffer, low, row(high - low), role, "x")
+def use(buffer: int, low: int, high: int, role: Role) -> ArrayUse:
+    return ArrayUse(buffer, low, row(high - low), role, "x")
 
 
 def test_ops_wait_for_those_whose_bytes_they_need() -> None:
@@ -63,7 +65,7 @@ def test_ops_wait_for_those_whose_bytes_they_need() -> None:
 
 
 def test_what_a_replay_reads_is_what_no_op_has_written_before() -> None:
-    places = {buffer: Place(buffer, 0) for buffer in range(4)}
+    places = {buffer: OperandPlace(buffer, 0) for buffer in range(4)}
     ops = [
         op(use(0, 0, 8, Role.IN), use(1, 0, 8, Role.OUT)),  # 1 is written as a whole
         op(use(1, 0, 8, Role.INOUT)),

@@ -13,7 +13,7 @@ from callboard.core.operand import Operand
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.actor import ContextActor
-from callboard.device.protocol.messages import Call, Calls, Completions, Failure, Flush
+from callboard.device.protocol.messages import Call, Calls, Completions, FailureMessage, Flush
 
 PATIENCE = 20.0
 
@@ -59,7 +59,7 @@ class Hosted:
         self.context = ContextActor(self.channel, backend, backend.devices()[0], HostConfig(**config))
         self.done: list[int] = []
         self.values: dict[int, Any] = {}
-        self.failed: dict[int, Failure] = {}
+        self.failed: dict[int, FailureMessage] = {}
         self._ids = 0
 
     def call(self, op: Op[Any, Any], **options: Any) -> tuple[int, list[Buffer]]:

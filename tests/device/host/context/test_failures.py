@@ -7,13 +7,13 @@ import pytest
 
 from callboard.core import errors
 from callboard.device.protocol.failures import as_error, as_failure
-from callboard.device.protocol.messages import Failure
+from callboard.device.protocol.messages import FailureMessage
 
 CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, errors.AccelError)]
 
 
-def over_the_wire(failure: Failure) -> Failure:
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(failure), type=Failure)
+def over_the_wire(failure: FailureMessage) -> FailureMessage:
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(failure), type=FailureMessage)
 
 
 @pytest.mark.parametrize("cls", [c for c in CLASSES if c is not errors.RemoteError], ids=lambda c: c.__name__)
@@ -62,14 +62,14 @@ def test_an_unknown_class_becomes_a_remote_error_with_its_traceback() -> None:
 def test_an_exit_is_not_raised_in_the_application() -> None:
     for error in (SystemExit(3), KeyboardInterrupt()):
         assert isinstance(as_error(over_the_wire(as_failure(1, error))), errors.RemoteError)
-    forged = as_error(Failure(1, "SystemExit", "3", {}))
+    forged = as_error(FailureMessage(1, "SystemExit", "3", {}))
     assert isinstance(forged, errors.RemoteError)
 
 
 def test_an_error_that_cannot_be_made_again_is_a_remote_error() -> None:
     for failure in (
-        Failure(1, "UnicodeDecodeError", "its constructor takes five arguments", {}),
-        Failure(1, "RemoteError", "odd", {"class": "builtins:ValueError"}),
+        FailureMessage(1, "UnicodeDecodeError", "its constructor takes five arguments", {}),
+        FailureMessage(1, "RemoteError", "odd", {"class": "builtins:ValueError"}),
     ):
         back = as_error(over_the_wire(failure))
         assert isinstance(back, errors.RemoteError)

@@ -10,7 +10,7 @@ import pytest
 from callboard.device.host.childcontrol import LogForwarder
 from callboard.device.host.socketchannel import Pulse, SocketChannel
 from callboard.device.protocol.control import MAX_CONTROL, Beat, LogRecord, control_pair, from_child, to_control
-from callboard.device.protocol.messages import ContextDied, Failure, FromHost
+from callboard.device.protocol.messages import ContextDied, FailureMessage, FromHost
 from callboard.device.protocol.wire import FrameReader
 from callboard.device.supervision.hosts.liveness import Liveness
 from callboard.device.supervision.hosts.monitor import WatchedHost
@@ -87,12 +87,14 @@ def test_a_text_of_the_systems_does_not_break_the_line() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         channel = SocketChannel(theirs, Pulse())
-        failure = Failure(5, "OSError", ODD, {"path": ODD, ODD: [b"\xff", 1.5]}, notes=[ODD, "plain"])
+        failure = FailureMessage(5, "OSError", ODD, {"path": ODD, ODD: [b"\xff", 1.5]}, notes=[ODD, "plain"])
         channel.send(ContextDied(3, failure))
         reader: FrameReader[FromHost] = FrameReader(FromHost)
         (message,) = reader.feed(ours.recv(1 << 16))
         assert isinstance(message, ContextDied)
         assert message.generation == 3
         text = "caf\\udce9"
-        assert message.error == Failure(5, "OSError", text, {"path": text, text: [b"\xff", 1.5]}, notes=[text, "plain"])
+        assert message.error == FailureMessage(
+            5, "OSError", text, {"path": text, text: [b"\xff", 1.5]}, notes=[text, "plain"]
+        )
         os.close(channel._bell)

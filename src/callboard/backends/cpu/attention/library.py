@@ -30,7 +30,7 @@ __all__ = ["CpuAttention"]
 Work = Callable[..., None]
 
 
-class Plan:
+class AttentionPlan:
     """A plan that runs its work on the stream."""
 
     def __init__(self, work: Work) -> None:
@@ -41,8 +41,8 @@ class Plan:
 
 
 def entry(make: Callable[[Any], Work]) -> Entry:
-    def plan(library: "CpuAttention", op: Op[Any, Any]) -> Plan:
-        return Plan(make(op))
+    def plan(library: "CpuAttention", op: Op[Any, Any]) -> AttentionPlan:
+        return AttentionPlan(make(op))
 
     return Entry(plan, inline=True)
 

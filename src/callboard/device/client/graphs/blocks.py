@@ -10,7 +10,7 @@ from callboard.core.layout import layout_of
 from callboard.core.operand import Role
 from callboard.core.ref import GpuRef
 from callboard.device.client.graphs.recorder import OpRecorder, where_called
-from callboard.device.client.graphs.script import Chosen, Use
+from callboard.device.client.graphs.script import ArrayUse, Chosen
 from callboard.device.protocol.recording import MOST_BODIES
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def while_block(taken: OpRecorder, port: "OpPort", value: GpuRef[Any], most: int
     allocation = taken.make(layout.nbytes)
     turns: GpuRef[Any] = GpuRef(port, allocation, layout, port.generation)
     turns._resolve()
-    counted = Use(allocation.id, 0, layout, Role.OUT, "turns")
+    counted = ArrayUse(allocation.id, 0, layout, Role.OUT, "turns")
     with _body(taken, _begun(taken, "while", value, counted, most or 0)):
         yield turns
 
@@ -95,7 +95,7 @@ def switch_block(taken: OpRecorder, value: GpuRef[Any]) -> Iterator[Cases]:
         raise
 
 
-def _begun(taken: OpRecorder, kind: str, value: GpuRef[Any], turns: Use | None = None, most: int = 0) -> Chosen:
+def _begun(taken: OpRecorder, kind: str, value: GpuRef[Any], turns: ArrayUse | None = None, most: int = 0) -> Chosen:
     what = "switch" if kind == "switch" else f"{kind}_"
     if not isinstance(value, GpuRef):
         raise TypeError(f"{what}: {type(value).__name__} is not a GpuRef; a number decides before the recording")
@@ -108,7 +108,7 @@ def _begun(taken: OpRecorder, kind: str, value: GpuRef[Any], turns: Use | None =
     allocation = value.allocation
     if allocation.id not in taken.own:
         taken.given[allocation.id] = allocation
-    use = Use(allocation.id, value.offset, value.layout, Role.IN, "value")
+    use = ArrayUse(allocation.id, value.offset, value.layout, Role.IN, "value")
     block = Chosen(kind, use, turns, most, [], set(), where_called(f"graph.{kind}", 4))
     taken.blocks.append(block)
     return block

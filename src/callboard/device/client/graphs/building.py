@@ -8,10 +8,10 @@ from callboard.core.layout import Layout
 from callboard.core.ref import Allocation, GpuRef
 from callboard.device.client.graphs.recorder import OpRecorder
 from callboard.device.client.graphs.script import (
+    ArrayUse,
     Chosen,
-    Place,
+    OperandPlace,
     RecordedOp,
-    Use,
     blocks_of,
     packed,
     script_operands,
@@ -24,7 +24,7 @@ from callboard.kernel.recording import Stream
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
 
-__all__ = ["Built", "Draw", "Input", "Output", "built"]
+__all__ = ["BuiltRecording", "Draw", "Input", "Output", "built"]
 
 
 class Input:
@@ -76,7 +76,7 @@ class Draw(NamedTuple):
     at: list[int]
 
 
-class Built(NamedTuple):
+class BuiltRecording(NamedTuple):
     """A recording, ready to be replayed. Its operands are the inputs, then what the recording makes.
 
     Attributes:
@@ -101,7 +101,7 @@ class Built(NamedTuple):
     draws: list[Draw]
     ops: list[RecordedOp]
     blocks: list[Chosen]
-    places: dict[int, Place]
+    places: dict[int, OperandPlace]
 
     @property
     def written(self) -> set[int]:
@@ -122,7 +122,7 @@ class Built(NamedTuple):
         return [[1, *row, *[0] * fills] for row in rows]
 
 
-def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: Sequence[GpuRef[Any]]) -> Built:
+def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: Sequence[GpuRef[Any]]) -> BuiltRecording:
     """Work a recording out.
 
     Raises:
@@ -131,7 +131,7 @@ def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: S
     """
     ops, blocks, hidden = taken.ops, taken.blocks, taken.hidden
     given = _all_inputs(port, taken, inputs)
-    places = {one.ref.allocation.id: Place(at, -one.ref.offset) for at, one in enumerate(given)}
+    places = {one.ref.allocation.id: OperandPlace(at, -one.ref.offset) for at, one in enumerate(given)}
     names = [f"{one.name} ({one.used})" for one in given]
     owners: dict[int, Allocation] = {}
     own: list[int] = []
@@ -141,20 +141,20 @@ def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: S
         if owner is None or buffer in hidden:  # no ref names it any more, or may be used
             rest[buffer] = made.nbytes
             continue
-        places[buffer] = Place(len(names), 0)
+        places[buffer] = OperandPlace(len(names), 0)
         owners[len(names)] = owner
         own.append(made.nbytes)
         names.append("a result of the recording")
     if rest:
         offsets, nbytes = packed(ops, rest, blocks)
-        places |= {buffer: Place(len(names), offset) for buffer, offset in offsets.items()}
+        places |= {buffer: OperandPlace(len(names), offset) for buffer, offset in offsets.items()}
         own.append(nbytes)
         names.append("the intermediate results of the recording")
     handle = Allocation(port.mint(), port.outbox.released)
     operands = script_operands(ops, places, names, own, blocks)
     signature = write_script(Script(handle.id, operands, steps_of(ops, places), blocks_of(blocks, places), []))
     outputs = [Output((p := places[r.allocation.id]).operand, r.offset + p.shift, r.layout) for r in returns]
-    return Built(handle, signature, operands, given, own, owners, outputs, _draws(taken), ops, blocks, places)
+    return BuiltRecording(handle, signature, operands, given, own, owners, outputs, _draws(taken), ops, blocks, places)
 
 
 def _all_inputs(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input]) -> list[Input]:
@@ -164,7 +164,7 @@ def _all_inputs(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input]) -> l
         raise ShapeError("record: two inputs share memory; name the array that both are part of")
     taken_names = {one.name for one in inputs}
     free = (name for i in range(len(taken.given) + len(inputs)) if (name := f"in{i}") not in taken_names)
-    uses: list[tuple[Use, RecordedOp | Chosen]] = [(use, op) for op in taken.ops for use in op.given]
+    uses: list[tuple[ArrayUse, RecordedOp | Chosen]] = [(use, op) for op in taken.ops for use in op.given]
     uses += [(block.value, block) for block in taken.blocks]
     for use, op in uses:
         if use.buffer not in taken.own:

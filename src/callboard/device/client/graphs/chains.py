@@ -22,7 +22,7 @@ from callboard.core.operand import Operand, Role
 from callboard.core.opinfo import read_signature
 from callboard.core.ref import Allocation
 from callboard.core.reply import Reply
-from callboard.device.client.graphs.script import Place, RecordedOp, Use, script_operands, steps_of
+from callboard.device.client.graphs.script import ArrayUse, OperandPlace, RecordedOp, script_operands, steps_of
 from callboard.device.client.line.entries import Entry
 from callboard.device.protocol.messages import Call
 from callboard.device.protocol.recording import Script, write_script
@@ -206,7 +206,7 @@ class Chains:
 
     def _script(self, number: int, run: list[Call], given: list[int]) -> tuple[bytes, list[int]]:
         """The signature of the run's replays, and the sizes of the buffers that they make."""
-        places = {buffer: Place(at, 0) for at, buffer in enumerate(given)}
+        places = {buffer: OperandPlace(at, 0) for at, buffer in enumerate(given)}
         names: list[str] = [""] * len(given)
         made: list[int] = []
         ops: list[RecordedOp] = []
@@ -218,11 +218,11 @@ class Chains:
             where = "" if entry is None else entry.origin.where
             leaves = [leaf for leaf in info.leaves(op) if isinstance(leaf.value, Operand)]
             rows = zip(leaves, call.bindings[::2], call.bindings[1::2], strict=True)
-            uses = [Use(buffer, offset, leaf.value.layout, leaf.role, leaf.name) for leaf, buffer, offset in rows]
+            uses = [ArrayUse(buffer, offset, leaf.value.layout, leaf.role, leaf.name) for leaf, buffer, offset in rows]
             new = []
             for buffer, (name, layout) in zip(call.outputs, outputs_of(op).items(), strict=True):
-                places[buffer] = Place(len(given) + len(made), 0)
-                new.append(Use(buffer, 0, layout, Role.OUT, name))
+                places[buffer] = OperandPlace(len(given) + len(made), 0)
+                new.append(ArrayUse(buffer, 0, layout, Role.OUT, name))
                 names.append(f"{name} of {info.tag}, made at {where}")
                 made.append(layout.nbytes)
             for use in uses:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from callboard.device.client.graphs.script import Node
+from callboard.device.client.graphs.script import RecordingNode
 
 __all__ = ["dot", "svg"]
 
@@ -13,7 +13,7 @@ PAD, GAP, BETWEEN = 8, 26, 30
 """Inside a box, beside boxes, and between rows."""
 
 
-def dot(nodes: Sequence[Node], title: str) -> str:
+def dot(nodes: Sequence[RecordingNode], title: str) -> str:
     """The nodes as a graph in the DOT language of Graphviz; blocks are clusters."""
     lines = [f"digraph {_quoted(title)} {{", "  node [shape=box, fontname=monospace];"]
     open_: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ def dot(nodes: Sequence[Node], title: str) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def svg(nodes: Sequence[Node], title: str) -> str:
+def svg(nodes: Sequence[RecordingNode], title: str) -> str:
     """The nodes as a picture, an SVG document: a row for what can run at the same time, an arrow for what waits.
 
     A row has the nodes whose longest chain of predecessors has the same length. A block's nodes are behind all nodes
@@ -84,7 +84,7 @@ def svg(nodes: Sequence[Node], title: str) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _text(node: Node) -> list[str]:
+def _text(node: RecordingNode) -> list[str]:
     return [f"{node.at}: {node.op}", *(f"-> {written}" for written in node.writes)]
 
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.core.errors import GpuRefStale, ShapeError
 from callboard.core.ref import Allocation, GpuRef
-from callboard.device.client.graphs.building import Built
+from callboard.device.client.graphs.building import BuiltRecording
 from callboard.device.client.graphs.recorder import OpRecorder
-from callboard.device.client.graphs.script import Chosen, Use
+from callboard.device.client.graphs.script import ArrayUse, Chosen
 
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["include"]
 
 
-def include(port: "OpPort", outer: OpRecorder, inner: Built, n: int, given: Mapping[str, Any]) -> list[GpuRef[Any]]:
+def include(
+    port: "OpPort", outer: OpRecorder, inner: BuiltRecording, n: int, given: Mapping[str, Any]
+) -> list[GpuRef[Any]]:
     """Record the ops of ``inner`` in ``outer``, ``n`` times; gives its outputs.
 
     What it makes belongs to ``outer``; the recording itself is not changed, nor does it take other inputs.
@@ -36,7 +38,7 @@ def include(port: "OpPort", outer: OpRecorder, inner: Built, n: int, given: Mapp
         outer.check_drawing("a recording with random numbers")
     fills = {at: (draw.stream, fill) for draw in inner.draws for at, fill in zip(draw.at, draw.fills, strict=True)}
 
-    def moved(use: Use) -> Use:
+    def moved(use: ArrayUse) -> ArrayUse:
         operand, shift = inner.places[use.buffer]
         return use._replace(buffer=owners[operand].id, offset=use.offset + shift + shifts[operand])
 
@@ -59,7 +61,7 @@ def include(port: "OpPort", outer: OpRecorder, inner: Built, n: int, given: Mapp
     return outputs
 
 
-def _inputs(outer: OpRecorder, inner: Built, given: Mapping[str, Any]) -> list[GpuRef[Any]]:
+def _inputs(outer: OpRecorder, inner: BuiltRecording, given: Mapping[str, Any]) -> list[GpuRef[Any]]:
     unknown = given.keys() - {one.name for one in inner.inputs}
     if unknown:
         names = ", ".join(one.name for one in inner.inputs)
@@ -82,7 +84,7 @@ def _inputs(outer: OpRecorder, inner: Built, given: Mapping[str, Any]) -> list[G
     return refs
 
 
-def _check_apart(inner: Built, owners: list[Allocation]) -> None:
+def _check_apart(inner: BuiltRecording, owners: list[Allocation]) -> None:
     for at, owner in enumerate(owners):
         for other in range(at):
             written = inner.operands[at].writes or inner.operands[other].writes

@@ -10,7 +10,7 @@ from callboard.core.layout import Layout
 from callboard.core.op import Op, info_of
 from callboard.core.operand import Operand, Role
 from callboard.core.ref import Allocation, GpuRef
-from callboard.device.client.graphs.script import Chosen, RecordedOp, Use, written_by
+from callboard.device.client.graphs.script import ArrayUse, Chosen, RecordedOp, written_by
 from callboard.device.client.line import refusals
 from callboard.device.client.line.entries import Origin
 from callboard.device.client.line.plans import ClientPlan, check_overlaps
@@ -122,9 +122,9 @@ class OpRecorder:
             ref._resolve()
         if not isinstance(op, Empty):
             leaves = [leaf for leaf in info.leaves(op) if isinstance(leaf.value, Operand)]
-            uses = [Use(r.value.allocation.id, r.value.offset, r.value.layout, r.role, r.name) for r in leaves]
+            uses = [ArrayUse(r.value.allocation.id, r.value.offset, r.value.layout, r.role, r.name) for r in leaves]
             new = [
-                Use(buffer, 0, layout, Role.OUT, name)
+                ArrayUse(buffer, 0, layout, Role.OUT, name)
                 for buffer, layout, name in zip(made, plan.outputs, plan.made, strict=True)
             ]
             drawn = [] if drawing is None else [_position_of(op)]

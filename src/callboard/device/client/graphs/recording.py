@@ -15,11 +15,11 @@ from callboard.core.op import info_of
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Reply
 from callboard.device.client.graphs.blocks import Cases, else_block, if_block, switch_block, while_block
-from callboard.device.client.graphs.building import Built, Input, built
+from callboard.device.client.graphs.building import BuiltRecording, Input, built
 from callboard.device.client.graphs.drawing import dot, svg
 from callboard.device.client.graphs.including import include
 from callboard.device.client.graphs.recorder import OpRecorder
-from callboard.device.client.graphs.script import Node, nodes_of
+from callboard.device.client.graphs.script import RecordingNode, nodes_of
 from callboard.device.client.graphs.services import RecordingServices, RecordingStats
 from callboard.device.client.line.entries import Several
 from callboard.device.client.line.hostarrays import host_array
@@ -76,11 +76,11 @@ class Recording(Generic[Mode]):
         self._recorder: OpRecorder | None = None
         self._token: Token[Recorder | None] | None = None
         self._state = "not begun: use it in a with statement"
-        self._built: Built | None = None
+        self._built: BuiltRecording | None = None
         self._recorded = 0  # the generation of the refs that the block has given
         self._generation = 0  # the generation that the recording's own arrays are of
         self._places: list[int] = []
-        self.nodes: list[Node] = []
+        self.nodes: list[RecordingNode] = []
 
     def _checked(self, name: str, ref: Any) -> GpuRef[Any]:
         if not isinstance(ref, GpuRef):
@@ -307,7 +307,7 @@ class Recording(Generic[Mode]):
             answer = send(functools.partial(self._send, made, numbers))
         return answer
 
-    def _send(self, made: Built, numbers: list[int | float]) -> Any:
+    def _send(self, made: BuiltRecording, numbers: list[int | float]) -> Any:
         port = self._port
         op_id = port.mint()
         answer: Any
@@ -324,7 +324,7 @@ class Recording(Generic[Mode]):
         port.send(Call(op_id, made.signature, self._places, numbers, []), TAG, target, depth=4)
         return answer
 
-    def _output(self, made: Built, at: int, op_id: int) -> GpuRef[Any]:
+    def _output(self, made: BuiltRecording, at: int, op_id: int) -> GpuRef[Any]:
         operand, offset, layout = made.outputs[at]
         given = len(made.inputs)
         if operand >= given:
@@ -393,7 +393,7 @@ class Recording(Generic[Mode]):
             raise ShapeError(f"replay: {one.name} is {array.dtype}{list(array.shape)}, recorded was {layout!r}")
         return array
 
-    def _check_apart(self, made: Built, after: Mapping[str, GpuRef[Any]]) -> None:
+    def _check_apart(self, made: BuiltRecording, after: Mapping[str, GpuRef[Any]]) -> None:
         """Refuse refs by which an op would write to what another operand reads."""
         refs = [after.get(one.name, one.ref) for one in made.inputs]
         for at, ref in enumerate(refs):
@@ -409,7 +409,7 @@ class Recording(Generic[Mode]):
                         "writes to it; pass a copy"
                     )
 
-    def _renew(self, made: Built) -> None:
+    def _renew(self, made: BuiltRecording) -> None:
         """Make the recording's own arrays in this generation."""
         if any(one.ref.generation != self._port.generation for one in made.inputs):
             raise self._missing(made)
@@ -429,7 +429,7 @@ class Recording(Generic[Mode]):
         self._generation = port.generation
         self._place(made)
 
-    def _place(self, made: Built) -> None:
+    def _place(self, made: BuiltRecording) -> None:
         places: list[int] = []
         for one in made.inputs:
             places += (one.ref.allocation.id, one.ref.offset)
@@ -437,7 +437,7 @@ class Recording(Generic[Mode]):
             places += (owner.id, 0)
         self._places = places
 
-    def _missing(self, made: Built) -> GpuRefStale:
+    def _missing(self, made: BuiltRecording) -> GpuRefStale:
         gone = [one for one in made.inputs if one.ref.is_stale]
         reason = gone[0].ref._why_stale() or "context rebuilt" if gone else "context rebuilt"
         names = "; ".join(f"{one.name}, {one.ref.layout!r}, {one.used}" for one in gone)
@@ -483,7 +483,7 @@ class Recording(Generic[Mode]):
     def __del__(self) -> None:  # dropped: its arrays belong to their refs from now on
         self._drop_owners()
 
-    def _ready(self) -> Built:
+    def _ready(self) -> BuiltRecording:
         if self._built is None:
             raise RuntimeError(f"the recording is {self._state}")
         return self._built

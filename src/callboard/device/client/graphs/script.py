@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from callboard.core.layout import Layout
 from callboard.core.operand import Role
-from callboard.device.protocol.recording import Block, ScriptOperand, Step
+from callboard.device.protocol.recording import ScriptBlock, ScriptOperand, Step
 
 __all__ = [
+    "ArrayUse",
     "Chosen",
-    "Node",
-    "Place",
+    "OperandPlace",
     "RecordedOp",
-    "Use",
+    "RecordingNode",
     "blocks_of",
     "nodes_of",
     "packed",
@@ -27,7 +27,7 @@ READING = Role.IN, Role.INOUT, Role.SCALAR
 WRITING = Role.OUT, Role.INOUT
 
 
-class Use(NamedTuple):
+class ArrayUse(NamedTuple):
     """An array that an op uses.
 
     Attributes:
@@ -62,13 +62,13 @@ class RecordedOp(NamedTuple):
     tag: str
     signature: bytes
     numbers: list[int | float]
-    given: list[Use]
-    made: list[Use]
+    given: list[ArrayUse]
+    made: list[ArrayUse]
     drawn: list[int]
     where: str
 
     @property
-    def uses(self) -> list[Use]:
+    def uses(self) -> list[ArrayUse]:
         return [*self.given, *self.made]
 
 
@@ -88,8 +88,8 @@ class Chosen:
     """
 
     kind: str
-    value: Use
-    turns: Use | None
+    value: ArrayUse
+    turns: ArrayUse | None
     most: int
     bodies: list[tuple[int, int]]
     made: set[int]
@@ -108,18 +108,18 @@ class Chosen:
         return self.bodies[-1][1]
 
     @property
-    def uses(self) -> list[Use]:
+    def uses(self) -> list[ArrayUse]:
         return [self.value] if self.turns is None else [self.value, self.turns]
 
 
-class Place(NamedTuple):
+class OperandPlace(NamedTuple):
     """A buffer in a replay: an operand of the script, and the base of its offsets."""
 
     operand: int
     shift: int
 
 
-class Node(NamedTuple):
+class RecordingNode(NamedTuple):
     """An op of a recording.
 
     Attributes:
@@ -194,7 +194,7 @@ def packed(
 
 def script_operands(
     ops: Sequence[RecordedOp],
-    places: Mapping[int, Place],
+    places: Mapping[int, OperandPlace],
     names: Sequence[str],
     own: Sequence[int],
     blocks: Sequence[Chosen] = (),
@@ -237,10 +237,10 @@ def script_operands(
     return operands
 
 
-def steps_of(ops: Sequence[RecordedOp], places: Mapping[int, Place]) -> list[Step]:
+def steps_of(ops: Sequence[RecordedOp], places: Mapping[int, OperandPlace]) -> list[Step]:
     """The ops as they cross the wire."""
 
-    def bound(uses: Iterable[Use]) -> list[int]:
+    def bound(uses: Iterable[ArrayUse]) -> list[int]:
         flat: list[int] = []
         for use in uses:
             place = places[use.buffer]
@@ -261,7 +261,7 @@ def written_by(ops: Iterable[RecordedOp], blocks: Iterable[Chosen]) -> set[int]:
     return {use.buffer for use in uses if use.writes}
 
 
-def blocks_of(blocks: Sequence[Chosen], places: Mapping[int, Place]) -> list[Block]:
+def blocks_of(blocks: Sequence[Chosen], places: Mapping[int, OperandPlace]) -> list[ScriptBlock]:
     """The blocks as they cross the wire."""
     made = []
     for block in blocks:
@@ -269,13 +269,13 @@ def blocks_of(blocks: Sequence[Chosen], places: Mapping[int, Place]) -> list[Blo
         counted = [at for use in turns for at in (use.buffer, use.offset)]
         bodies = [list(body) for body in block.bodies]
         dtype = value.layout.dtype.name
-        made.append(Block(block.kind, value.buffer, value.offset, dtype, counted, block.most, bodies))
+        made.append(ScriptBlock(block.kind, value.buffer, value.offset, dtype, counted, block.most, bodies))
     return made
 
 
-def nodes_of(ops: Sequence[RecordedOp], blocks: Sequence[Chosen] = ()) -> list[Node]:
+def nodes_of(ops: Sequence[RecordedOp], blocks: Sequence[Chosen] = ()) -> list[RecordingNode]:
     """The ops, each with those that it has to come after directly, by the bytes that they use."""
-    nodes: list[Node] = []
+    nodes: list[RecordingNode] = []
     after = _after([op.uses for op in ops])
     for at, op in enumerate(ops):
         reads = tuple(f"{use.name} {use.layout!r}" for use in op.uses if use.role in READING)
@@ -286,16 +286,16 @@ def nodes_of(ops: Sequence[RecordedOp], blocks: Sequence[Chosen] = ()) -> list[N
             for body, (first, end) in enumerate(block.bodies)
             if first <= at < end
         ]
-        nodes.append(Node(at, op.tag, reads, writes, tuple(sorted(after[at])), op.where, tuple(within)))
+        nodes.append(RecordingNode(at, op.tag, reads, writes, tuple(sorted(after[at])), op.where, tuple(within)))
     return nodes
 
 
-def _placed(use: Use, places: Mapping[int, Place]) -> Use:
+def _placed(use: ArrayUse, places: Mapping[int, OperandPlace]) -> ArrayUse:
     place = places[use.buffer]
     return use._replace(buffer=place.operand, offset=use.offset + place.shift)
 
 
-def _after(ops: Sequence[Sequence[Use]]) -> list[list[int]]:
+def _after(ops: Sequence[Sequence[ArrayUse]]) -> list[list[int]]:
     """Of each op, by its uses, the ops that it comes after directly: not through one that comes after them."""
     found: list[list[int]] = []
     behind: list[set[int]] = []  # of each op, all that it comes after
@@ -311,7 +311,7 @@ def _after(ops: Sequence[Sequence[Use]]) -> list[list[int]]:
     return found
 
 
-def _conflict(earlier: Sequence[Use], later: Sequence[Use]) -> bool:
+def _conflict(earlier: Sequence[ArrayUse], later: Sequence[ArrayUse]) -> bool:
     return any(
         a.buffer == b.buffer and (a.role in WRITING or b.role in WRITING) and _overlap(a, b)
         for a in earlier
@@ -319,6 +319,6 @@ def _conflict(earlier: Sequence[Use], later: Sequence[Use]) -> bool:
     )
 
 
-def _overlap(a: Use, b: Use) -> bool:
+def _overlap(a: ArrayUse, b: ArrayUse) -> bool:
     (a_low, a_high), (b_low, b_high) = a.layout.span, b.layout.span
     return a.offset + a_low < b.offset + b_high and b.offset + b_low < a.offset + a_high

@@ -11,7 +11,7 @@ from callboard.core.errors import AccelError, AskTimeout, ContextLost
 from callboard.device.client.line.entries import Gate
 from callboard.device.client.line.status import MemoryFigures, TraceRecord
 from callboard.device.protocol.failures import as_error
-from callboard.device.protocol.messages import Answer, Ask, Flush, FromHost, Memory, Traces
+from callboard.device.protocol.messages import Answer, Ask, Flush, FromHost, MemoryUsage, Traces
 
 if TYPE_CHECKING:
     from callboard.device.supervision.actor import DeviceActor
@@ -81,7 +81,7 @@ class Answers:
             for record in message.records:
                 for hook in self.traces:
                     self._call("a trace hook", hook, TraceRecord(*record))
-        elif isinstance(message, Memory):
+        elif isinstance(message, MemoryUsage):
             figures = MemoryFigures(message.free, message.total, message.used, message.cached)
             for take in list(self.memory):
                 self._call("a memory hook", take, figures)

@@ -13,7 +13,7 @@ import msgspec
 from callboard.core.errors import Suspect
 from callboard.core.layout import OpenLayout
 from callboard.core.ref import GpuRef
-from callboard.core.reply import Failure, Reply
+from callboard.core.reply import OpFailure, Reply
 from callboard.device.protocol.messages import ActorCall, Call, Calls
 
 __all__ = ["Entry", "Gate", "Origin", "Settled", "Several", "Sized", "origin_of", "request_key", "sendable", "settle"]
@@ -115,7 +115,7 @@ class Several:
         for ref in self.refs:
             ref._resolve()
 
-    def _reject(self, failure: Failure) -> None:
+    def _reject(self, failure: OpFailure) -> None:
         for ref in self.refs:
             ref._reject(failure)
 
@@ -139,7 +139,7 @@ class Sized:
         for reply in self.refs:
             reply._resolve()
 
-    def _reject(self, failure: Failure) -> None:
+    def _reject(self, failure: OpFailure) -> None:
         for reply in self.refs:
             reply._reject(failure)
 

@@ -10,7 +10,7 @@ from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role, StructOperand
 from callboard.core.ref import GpuRef
 
-__all__ = ["Built", "ClientPlan", "check_overlaps"]
+__all__ = ["ClientPlan", "CompositeOutput", "check_overlaps"]
 
 
 class ClientPlan:
@@ -63,7 +63,7 @@ class ClientPlan:
         self.value = op.value and len(op.returns) == 1 and op.returns[0] in made
         self.answers: Any = op.answers
         self.returned = tuple(_returned(op, name, order) for name in op.returns)
-        tuples = [isinstance(how, Built) and how.template is None for how in self.returned]
+        tuples = [isinstance(how, CompositeOutput) and how.template is None for how in self.returned]
         given = [isinstance(getattr(op, name), tuple) for name in op.returns]
         plain = op.results is None and not self.value and not self.open and op.answers is None and any(tuples + given)
         self.arrays = plain and all(a or b for a, b in zip(tuples, given, strict=True))
@@ -72,7 +72,7 @@ class ClientPlan:
         self.one_given = places.get(op.returns[0], -1) if single and self.returned[0] == -1 and not self.outputs else -1
 
 
-class Built(NamedTuple):
+class CompositeOutput(NamedTuple):
     """The composition of a struct operand, or of a tuple of arrays, from allocated outputs.
 
     Attributes:
@@ -84,14 +84,14 @@ class Built(NamedTuple):
     parts: dict[str, int]
 
 
-def _returned(op: Op[Any, Any], name: str, order: list[str]) -> "int | Built":
+def _returned(op: Op[Any, Any], name: str, order: list[str]) -> "int | CompositeOutput":
     if name in order:
         return order.index(name)
     parts = {made.partition(".")[2]: at for at, made in enumerate(order) if made.startswith(f"{name}.")}
     if not parts:
         return -1
     template = op.infer()[name]
-    return Built(template if isinstance(template, StructOperand) else None, parts)
+    return CompositeOutput(template if isinstance(template, StructOperand) else None, parts)
 
 
 def check_overlaps(op: Op[Any, Any]) -> None:

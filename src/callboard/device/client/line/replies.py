@@ -14,7 +14,7 @@ from callboard.core.ref import Allocation, GpuRef, RefPort, Released
 from callboard.core.reply import Reply
 from callboard.core.settings import convert
 from callboard.device.client.line.entries import Several, Sized
-from callboard.device.client.line.plans import Built, ClientPlan
+from callboard.device.client.line.plans import ClientPlan, CompositeOutput
 
 __all__ = ["reply_to"]
 
@@ -80,7 +80,7 @@ def reply_to(
         return reply, weakref.ref(reply), extra
     values: list[Any] = []
     for name, how in zip(op.returns, plan.returned, strict=True):
-        if isinstance(how, Built):
+        if isinstance(how, CompositeOutput):
             parts = {part: fresh[at] for part, at in how.parts.items()}
             values += parts.values() if how.template is None else [msgspec.structs.replace(how.template, **parts)]
         elif how >= 0:
@@ -101,7 +101,7 @@ def reply_to(
     alone = len(values) == 1 and op.results is None
     if alone:  # of a tuple of extents that depend on data
         how = plan.returned[0]
-        alone = not isinstance(how, Built) or how.template is not None
+        alone = not isinstance(how, CompositeOutput) or how.template is not None
     answer = values[0] if alone else tuple(values) if op.results is None else op.results(*values)
     if plan.open:
         sized = []
@@ -124,7 +124,7 @@ def _arrays(
     generation = port.generation
     refs: list[GpuRef[Any]] = []
     for name, how in zip(op.returns, plan.returned, strict=True):
-        if isinstance(how, Built):
+        if isinstance(how, CompositeOutput):
             places = how.parts.values()
             refs += [GpuRef(port, Allocation(made[i], released), plan.outputs[i], generation, 0, op_id) for i in places]
         else:

@@ -17,7 +17,7 @@ from callboard.core.dtype import DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of, rows_of
 from callboard.core.ref import GpuRef
-from callboard.core.reply import Failure, Reply
+from callboard.core.reply import OpFailure, Reply
 from callboard.device.client.line.copying import Copier
 from callboard.device.client.line.entries import Gate
 from callboard.device.client.line.hostarrays import host_array
@@ -325,7 +325,7 @@ class _Whole:
     def _resolve(self) -> None:
         self._reply._resolve(self._array)
 
-    def _reject(self, failure: Failure) -> None:
+    def _reject(self, failure: OpFailure) -> None:
         self._reply._reject(failure)
 
 
@@ -344,13 +344,13 @@ class _Fetch:
         self._slot = slot
         self._staged = slot.as_array(layout.dtype.np, self._flat.shape)
         self._left = parts
-        self._failure: Failure | None = None
+        self._failure: OpFailure | None = None
         self._given_up = False
 
     def arrived(self, a: int, b: int) -> None:
         self._transfers.copy(self._flat[a:b], self._staged[a:b], self._end)
 
-    def lost(self, failure: Failure) -> None:
+    def lost(self, failure: OpFailure) -> None:
         self._failure = self._failure or failure
         self._end()
 
@@ -385,7 +385,7 @@ class _FetchPart:
     def _resolve(self) -> None:
         self._fetch.arrived(self._a, self._b)
 
-    def _reject(self, failure: Failure) -> None:
+    def _reject(self, failure: OpFailure) -> None:
         self._fetch.lost(failure)
 
 

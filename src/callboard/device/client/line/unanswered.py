@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
 from callboard.core.errors import AccelError, ContextPoisoned, Suspect
-from callboard.core.reply import Cause, Failure, ReplyPort
+from callboard.core.reply import Cause, OpFailure, ReplyPort
 from callboard.device.client.line import refusals
 from callboard.device.client.line.entries import Entry, Origin, settle
 from callboard.device.protocol.failures import as_error
-from callboard.device.protocol.messages import Completions, ProtocolError
-from callboard.device.protocol.messages import Failure as Described
+from callboard.device.protocol.messages import Completions, FailureMessage, ProtocolError
 
 __all__ = ["Unanswered"]
 
@@ -125,17 +124,17 @@ class Unanswered:
             cause = causes.get(root)
             if cause is None:
                 cause = causes[root] = self._cause(root, described.get(root), generation)
-            _reject(entry, Failure(cause, origin))
+            _reject(entry, OpFailure(cause, origin))
         # Ops in flight may read what these should have written, and be awaited. A cause counts as unseen only when they
         # have their completions, too.
         newest = _first(self.entries.__reversed__)
         for root, cause in causes.items():
             self._keep(root, cause, newest)
 
-    def _cause(self, root: int, described: Described | None, generation: int) -> Cause:
+    def _cause(self, root: int, described: FailureMessage | None, generation: int) -> Cause:
         cause = self._causes.get(root)
         if cause is None:
-            what = described or Described(
+            what = described or FailureMessage(
                 root, "RemoteError", "", {"type": "unknown", "message": "the host did not say"}
             )
             make = functools.partial(_failed, what, self._name, generation, self._origins.get(root))
@@ -192,7 +191,7 @@ class Unanswered:
             make = functools.partial(_lost, error, suspects, self._name, generation, origin)
             cause = self._causes[number] = Cause(self._port, make)
             self._keep(number, cause, 0)
-        _reject(entry, Failure(cause, origin))
+        _reject(entry, OpFailure(cause, origin))
         return True
 
     def fail_late(self, op_id: int, lost: dict[int, Entry]) -> None:
@@ -213,7 +212,7 @@ class Unanswered:
         self._kept.clear()
 
 
-def _reject(entry: Entry, failure: Failure) -> None:
+def _reject(entry: Entry, failure: OpFailure) -> None:
     reply = entry.reply()
     if reply is not None:
         reply._reject(failure)
@@ -222,7 +221,7 @@ def _reject(entry: Entry, failure: Failure) -> None:
 
 
 def _failed(
-    failure: Described, device: str, generation: int, first: Origin | None, op: Origin | None, ops: int
+    failure: FailureMessage, device: str, generation: int, first: Origin | None, op: Origin | None, ops: int
 ) -> BaseException:
     """The error of an op that failed by itself, or from the same cause as the op ``first``."""
     op = op or first

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from callboard.core.ref import GpuRef
-from callboard.core.reply import Failure
+from callboard.core.reply import OpFailure
 from callboard.device.client.peers.incoming import Incoming
 from callboard.device.client.residents.lender import Lender
 from callboard.device.client.residents.line import on_loop
@@ -60,7 +60,7 @@ class LentCopy:
             exporter = [pid, process_started(pid)]
         self._incoming.arrive([where, offset + shift, *exporter])
 
-    def _failed(self, failure: Failure) -> None:
+    def _failed(self, failure: OpFailure) -> None:
         failure.cause.seen = True  # the copy has it
         self._incoming.fail(failure.cause.error(failure.op))
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.core.layout import layout_of
 from callboard.core.ref import GpuRef
-from callboard.core.reply import Failure
+from callboard.core.reply import OpFailure
 from callboard.device.client.line.regions import HostRegion
 from callboard.device.client.line.transfers import SharedLease, chunks
 from callboard.device.client.peers.incoming import Incoming
@@ -40,7 +40,7 @@ class Chunk:
         self._incoming.arrive([slot.arena_id, offset])
         self._end()
 
-    def _reject(self, failure: Failure) -> None:
+    def _reject(self, failure: OpFailure) -> None:
         failure.cause.seen = True  # the copy has it
         self._incoming.fail(failure.cause.error(failure.op))
         self._end()

@@ -14,7 +14,7 @@ from callboard.actors.errors import ReplyError
 from callboard.core.errors import AccelError, AskTimeout, DeviceMismatch, GpuRefStale
 from callboard.core.operand import In, Role
 from callboard.core.ref import GpuRef
-from callboard.core.reply import Cause, Failure, Reply
+from callboard.core.reply import Cause, OpFailure, Reply
 from callboard.device.client.line.refusals import marked
 from callboard.device.client.residents.line import End
 from callboard.device.protocol.arena import Slot
@@ -201,9 +201,9 @@ class CallEnd(End):
         if error is None:
             reply._resolve(result)
         else:
-            reply._reject(Failure(Cause(reply._port, functools.partial(_unreadable, error))))
+            reply._reject(OpFailure(Cause(reply._port, functools.partial(_unreadable, error))))
 
-    def _reject(self, failure: Failure) -> None:
+    def _reject(self, failure: OpFailure) -> None:
         self.caller.ended(self, failed=True)
         self._return_lent(failure)
         self.give_slot()
@@ -213,12 +213,12 @@ class CallEnd(End):
         if reply is not None and not reply.done():
             reply._reject(failure)
 
-    def _return_lent(self, failure: Failure | None) -> None:
+    def _return_lent(self, failure: OpFailure | None) -> None:
         lent, self.lent = self.lent, []
         for one in lent:
             one.over(failure)
 
-    def fail_from(self, failure: Failure) -> None:
+    def fail_from(self, failure: OpFailure) -> None:
         """Fail the reply because its device arrays cannot be used; the call will not run, or not count."""
         self._told = True
         reply = self.reply()
@@ -234,7 +234,7 @@ class CallEnd(End):
         """Fail the reply here; what the host says later is not heard any more."""
         reply = self.reply()
         if reply is not None and not reply.done():
-            reply._reject(Failure(Cause(reply._port, lambda _op, _ops: type(error)(*error.args))))
+            reply._reject(OpFailure(Cause(reply._port, lambda _op, _ops: type(error)(*error.args))))
 
     def give_slot(self) -> None:
         """The memory for the result is not needed, or has been read."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.core.errors import AccelError
 from callboard.core.layout import layout_from_wire
 from callboard.core.ref import GpuRef
-from callboard.core.reply import Failure
+from callboard.core.reply import OpFailure
 from callboard.device.client.line.entries import Gate
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.residents.lender import Lender
@@ -77,7 +77,7 @@ class LentArguments:
                 self._call.shared, self._call.withdrawn = shared, False
         self._open()
 
-    def _failed(self, failure: Failure) -> None:
+    def _failed(self, failure: OpFailure) -> None:
         self._end.fail_from(failure)
         if self._gate.is_open:  # the context is lost, and with it the arrays that the call uses
             self._end.caller.cancel(self._end.id)
@@ -87,7 +87,7 @@ class LentArguments:
         self._gate.is_open = True
         self._port.flush()
 
-    def over(self, failure: Failure | None) -> None:
+    def over(self, failure: OpFailure | None) -> None:
         """The call has ended, or will not run."""
         self._gate.is_open = True
         self._loan.over(failure)
@@ -116,12 +116,12 @@ class LentRoom:
     def _held(self, shared: Sequence[Any]) -> None:
         self._host.post(DeviceRoom(self._call, shared[0][0]))
 
-    def _failed(self, failure: Failure) -> None:
+    def _failed(self, failure: OpFailure) -> None:
         error = failure.cause.error(failure.op)
         failure.cause.seen = True  # the call fails from it
         self._host.post(DeviceRoom(self._call, [], as_failure(self._call, error)))
 
-    def over(self, failure: Failure | None) -> None:
+    def over(self, failure: OpFailure | None) -> None:
         """The call has ended."""
         if self._loan is not None:
             self._loan.over(failure)

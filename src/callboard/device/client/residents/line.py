@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from callboard.core.reply import Failure
+from callboard.core.reply import OpFailure
 from callboard.device.client.line import port as ops
 from callboard.device.client.line.entries import Entry, origin_of
 from callboard.device.client.line.port import OpPort
@@ -27,7 +27,7 @@ class End:
     def _answer(self, value: Any) -> None:
         raise NotImplementedError
 
-    def _reject(self, failure: Failure) -> None:
+    def _reject(self, failure: OpFailure) -> None:
         raise NotImplementedError
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.core.dtype import as_dtype
 from callboard.core.layout import layout_of
 from callboard.core.ref import Allocation, GpuRef
-from callboard.core.reply import Cause, Failure
+from callboard.core.reply import Cause, OpFailure
 from callboard.device.client.residents.line import End, accept
 from callboard.device.protocol.arena import Slot
 from callboard.device.protocol.messages import ActorCall, Release
@@ -72,7 +72,7 @@ class Loan(End):
         refs: Sequence[GpuRef[Any]],
         writes: Sequence[bool],
         held: Callable[[list[Any]], None],
-        failed: Callable[[Failure], None],
+        failed: Callable[[OpFailure], None],
         fresh: bool = False,
     ) -> None:
         self.id = 0
@@ -86,7 +86,7 @@ class Loan(End):
         self._theirs: Slot | None = None  # in memory that the other process has mapped
         self._lent = self._over = self._lost = self._done = self._copying = False
         self._opened: Opened | None = None
-        self._why: Failure | None = None
+        self._why: OpFailure | None = None
 
     def ask(self, tag: str) -> None:
         """Take a place in the order of the device's ops. Raises as :func:`accept`; nothing is held then."""
@@ -122,7 +122,7 @@ class Loan(End):
             self._theirs = theirs = lender.theirs.take(nbytes)
         except Exception as e:  # there is no room: the call fails from that
             self._lent = True
-            self._failed(Failure(Cause(lender.port, functools.partial(_again, e))))
+            self._failed(OpFailure(Cause(lender.port, functools.partial(_again, e))))
             return
         where = [[theirs.arena_id, theirs.offset + offset] for offset in self._offsets]
         if self._fresh:
@@ -151,7 +151,7 @@ class Loan(End):
     def _answer(self, value: Any) -> None:
         self._settled()
 
-    def _reject(self, failure: Failure) -> None:
+    def _reject(self, failure: OpFailure) -> None:
         self._lost = True
         self._settled()
         if self._over:
@@ -172,7 +172,7 @@ class Loan(End):
 
     # -- the end of the call -------------------------------------------------------------------------------------------
 
-    def over(self, failure: Failure | None) -> None:
+    def over(self, failure: OpFailure | None) -> None:
         """The other process does not use the arrays any more, or will not; after a failure its host may be dying."""
         if not self._over:
             self._over, self._why = True, failure

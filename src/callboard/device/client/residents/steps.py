@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors.errors import ActorStopped, ReplyError
 from callboard.core.errors import AccelError, ContextLost, ContextPoisoned, DeviceStopped, MailboxFull
-from callboard.core.reply import Failure, Reply
+from callboard.core.reply import OpFailure, Reply
 from callboard.device.client.line.refusals import marked
 from callboard.device.client.residents.calls import Arguments
 from callboard.device.client.residents.line import End, accept
@@ -192,7 +192,7 @@ class _Unwanted:
 
     def _resolve(self, value: Any = None) -> None: ...
 
-    def _reject(self, failure: Failure) -> None:
+    def _reject(self, failure: OpFailure) -> None:
         failure.cause.seen = True
 
 
@@ -214,7 +214,7 @@ class _Closing(End):
     def _answer(self, value: Any) -> None:
         self._reply._resolve(None)
 
-    def _reject(self, failure: Failure) -> None:
+    def _reject(self, failure: OpFailure) -> None:
         if isinstance(failure.cause.error(failure.op), WITH_THE_ACTOR):
             failure.cause.seen = True
             self._reply._resolve(None)

@@ -15,7 +15,7 @@ from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission import Admission, Arenas
 from callboard.device.host.context.admission.arrivals import Arrivals
 from callboard.device.host.context.admission.attached import Attached
-from callboard.device.host.context.admission.elsewhere import Elsewhere
+from callboard.device.host.context.admission.elsewhere import ExternalBlocks
 from callboard.device.host.context.admission.shares import Shares
 from callboard.device.host.context.blocks import BlockPool, MemoryWatch
 from callboard.device.host.context.completion import completion_for
@@ -37,7 +37,7 @@ from callboard.device.protocol.messages import (
     Expect,
     Flush,
     MapArena,
-    Memory,
+    MemoryUsage,
     Plain,
     Traces,
     UnmapArena,
@@ -79,7 +79,7 @@ class ContextActor:
         self.shares = Shares(self.device)
         self.pool = BlockPool(self.device, config.memory_limit)
         self.pool.release = self.shares.release
-        self.elsewhere = Elsewhere(self.device, self.pool)
+        self.elsewhere = ExternalBlocks(self.device, self.pool)
         self.streams = allocator_for(self.device, config)
         self.libraries = Libraries(self.device, backend.libraries(), self.streams, backend.name)
         self.helper = Helper(self.device.use, channel.busy, channel.wake)
@@ -231,7 +231,7 @@ class ContextActor:
         if watch is not None and watch.changed(self.pool.used):
             self.device.use()
             free, total = self.device.memory_info()
-            self._channel.send(Memory(free, total, self.pool.used, self.pool.cached))
+            self._channel.send(MemoryUsage(free, total, self.pool.used, self.pool.cached))
 
     def close(self) -> None:
         """Finish the work in flight and destroy the context."""

@@ -18,7 +18,7 @@ from callboard.core.errors import OutOfMemory
 from callboard.device.host.context.pending import Pending
 from callboard.device.host.context.timelines import Timeline
 
-__all__ = ["BindingCache", "Block", "BlockPool", "MemoryWatch", "Resolved", "Use", "size_class"]
+__all__ = ["BindingCache", "Block", "BlockPool", "BlockUse", "MemoryWatch", "Resolved", "size_class"]
 
 SEEN = 256
 """Bindings of one plan that are kept; when there are more, the cache is cleared."""
@@ -93,7 +93,7 @@ class Block:
         )
 
 
-class Use(NamedTuple):
+class BlockUse(NamedTuple):
     """A block that a call uses.
 
     Attributes:
@@ -118,7 +118,7 @@ class Resolved(NamedTuple):
     """
 
     values: list[Any]
-    uses: list[Use]
+    uses: list[BlockUse]
 
 
 class BindingCache:
@@ -135,7 +135,7 @@ class BindingCache:
     def __init__(self) -> None:
         self.by_bindings: dict[tuple[int, ...], Resolved | None] = {}
 
-    def resolved(self, bindings: tuple[int, ...], values: list[Any], uses: list[Use]) -> None:
+    def resolved(self, bindings: tuple[int, ...], values: list[Any], uses: list[BlockUse]) -> None:
         """Note that a call had these bindings, and what they resolved to."""
         by_bindings = self.by_bindings
         if bindings in by_bindings:

@@ -11,7 +11,7 @@ from callboard.device.host.context.pending import FAILED, FLYING, OK, Pending
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.context.trace import KernelTrace
 from callboard.device.protocol.failures import as_failure
-from callboard.device.protocol.messages import Completions, Failure
+from callboard.device.protocol.messages import Completions, FailureMessage
 
 __all__ = ["Ledger", "value_of"]
 
@@ -33,7 +33,7 @@ class Ledger:
         self.trace: KernelTrace | None = None
         self._done: list[int] = []
         self._values: list[tuple[int, Any]] = []
-        self._failed: list[tuple[int, Failure]] = []
+        self._failed: list[tuple[int, FailureMessage]] = []
 
     @property
     def is_empty(self) -> bool:
@@ -68,7 +68,7 @@ class Ledger:
         """Fail an op that was not launched."""
         self.fail(op, as_failure(op.id, error))
 
-    def fail(self, op: Pending, failure: Failure) -> None:
+    def fail(self, op: Pending, failure: FailureMessage) -> None:
         """Fail the op with this failure."""
         op.fail(failure)
         self._failed.append((op.id, failure))
@@ -175,7 +175,7 @@ class _Messages:
     def value(self, id: int, value: Any) -> None:
         self._next(len(value) if isinstance(value, bytes) else 0).values.append((id, value))
 
-    def failed(self, id: int, cause: Failure) -> None:
+    def failed(self, id: int, cause: FailureMessage) -> None:
         message = self._next(0 if cause.id in self._named else _size(cause))
         message.failed.append((id, cause.id))
         if cause.id not in self._named:
@@ -183,7 +183,7 @@ class _Messages:
             message.causes.append(cause)
 
 
-def _size(cause: Failure) -> int:
+def _size(cause: FailureMessage) -> int:
     texts = [cause.message, *cause.notes, *(v for v in cause.attributes.values() if isinstance(v, str | bytes))]
     return sum(map(len, texts))
 

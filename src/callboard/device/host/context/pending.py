@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from callboard.core.backend import Readback, Status
-from callboard.device.protocol.messages import Failure
+from callboard.device.protocol.messages import FailureMessage
 
 if TYPE_CHECKING:
     from callboard.device.host.context.plans import Plan
@@ -41,10 +41,10 @@ class Pending(msgspec.Struct, eq=False):
     outcome: Readback | None = None
     readback: Readback | None = None
     answer: Any = None
-    failure: Failure | None = None
+    failure: FailureMessage | None = None
     state: int = FLYING
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: FailureMessage) -> None:
         self.failure = failure
         self.state = FAILED
         self.sources = ()

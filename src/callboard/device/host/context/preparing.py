@@ -96,7 +96,7 @@ class Helper:
             self._wake()
 
 
-class SizeQuery:
+class PendingSizeQuery:
     """The size query of a call whose outputs have to be sized before it can be launched.
 
     Attributes:
@@ -149,7 +149,7 @@ class Sizing:
         parking: Parking,
         helper: Helper,
         launch: Callable[[Call, Plan], None],
-        park: Callable[[Call, Plan, SizeQuery], None],
+        park: Callable[[Call, Plan, PendingSizeQuery], None],
         refuse: Callable[[Call, Plan, BaseException], None],
         classified: Callable[[BaseException, Plan], AccelError],
     ) -> None:
@@ -160,7 +160,7 @@ class Sizing:
         self._park = park
         self._refuse = refuse
         self._classified = classified
-        self._size_queries: dict[int, SizeQuery] = {}
+        self._size_queries: dict[int, PendingSizeQuery] = {}
 
     def take(self, call: Call, plan: Plan) -> None:
         """Take the call to its next step: begin the query, run it, or launch the call."""
@@ -197,7 +197,7 @@ class Sizing:
                 self._parking.come(query_size)
         return bool(waiting)
 
-    def _begin(self, call: Call, plan: Plan) -> SizeQuery | None:
+    def _begin(self, call: Call, plan: Plan) -> PendingSizeQuery | None:
         """Make the library's stream wait for the operands; None if the call has to be refused."""
         if len(call.bindings) != plan.arity or len(call.outputs) != plan.fresh or self._operands_failed(call, plan):
             return None
@@ -216,7 +216,7 @@ class Sizing:
             else:
                 values[binding.at] = block.address + offset if binding.item < 0 else [block.address + offset]
         plan.fill(values, call.numbers)
-        query_size = self._size_queries[call.id] = SizeQuery(plan, values, sources)
+        query_size = self._size_queries[call.id] = PendingSizeQuery(plan, values, sources)
         plan.pins += 1
         return query_size
 
@@ -231,7 +231,7 @@ class Sizing:
                 return True
         return False
 
-    def _sized(self, query_size: SizeQuery, error: BaseException | None) -> None:
+    def _sized(self, query_size: PendingSizeQuery, error: BaseException | None) -> None:
         if error is not None:
             query_size.error = self._classified(error, query_size.plan)
         self._parking.come(query_size)

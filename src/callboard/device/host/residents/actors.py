@@ -20,7 +20,7 @@ from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.admission import CallAdmission
 from callboard.device.host.residents.apart.holder import Holder
 from callboard.device.host.residents.endings import CallEndings
-from callboard.device.host.residents.item import Ended, Item, Outcome, Site
+from callboard.device.host.residents.item import EndedCall, Item, Outcome, Site
 from callboard.device.host.residents.lending import Lendings
 from callboard.device.host.residents.operands import AdoptedBlock
 from callboard.device.host.residents.staging import HostMemory
@@ -32,7 +32,7 @@ from callboard.device.protocol.messages import (
     Completions,
     DeviceRoom,
     DeviceRoomWanted,
-    Failure,
+    FailureMessage,
     Release,
     Returned,
     Room,
@@ -82,7 +82,7 @@ class HostActors:
         self._reporting = 0  # the thread that reports what it gives back itself, as soon as the present call has ended
         self._leaving: list[Timeline] = []
         self._gone_because: dict[int, str] = {}
-        self._without_stream: dict[int, Failure] = {}  # actors that stop because no stream could be made
+        self._without_stream: dict[int, FailureMessage] = {}  # actors that stop because no stream could be made
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class HostActors:
 
     def _refuse(self, actor: ActorThread | Holder, item: Item, error: AccelError) -> None:
         """Fail a call that was admitted and will not run."""
-        self._on_stage.endings.fail(Ended(actor, item, b"", [], described(item.message.id, error)))
+        self._on_stage.endings.fail(EndedCall(actor, item, b"", [], described(item.message.id, error)))
         if item.staged is not None:
             item.staged.drop()
 
@@ -213,15 +213,15 @@ class HostActors:
 
     # -- notes from the actors' threads --------------------------------------------------------------------------------
 
-    def post_ended(self, ended: Ended) -> None:
+    def post_ended(self, ended: EndedCall) -> None:
         """Note that a call has ended."""
         self._post(lambda: self._on_stage.endings.end(ended))
 
-    def post_gone(self, actor: ActorThread | Holder, cause: Failure | None) -> None:
+    def post_gone(self, actor: ActorThread | Holder, cause: FailureMessage | None) -> None:
         """Note that the thread ends; ``cause`` is why the actor gave up, None if it was asked to stop."""
         self._post(lambda: self._gone(actor, cause))
 
-    def post_event(self, actor: ActorThread, event: str, error: Failure | None = None) -> None:
+    def post_event(self, actor: ActorThread, event: str, error: FailureMessage | None = None) -> None:
         self._post(lambda: self.channel.send(ActorEvent(actor.id, event, error)))
 
     def post_room_wanted(self, actor: ActorThread, item: Item, nbytes: int) -> None:
@@ -351,7 +351,7 @@ class HostActors:
             return None
         return self._on_stage.admission.at_once(message, actor)
 
-    def answer_at_once(self, ended: Ended) -> bool:
+    def answer_at_once(self, ended: EndedCall) -> bool:
         """Send the value of a call, if nothing is to be done before; False where it has to be settled in order.
 
         Raises:
@@ -366,11 +366,11 @@ class HostActors:
         """Ops had to wait for a call on the thread that serves: calls go to other threads for a while."""
         self._crowded = PATIENCE
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: EndedCall) -> None:
         """Settle a call; on the thread that serves."""
         self._on_stage.endings.end(ended)
 
-    def fail(self, ended: Ended) -> None:
+    def fail(self, ended: EndedCall) -> None:
         """Settle a call that has failed; on the thread that serves."""
         self._on_stage.endings.fail(ended)
 
@@ -400,7 +400,7 @@ class HostActors:
         self._leaving = [timeline for timeline in self._leaving if not self._has_left(timeline)]
         return launched
 
-    def _gone(self, actor: ActorThread | Holder, cause: Failure | None) -> None:
+    def _gone(self, actor: ActorThread | Holder, cause: FailureMessage | None) -> None:
         """A thread has ended: fail the calls that it did not run."""
         actor.stop()  # calls that are admitted from now on are refused
         if self._stage is not None:

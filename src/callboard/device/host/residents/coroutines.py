@@ -13,7 +13,7 @@ from callboard.actors.errors import ActorStopped
 from callboard.core.errors import Withdrawn
 from callboard.device.host.residents.item import Item, Outcome
 from callboard.device.host.residents.streams import Broken
-from callboard.device.protocol.messages import Failure
+from callboard.device.protocol.messages import FailureMessage
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.device.protocol.residents.steps import is_closing, stream_of
 
@@ -123,10 +123,10 @@ class Coroutines:
 
     # -- the actor's thread --------------------------------------------------------------------------------------------
 
-    def serve(self) -> Failure | None:
+    def serve(self) -> FailureMessage | None:
         """Run calls until the actor is to stop; returns why it gives up."""
         thread = self._thread
-        cause: Failure | None = None
+        cause: FailureMessage | None = None
         while cause is None and not thread.stopping:
             self._run(self._serve())
             if self._error is not None:
@@ -135,7 +135,7 @@ class Coroutines:
                 cause = thread.finish(self._failed.popleft())
         return cause
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: FailureMessage) -> None:
         """A failure restarts or stops the actor: cancel what runs; the callers get the failure."""
         self._end_all()
         for outcome in self._ended():

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from callboard.device.host.context.pending import FAILED, FLYING, Pending
-from callboard.device.host.residents.item import Ended, Item, used
+from callboard.device.host.residents.item import EndedCall, Item, used
 from callboard.device.host.residents.operands import Adopted, AdoptedBlock
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ class CallEndings:
         self._context = context
         self._running = running
         self._on_host = context.device.info.compute_capability == (0, 0)
-        self._undecided: list[Ended] = []
+        self._undecided: list[EndedCall] = []
         self._issued: list[tuple[Pending, list[Adopted]]] = []  # arrays in the values of calls that are not settled
         self.dying: list[AdoptedBlock] = []
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: EndedCall) -> None:
         """Settle a call that has ended."""
         if ended.trim:
             self.trim()
@@ -51,7 +51,7 @@ class CallEndings:
                 self._issue(adopted, op, actor, seq)
         self._finish(ended.item, actor, seq)
 
-    def at_once(self, ended: Ended) -> bool:
+    def at_once(self, ended: EndedCall) -> bool:
         """Settle a call that has used no device array, if all that its stream was given is done.
 
         Nothing can wait for such a call but its caller, so it gets no sequence number, and no ledger entry.
@@ -82,7 +82,7 @@ class CallEndings:
         del self._running[item.message.id]
         return True
 
-    def fail(self, ended: Ended) -> None:
+    def fail(self, ended: EndedCall) -> None:
         """Settle a failed call: with its own failure, unless an op failed whose result it read."""
         op, failure = ended.item.op, ended.failure
         if ended.item.message.shared and ended.actor.timeline is not None:
@@ -102,7 +102,7 @@ class CallEndings:
             ended.actor.decide(own=source is None)
         self._finish(ended.item, ended.actor, self._next_seq(ended.actor) if ended.item.blocks else 0)
 
-    def _trace(self, ended: Ended, failed: bool = False) -> None:
+    def _trace(self, ended: EndedCall, failed: bool = False) -> None:
         """Record a call that ran, if a trace is installed; of one that succeeded, the ledger notes the completion."""
         trace, item, timeline = self._context.ledger.trace, ended.item, ended.actor.timeline
         if trace is None or timeline is None or not item.began:
@@ -132,7 +132,7 @@ class CallEndings:
         self._context.pool.trim()
         self._context.device.trim()
 
-    def _follow(self, ended: Ended) -> bool:
+    def _follow(self, ended: EndedCall) -> bool:
         """Make the call end after the users of what it lends, if that has been lent before; whether there are any."""
         timeline, follows = ended.actor.timeline, False
         assert timeline is not None

@@ -12,13 +12,13 @@ from callboard.device.host.context.pending import Pending
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.operands import Adopted
 from callboard.device.host.residents.staging import HostMemory, StagedCall
-from callboard.device.protocol.messages import ActorCall, Failure
+from callboard.device.protocol.messages import ActorCall, FailureMessage
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.apart.holder import Holder
     from callboard.device.host.residents.thread import ActorThread
 
-__all__ = ["Ended", "Item", "Outcome", "Site", "used"]
+__all__ = ["EndedCall", "Item", "Outcome", "Site", "used"]
 
 
 class Site(NamedTuple):
@@ -105,14 +105,14 @@ class Item:
         return self.ended - self.began
 
 
-class Ended(NamedTuple):
+class EndedCall(NamedTuple):
     """The end of a call, for the admitting thread."""
 
     actor: "ActorThread | Holder"
     item: Item
     value: bytes
     adopted: list[Adopted]
-    failure: Failure | None = None
+    failure: FailureMessage | None = None
     trim: bool = False
     """Memory was short: cached memory is to be released."""
     asked: bool = False
@@ -123,7 +123,7 @@ class Outcome(NamedTuple):
     """The outcome of a call, for the actor's own thread."""
 
     item: Item
-    ended: Ended | None
+    ended: EndedCall | None
     error: BaseException | None = None
     answer: bool = False
     """The error did not come from the actor's own code."""

@@ -3,8 +3,8 @@
 import time
 from typing import TYPE_CHECKING
 
-from callboard.device.host.residents.item import Ended, Item
-from callboard.device.protocol.messages import Failure
+from callboard.device.host.residents.item import EndedCall, Item
+from callboard.device.protocol.messages import FailureMessage
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.actors import HostActors
@@ -16,7 +16,7 @@ NOTICED = 100e-6
 """Seconds that ops may wait for a call on the thread that serves."""
 
 
-def lead(actor: "ActorThread", host: "HostActors", item: Item) -> Failure | None:
+def lead(actor: "ActorThread", host: "HostActors", item: Item) -> FailureMessage | None:
     """Run calls that are short, and serve the host, until another thread serves. On the actor's thread, with the helm.
 
     Args:
@@ -51,7 +51,7 @@ def lead(actor: "ActorThread", host: "HostActors", item: Item) -> Failure | None
     return actor.call(item)
 
 
-def _serve(actor: "ActorThread", host: "HostActors", ended: Ended, terms: int) -> Item | None:
+def _serve(actor: "ActorThread", host: "HostActors", ended: EndedCall, terms: int) -> Item | None:
     """Settle a call and serve until the next one; None when another thread serves, or has served since ``terms``."""
     helm, serving = host.helm, host.serving
     assert helm is not None

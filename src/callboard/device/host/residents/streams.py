@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from callboard.device.host.residents.item import Item
-from callboard.device.protocol.messages import Failure
+from callboard.device.protocol.messages import FailureMessage
 from callboard.device.protocol.residents.steps import CLOSE, NEXT, OPEN, is_closing, stream_of
 from callboard.device.protocol.residents.values import Unsendable
 
@@ -30,12 +30,12 @@ class Broken(Exception):
         note: Added to it.
     """
 
-    def __init__(self, failure: Failure, note: str) -> None:
+    def __init__(self, failure: FailureMessage, note: str) -> None:
         super().__init__(failure.message)
         self.failure = failure
         self.note = note
 
-    def of(self, call: int) -> Failure:
+    def of(self, call: int) -> FailureMessage:
         """The same failure, for the other call."""
         return msgspec.structs.replace(self.failure, id=call, notes=[*self.failure.notes, self.note])
 
@@ -54,7 +54,7 @@ class Streams:
 
     def __init__(self, actor: str) -> None:
         self._actor = actor
-        self._open: dict[int, Iterator[Any] | AsyncIterator[Any] | Failure] = {}
+        self._open: dict[int, Iterator[Any] | AsyncIterator[Any] | FailureMessage] = {}
         self._left: set[int] = set()  # streams whose consumer has gone, and that are not closed yet
         self.coroutines: Coroutines | None = None
 
@@ -88,7 +88,7 @@ class Streams:
                 return partial(self._begin, item.message.id, name, getattr(instance, name))
             case ["next", int(stream)]:
                 made = self._open.get(stream)
-                if isinstance(made, Failure):
+                if isinstance(made, FailureMessage):
                     del self._open[stream]
                     raise Broken(made, CLOSED)
                 item.stream = stream
@@ -115,7 +115,7 @@ class Streams:
         made = self._open.get(stream)
         if made is None or stream in self._left:
             return None
-        assert not isinstance(made, Failure)
+        assert not isinstance(made, FailureMessage)
         if isinstance(made, AsyncIterator):
             return self._step_later(stream, made)
         try:
@@ -144,7 +144,7 @@ class Streams:
             self._shut(self._open.pop(item.stream, None))
             self._left.discard(item.stream)
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: FailureMessage) -> None:
         """The actor is restarted: end all coroutines and generators; their callers and consumers get the failure."""
         if self.coroutines is not None:
             self.coroutines.fail(failure)

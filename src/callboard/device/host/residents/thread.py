@@ -23,7 +23,7 @@ from callboard.device.host.residents.apart.copying import copy_to
 from callboard.device.host.residents.busytime import BusyTime
 from callboard.device.host.residents.coroutines import Awaits, Coroutines, has_coroutines, running, set_up
 from callboard.device.host.residents.currents import Currents
-from callboard.device.host.residents.item import Ended, Item, Outcome, Site
+from callboard.device.host.residents.item import EndedCall, Item, Outcome, Site
 from callboard.device.host.residents.leading import lead
 from callboard.device.host.residents.operands import Adopted, DeviceView
 from callboard.device.host.residents.results import pack_plain, pack_result
@@ -31,13 +31,13 @@ from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.streams import Broken, Streams
 from callboard.device.host.residents.supervising import Restarts, forget_frames
 from callboard.device.protocol.failures import as_error
-from callboard.device.protocol.messages import DeviceRoom, Failure, Room, StartActor
+from callboard.device.protocol.messages import DeviceRoom, FailureMessage, Room, StartActor
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.device.protocol.residents.classes import class_named
 from callboard.device.protocol.residents.code import loads
 from callboard.device.protocol.residents.exceptions import described, is_answer, is_out_of_memory, trace_of
 from callboard.device.protocol.residents.hostview import host_view
-from callboard.device.protocol.residents.values import Elsewhere, Unpacker, decode
+from callboard.device.protocol.residents.values import DeviceArray, Unpacker, decode
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.actors import HostActors
@@ -168,7 +168,7 @@ class ActorThread:
     # -- the thread ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        cause: Failure | None = None
+        cause: FailureMessage | None = None
         try:
             cause = self._live()
         except BaseException as e:  # an error of this module: it ends the actor, not the host
@@ -184,7 +184,7 @@ class ActorThread:
                 self._host.helm.leave(self)
             self._host.post_gone(self, cause)
 
-    def _live(self) -> Failure | None:
+    def _live(self) -> FailureMessage | None:
         """Prepare, wait for a context, set up, serve; returns why it gave up, None when it was asked to stop."""
         try:
             self._make()
@@ -234,7 +234,7 @@ class ActorThread:
         finally:
             self._host.channel.busy(None)
 
-    def _set_up(self, event: str) -> Failure | None:
+    def _set_up(self, event: str) -> FailureMessage | None:
         """Set an instance up, retrying within the restart budget; returns why that failed, None on success."""
         while True:
             try:
@@ -262,7 +262,7 @@ class ActorThread:
 
     # -- a call --------------------------------------------------------------------------------------------------------
 
-    def call(self, item: Item) -> Failure | None:
+    def call(self, item: Item) -> FailureMessage | None:
         """Run a call; returns why the actor gives up, None when it goes on."""
         return self.finish(self.outcome(item))
 
@@ -273,10 +273,10 @@ class ActorThread:
             item.refuse()
             if item.staged is not None:
                 item.staged.drop()
-            return Outcome(item, Ended(self, item, b"", [], refusal))
+            return Outcome(item, EndedCall(self, item, b"", [], refusal))
         running.set(item)
         item.began = self.busy.begin() if result_of is None else self.busy.begin() and item.began
-        ended: Ended | None = None
+        ended: EndedCall | None = None
         error: BaseException | None = None
         answer = True  # a failure now does not come from the actor's own code
         try:
@@ -292,7 +292,7 @@ class ActorThread:
             del method, arguments, keywords
             value, adopted = self._packed(item, result)
             del result
-            ended = Ended(self, item, value, adopted)
+            ended = EndedCall(self, item, value, adopted)
         except BaseException as e:  # any error from a user's method
             error = e
         running.set(None)
@@ -302,19 +302,19 @@ class ActorThread:
         self._shorts = min(STEADY, self._shorts + 1) if ended is not None and item.seconds < SHORT else 0
         return Outcome(item, ended, error, answer)
 
-    def _why_not(self, item: Item, *, begun: bool) -> Failure | None:
+    def _why_not(self, item: Item, *, begun: bool) -> FailureMessage | None:
         """The reason why a call is not started, or its result is discarded; None if there is none."""
         sources, behind = item.op.sources, item.behind
         if (sources and any(op.state == FAILED for op in sources)) or (behind and any(call.refused for call in behind)):
             # Admitted while an earlier call of this actor ran or waited, which has failed: it fails from that cause.
-            return Failure(item.message.id, "ContextLost", "", {})
+            return FailureMessage(item.message.id, "ContextLost", "", {})
         if not begun and item.cancelled is not None:
             return described(item.message.id, item.cancelled)
         if not begun and not item.is_wanted:
             return described(item.message.id, AskTimeout(f"{self.name}: the call's time was over before it began"))
         return None
 
-    def finish(self, outcome: Outcome) -> Failure | None:
+    def finish(self, outcome: Outcome) -> FailureMessage | None:
         """Have a call settled by the thread that serves; returns why the actor gives up."""
         item, ended, error, answer = outcome
         if ended is not None:
@@ -399,18 +399,18 @@ class ActorThread:
 
     # -- failures ------------------------------------------------------------------------------------------------------
 
-    def _failed(self, item: Item, error: BaseException, answer: bool) -> Failure | None:
+    def _failed(self, item: Item, error: BaseException, answer: bool) -> FailureMessage | None:
         if not isinstance(error, ReplyError) and self._is_lost(error):
             return described(0, error)
         failure = error.of(item.message.id) if isinstance(error, Broken) else described(item.message.id, error)
         short = is_out_of_memory(error)
         if answer or is_answer(error) or self._restarts.resumes(self._class, error):
             forget_frames(error)
-            self._host.post_ended(Ended(self, item, b"", [], failure, trim=short, asked=item.holds))
+            self._host.post_ended(EndedCall(self, item, b"", [], failure, trim=short, asked=item.holds))
             if item.holds:
                 self._decisions.get()  # so that the next call sees whether its operands have failed
             return None
-        self._host.post_ended(Ended(self, item, b"", [], failure, asked=True))
+        self._host.post_ended(EndedCall(self, item, b"", [], failure, asked=True))
         forget_frames(error)
         if not self._decisions.get():  # it read the result of a failed op, or the host is closing
             return None
@@ -433,7 +433,7 @@ class ActorThread:
         self._host.post_lost(dead)
         return True
 
-    def _after(self, error: BaseException) -> Failure | None:
+    def _after(self, error: BaseException) -> FailureMessage | None:
         """Drop the instance and wait for the delay of a restart; returns why the actor stops instead, if it does."""
         delay = self._restarts.delay(self._class, error)
         if delay is None:
@@ -478,7 +478,7 @@ class ActorThread:
         item = self._current
         return item is not None and not item.is_wanted
 
-    def host(self, array: Any) -> Elsewhere | np.ndarray[Any, Any]:
+    def host(self, array: Any) -> DeviceArray | np.ndarray[Any, Any]:
         """See :meth:`HostContext.host`."""
         return array if type(array) is np.ndarray else self.device().elsewhere(array)
 

@@ -1,6 +1,6 @@
 """Exceptions of users' code on their way to the caller: the same class where the application has it.
 
-Whatever an exception holds, its :class:`Failure` can be sent: it is made and encoded once on the thread that raised it.
+Any exception can be sent: its :class:`FailureMessage` is created and encoded once, on the thread that raised it.
 """
 
 import os
@@ -13,7 +13,7 @@ import msgspec
 from callboard.core import errors
 from callboard.core.errors import AccelError, OutOfMemory
 from callboard.device.protocol.failures import as_failure
-from callboard.device.protocol.messages import Failure
+from callboard.device.protocol.messages import FailureMessage
 from callboard.device.protocol.residents.classes import known_class, name_of
 from callboard.device.protocol.wire import as_text
 
@@ -57,7 +57,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(text in _text(error) for text in _OUT_OF_MEMORY)
 
 
-def described(id: int, error: BaseException) -> Failure:
+def described(id: int, error: BaseException) -> FailureMessage:
     """The error as plain data, with what :func:`rebuilt` needs. Long texts are shortened."""
     try:
         failure = _described(id, error)
@@ -67,7 +67,7 @@ def described(id: int, error: BaseException) -> Failure:
     except BaseException as e:  # users' code runs here: __str__, properties
         text = f"(the exception cannot be described: {type(e).__name__})"
         name = as_text(type(error).__name__, MAX_TEXT)
-        return Failure(id, "RemoteError", text, {"type": name, "message": text, "traceback": ""})
+        return FailureMessage(id, "RemoteError", text, {"type": name, "message": text, "traceback": ""})
     return failure
 
 
@@ -80,7 +80,7 @@ def trace_of(error: BaseException) -> str:
     return as_text(text, MAX_TRACE)
 
 
-def _described(id: int, error: BaseException) -> Failure:
+def _described(id: int, error: BaseException) -> FailureMessage:
     trace = trace_of(error)
     if isinstance(error, AccelError) and getattr(errors, type(error).__name__, None) is type(error):
         failure = as_failure(id, error)
@@ -94,7 +94,7 @@ def _described(id: int, error: BaseException) -> Failure:
         cls, text = type(error), _text(error)
         name = as_text(f"{cls.__module__}.{cls.__qualname__}", MAX_TEXT)
         attributes = {"type": name, "message": text, "traceback": trace, **_parts(error)}
-        failure = Failure(id, "RemoteError", text, attributes)
+        failure = FailureMessage(id, "RemoteError", text, attributes)
     failure.notes = _notes(error)
     if error.__traceback__ is not None:  # it was raised, and not only made
         failure.notes.append(f"in the context host:\n{trace}")

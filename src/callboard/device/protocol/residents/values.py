@@ -25,7 +25,7 @@ import numpy as np
 
 from callboard.device.protocol.residents.classes import name_of
 
-__all__ = ["INLINE", "MAX_BODY", "Elsewhere", "Memory", "Packer", "Unpacker", "Unsendable", "decode", "encode"]
+__all__ = ["INLINE", "MAX_BODY", "DeviceArray", "Packer", "StagedMemory", "Unpacker", "Unsendable", "decode", "encode"]
 
 Array = np.ndarray[Any, Any]
 
@@ -103,7 +103,7 @@ def _dtype(name: str) -> "np.dtype[Any]":
     return dtype
 
 
-class Elsewhere:
+class DeviceArray:
     """An array that is not in host memory and arrives as a NumPy array: its items are copied when they are sent.
 
     Attributes:
@@ -123,7 +123,7 @@ class Elsewhere:
         return f"<ctx.host {self.dtype}{list(self.shape)}>"
 
 
-class Memory(Protocol):
+class StagedMemory(Protocol):
     """Location of staged bytes."""
 
     def array(self, dtype: "np.dtype[Any]", shape: tuple[int, ...], offset: int) -> Array: ...
@@ -149,7 +149,7 @@ class Packer:
         self._with_code = with_code
         self._cure = cure
         self._inline = 0
-        self._staged: list[tuple[int, Array | Elsewhere]] = []
+        self._staged: list[tuple[int, Array | DeviceArray]] = []
 
     def pack(self, value: Any) -> Any:
         """The value as plain data.
@@ -165,11 +165,11 @@ class Packer:
             return packed(self, value)
         return self._other(kind, value)
 
-    def stage(self, memory: Memory, copy: Callable[[Array, Array], None] = np.copyto) -> None:
+    def stage(self, memory: StagedMemory, copy: Callable[[Array, Array], None] = np.copyto) -> None:
         """Copy what travels beside the message, each with ``copy(target, source)``."""
         for offset, array in self._staged:
             target = memory.array(array.dtype, array.shape, offset)
-            if isinstance(array, Elsewhere):
+            if isinstance(array, DeviceArray):
                 array.read(target)
             else:
                 copy(target, array)
@@ -238,14 +238,14 @@ class Packer:
             return [ARRAY, dtype, shape, value.tobytes()]
         return [STAGED, dtype, shape, self._beside(value)]
 
-    def _elsewhere(self, value: Elsewhere) -> Any:
+    def _elsewhere(self, value: DeviceArray) -> Any:
         if value.nbytes > INLINE:
             return [STAGED, _dtype_name(value.dtype), list(value.shape), self._beside(value)]
         array = np.empty(value.shape, value.dtype)
         value.read(array)
         return self._array(array)
 
-    def _beside(self, array: Array | Elsewhere) -> int:
+    def _beside(self, array: Array | DeviceArray) -> int:
         offset = self.nbytes
         self._staged.append((offset, array))
         self.nbytes = -(-(offset + array.nbytes) // GRANULE) * GRANULE
@@ -300,7 +300,7 @@ _PACKED: dict[type, Callable[[Packer, Any], Any]] = {
     set: Packer._set,
     frozenset: Packer._set,
     np.ndarray: Packer._array,
-    Elsewhere: Packer._elsewhere,
+    DeviceArray: Packer._elsewhere,
     complex: lambda self, value: [COMPLEX, value.real, value.imag],
     type(msgspec.UNSET): lambda self, value: [UNSET],
     **dict.fromkeys(_ATOMS, Packer._atom),
@@ -316,7 +316,7 @@ class Unpacker:
         classes: Finds the class of a name; that of the application imports nothing and loads no code.
     """
 
-    def __init__(self, memory: Memory | None, refs: "list[Any]", classes: Callable[[Any], type]) -> None:
+    def __init__(self, memory: StagedMemory | None, refs: "list[Any]", classes: Callable[[Any], type]) -> None:
         self._memory = memory
         self._refs = refs
         self._classes = classes

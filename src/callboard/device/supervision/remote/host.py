@@ -33,9 +33,9 @@ from callboard.device.protocol.remote import (
     Bytes,
     Describe,
     Described,
-    Ended,
     Fetch,
     FromNode,
+    HostEndMessage,
     Kill,
     Refused,
     Start,
@@ -43,7 +43,7 @@ from callboard.device.protocol.remote import (
 )
 from callboard.device.supervision.hosts.base import Host, HostEnd
 from callboard.device.supervision.remote.link import Link, Piece, pieces
-from callboard.device.supervision.remote.parts import Part, host_parts
+from callboard.device.supervision.remote.parts import HostOperand, host_parts
 
 __all__ = ["Address", "Lease", "RemoteHost", "describe"]
 
@@ -164,7 +164,7 @@ class RemoteHost(Host):
         self._on_end = on_end
         self._started: asyncio.Future[Plain] = self._loop.create_future()
         self._arenas: dict[int, tuple[int, int]] = {}  # address and size
-        self._parts: dict[bytes, Sequence[Part]] = {}
+        self._parts: dict[bytes, Sequence[HostOperand]] = {}
         self._rooms: dict[int, int] = {}  # bytes wanted, by call
         self._closing = False
         self._ended: HostEnd | None = None
@@ -304,7 +304,7 @@ class RemoteHost(Host):
             if not 0 <= message.offset <= size - len(message.data):
                 raise ProtocolError(f"{len(message.data)} bytes at {message.offset} of arena {message.arena}")
             ctypes.memmove(address + message.offset, message.data, len(message.data))
-        elif isinstance(message, Ended):
+        elif isinstance(message, HostEndMessage):
             self._finish(HostEnd(message.reason, message.detail, message.details))
         elif isinstance(message, Closed) and not self._closing:
             raise ProtocolError("Closed at the wrong time")

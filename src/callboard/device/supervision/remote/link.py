@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from callboard.device.protocol.messages import Calls, Plain, ProtocolError
-from callboard.device.protocol.remote import PIECE, Bytes, Pulse
+from callboard.device.protocol.remote import PIECE, Bytes, PulseMessage
 from callboard.device.protocol.signatures import SignatureReader, SignatureWriter
 from callboard.device.protocol.wire import FrameReader, UnknownKind, encode_frame
 
@@ -63,7 +63,7 @@ class Link(Generic[M]):
         union: What the other end says.
         interval: Seconds between signs of life.
         lost_after: Seconds without a word from the other end after which the connection counts as cut.
-        on_message: Called for each message but :class:`Pulse`, in order; what it raises ends the link.
+        on_message: Called for each message but :class:`PulseMessage`, in order; what it raises ends the link.
         on_end: Called once, with the reason.
     """
 
@@ -162,7 +162,7 @@ class Link(Generic[M]):
                         raise ProtocolError(f"unknown kind {message.kind}")
                     if type(message) is Calls:
                         self._signatures[1].restore(message)
-                    if type(message) is not Pulse and self._on_end is not None:
+                    if type(message) is not PulseMessage and self._on_end is not None:
                         self._on_message(message)  # type: ignore[arg-type]
         except OSError as e:
             why = f"the connection broke: {e}"
@@ -180,7 +180,7 @@ class Link(Generic[M]):
             if self._silent >= self._lost_after:
                 self.end(f"no sign of life for {self._lost_after:g} s")
                 return
-            self.send(Pulse())
+            self.send(PulseMessage())
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

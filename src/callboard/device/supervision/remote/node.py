@@ -33,8 +33,8 @@ from callboard.device.protocol.remote import (
     Bytes,
     Describe,
     Described,
-    Ended,
     Fetch,
+    HostEndMessage,
     Kill,
     Refused,
     Start,
@@ -265,7 +265,7 @@ class Session:
 
     def _ended(self, end: HostEnd) -> None:
         log.info("a context host has ended: %s", str(end))
-        self._link.send(Ended(end.reason, end.detail, end.details))
+        self._link.send(HostEndMessage(end.reason, end.detail, end.details))
         self._link.end("the host has ended", flush=True)
         self._spawn(self._over())
 

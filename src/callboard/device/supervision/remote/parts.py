@@ -12,10 +12,10 @@ from callboard.core.operand import Operand, Role
 from callboard.device.host.context.plans import read_plan
 from callboard.device.protocol.recording import MARK
 
-__all__ = ["Part", "host_parts"]
+__all__ = ["HostOperand", "host_parts"]
 
 
-class Part(NamedTuple):
+class HostOperand(NamedTuple):
     """A host operand of a call.
 
     Attributes:
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     spans: Sequence[tuple[int, int]]
 
 
-def host_parts(signature: bytes) -> Sequence[Part]:
+def host_parts(signature: bytes) -> Sequence[HostOperand]:
     """The host operands of a signature; none where it cannot be read, which the host says better."""
     if signature.startswith(MARK):
         return ()  # a recording has none
@@ -40,7 +40,7 @@ def host_parts(signature: bytes) -> Sequence[Part]:
         return ()
     operands = [(role, value) for *_, role, value in info_of(type(op)).leaves(op) if isinstance(value, Operand)]
     return [
-        Part(at, role is Role.HOST_IN, [value.layout.span] if role is Role.HOST_IN else rows(value.layout))
+        HostOperand(at, role is Role.HOST_IN, [value.layout.span] if role is Role.HOST_IN else rows(value.layout))
         for at, (role, value) in enumerate(operands)
         if role in (Role.HOST_IN, Role.HOST_OUT)
     ]

@@ -1,4 +1,4 @@
-"""``Place``: where the hosts of a device are started; ``Node``: always on one machine, whose address is known."""
+"""``HostPlace``: where the hosts of a device are started; ``Node``: always on one machine, whose address is known."""
 
 import ssl
 from typing import Protocol
@@ -7,13 +7,13 @@ from callboard.core.backend import DeviceInfo
 from callboard.device.protocol.handshake import LEAST
 from callboard.device.supervision.remote.host import Address, describe
 
-__all__ = ["LOST_AFTER", "Node", "Place"]
+__all__ = ["LOST_AFTER", "HostPlace", "Node"]
 
 LOST_AFTER = 5.0
 """Seconds of silence after which application and node give each other up, where the program does not say."""
 
 
-class Place(Protocol):
+class HostPlace(Protocol):
     """The location in which the hosts of a device are started.
 
     Attributes:
@@ -65,11 +65,11 @@ class Node:
         self.lost_after = lost_after
 
     async def locate(self) -> Address:
-        """See :class:`Place`."""
+        """See :class:`HostPlace`."""
         return self._address
 
     async def describe(self, which: str) -> DeviceInfo:
-        """See :class:`Place`."""
+        """See :class:`HostPlace`."""
         return await describe(self._address, which)
 
     def __str__(self) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from callboard.backends.cuda.dnn.rnn.plans import Backward, Forward, ForwardTraining
+from callboard.backends.cuda.dnn.rnn.plans import BackwardPlan, ForwardPlan, ForwardTrainingPlan
 from callboard.core.library import Entry
 from callboard.core.op import info_of
 from callboard.core.operand import Operand
@@ -20,7 +20,7 @@ def refuses(op: Recurrent[Any]) -> str | None:
 
 
 TABLE: dict[type[Any], Entry] = {
-    RnnForward: Entry(Forward, refuses=refuses),
-    RnnForwardTraining: Entry(ForwardTraining, refuses=refuses),
-    RnnBackward: Entry(Backward, refuses=refuses),
+    RnnForward: Entry(ForwardPlan, refuses=refuses),
+    RnnForwardTraining: Entry(ForwardTrainingPlan, refuses=refuses),
+    RnnBackward: Entry(BackwardPlan, refuses=refuses),
 }

@@ -16,7 +16,7 @@ from callboard.kernel.dnn.rnn.params import RnnParams, WeightSlot
 if TYPE_CHECKING:
     from callboard.backends.cuda.driver import Driver
 
-__all__ = ["Placing", "slots_of"]
+__all__ = ["WeightPlacing", "slots_of"]
 
 PROJECTION = 8
 """Number of the projection among the matrices of an LSTM."""
@@ -40,7 +40,7 @@ def slots_of(params: RnnParams, layer: int | None = None) -> dict[Key, WeightSlo
     }
 
 
-class Placing:
+class WeightPlacing:
     """The weights of a network on their way to cuDNN and back.
 
     Args:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream
     from callboard.core.backend import Memory
 
-__all__ = ["Backward", "Forward", "ForwardTraining"]
+__all__ = ["BackwardPlan", "ForwardPlan", "ForwardTrainingPlan"]
 
 ALIGNMENT = 16
 """Bytes: of what cuDNN's products read at once."""
@@ -23,7 +23,7 @@ WORD = 4
 """Bytes: of the reserve's state."""
 
 
-class Plan:
+class RnnPlan:
     """Base of the three plans.
 
     Args:
@@ -66,7 +66,7 @@ class Plan:
         self.driver.check(self.driver.memset_32(reserve, word, 1, stream.native), "cuMemsetD32Async")
 
 
-class Forward(Plan):
+class ForwardPlan(RnnPlan):
     """Called with ``(stream, x, weights, hx, cx, lengths, y, h_n, c_n)``."""
 
     def __init__(self, library: "CudaDnn", op: RnnForward) -> None:
@@ -90,7 +90,7 @@ class Forward(Plan):
         stage.network.forward(stream, x, y, hx, h_n, cx, c_n, packed, self.stages.work, None)
 
 
-class ForwardTraining(Plan):
+class ForwardTrainingPlan(RnnPlan):
     """Called with ``(stream, x, weights, hx, cx, lengths, y, h_n, c_n, reserve, seed, offset)``."""
 
     def __init__(self, library: "CudaDnn", op: RnnForwardTraining) -> None:
@@ -134,7 +134,7 @@ class ForwardTraining(Plan):
         self.mark(stream, reserve, FILLED)
 
 
-class Backward(Plan):
+class BackwardPlan(RnnPlan):
     """Called with ``(stream, x, weights, hx, cx, lengths, y, reserve, dy, dh_n, dc_n, dx, dweights, dhx, dcx)``."""
 
     def __init__(self, library: "CudaDnn", op: RnnBackward) -> None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callboard.backends.cuda.dnn.legacy import Destroyed
 from callboard.backends.cuda.dnn.rnn.descriptors import Descriptors
-from callboard.backends.cuda.dnn.rnn.placing import Placing, slots_of
+from callboard.backends.cuda.dnn.rnn.placing import WeightPlacing, slots_of
 from callboard.core.errors import UnsupportedOp
 from callboard.kernel.dnn.rnn.messages import Recurrent, Training
 from callboard.kernel.dnn.rnn.params import RnnParams
@@ -44,7 +44,7 @@ class Stage(NamedTuple):
     """
 
     network: Descriptors
-    placing: Placing
+    placing: WeightPlacing
     states: int
     cells: int
     kept: Kept
@@ -99,7 +99,7 @@ class Stages:
             part = _layer(params, layer) if split else params
             network = Descriptors(library.cudnn, op, part, training, self._destroyed)
             slots = slots_of(params, layer if split else None)
-            placing = Placing(library.device.driver, network, slots, self._room.memory.address)
+            placing = WeightPlacing(library.device.driver, network, slots, self._room.memory.address)
             between = split and layer < params.num_layers - 1
             sizes = [network.sizes.reserve, *([out * size, out * size, out] if between else [0, 0, 0])]
             kept = Kept(*(at + sum(map(aligned, sizes[:i])) for i in range(4)))

@@ -12,7 +12,7 @@ import msgspec
 from callboard.core.backend import AccelDevice
 from callboard.core.errors import AccelError, OutOfMemory, ShapeError, Withdrawn
 from callboard.device.host.context.admission.arenas import Arenas
-from callboard.device.host.context.admission.elsewhere import Elsewhere
+from callboard.device.host.context.admission.elsewhere import ExternalBlocks
 from callboard.device.host.context.admission.graphs import Graphs
 from callboard.device.host.context.admission.launching import Launching
 from callboard.device.host.context.admission.refusing import Refusing
@@ -48,7 +48,7 @@ class Admission:
         self,
         device: AccelDevice,
         pool: BlockPool,
-        elsewhere: Elsewhere,
+        elsewhere: ExternalBlocks,
         libraries: Libraries,
         streams: StreamAllocator,
         ledger: Ledger,

@@ -13,7 +13,7 @@ from callboard.device.host.context.blocks import Block, BlockPool
 from callboard.device.host.context.parking import Holds, Parking
 from callboard.device.host.context.pending import FLYING, OK, Pending
 from callboard.device.protocol.failures import as_failure
-from callboard.device.protocol.messages import Arrived, Expect, Failure
+from callboard.device.protocol.messages import Arrived, Expect, FailureMessage
 from callboard.kernel.ipc.sharing import process_started
 
 __all__ = ["Arrivals"]
@@ -99,7 +99,7 @@ class Arrivals:
         self._unread = [block for block in unread if block.readers or block.buffer in self._buffers]
         return bool(self._unread or self._leaving)
 
-    def _failed(self, nbytes: int, failure: Failure) -> Block:
+    def _failed(self, nbytes: int, failure: FailureMessage) -> Block:
         block = Block(NO_MEMORY, nbytes)
         block.source = Pending(failure.id, 0, None, ())
         block.source.fail(failure)

@@ -1,4 +1,4 @@
-"""``Elsewhere``: blocks whose memory is not the pool's: managed memory, and memory of several processes."""
+"""``ExternalBlocks``: blocks whose memory is not the pool's: managed memory, and memory of several processes."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from callboard.kernel.ipc.library import Shared
 from callboard.kernel.ipc.messages import IpcMemHandle, OpenMemHandle
 from callboard.kernel.ipc.sharing import ImportLease, check_alive
 
-__all__ = ["Elsewhere"]
+__all__ = ["ExternalBlocks"]
 
 LOOK = 0.1
 """Seconds between two looks whether other processes have closed what is to be freed."""
@@ -22,7 +22,7 @@ class BlockElsewhere(Block):
 
     __slots__ = ("_keeper", "lease")
 
-    def __init__(self, memory: Memory, nbytes: int, keeper: "Elsewhere", lease: ImportLease | None = None) -> None:
+    def __init__(self, memory: Memory, nbytes: int, keeper: "ExternalBlocks", lease: ImportLease | None = None) -> None:
         super().__init__(memory, nbytes)
         self._keeper = keeper
         self.lease = lease
@@ -32,7 +32,7 @@ class BlockElsewhere(Block):
         return True
 
 
-class Elsewhere:
+class ExternalBlocks:
     """Makes such blocks, and frees them.
 
     Args:

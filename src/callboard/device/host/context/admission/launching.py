@@ -10,9 +10,9 @@ from typing import Any
 from callboard.core.backend import AccelDevice
 from callboard.core.errors import AccelError, ContextPoisoned, GpuRefStale, OutOfMemory, ShapeError, Unrecoverable
 from callboard.device.host.context.admission.arenas import Arenas
-from callboard.device.host.context.admission.elsewhere import Elsewhere
+from callboard.device.host.context.admission.elsewhere import ExternalBlocks
 from callboard.device.host.context.admission.refusing import Refusing
-from callboard.device.host.context.blocks import Block, BlockPool, Use
+from callboard.device.host.context.blocks import Block, BlockPool, BlockUse
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.pending import FAILED, OK, Pending
 from callboard.device.host.context.plans import Plan
@@ -37,7 +37,7 @@ class Launching:
         self,
         device: AccelDevice,
         pool: BlockPool,
-        elsewhere: Elsewhere,
+        elsewhere: ExternalBlocks,
         ledger: Ledger,
         refusing: Refusing,
         buffers: dict[int, Block],
@@ -103,7 +103,7 @@ class Launching:
         if known is None or len(call.outputs) != plan.fresh:
             entered = False
             values = plan.blank.copy()
-            uses: list[Use] = []
+            uses: list[BlockUse] = []
             sources.clear()
             if not self._resolve(call, plan, values, uses, sources):
                 return
@@ -146,7 +146,7 @@ class Launching:
             for buffer, block in zip(call.outputs, made, strict=True):
                 self._buffers[buffer] = block
                 block.buffer = buffer
-                uses.append(Use(block, buffer, True, False))
+                uses.append(BlockUse(block, buffer, True, False))
         if plan.recording and not call.numbers[0]:  # it is made ready, and writes nothing
             uses, sources, entered = [use._replace(writes=False) for use in uses], [], False
         if not entered:
@@ -186,7 +186,7 @@ class Launching:
         if seq - timeline.sealed >= SEAL_EVERY:
             timeline.seal()
 
-    def _resolve(self, call: Call, plan: Plan, values: list[Any], uses: list[Use], sources: list[Pending]) -> bool:
+    def _resolve(self, call: Call, plan: Plan, values: list[Any], uses: list[BlockUse], sources: list[Pending]) -> bool:
         """Find the operands of a call and check that they may be used; False: it has been refused, or parks."""
         bindings = call.bindings
         buffers = self._buffers
@@ -233,7 +233,7 @@ class Launching:
                         except OutOfMemory as e:
                             self._on_short(call, plan, e)
                             return False
-                uses.append(Use(block, bindings[i], writes, heeds))
+                uses.append(BlockUse(block, bindings[i], writes, heeds))
             if host and size >= 0 and plan.library is not None and plan.library.has_lanes:
                 self._follow_transfers(plan.library.timeline, base + offset + low, base + offset + high)
             if offset + low < 0 or offset + high > size:

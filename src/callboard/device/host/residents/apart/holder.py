@@ -17,8 +17,8 @@ from callboard.device.host.context.parking import Holds
 from callboard.device.host.context.pending import FAILED
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.busytime import BusyTime
-from callboard.device.host.residents.item import Ended, Item, Site
-from callboard.device.protocol.messages import Failure, Held, Release
+from callboard.device.host.residents.item import EndedCall, Item, Site
+from callboard.device.protocol.messages import FailureMessage, Held, Release
 from callboard.device.protocol.residents.exceptions import described
 from callboard.device.protocol.residents.hostview import host_view
 from callboard.device.protocol.residents.regions import FRESH, HERE, places
@@ -114,7 +114,7 @@ class Holder:
                 self._waiting.append(item)
             elif any(source.state == FAILED for source in item.op.sources):
                 failed = True
-                self._host.fail(Ended(self, item, b"", [], Failure(item.message.id, "ContextLost", "", {})))
+                self._host.fail(EndedCall(self, item, b"", [], FailureMessage(item.message.id, "ContextLost", "", {})))
             else:
                 self._hold(item)
         return failed
@@ -133,7 +133,7 @@ class Holder:
                     where = memory if item.message.body == HERE else self._host.share(memory)
                     regions.append([where, address - memory.address])
             except Exception as e:  # of a driver; a dead context shows at the next poll
-                self._host.fail(Ended(self, item, b"", [], described(item.message.id, e)))
+                self._host.fail(EndedCall(self, item, b"", [], described(item.message.id, e)))
                 return
         elif item.message.body != FRESH:
             for staged, array, _ in self._copies(item):
@@ -147,13 +147,13 @@ class Holder:
         if item is None:
             return
         if message.failure is not None:
-            self._host.fail(Ended(self, item, b"", [], message.failure))
+            self._host.fail(EndedCall(self, item, b"", [], message.failure))
             return
         if item.room is not None:
             for staged, array, written in self._copies(item):
                 if written:
                     array[...] = staged
-        self._host.end(Ended(self, item, b"", []))
+        self._host.end(EndedCall(self, item, b"", []))
 
     def _copies(self, item: Item) -> Iterable[tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]", bool]]:
         """The copy of each array in the call's memory, the array, and whether it is written."""

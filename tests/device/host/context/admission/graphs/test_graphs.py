@@ -9,7 +9,15 @@ import pytest
 import callboard as cb
 from callboard.core.reply import Reply
 from callboard.device.protocol.messages import Call, ProtocolError
-from callboard.device.protocol.recording import MARK, Block, Script, ScriptOperand, Step, read_script, write_script
+from callboard.device.protocol.recording import (
+    MARK,
+    Script,
+    ScriptBlock,
+    ScriptOperand,
+    Step,
+    read_script,
+    write_script,
+)
 
 
 def offset(script: Script) -> None:
@@ -64,8 +72,8 @@ def test_a_script_that_cannot_be_read() -> None:
             read_script(MARK + body)
 
 
-GOOD = Block("while", 0, 8, "i64", [0, 0], 5, [[1, 4]])
-BLOCKS: dict[str, list[Block]] = {
+GOOD = ScriptBlock("while", 0, 8, "i64", [0, 0], 5, [[1, 4]])
+BLOCKS: dict[str, list[ScriptBlock]] = {
     "kind": [msgspec.structs.replace(GOOD, kind="goto")],
     "no body": [msgspec.structs.replace(GOOD, bodies=[])],
     "no steps": [msgspec.structs.replace(GOOD, bodies=[[2, 2]])],
@@ -85,7 +93,7 @@ BLOCKS: dict[str, list[Block]] = {
 }
 
 
-def script_of(blocks: list[Block]) -> Script:
+def script_of(blocks: list[ScriptBlock]) -> Script:
     steps = [Step(b"", [0, 0], [], [], [], [], "here:1") for _ in range(5)]
     return Script(7, [ScriptOperand("x", True, True, -1, 0, 16)], steps, blocks, [])
 

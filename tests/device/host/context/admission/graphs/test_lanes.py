@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from callboard.device.host.context.admission.graphs.choices import arranged, inside, kinds
 from callboard.device.host.context.admission.graphs.lanes import Choice, Lanes, Task
-from callboard.device.protocol.recording import Block
+from callboard.device.protocol.recording import ScriptBlock
 from callboard.kernel.conditional import Conditional
 
 
@@ -145,8 +145,8 @@ def test_what_a_value_decides_on_comes_behind_all_before_and_before_all_behind()
     assert len(device.made) == 3, "the lane of b, and a stream for each depth of bodies"
 
 
-def block(*bodies: tuple[int, int], kind: str = "switch") -> Block:
-    return Block(kind, 0, 8, "i64", [], 0, [list(body) for body in bodies])
+def block(*bodies: tuple[int, int], kind: str = "switch") -> ScriptBlock:
+    return ScriptBlock(kind, 0, 8, "i64", [], 0, [list(body) for body in bodies])
 
 
 def test_steps_are_arranged_by_their_blocks() -> None:

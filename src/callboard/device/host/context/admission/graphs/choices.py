@@ -4,14 +4,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from callboard.device.host.context.admission.graphs.lanes import Choice, Task
-from callboard.device.protocol.recording import Block
+from callboard.device.protocol.recording import ScriptBlock
 from callboard.kernel.conditional import Conditional
 
 __all__ = ["arranged", "inside", "kinds"]
 
 
 def arranged(
-    steps: Sequence[int], blocks: Iterable[Block], task: Callable[[int], Task], address: Callable[[int, int], int]
+    steps: Sequence[int], blocks: Iterable[ScriptBlock], task: Callable[[int], Task], address: Callable[[int, int], int]
 ) -> list[Task | Choice]:
     """Adjacent steps in their order.
 
@@ -39,11 +39,11 @@ def arranged(
     return within(first, end)
 
 
-def inside(blocks: Iterable[Block]) -> frozenset[int]:
+def inside(blocks: Iterable[ScriptBlock]) -> frozenset[int]:
     """The steps that a value decides on."""
     return frozenset(step for block in blocks for first, end in block.bodies for step in range(first, end))
 
 
-def kinds(blocks: Iterable[Block]) -> frozenset[str]:
+def kinds(blocks: Iterable[ScriptBlock]) -> frozenset[str]:
     """The features the device must support: the kinds of the blocks, and ``"else"``."""
     return frozenset("else" if block.kind == "if" and len(block.bodies) > 1 else block.kind for block in blocks)

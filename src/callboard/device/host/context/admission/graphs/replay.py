@@ -128,7 +128,7 @@ class StepFailed(Exception):
         self.note = note
 
 
-class Part:
+class GraphPart:
     """Adjacent steps: a graph, or steps that are launched one by one.
 
     Attributes:
@@ -161,7 +161,7 @@ class ReplayStatus(Status):
         self.replay = replay
         self.times = times
         self.outcomes: list[tuple[int, int, Status, Readback | None]] = []
-        self.replayed: list[tuple[int, Part, Replayed]] = []
+        self.replayed: list[tuple[int, GraphPart, Replayed]] = []
 
     def check(self, outcome: bytes) -> None:
         failed: list[tuple[int, int, AccelError]] = []
@@ -199,9 +199,9 @@ class Replay:
         self._blocks = script.blocks
         self._inside = inside(script.blocks)
         self._cuts: set[int] = set()  # steps that begin a part, because of their outcomes
-        self._graphs: OrderedDict[Addresses, list[Part]] = OrderedDict()
+        self._graphs: OrderedDict[Addresses, list[GraphPart]] = OrderedDict()
         self._seen: set[Addresses] = set()
-        self._leaving: list[tuple[int, Part]] = []  # with the sequence number of their last use
+        self._leaving: list[tuple[int, GraphPart]] = []  # with the sequence number of their last use
         self._count = {"replays": 0, "launches": 0, "recorded": 0, "updated": 0, "single": 0}
         self.libs = frozenset(_library(step.signature) for step in script.steps)
         self.steps: list[RecordedStep] = []
@@ -241,7 +241,7 @@ class Replay:
 
     def _run(
         self,
-        part: Part,
+        part: GraphPart,
         stream: AccelStream,
         addresses: Addresses,
         drawn: Any,
@@ -293,8 +293,8 @@ class Replay:
 
     # -- graphs --------------------------------------------------------------------------------------------------------
 
-    def _parts(self, addresses: Addresses) -> list[Part]:
-        singly = [Part(range(len(self.steps)), None, {})]
+    def _parts(self, addresses: Addresses) -> list[GraphPart]:
+        singly = [GraphPart(range(len(self.steps)), None, {})]
         if self._lanes is None:
             return singly
         if self._graphs and addresses not in self._seen and not self._blocks:
@@ -305,7 +305,7 @@ class Replay:
         self._seen.discard(addresses)
         self._close_left()
         oldest = self._graphs.popitem(last=False)[1] if len(self._graphs) >= KEPT else []
-        parts: list[Part] = []
+        parts: list[GraphPart] = []
         try:
             parts = self._recorded(addresses, [part.graph for part in oldest if part.graph is not None])
         finally:
@@ -314,10 +314,10 @@ class Replay:
         self._graphs[addresses] = parts
         return parts
 
-    def _recorded(self, addresses: Addresses, old: list[AccelGraph]) -> list[Part]:
+    def _recorded(self, addresses: Addresses, old: list[AccelGraph]) -> list[GraphPart]:
         """The parts for these buffers; those of the ``old`` graphs that are alike take the recording."""
         while True:
-            parts: list[Part] = []
+            parts: list[GraphPart] = []
             spare = iter(old)
             try:
                 for steps, single in self._cut():
@@ -326,7 +326,7 @@ class Replay:
                     graph = None if single else self._captured(steps, addresses, statuses, into)
                     if graph is not None:
                         self._count["updated" if graph is into else "recorded"] += 1
-                    parts.append(Part(steps, graph, statuses))
+                    parts.append(GraphPart(steps, graph, statuses))
             except BaseException:  # of any kind: nothing else gives them back
                 self._leave(part for part in parts if part.graph not in old)
                 raise
@@ -381,7 +381,7 @@ class Replay:
                     raise
         raise AssertionError("a capture either returns or raises")
 
-    def _leave(self, parts: Iterable[Part]) -> None:
+    def _leave(self, parts: Iterable[GraphPart]) -> None:
         """These graphs are not launched any more; what is enqueued may still run."""
         self._leaving += [(self._timeline.issued, part) for part in parts if part.graph is not None]
 
