@@ -51,7 +51,7 @@ class Stream(Generic[R_co]):
         Raises:
             StopIteration: The generator has returned, or the stream was closed.
             AskTimeout: It took longer than the time limit of ``with_timeout``; the stream is closed.
-            Exception: What the generator raised, and as :meth:`ResidentRef.call`; the stream is over.
+            Exception: Raised by the generator, and as :meth:`ResidentRef.call`; the stream is over.
         """
         steps = self._steps
         if steps.over:
@@ -83,7 +83,7 @@ class Stream(Generic[R_co]):
         """Leave the stream: drop the items that were asked for, and wait until the generator is closed.
 
         Raises:
-            Exception: What a ``finally`` block of the generator raised.
+            Exception: Raised by a ``finally`` block of the generator.
         """
         closed = self._steps.close()
         if closed is not None:

@@ -36,7 +36,7 @@ class Typed(NamedTuple):
         rounded: The text of its value as it would be stored.
         program: The typed text alone.
         layout: Of the result.
-        integers: Whether a number takes an integer dtype, which may not hold it.
+        integers: True if a number takes an integer dtype, which may not hold it.
         spread: Which of the arguments are arrays of another shape.
         alone: A kernel of this call alone whose arrays are different ones.
     """

@@ -172,7 +172,7 @@ def cumulative_sum(
 
     Args:
         x: Any dtype.
-        axis: Which.
+        axis: The axis.
         dtype: As of :func:`sum`.
         include_initial: Begin with 0, before the first element.
     """
@@ -240,8 +240,8 @@ def diff(
 
     Args:
         x: Any dtype.
-        axis: Which.
-        n: How often.
+        axis: The axis.
+        n: The number of times.
         prepend, append: What is put before and behind ``x`` first.
     """
     check_array("diff", "x", x)

@@ -121,7 +121,7 @@ def as_dtype(x: DTypeLike, name: str = "dtype") -> DType:
 
     Args:
         x: See :data:`DTypeLike`.
-        name: What the argument is called, for the error.
+        name: The name of the argument, for the error.
 
     Raises:
         TypeError: ``x`` names no supported type (``object``, strings, ``longdouble`` …).

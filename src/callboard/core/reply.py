@@ -47,8 +47,8 @@ class Cause:
             that have failed.
 
     Attributes:
-        seen: Whether the error of one of the ops has been raised or looked at.
-        ops: How many ops have failed.
+        seen: True if the error of one of the ops has been raised or looked at.
+        ops: The number of ops that have failed.
     """
 
     __slots__ = ("__weakref__", "_make", "_port", "ops", "seen")

@@ -17,7 +17,7 @@ class Stream(Protocol):
 
         Args:
             fills: ``(multiple at which its position lies, what it takes)`` of each.
-            passes: How often.
+            passes: The number of times.
 
         Returns:
             Of each pass, the position of each fill.

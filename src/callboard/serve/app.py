@@ -290,7 +290,7 @@ class App:
         """The tenant of a request with these headers; None where the app names none.
 
         Raises:
-            Exception: What ``tenant`` raised.
+            Exception: Raised by ``tenant``.
         """
         return None if self._tenant is None else self._tenant(headers)
 

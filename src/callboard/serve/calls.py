@@ -44,7 +44,7 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
         function: As for :class:`UserCall`.
         concurrency: Calls that run at once.
         max_queue: Requests that wait at most.
-        executor: Where the function is called; see :class:`UserCall`.
+        executor: The executor that calls the function; see :class:`UserCall`.
         name: For errors.
         clock: Tells the time; for tests.
 

@@ -75,7 +75,7 @@ def replayed(
 
     Args:
         what: The op, for messages.
-        device: Where.
+        device: The device.
         stream: The library's own.
         recorder: Another one, on which the launch is recorded and replayed.
         launch: Enqueues the op on the stream that it is given.

@@ -19,7 +19,7 @@ class StopSignals:
 
     Args:
         loop: The system's loop; it must run on the main thread.
-        signals: Which.
+        signals: The signals to handle.
         end: Called once, on the loop, with ``SystemExit(128 + signal)``; later signals change nothing.
 
     Raises:

@@ -75,7 +75,7 @@ class _Groups(NamedTuple):
     Attributes:
         order: Indices that sort it.
         line: Sorted.
-        first: Whether an element is the first of its value.
+        first: True if an element is the first of its value.
         group: The number of its value.
     """
 

@@ -18,7 +18,7 @@ class Mapping:
         descriptor: Of the file, owned from here on; -1 for one of another process.
 
     Attributes:
-        address: Where it lies in this process.
+        address: The address in this process.
         path: By which another process opens the file.
     """
 

@@ -24,7 +24,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     """A source, and all that decides what it is compiled to.
 
     Attributes:
-        title: What messages call it, ``"heat.cu"``.
+        title: Its name in messages, ``"heat.cu"``.
         text: CUDA C++.
         architecture: ``"sm_90a"``, or ``"compute_90"`` for PTX.
         form: ``"CUBIN"``, ``"PTX"`` or ``"LTOIR"``.

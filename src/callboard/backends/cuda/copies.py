@@ -32,7 +32,7 @@ def copier(driver: Driver, kernels: "Kernels", src: Layout, out: Layout) -> Copi
     """Return the function that copies ``src`` to ``out``: one memory copy, pitched rows, or a kernel (may compile).
 
     Args:
-        driver: What to call.
+        driver: The CUDA driver API.
         kernels: Of the device.
         src: Any strides.
         out: Same shape and dtype; its elements do not overlap.

@@ -47,11 +47,11 @@ class CudaDevice(AccelDevice):
     """A GPU or MIG slice, through its primary context, which CuPy, PyTorch and cuBLAS use too.
 
     Args:
-        info: Which one, by its UUID.
-        driver: What to call; the machine's own driver when None.
+        info: The device, by its UUID.
+        driver: The CUDA driver API; the machine's own driver when None.
 
     Attributes:
-        driver: What it calls.
+        driver: The CUDA driver API.
         kernels: Its own kernels, compiled on first use.
         native: Ordinal of the device among those that this process sees.
 

@@ -23,7 +23,7 @@ def filler(driver: Driver, kernels: "Kernels", out: Layout) -> Filler:
     """Return the function that fills ``out``: a memset of elements, of pitched rows, or a kernel (may compile).
 
     Args:
-        driver: What to call.
+        driver: The CUDA driver API.
         kernels: Of the device.
         out: Any strides; its elements do not overlap.
 

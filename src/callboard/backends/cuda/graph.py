@@ -60,7 +60,7 @@ class CudaGraph(AccelGraph):
     """An instantiated graph.
 
     Args:
-        driver: What it calls.
+        driver: The CUDA driver API.
         graph: The ``CUgraph``; owned from here on.
         describes: Keep it, for :meth:`describe`.
     """
@@ -149,7 +149,7 @@ class GreenContext:
     synchronises it does not meet a recording. What was recorded here may be launched there.
 
     Args:
-        driver: What it calls.
+        driver: The CUDA driver API.
         device: The ordinal; its primary context is active.
 
     Raises:
@@ -185,7 +185,7 @@ def capture(
     """Record what ``enqueue`` puts on a stream; nothing of it runs.
 
     Args:
-        driver: What to call.
+        driver: The CUDA driver API.
         stream: A ``CUstream``.
         enqueue: Enqueues the work.
         into: As of :meth:`AccelStream.capture`.

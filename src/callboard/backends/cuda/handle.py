@@ -22,14 +22,14 @@ class Handle(Vendor):
     """A handle of a library. Used on one thread at a time, unless its class says otherwise.
 
     Args:
-        device: Whose context is current.
-        stream: Where it enqueues.
+        device: The device; its context is current.
+        stream: The stream it enqueues on.
         library: The binding.
         failure: Its exception.
 
     Attributes:
         handle: What the library calls so; 0 when it is destroyed.
-        stream: Where it enqueues now.
+        stream: The stream it enqueues on now.
         slots: Address of numbers on the device, :data:`SLOT` bytes each; its class allocates them.
 
     Raises:

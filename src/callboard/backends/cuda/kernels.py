@@ -26,9 +26,9 @@ class Kernels:
     """The kernels of a device. Any thread on which its context is current.
 
     Args:
-        driver: What to call.
+        driver: The CUDA driver API.
         capability: Compute capability of the device.
-        may_wait: Whether the calling thread may be held while something is compiled.
+        may_wait: True if the calling thread may be held while something is compiled.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Kernels:
         """The ``CUfunction`` of kernel ``name`` in a text of CUDA C++; compiles: not for a launch.
 
         Args:
-            source: What messages of the compiler call the text, with ``.cu``.
+            source: The name of the text in compiler messages, with ``.cu``.
             text: Equal texts are compiled once, and stay as long as the device.
             name: Of the kernel, which is ``extern "C"``.
 
@@ -93,7 +93,7 @@ class Kernels:
         """Compile CUDA C++ to LTO-IR for linking; too slow for a launch.
 
         Args:
-            source: What messages of the compiler call the text, with ``.cu``.
+            source: The name of the text in compiler messages, with ``.cu``.
             text: Functions for the device.
 
         Raises:

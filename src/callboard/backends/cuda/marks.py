@@ -20,7 +20,7 @@ class CudaMark(UserEvent):
     """A ``CUevent`` with the flags that a caller asked for, or one that another process has exported.
 
     Args:
-        driver: What it calls.
+        driver: The CUDA driver API.
         timing, blocking, interprocess: As of :meth:`AccelDevice.event <callboard.core.backend.AccelDevice.event>`.
         opened: Handle of an event of another process; None makes a new one.
     """

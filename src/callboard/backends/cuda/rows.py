@@ -16,7 +16,7 @@ def transfer(driver: Driver, src: Layout, out: Layout, *, up: bool) -> Transfer:
     """Return the function that copies ``src`` to ``out``; :func:`rows_of` must have accepted them as one transfer.
 
     Args:
-        driver: What to call.
+        driver: The CUDA driver API.
         src, out: Of one dtype and shape.
         up: From the host to the device; else from the device to the host.
     """

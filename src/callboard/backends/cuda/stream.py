@@ -46,7 +46,7 @@ class CudaStream(AccelStream):
     """A stream that does not synchronise with the default stream.
 
     Attributes:
-        driver: What it calls.
+        driver: The CUDA driver API.
         recording: What is enqueued goes into a graph, and does not run.
         describes: It is for recording only, and its graphs tell their nodes, and take other recordings.
     """
@@ -55,7 +55,7 @@ class CudaStream(AccelStream):
         """Create it in the current context.
 
         Args:
-            driver: What it calls.
+            driver: The CUDA driver API.
             id: Small number, unique in the device.
             priority: As CUDA counts: lower is more urgent.
             native: A stream that there is already; owned from here on.

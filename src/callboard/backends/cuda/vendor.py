@@ -21,7 +21,7 @@ def load_binding(module: str, library: str, install: str = INSTALL) -> Any:
     Args:
         module: ``"cublas"``.
         library: As people call it: ``"cuBLAS"``.
-        install: What to do where it is missing.
+        install: The advice if it is missing.
 
     Raises:
         BackendUnavailable: It is not installed.
@@ -53,7 +53,7 @@ class Vendor:
     Attributes:
         name: As the library's functions begin; the class says it.
         no_room: Statuses that mean a lack of memory; the class says them.
-        install: What to do where the library is missing.
+        install: The advice if the library is missing.
         library, failure: As given.
     """
 
@@ -69,7 +69,7 @@ class Vendor:
         """Call a function of the binding.
 
         Args:
-            call: What errors say was called.
+            call: The name of the call in errors.
 
         Raises:
             OutOfMemory, LibraryError: What :meth:`error` makes of the binding's exception.

@@ -74,7 +74,7 @@ class HasWorkspace(Protocol):
     """A library whose plans share a workspace.
 
     Attributes:
-        device: Where.
+        device: The device.
         workspace: Of its plans.
     """
 

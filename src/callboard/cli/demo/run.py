@@ -52,7 +52,7 @@ class Job:
     """The iteration and its checkpoint.
 
     Args:
-        device: Where.
+        device: The device.
         samples: ``[n, d]``.
         say: Called with a line of text for what happens.
         tick: Called with the iteration that was checkpointed.

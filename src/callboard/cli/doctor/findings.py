@@ -10,7 +10,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Of what.
-        error: Why it does not work, with the cure; None: it works.
+        error: The reason why it does not work, with the cure; None: it works.
         detail: More about it.
         needed: False for a missing component that nothing on this machine needs: ``error`` needs no action then.
     """

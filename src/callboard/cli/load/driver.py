@@ -61,7 +61,7 @@ async def drive_closed(send: Send, samples: Samples, clock: Clock, *, clients: i
         send: For one request.
         samples: Is filled, also where this is cancelled.
         clock: Tells the time.
-        clients: How many.
+        clients: The number of clients.
         end: When none is sent any more; what has been sent is waited for.
     """
 

@@ -38,7 +38,7 @@ class Watch:
     """Figures of an app over the last moments.
 
     Args:
-        app: Which.
+        app: The app.
         window: Moments that they go back.
         interval: Seconds between moments.
     """
@@ -112,7 +112,7 @@ async def show(app: App, stream: TextIO) -> None:
     """Show the figures until this is cancelled.
 
     Args:
-        app: Which.
+        app: The app.
         stream: Of the line, if it is a terminal; else they go to the log.
     """
     if stream.isatty():

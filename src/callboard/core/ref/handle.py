@@ -49,7 +49,7 @@ class RefServices(Protocol):
     """The services of a device for its refs.
 
     Attributes:
-        blocking: Whether refs wait for what is not known yet, instead of raising.
+        blocking: True if refs wait for what is not known yet, instead of raising.
         xp: The device's array namespace.
     """
 
@@ -130,7 +130,7 @@ class Allocation:
     """The one owner of a buffer on the device, shared by all refs and views of it.
 
     Attributes:
-        foreign: Whether code other than ops may write it: another package, another process, the host.
+        foreign: True if code other than ops may write it: another package, another process, the host.
     """
 
     __slots__ = ("__weakref__", "foreign", "freed", "id", "pins", "released")

@@ -36,7 +36,7 @@ class Pulse:
     Attributes:
         rounds: Rounds of the admitting loop.
         thread: Id of the thread that is in it.
-        waiting: Whether it waits for messages now.
+        waiting: True if it waits for messages now.
         changed: Called when a step begins or ends.
     """
 

@@ -73,7 +73,7 @@ class LocalPort:
 
     Attributes:
         generation: 0: a context has one instance of an actor at a time, and its refs end with it.
-        stopped: Why it takes no more ops.
+        stopped: The reason why it takes no more ops.
         deferrals: None: a call of an actor is short, and its ops are submitted as they are called.
     """
 

@@ -33,7 +33,7 @@ class Beat(Control, tag=1, frozen=True):
 
     Attributes:
         rounds: Rounds of its admitting loop so far.
-        waiting: Whether that loop waits for messages right now.
+        waiting: True if that loop waits for messages right now.
         step: The announced long step that its thread is in, or empty.
         others: Announced long steps of other threads.
     """

@@ -75,7 +75,7 @@ class Calls(Plain, tag=1):
 
     Attributes:
         calls: The ops.
-        known: How many signatures the host knows that the calls may name by number; 0 in a thread host.
+        known: The number of signatures the host knows that the calls may name by number; 0 in a thread host.
     """
 
     calls: list[Call]
@@ -193,7 +193,7 @@ class Release(Plain, tag=14):
 
     Attributes:
         id: Of the call that holds them.
-        failure: Why they count as spoilt, those that it may have written.
+        failure: The reason why they count as spoilt, those that it may have written.
     """
 
     id: int
@@ -206,7 +206,7 @@ class DeviceRoom(Plain, tag=15):
     Attributes:
         id: Of the call.
         region: One of :mod:`.residents.regions`; empty when there is none.
-        failure: Why there is none.
+        failure: The reason why there is none.
     """
 
     id: int
@@ -253,7 +253,7 @@ class Arrived(Plain, tag=17):
         nbytes: Its size.
         where: ``[arena, offset]``; ``[handle, offset, process, when it was started]`` of memory that another process
             has; ``[Memory, offset]`` of memory of this process (a thread host). Empty for an array without elements.
-        failure: Why there is none; who reads the buffer fails from it.
+        failure: The reason why there is none; who reads the buffer fails from it.
     """
 
     buffer: int
@@ -307,7 +307,7 @@ class Ready(Plain, tag=2):
 
     Attributes:
         generation: 0 for a standby.
-        hot: Whether a context exists.
+        hot: True if a context exists.
         seconds: What it took: ``{"import": …, "open": …}``.
         extra: ``compute_capability``, ``native`` handles and the like.
     """
@@ -326,7 +326,7 @@ class Completions(Plain, tag=3):
         values: ``[id, value]`` for those that are answered with a value; complex numbers are ``[re, im]``.
         failed: ``[id, root]`` for the others; ``root`` is the op that failed first: the op itself, or one whose result
             it would have read.
-        causes: Why the roots named in this message failed, each once.
+        causes: The reason why the roots named in this message failed, each once.
         returned: As ``calls`` of :class:`Returned`.
     """
 

@@ -63,7 +63,7 @@ class ScriptOperand(Plain):
 
     Attributes:
         name: For messages.
-        reads, writes: Whether ops read what it had before the replay; whether they write it.
+        reads, writes: True if ops read its contents from before the replay; true if they write it.
         whole: Bytes that are overwritten before they are read, when that is the whole buffer; otherwise -1.
         low, high: The first byte that ops use and the byte after the last, from the operand's place.
     """

@@ -95,7 +95,7 @@ class FrameReader(Generic[M]):
     """Takes bytes as they come and gives messages. Sans-IO.
 
     Attributes:
-        begun: How many frames have come in several portions: names the incomplete one.
+        begun: The number of frames that have come in several portions: names the incomplete one.
     """
 
     __slots__ = ("_decoders", "_needed", "_rest", "begun")

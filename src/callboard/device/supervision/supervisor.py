@@ -40,7 +40,7 @@ class DeviceSupervisor:
         """A context was lost: may another be made?
 
         Args:
-            error: Why.
+            error: The reason.
             now: Monotonic seconds.
         """
         if isinstance(error, Unrecoverable):

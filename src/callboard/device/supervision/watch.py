@@ -17,8 +17,8 @@ class Lost(NamedTuple):
     """A context is gone.
 
     Attributes:
-        generation: Which one.
-        error: Why.
+        generation: The generation.
+        error: The reason.
         failed: Ops that were accepted and not answered; each has failed with that error, or with a stop's if the device
             could not go on: :class:`Stopped` follows at once.
         at: Monotonic seconds.

@@ -37,7 +37,7 @@ class TakeAlong(Op[ArrayActor, GpuRef], tag="array.take_along"):
         src: Any dtype, shape and strides.
         indices: Integers, as many axes as ``src``; on the other axes both broadcast. Negative ones count from the end.
             Indices out of range fail the op with ``ShapeError`` when it is executed.
-        axis: Which; negative ones count from the end.
+        axis: The axis; negative ones count from the end.
         out: Any strides; a new row-major array when None. Must not overlap the operands.
     """
 

@@ -46,7 +46,7 @@ class Problem(NamedTuple):
         dim, dim_v: Head dims of queries and keys, and of values.
         seq_q, seq_k: The longest sequence that the call may have.
         ragged: Sequences are packed; ``cu_seqlens_q`` says where each begins.
-        params: What else decides a score.
+        params: The other parameters of a score.
     """
 
     dtype: DType

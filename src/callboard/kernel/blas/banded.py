@@ -34,7 +34,7 @@ class Gbmv(Op[BlasActor, GpuRef], tag="blas.gbmv"):
         out: ``[rows]`` (``[n]`` when ``transpose``), same dtype; a new array when None. May be ``y``.
         y: As ``out``; not read while ``beta`` is 0.
         alpha, beta: Number or 0-d array of the arrays' dtype.
-        below: How many diagonals are stored below the main one; the others are above it. Between 0 and
+        below: The number of diagonals that are stored below the main one; the others are above it. Between 0 and
             ``len(a) - 1``.
         rows: Of ``b``; ``n`` when None.
         transpose: Use ``b.T``.

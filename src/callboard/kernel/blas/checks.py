@@ -195,8 +195,8 @@ def check_conj(op: AnyOp, name: str, form: Matrix, transpose: bool, conj: bool, 
         op: The message.
         name: Of the operand.
         form: Of the operand, complex.
-        transpose: Whether its axes are exchanged.
-        conj: Whether its elements are conjugated.
+        transpose: True if its axes are exchanged.
+        conj: True if its elements are conjugated.
         out: Of the result; None: row-major.
     """
     if conj and (form.transposed ^ transpose ^ (out is not None and out.transposed)) is False:

@@ -47,7 +47,7 @@ class Gemm(Op[BlasActor, GpuRef], tag="blas.gemm"):
         conj_a, conj_b: Use the conjugate; with the transpose flag, the conjugate transpose. No effect on real arrays.
             BLAS conjugates only what it transposes in memory: a row-major operand with its flag, a transposed view
             without it.
-        tf32: Whether f32 and c64 factors may be rounded to TF32 (10 bits of mantissa); None: as the library is set
+        tf32: True if f32 and c64 factors may be rounded to TF32 (10 bits of mantissa); None: as the library is set
             (cuBLAS: no).
 
     f16 and bf16 are multiplied and summed in f32 and rounded once; i8 is summed in i32, which wraps around.

@@ -60,7 +60,7 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
         transpose_a, transpose_b: Use ``a.T``, ``b.T`` (of each matrix).
         out_dtype: Of a new ``out``. f16 and bf16 give their own (the default) or f32; i8 gives i32 or i8; fp8 gives
             bf16, f16, f32, f8_e4m3 or f8_e5m2.
-        tf32: Whether f32 factors may be rounded to TF32 (10 bits of mantissa); None: no.
+        tf32: True if f32 factors may be rounded to TF32 (10 bits of mantissa); None: no.
         fast_accum: fp8 products may be summed with 14 bits (Hopper), which is faster.
         deterministic: Take no algorithm whose partial sums arrive in any order.
         autotune: So many candidates are timed when a product of this kind is first met, and the fastest is kept; 0: the

@@ -18,7 +18,7 @@ class Member(abc.ABC):
 
     Attributes:
         world, rank, size: Of it.
-        lost: Why it has ended here; None while it has not. Set once, before the backend lets go of anything.
+        lost: The reason why it has ended here; None while it has not. Set once, before the backend lets go of anything.
         called: Number of the last call that was enqueued.
     """
 

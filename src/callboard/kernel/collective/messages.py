@@ -94,8 +94,8 @@ class Leave(Op[CollectiveActor, bool], tag="collective.leave"):
     Args:
         world: Number of the world.
         lost: The rank that is lost; -1 where it is none of them.
-        reason: Why; empty where nothing runs any more.
-        formation: How often the world had formed, for the error.
+        reason: The reason; empty where nothing runs any more.
+        formation: The number of times the world had formed, for the error.
     """
 
     returns: ClassVar[tuple[str, ...]] = ()

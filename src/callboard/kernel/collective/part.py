@@ -36,7 +36,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     """One collective, as one rank sees it.
 
     Attributes:
-        kind: Which.
+        kind: The kind.
         op: Of a reduction.
         root: Of ``reduce``, ``broadcast``, ``gather`` and ``scatter``; the other rank of ``send`` and ``recv``.
         source, target: Positions of the arrays that are sent, among ``ins``, and received, among ``outs``; -1: none.

@@ -20,7 +20,7 @@ class Runs(NamedTuple, Generic[Mode]):
 
     Attributes:
         values: The element of each run.
-        lengths: How often it is repeated, i64.
+        lengths: The number of times it is repeated, i64.
     """
 
     values: GpuRef[Mode]

@@ -40,7 +40,7 @@ class Formula(NamedTuple):
         forward: Of ``x`` and ``a``.
         backward: Of ``dy``, ``x`` and ``a``; the last statement is the gradient.
         parameter: The default of ``a``; None where there is none.
-        positive: Whether ``a`` must be > 0.
+        positive: True if ``a`` must be > 0.
     """
 
     forward: str
@@ -103,7 +103,7 @@ class Activation(Op[CudnnActor, GpuRef], tag="dnn.activation"):
 
     Args:
         x: f16, bf16, f32 or f64, any strides.
-        kind: Which.
+        kind: The kind.
         parameter: The number ``a``; the one above when None. Of ``softplus`` and ``clipped_relu`` it is > 0.
         out: As ``x``, any strides; a new row-major array when None. May be ``x``.
     """
@@ -126,7 +126,7 @@ class ActivationBackward(Op[CudnnActor, GpuRef], tag="dnn.activation_backward"):
 
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
-        x: What went in, any strides.
+        x: The input of the forward pass, any strides.
         kind: The same as forward.
         parameter: The same as forward.
         dx: As ``x``; a new row-major array when None. May be ``dy`` or ``x``.

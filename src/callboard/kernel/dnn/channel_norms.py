@@ -139,12 +139,12 @@ class BatchNormBackward(Op[CudnnActor, NormGradients], tag="dnn.batch_norm_backw
 
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
-        x: What was normalised, any strides.
+        x: The input of the normalisation, any strides.
         mean, inverse: ``[channels]``: those of :class:`BatchNormTraining`; of a :class:`BatchNorm` the mean that it
             was given and ``1 / sqrt(variance + epsilon)``.
         scale: The same as forward.
         axis: The same as forward.
-        training: Whether the statistics followed from ``x``; else they are constants.
+        training: True if the statistics followed from ``x``; else they are constants.
         dx: As ``x``; a new row-major array when None. May be ``dy``.
         dscale, dbias: As ``scale``; new arrays when None, and none where there is no scale.
     """
@@ -317,7 +317,7 @@ class BackOfEachItem(Op[CudnnActor, NormGradients]):
 
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
-        x: What was normalised, any strides.
+        x: The input of the normalisation, any strides.
         mean, inverse: Of the forward pass.
         scale: The same as forward.
         axis: The same as forward.
@@ -364,7 +364,7 @@ class GroupNormBackward(BackOfEachItem, tag="dnn.group_norm_backward"):
 
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
-        x: What was normalised, any strides.
+        x: The input of the normalisation, any strides.
         mean, inverse: Of :class:`GroupNormTraining`.
         scale: The same as forward.
         groups: The same as forward.

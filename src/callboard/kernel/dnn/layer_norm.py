@@ -102,7 +102,7 @@ class OverLastAxes(Op[CudnnActor, R_co]):
     Args:
         x: f16, bf16, f32 or f64, any strides.
         scale: Shape of the last ``axes`` axes, dtype of ``x`` or f32; 1 when None.
-        axes: How many of the last axes are normalised together.
+        axes: The number of last axes that are normalised together.
         epsilon: Added to the variance (RMS norm: to the mean of the squares).
         out: As ``x``, any strides; a new row-major array when None. May be ``x``.
     """
@@ -144,7 +144,7 @@ class WithBias(OverLastAxes[R_co]):
     Args:
         x: f16, bf16, f32 or f64, any strides.
         scale: Shape of the last ``axes`` axes, dtype of ``x`` or f32; 1 when None.
-        axes: How many of the last axes are normalised together.
+        axes: The number of last axes that are normalised together.
         epsilon: Added to the variance.
         out: As ``x``, any strides; a new row-major array when None. May be ``x``.
         bias: As ``scale``; 0 when None.
@@ -171,7 +171,7 @@ class LayerNormTraining(WithBias[Normalised], tag="dnn.layer_norm_training"):
     Args:
         x: f16, bf16, f32 or f64, any strides.
         scale: Shape of the last ``axes`` axes, dtype of ``x`` or f32; 1 when None.
-        axes: How many of the last axes are normalised together.
+        axes: The number of last axes that are normalised together.
         epsilon: Added to the variance.
         out: As ``x``, any strides; a new row-major array when None. May be ``x``.
         bias: As ``scale``; 0 when None.
@@ -202,7 +202,7 @@ class RmsNormTraining(OverLastAxes[RmsNormalised], tag="dnn.rms_norm_training"):
     Args:
         x: f16, bf16, f32 or f64, any strides.
         scale: Shape of the last ``axes`` axes, dtype of ``x`` or f32; 1 when None.
-        axes: How many of the last axes are normalised together.
+        axes: The number of last axes that are normalised together.
         epsilon: Added to the mean of the squares.
         out: As ``x``, any strides; a new row-major array when None. May be ``x``.
         inverse: Shape of ``x`` without its last axes, f32 (f64 for f64); a new array when None.
@@ -222,7 +222,7 @@ class LayerNormBackward(Op[CudnnActor, NormGradients], tag="dnn.layer_norm_backw
 
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
-        x: What was normalised, any strides.
+        x: The input of the normalisation, any strides.
         mean, inverse: Of :class:`LayerNormTraining`.
         scale: The same as forward.
         axes: The same as forward.
@@ -267,7 +267,7 @@ class RmsNormBackward(Op[CudnnActor, RmsGradients], tag="dnn.rms_norm_backward")
 
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
-        x: What was normalised, any strides.
+        x: The input of the normalisation, any strides.
         inverse: Of :class:`RmsNormTraining`.
         scale: The same as forward.
         axes: The same as forward.

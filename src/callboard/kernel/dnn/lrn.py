@@ -57,7 +57,7 @@ class LrnBackward(Op[CudnnActor, GpuRef], tag="dnn.lrn_backward"):
 
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
-        x: What went in, any strides.
+        x: The input of the forward pass, any strides.
         size, alpha, beta, k, axis: The same as forward.
         dx: As ``x``; a new row-major array when None.
     """

@@ -55,7 +55,7 @@ class Side(NamedTuple):
 
     Attributes:
         real: Type of a real part.
-        is_complex: Whether an element has two of them.
+        is_complex: True if an element has two of them.
         shape: Extents.
         strides: Steps, in elements.
     """
@@ -93,8 +93,8 @@ class Transform(NamedTuple):
         direction: Sign of the exponent; forward for R2C, inverse for C2R.
         norm: Which direction is scaled.
         axes: Transformed, all >= 0, 1 to 3 of them, distinct. Of the last one the real transforms keep the first half.
-        src: What is read.
-        out: What is written.
+        src: The input.
+        out: The output.
         aligned: Both sides begin at multiples of a complex number, as vendors' libraries want it.
     """
 

@@ -45,7 +45,7 @@ class Source(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
         include_paths: Folders that are searched for others.
         std: Language standard.
         lto: Compile to LTO-IR, link, and optimise across functions then.
-        title: What the compiler's messages call the text.
+        title: The name of the text in compiler messages.
         expressions: Kernels and variables whose names in the binary are wanted: ``"axpy<float>"``.
     """
 
@@ -98,7 +98,7 @@ def source_of(
         std: Language standard.
         lto: Optimise at link time.
         title: Name in the compiler's messages.
-        ftz: Whether denormal f32 become 0; None: the compiler's default, no.
+        ftz: True if denormal f32 become 0; None: the compiler's default, no.
         max_registers: For each thread.
         fast_math: Fast, less exact functions and divisions.
 

@@ -277,7 +277,7 @@ class RngGenerator(Generic[Mode]):
 
         Args:
             fills: ``(multiple at which its position lies, what it takes)`` of each, in words (or points).
-            passes: How often.
+            passes: The number of times.
 
         Returns:
             Of each pass, the position of each fill.

@@ -22,7 +22,7 @@ class Reservation:
     Attributes:
         candidate: The chosen device.
         hints: What was asked for.
-        active: Whether it holds anything.
+        active: True if it holds anything.
     """
 
     candidate: Candidate
@@ -37,7 +37,7 @@ class Explanation:
     Attributes:
         chosen: Id of the device; None where none can take the work.
         able: Ids of the devices that can take it.
-        refused: Why not, for each of the others.
+        refused: The reason why not, for each of the others.
         figures: What the policy goes by, in words, for each device that can.
     """
 

@@ -13,7 +13,7 @@ class NoEligibleDevice(AccelError):
 
     Attributes:
         hints: What was asked for.
-        reasons: Why not, by the id of each device.
+        reasons: The reason why not, by the id of each device.
     """
 
     def __init__(self, hints: PlacementHints, reasons: Mapping[str, str], text: str = "") -> None:

@@ -49,10 +49,10 @@ class Candidate:
         free_bytes: Memory that is not used, as the device said last.
         total_bytes: Memory.
         streams: Streams that may be reserved.
-        ready: Whether its context is there; a device that is being rebuilt is passed over.
+        ready: True if its context is there; a device that is being rebuilt is passed over.
         in_flight: Ops without a completion, now.
         reserved_bytes, reserved_streams: Of the choices that are not released.
-        choices: How many choices are not released.
+        choices: The number of choices that are not released.
         turn: Number of its last choice, counted over all devices.
         apart: What the present choices are to be apart from.
     """

@@ -40,7 +40,7 @@ class Replay:
         entries: Of one run, with their sequences.
         build: Makes the actors in the system that it is given, as the application did; may be ``async def``.
         make_codec: A codec, of what resolves the paths of actors.
-        attaches: Whether an actor was recorded.
+        attaches: Returns True if an actor was recorded.
         batches: Batch functions by their names.
         override: Messages in place of recorded ones, by sequence. Their consequences are followed: a message that
             differs from the recorded one only in its contents takes its place.

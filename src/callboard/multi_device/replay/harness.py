@@ -155,7 +155,7 @@ class ReplayHarness:
 
         Raises:
             JournalCorrupt, JournalConflict: It is damaged, or another writer has it.
-            Exception: What the journal raises.
+            Exception: Raised by the journal.
         """
         if self._open:
             raise RuntimeError("the harness was started before")

@@ -60,7 +60,7 @@ class ReplayReport:
         divergences: In the order of the journal. Verifying stops at the first.
         skipped: Actors of the journal that were not built, with their inputs.
         environment: Versions that differ from those of the recording, as texts.
-        gap: Why the replay ended before the journal did, "" if it did not.
+        gap: The reason why the replay ended before the journal did, "" if it did not.
     """
 
     inputs: int = 0

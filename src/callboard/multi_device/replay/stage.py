@@ -51,7 +51,7 @@ class ReplayTap(Tap):
     """Keeps what one actor does.
 
     Attributes:
-        busy: Whether a message was given to it that it has not handled.
+        busy: True if a message was given to it that it has not handled.
         outputs: What it did and was not compared yet, by input.
         finished: Inputs to which it has replied.
     """

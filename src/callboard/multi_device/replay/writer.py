@@ -32,7 +32,7 @@ class JournalStats:
         pending: Records that are not written yet.
         lost: Records that a failed journal did not take.
         groups: Writes.
-        failure: Why it does not record now, "" while it does.
+        failure: The reason why it does not record now, "" while it does.
         recovered: What was there when the journal was opened.
     """
 

@@ -13,7 +13,7 @@ class P2pGraph:
     Args:
         names: Of the devices, by UUID, in order.
         links: Each pair once, in either order; of other devices, they are left out.
-        away: Why a device reaches no other now, by UUID.
+        away: The reason why a device reaches no other now, by UUID.
 
     Attributes:
         devices: UUIDs, in order.

@@ -121,7 +121,7 @@ class Collectives(abc.ABC):
 
         Args:
             xs: Of each rank; rank ``i`` has ``sum(counts[i])`` rows, of one shape on all ranks.
-            counts: How many rows rank ``i`` sends to rank ``j``: ``counts[i][j]``.
+            counts: The number of rows rank ``i`` sends to rank ``j``: ``counts[i][j]``.
             out: Of each rank; rank ``j`` gets ``sum(counts[i][j] for i)`` rows.
         """
         return self._refs(self._requests.all_to_all_v(xs, counts, out))

@@ -10,7 +10,7 @@ class WorldStats(NamedTuple):
 
     Attributes:
         size: Its ranks.
-        formation: How often it has formed; 0 before the first time.
+        formation: The number of times it has formed; 0 before the first time.
         losses: Formations that ended in a loss.
         calls: Collectives and groups that were accepted.
         completed, failed: Of these, those that ended so.
@@ -35,10 +35,10 @@ class WorldHealth(NamedTuple):
 
     Attributes:
         state: ``"forming"``, ``"ready"``, ``"closed"`` or ``"stopped"``.
-        ok: Whether it takes collectives now.
-        formation: How often it has formed.
+        ok: True if it takes collectives now.
+        formation: The number of times it has formed.
         devices: State of each rank's device, ``"ready"``, ``"starting"`` …
-        error: Why it formed the last time, or stopped; None where there was no reason.
+        error: The reason why it formed the last time, or stopped; None where there was no reason.
     """
 
     state: str

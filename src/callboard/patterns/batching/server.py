@@ -60,11 +60,11 @@ class DynamicBatchingServer(RequestServer[T, R]):
             largest preferred size that it reaches. With ``bucket``, it may pad the items to one length as well.
         ragged: ``batch_fn`` gets a :class:`Ragged` in place of a list: arrays of unequal lengths, joined.
         bucket: A key of an item, such as its shape or :func:`pow2_length`; only items of equal keys are batched.
-        cost: What an item costs, such as its tokens; called once, in ``submit``.
+        cost: The cost of an item, such as its tokens; called once, in ``submit``.
         max_batch_cost: Summed cost of a batch at most.
         max_queue: Requests that wait at most.
         max_queue_cost: Their summed cost at most.
-        overflow: What happens beyond that: ``"reject"``, ``"block"``, ``"drop_oldest"`` or ``"drop_lowest_priority"``;
+        overflow: The policy beyond that: ``"reject"``, ``"block"``, ``"drop_oldest"`` or ``"drop_lowest_priority"``;
             see :class:`OverflowPolicy`.
         block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
         ageing: Seconds of waiting that count as much as one level of priority, so that nothing waits for ever; None:
@@ -83,7 +83,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             as it says, and not as ``idempotent`` does. All refusals are the future's, also with ``submit_nowait``.
         quarantine_key: Key of an item: equal for items that would kill alike. Otherwise it is that of the caller's
             :func:`callboard.request_key`, or the request's own.
-        executor: Where ``batch_fn`` is called; see :class:`UserCall`.
+        executor: The executor that calls ``batch_fn``; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
 

@@ -32,7 +32,7 @@ class BatchSettings:
         max_batch_cost: Summed cost of a batch at most; None means no bound.
         preferred: Sizes that the function is fast at (such as those of captured graphs), ascending. A batch is filled
             up to the next of them where ``padded``, else cut to the largest that it reaches.
-        padded: Whether there is a hook that fills up a batch.
+        padded: True if there is a hook that fills up a batch.
         dispatch: When a batch that is not full is taken.
         ageing: Seconds of waiting that count as much as one level of priority; None for strict priorities.
         max_concurrent_batches: Batches that run at once.

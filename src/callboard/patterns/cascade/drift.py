@@ -97,7 +97,7 @@ class DriftMonitor:
 
     Args:
         settings: When they have drifted.
-        stages: How many there are.
+        stages: The number of stages.
     """
 
     def __init__(self, settings: Drift, stages: int) -> None:

@@ -34,7 +34,7 @@ class CascadeReply(Generic[R]):
 
     Attributes:
         response: The answer of a stage.
-        stage_index: Which one, from 0.
+        stage_index: Index of the stage, from 0.
         confidence: Its confidence in the answer.
         degraded: A further stage was to answer, but failed, was full, or was too late.
     """
@@ -116,7 +116,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             threshold is given, and the other call is cancelled.
         shadow: Share of the requests that an earlier stage has answered for which the last stage runs as well, behind
             their answers, to be compared; 0 to 1.
-        agree: Whether two answers are equal, for ``shadow``.
+        agree: Returns True if two answers are equal, for ``shadow``.
         seed: Of the choice of requests for ``shadow``.
         drift: When an alarm is raised because answers escalate more or less often than by the calibration, or agree
             more or less often in shadow runs than before; None: never.
@@ -193,11 +193,11 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         Args:
             items, labels: Ones that the models were not trained on and the cascade is not judged by.
             max_loss, budget: As for :func:`calibrate`; costs are those of the stages.
-            right: Whether an answer is right for a label.
+            right: Returns True if an answer is right for a label.
 
         Raises:
             ValueError: As :func:`calibrate`.
-            Exception: What a stage raised.
+            Exception: Raised by a stage.
         """
         given = list(items)
         truth = list(labels)

@@ -38,7 +38,7 @@ class CascadeStage:
         threshold: The smallest confidence at which its answer is given. Not used of the last stage.
         confidence: Finds the confidence of an answer: a function, or the name of one of a row of logits, ``"margin"``,
             ``"max_probability"`` or ``"negative_entropy"``. A NaN clears no threshold.
-        draft: Whether the function gets pairs of an item and the last answer of the stages before, None without one.
+        draft: True if the function gets pairs of an item and the last answer of the stages before, None without one.
         timeout: Seconds that a request spends in this stage at most; None means no limit.
         on_error: What happens when it fails, or takes longer than ``timeout`` and no stage has answered yet.
         cost: What it costs relative to other stages, for :meth:`InferenceCascade.calibrate`.

@@ -68,7 +68,7 @@ class Callers(ABC, Generic[T, R]):
             ItemTooLarge: It does not fit into a batch, or not into the queue.
             ServerStopped: The server has stopped, is draining, or stopped meanwhile.
             TypeError: An option that this server does not take.
-            Exception: What the function raised, or returned for this item; what ``cost`` or ``bucket`` raised for it.
+            Exception: Raised by the function, or returned for this item; or raised by ``cost`` or ``bucket``.
         """
         if asyncio.get_running_loop() is not self._loop:
             return await asyncio.wrap_future(self.submit_threadsafe(item, **options))

@@ -24,7 +24,7 @@ class Node:
         running: Requests that run.
         served: Summed cost of all that were started, corrected by what they did cost.
         started: How many were started.
-        capped: Whether it uses as much as it may, as of the last look.
+        capped: True if it uses as much as it may, as of the last look.
         refill_at: When it will be looked at again for its rate.
     """
 
@@ -116,7 +116,7 @@ class Flow:
         parent: The flow of the node's group, at the same priority; None for the root's.
         vt: Virtual time: the cost that it was served for, divided by its weight, since it came, with lifts.
         stamp: Of its record in the parent's heap; -1 while it has none, because nothing of it can run.
-        over: Whether what it would run next is beyond a cap, so that it comes after all others.
+        over: True if what it would run next is beyond a cap, so that it comes after all others.
         load: Requests that wait or run.
         shelved: The virtual time under which the parent has it among its idle ones; None if it does not.
     """

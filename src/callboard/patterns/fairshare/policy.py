@@ -21,7 +21,7 @@ class FairPolicy:
         settings: Of tenants and groups, by path.
         default: Of other tenants; None refuses them.
         max_queue: Requests that wait at most, of all tenants.
-        overflow: What happens beyond that, and beyond a tenant's own bounds.
+        overflow: The policy beyond that, and beyond a tenant's own bounds.
 
     Raises:
         ValueError: ``max_queue`` is below 1.

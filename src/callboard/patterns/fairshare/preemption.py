@@ -20,7 +20,7 @@ class Run:
         entry: The request.
         worker: What runs the call.
         aside: Done when it is the request's turn again; None while it runs.
-        counted: Whether the policy takes it for one that runs.
+        counted: True if the policy takes it for one that runs.
         spent: Cost since it was last taken out of the queue.
         paid: What was charged for it before that.
         idle: Seconds that it has waited in its middle.

@@ -53,17 +53,17 @@ class FairShareScheduler(RequestServer[T, R]):
         default: Settings of each tenant that ``tenants`` does not name, which is forgotten when it is idle. None: the
             requests of such a tenant fail with :class:`UnknownTenant`.
         max_in_flight: Calls of ``dispatcher`` that run at once.
-        cost: What an item costs, such as its tokens; called once, in ``submit``. 1 by default.
+        cost: The cost of an item, such as its tokens; called once, in ``submit``. 1 by default.
         charge: What a request did cost when it has ended, which replaces its cost: ``"seconds"`` for the time that the
             call took, or a function of the item, the value (of a stream, the list of its parts) and the seconds. By
             default its cost stays what it was. A call that failed is charged its seconds, or else its cost.
         max_queue: Requests that wait at most, of all tenants; ``Tenant.max_queue`` bounds each of them.
-        overflow: What happens beyond that: ``"reject"``, ``"block"`` or ``"drop_newest_of_largest"``; see
+        overflow: The policy beyond that: ``"reject"``, ``"block"`` or ``"drop_newest_of_largest"``; see
             :class:`FairOverflow`.
         block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
         idempotent: ``dispatcher`` may run twice for the same item: a request that fails with ``ContextLost`` is then
             queued again, once, at no charge.
-        executor: Where ``dispatcher`` is called; see :class:`UserCall`.
+        executor: The executor that calls ``dispatcher``; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
 

@@ -17,11 +17,11 @@ class TenantStats:
         queued: Requests that wait to run; those that have given way are in the sum of all tenants only.
         blocked: Requests that wait for room.
         running: Requests that run.
-        started: How often one of them got a slot: when it was started, and after it had given way.
+        started: The number of times one of them got a slot: when it was started, and after it had given way.
         served: Their summed cost, corrected by what they did cost.
         share: ``served`` relative to that of all tenants.
         lag: The cost by which it is behind its group's clock, where it has requests waiting; negative: ahead.
-        capped: Whether it uses as much as it may.
+        capped: True if it uses as much as it may.
     """
 
     weight: float
@@ -43,11 +43,11 @@ class FairShareStats(ServerStats):
         in_flight: Calls of the function that have not ended, also of requests whose callers have left.
         total_dispatched: Calls that were started.
         repeated: Requests that were put back into the queue after a lost context.
-        preempted: How often a call gave way, and another request ran meanwhile.
+        preempted: The number of times a call gave way, and another request ran meanwhile.
         served: Summed cost of all requests that were started.
         jain: Jain's index of ``served / weight`` over the tenants that are remembered: 1 where all had the same,
             1/n where one of n had everything. Tenants that ask for little lower it, which is not unfair.
-        tenants: Those that are remembered, by name.
+        tenants: The tenants that are remembered, by name.
     """
 
     in_flight: int

@@ -15,8 +15,8 @@ class LoadedModel:
     """A model that can be called and unloaded.
 
     Args:
-        made: What ``load`` returned.
-        executor: Where it is called; see :class:`UserCall`.
+        made: The result of ``load``.
+        executor: The executor that calls it; see :class:`UserCall`.
         threads: Threads at most.
 
     Raises:

@@ -31,7 +31,7 @@ class SwapReport:
     Attributes:
         version: The active one since.
         previous: The one that was active before; None at the start.
-        generation: How many versions have been activated, this one included.
+        generation: The number of versions that have been activated, this one included.
         load_seconds, warm_seconds, check_seconds: Of loading, warm-up calls and golden items; 0 for a version that was
             still loaded.
         canary_seconds: From the first request that could go to it as a canary to the decision.
@@ -39,7 +39,7 @@ class SwapReport:
         drain_seconds: From the flip until no request ran on the previous version.
         unload_seconds: Of unloading.
         update_seconds: Of putting its weights into the loaded model; 0 where it was loaded beside that.
-        in_place: Whether that was done.
+        in_place: True if that was done.
         unloaded: Versions that were unloaded.
         unload_errors: What that raised, by version, or :class:`MemoryKept`. Such a version counts as unloaded all
             the same.
@@ -67,7 +67,7 @@ class HotSwapStats(ServerStats):
 
     Attributes:
         active: The version that requests go to; None before the first one is loaded.
-        generation: How many versions have been activated, the first one included.
+        generation: The number of versions that have been activated, the first one included.
         swaps: Versions that were activated in the place of another one.
         failed_swaps: Swaps that ended in ``SwapFailed``.
         versions: Of each version that is remembered, by name.

@@ -54,7 +54,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         max_concurrent: Requests that run at once on one version. None: 1, and no bound on a version that is a server,
             which has a queue of its own.
         max_queue: Requests that wait at most.
-        overflow: What happens beyond that; see :class:`OverflowPolicy`.
+        overflow: The policy beyond that; see :class:`OverflowPolicy`.
         block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
         ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
         executor: Where models are called: ``"auto"``: async functions and methods of a ``ResidentRef`` on the loop,

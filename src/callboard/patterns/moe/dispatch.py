@@ -31,7 +31,7 @@ class Capacity:
     """The maximum number of rows an expert takes from one request.
 
     Attributes:
-        policy: What happens beyond.
+        policy: The treatment of rows beyond it.
         factor: Rows per expert at most, in multiples of an even load: ``ceil(factor * tokens * k / experts)``.
 
     Raises:

@@ -38,7 +38,7 @@ class Experts:
         experts: One for each number: a callable, or several that do the same. A call goes to the one that has the
             fewest rows to work on.
         shared: Called with all tokens.
-        executor: Where all of them are called; see ``UserCall``.
+        executor: The executor that calls all of them; see ``UserCall``.
         threads: Threads at most; None: as many as there are cores, and no more than experts.
 
     Raises:

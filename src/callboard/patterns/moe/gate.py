@@ -34,7 +34,7 @@ class TopK:
     Attributes:
         k: Experts per token.
         score: See :class:`Score`.
-        normalize: Whether the weights of a token are scaled to a sum of 1. Those of ``"topk_softmax"`` have it anyway.
+        normalize: True if the weights of a token are scaled to a sum of 1. Those of ``"topk_softmax"`` have it anyway.
         scale: What all weights are multiplied by in the end (DeepSeek's ``routed_scaling_factor``).
         groups: Groups of experts; their number must be a multiple of it.
         top_groups: Groups that the experts of a token may be in.

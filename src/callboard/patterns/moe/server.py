@@ -57,7 +57,7 @@ class MoeRouter(RequestServer[Any, MoeResult]):
             width that is the same for all experts. A plain function, an async one, a ``functools.partial`` of a
             resident actor's ``call``, or a chain of device ops; or a list of several that do the same, of which the one
             with the fewest rows in it is called.
-        top_k: How many experts a token has; or a :class:`TopK`, for how they are chosen and weighted.
+        top_k: The number of experts a token has; or a :class:`TopK`, for how they are chosen and weighted.
         shared: Experts that get all tokens, and must not overwrite them; their results are added with weight 1.
         capacity: What happens to tokens whose expert is full: ``"dropless"`` (it never is), ``"drop"`` or
             ``"reroute"``; see :class:`CapacityPolicy`.
@@ -72,7 +72,7 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         max_concurrent: Requests that run at once. With more than one, experts are called for several at once.
         max_queue: Requests that wait at most.
         max_queue_tokens: Their tokens at most.
-        overflow: What happens beyond that; see :class:`OverflowPolicy`.
+        overflow: The policy beyond that; see :class:`OverflowPolicy`.
         block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
         ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
         executor: Where gate and experts are called: ``"auto"``: async functions and methods of a ``ResidentRef`` on
@@ -182,7 +182,7 @@ class MoeRouter(RequestServer[Any, MoeResult]):
             ValueError: The router was given no ``backward``, an expert had failed, or the shapes differ.
             BadExpertResult: What a callable returned is no gradient of its rows.
             ServerStopped: The router has stopped.
-            Exception: What a callable raised, the first expert's of several.
+            Exception: Raised by a callable, the first expert's of several.
         """
         tape, ways = result.tape, self._backward
         if tape is None or ways is None:

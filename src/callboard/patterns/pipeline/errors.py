@@ -17,8 +17,8 @@ class ItemError:
         index: Its place in the source, from 0.
         item: The item.
         stage: Name of the stage that failed.
-        error: Why.
-        attempts: How often it was tried.
+        error: The reason.
+        attempts: The number of times it was tried.
     """
 
     index: int

@@ -149,7 +149,7 @@ class PipelineExecutor(Generic[R]):
         async generators, that is when this one is closed: ``async with contextlib.aclosing(pipeline.run(source))``.
 
         Raises:
-            Exception: What a stage raised, with ``on_error="fail"``; what the source raised, behind the results of the
+            Exception: Raised by a stage, with ``on_error="fail"``; or by the source, after the results of the
                 items before.
         """
         run = _Run(self, source)

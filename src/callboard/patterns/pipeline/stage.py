@@ -55,7 +55,7 @@ class PipelineStage:
         """Call it; a ref is given back pending, anything else is awaited.
 
         Raises:
-            Exception: What the function raised.
+            Exception: Raised by the function.
         """
         if pool is None:
             value = self.function(item)

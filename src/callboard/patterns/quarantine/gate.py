@@ -13,7 +13,7 @@ class Ticket:
 
     Attributes:
         standing: What it had when it entered.
-        running: Whether it may run.
+        running: True if it may run.
         turn: Told when it may; left alone by the gate.
     """
 
@@ -31,7 +31,7 @@ class Gate:
     While a request waits to run alone, none is let in before it. Each step is O(1) per request let in.
 
     Args:
-        spare: Whether those that run alone do so elsewhere: then they wait for each other only, and hold up none.
+        spare: True if those that run alone do so elsewhere: then they wait for each other only, and hold up none.
     """
 
     def __init__(self, *, spare: bool) -> None:

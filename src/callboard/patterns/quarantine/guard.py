@@ -128,7 +128,7 @@ class Quarantine(Generic[T]):
             DeadlineExceeded: Its turn has not come within ``wait`` seconds.
             QueueFull: It would have to wait, and ``max_waiting`` requests do.
             TypeError: ``key`` is not a str.
-            Exception: What ``call`` raised.
+            Exception: Raised by ``call``.
         """
         given: object = key
         if not isinstance(given, str):

@@ -55,7 +55,7 @@ class Ward:
 
         Raises:
             TypeError: It is not a str.
-            Exception: What the user's function raised.
+            Exception: Raised by the user's function.
         """
         found: object = request_key.get() if self._key_of is None else self._key_of(entry.item)
         if found is None:

@@ -74,7 +74,7 @@ class Scaler:
         """Return the target number of replicas; starts another interval.
 
         Args:
-            replicas: How many there are.
+            replicas: The number of replicas.
             capacity: Requests that each runs at once.
             oldest: Seconds that the request that waits longest has waited; 0 without any.
             now: Seconds.

@@ -40,7 +40,7 @@ class Binding:
     Args:
         line: The requests that wait.
         router: Picks replicas.
-        available: Whether the actor or device of a replica is ready.
+        available: Returns True if the actor or device of a replica is ready.
         hedger: Decides about second runs; None: there are none.
         clock: Tells the time.
         pool: Runs what is bound.

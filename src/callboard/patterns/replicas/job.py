@@ -19,7 +19,7 @@ class Job:
         entry: The request.
         key: For consistent hashing.
         context: Of its caller, for what runs it.
-        runs: Those that count: one, or two while it is hedged.
+        runs: The runs that count: one, or two while it is hedged.
         attempts: Runs so far, without hedges.
         began: When it first ran.
         avoid: The replicas on which it has failed.

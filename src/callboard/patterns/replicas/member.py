@@ -43,8 +43,8 @@ class Member:
         number: Its position.
         limit: Requests that it may run at once.
         ongoing: Requests that it runs.
-        room: How many more it would be given now.
-        phase: Whether it takes requests.
+        room: The number of requests it could take now.
+        phase: Its phase, which decides if it takes requests.
         mean: Smoothed seconds per request; None before the first.
         samples: Requests in that mean.
         faults: Consecutive failures.

@@ -53,7 +53,7 @@ class ReplicaLoad(NamedTuple):
     Attributes:
         name: Of the replica.
         ongoing: Requests that it runs.
-        max_ongoing: How many it may run.
+        max_ongoing: The maximum number of running requests.
         latency: Smoothed seconds per request; None before the first.
     """
 

@@ -54,7 +54,7 @@ class Seat:
     Args:
         member: For the routing.
         replica: That takes this place now.
-        executor: Where its function is called.
+        executor: The executor that calls its function.
     """
 
     def __init__(self, member: Member, replica: Replica, executor: Executor) -> None:

@@ -29,7 +29,7 @@ class Seats:
         router: Gets the members.
         make: Makes a replica, given its name; None: there are only those that are given.
         max_ongoing: Requests that each may run at once.
-        executor: Where plain functions are called.
+        executor: The executor that calls plain functions.
         changed: Called when a replica may take requests again, or never will.
     """
 

@@ -80,13 +80,13 @@ class ModelReplicaPool(RequestServer[T, R]):
             ``submit_nowait``.
         quarantine_key: Key of an item: equal for items that would kill alike. Otherwise it is that of the caller's
             :func:`callboard.request_key`, or the request's own.
-        cost: What an item costs, called once, in ``submit``.
+        cost: The cost of an item, called once, in ``submit``.
         max_queue: Requests that wait at most.
         max_queue_cost: Their summed cost at most.
-        overflow: What happens beyond that; see :class:`OverflowPolicy`.
+        overflow: The policy beyond that; see :class:`OverflowPolicy`.
         block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
         ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
-        executor: Where plain functions are called; see :class:`UserCall`.
+        executor: The executor that calls plain functions; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
 
@@ -171,7 +171,7 @@ class ModelReplicaPool(RequestServer[T, R]):
 
         Raises:
             RuntimeError: It was started before.
-            Exception: What ``make`` raised; the pool has stopped then.
+            Exception: Raised by ``make``; the pool has stopped then.
         """
         await super().start()
         if self._first:
@@ -189,7 +189,7 @@ class ModelReplicaPool(RequestServer[T, R]):
 
         Raises:
             ValueError: ``n`` is below 1; more are wanted, and there is no ``make``.
-            Exception: What ``make`` raised; those made before stay.
+            Exception: Raised by ``make``; those made before stay.
         """
         if n < 1:
             raise ValueError(f"a pool needs at least one replica, not {n}; to end it, use drain() or stop()")
@@ -229,7 +229,7 @@ class ModelReplicaPool(RequestServer[T, R]):
         Raises:
             KeyError: No replica has this name.
             ValueError: There is no ``make``.
-            Exception: What ``make`` raised; the replica has stopped then, and may be restarted again.
+            Exception: Raised by ``make``; the replica has stopped then, and may be restarted again.
         """
         seat = self._seats.find(name)
 

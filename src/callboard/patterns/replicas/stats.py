@@ -14,13 +14,13 @@ class ReplicaStats:
 
     Attributes:
         name: Of the replica.
-        phase: Whether it takes requests.
+        phase: Its phase, which decides if it takes requests.
         ongoing: Requests that it runs now.
-        max_ongoing: How many it may run.
+        max_ongoing: The maximum number of running requests.
         started: Runs begun on it, also second runs of requests.
         completed: Runs that gave a value.
         failed: Runs that failed because of the replica.
-        ejections: How often it was taken out of service.
+        ejections: The number of times it was taken out of service.
         latency: Seconds of the runs that gave a value.
     """
 
@@ -57,7 +57,7 @@ class PoolStats(ServerStats):
     Attributes:
         repeated: Requests that were put back into the queue after a run had failed, or had not begun.
         hedged: Requests that were run on a second replica, because the first took long.
-        scaled: How often it was given more or fewer replicas by its ``autoscale``.
+        scaled: The number of times it was given more or fewer replicas by its ``autoscale``.
         hedges_won: Those whose second run ended first.
         replicas: Each replica's own, in the order of their places.
     """

@@ -26,7 +26,7 @@ class Entry:
 
     Attributes:
         number: Position in the order of submission.
-        item: What was submitted; None once the request has ended.
+        item: The submitted item; None once the request has ended.
         arrived: When it was submitted, in seconds of the server's clock.
         deadline: When the value becomes useless, on that clock; None: never.
         admit_by: When it must have found room in the queue; None: there is no such limit.
@@ -34,11 +34,11 @@ class Entry:
         cost: Its share of bounds of cost.
         key: Only entries of equal keys run in one batch.
         state: Where it is.
-        repeated: Whether it has been put back into the queue after a lost context.
+        repeated: True if it has been put back into the queue after a lost context.
         started: When it was taken out of the queue to run.
         future: Receives the end; left alone by policies.
         outlet: Receives the parts of its answer; None: its caller waits for all of it.
-        options: Those that only some servers take, by name.
+        options: The options that only some servers take, by name.
     """
 
     __slots__ = (

@@ -230,7 +230,7 @@ class RequestServer(Callers[T, R]):
             keep: Also return the parts of a request whose caller reads them one by one.
 
         Raises:
-            Exception: What the iterator raised.
+            Exception: Raised by the iterator.
         """
         if not hasattr(type(answer), "__aiter__"):
             return answer

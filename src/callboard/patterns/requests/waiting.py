@@ -61,7 +61,7 @@ class Limits:
     Attributes:
         count: Requests.
         cost: Summed cost; None means no bound.
-        overflow: What happens beyond them.
+        overflow: The policy beyond them.
     """
 
     count: int = 1024
@@ -142,7 +142,7 @@ class WaitingLine:
 
         Args:
             entry: A new one.
-            may_block: Whether its caller can wait for room, where the policy is ``block``.
+            may_block: True if its caller can wait for room, where the policy is ``block``.
 
         Raises:
             QueueFull: There is no room, and none can be made; nothing was dropped.

@@ -22,7 +22,7 @@ class Room:
     """One sequence of the next pass.
 
     Attributes:
-        rates: How often its proposed tokens were kept.
+        rates: Acceptance rates of its proposed tokens.
         most: Tokens that may be proposed for it.
     """
 

@@ -42,7 +42,7 @@ class Ask:
         tokens: The sequence; not to be changed.
         k: How many tokens at most.
         sampler: Of its request.
-        trees: Whether a tree can be verified.
+        trees: True if a tree can be verified.
     """
 
     state: Any

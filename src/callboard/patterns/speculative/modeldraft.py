@@ -18,7 +18,7 @@ class ModelDraft(Draft):
 
     Args:
         model: Its ``forward`` gets one row of logits per sequence and pass to compute.
-        executor: Where ``forward`` is called; as for :class:`UserCall`.
+        executor: The executor that calls ``forward``; as for :class:`UserCall`.
     """
 
     def __init__(self, model: LanguageModel, executor: Executor = "auto") -> None:

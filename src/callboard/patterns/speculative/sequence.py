@@ -21,9 +21,9 @@ class Sequence:
         pending: How many of its last tokens the target has not seen.
         state: The target's.
         sampler: Chooses its tokens.
-        rates: How often proposed tokens were kept.
+        rates: Acceptance rates of proposed tokens.
         draft: The draft's state; None: it goes on without a draft.
-        finish: Why it has ended; None while it has not.
+        finish: The reason why it has ended; None while it has not.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Sequence:
         """Append tokens up to where the text ends; returns those that were appended.
 
         Raises:
-            Exception: What ``stop_when`` raised.
+            Exception: Raised by ``stop_when``.
         """
         before = len(self.tokens)
         for token in run:

@@ -55,10 +55,10 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         max_batch: Texts that are decoded at once.
         max_queue: Texts that wait at most.
         max_queue_cost: Their summed cost at most; a text costs the tokens of its prefix unless its caller says so.
-        overflow: What happens beyond that: ``"reject"``, ``"block"``, ``"drop_oldest"`` or ``"drop_lowest_priority"``.
+        overflow: The policy beyond that: ``"reject"``, ``"block"``, ``"drop_oldest"`` or ``"drop_lowest_priority"``.
         block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
         ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
-        executor: Where the target's ``forward`` is called; see :class:`UserCall`.
+        executor: The executor that calls the target's ``forward``; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
 

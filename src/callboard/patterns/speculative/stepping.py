@@ -32,7 +32,7 @@ class Stepper:
         target: The model whose tokens are wanted.
         draft: Proposes; None: plain decoding.
         policy: How many.
-        executor: Where the target's ``forward`` is called.
+        executor: The executor that calls the target's ``forward``.
         clock: Tells the time.
         failed: Told of a sequence that ends in an error.
     """
@@ -190,7 +190,7 @@ class Stepper:
             sequence: Of which text.
             proposal: For it.
             logits: Of the target, after its last token and each proposed one.
-            branches: Whether the pass was one over trees.
+            branches: True if the pass was one over trees.
         """
         k = len(proposal.tokens)
         if sequence.request.adjust is not None:

@@ -25,7 +25,7 @@ def weights_on(device: Device, folder: Path, dtype: DTypeLike = "f32") -> dict[s
     """The weights, by their names in the checkpoint.
 
     Args:
-        device: Where.
+        device: The device.
         folder: As :func:`callboard.serve.bundled.minilm.model_folder` finds it.
         dtype: What the layers are computed in: f32, f16 or bf16.
     """
@@ -53,7 +53,7 @@ def encoded(device: Device, weights: Mapping[str, GpuRef], text: Mapping[str, Gp
     """Vectors of texts, ``f32[n, 384]``; calls ops only, so that it can be recorded.
 
     Args:
-        device: Where.
+        device: The device.
         weights: As :func:`weights_on` puts them there.
         text: The arrays of :func:`padded`, on the device; without ``lengths`` where all texts are of one length.
     """

@@ -41,7 +41,7 @@ class OnnxFile(msgspec.Struct, frozen=True):
 
     Attributes:
         inputs: In the file's order.
-        outputs: Those that are tensors of known types.
+        outputs: The outputs that are tensors of known types.
         left_out: Names and types of the others.
         provider: What ONNX Runtime executes it with.
     """

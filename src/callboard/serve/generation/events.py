@@ -75,7 +75,7 @@ async def events_of(
     """The response, once its first event is there.
 
     Raises:
-        Exception: What ``source`` raised before that.
+        Exception: Raised by ``source`` before that.
     """
     try:
         first = await anext(source)

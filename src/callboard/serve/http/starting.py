@@ -58,7 +58,7 @@ def serve(
     Raises:
         BackendUnavailable: Starlette or uvicorn is not installed: they come with the extra ``serve``.
         OSError: The port cannot be listened on; a file of ``tls`` cannot be read, or is none of its kind.
-        Exception: What ``lifespan`` raised.
+        Exception: Raised by ``lifespan``.
     """
     with needs_extra():
         from callboard.serve.http.listening import run_until_signal

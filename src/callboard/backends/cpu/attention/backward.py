@@ -49,7 +49,7 @@ class Part:
 
     Args:
         problem: Settings and heads.
-        extras: What is added to its scores.
+        extras: The terms added to its scores.
         draw: The numbers of its dropout.
         arrays: All operands, ``[batch, heads, rows, dim]``.
         at, by: Where its queries and its keys are in them.

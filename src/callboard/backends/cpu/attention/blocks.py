@@ -64,7 +64,7 @@ def scores(
         k: ``[kv_heads, keys of the block, dim]``.
         block: Where they are.
         lengths: Queries and keys of the sequence.
-        params, extras: What else decides a score.
+        params, extras: The other parameters of a score.
 
     Returns:
         ``[kv_heads, group, queries, keys]``.

@@ -45,8 +45,8 @@ def attend(
         q: ``[heads, queries, dim]``.
         k: ``[kv_heads, keys, dim]``.
         v: ``[kv_heads, keys, dim_v]``.
-        params: What decides a score.
-        extras: What is added to the scores.
+        params: The parameters of a score.
+        extras: The terms added to the scores.
         sink: ``[heads]``.
         draw: Which numbers the dropout takes.
 

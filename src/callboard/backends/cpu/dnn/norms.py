@@ -15,8 +15,8 @@ def moments(x: Array, axes: Sequence[int], *, centred: bool = True) -> tuple[Arr
 
     Args:
         x: Wide.
-        axes: Which.
-        centred: Whether deviations from the mean are taken; else the mean of the squares.
+        axes: The axes.
+        centred: True if deviations from the mean are taken; else the mean of the squares.
     """
     mean = x.mean(axis=tuple(axes), keepdims=True) if centred else None
     away = x if mean is None else x - mean

@@ -36,8 +36,8 @@ class Machine:
     """A program, made ready for blocks.
 
     Args:
-        program: What to compute.
-        apart: Whether no result lies where an operand does: then results are computed where they are stored.
+        program: The computation.
+        apart: True if no result lies where an operand does: then results are computed where they are stored.
 
     Attributes:
         buffers: Types of the buffers that a block needs.

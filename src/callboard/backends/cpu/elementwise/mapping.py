@@ -21,7 +21,7 @@ class MapPlan:
     """An expression over arrays of these layouts.
 
     Args:
-        program: What to compute.
+        program: The computation.
         shape: Of the results.
         operands, results: Layouts of the arrays.
     """

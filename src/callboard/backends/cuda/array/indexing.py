@@ -31,7 +31,7 @@ class Picks:
     """A plan: the walk over the result of a gather, or over the values of a scatter.
 
     Args:
-        device: Where.
+        device: The device.
         tag: Of the op, and ``name`` of the operand whose layout is ``indexed``: for errors.
         kernel: ``"gather"`` or ``"scatter"``.
         ordered: Gives the addresses of ``(src, indices, out)`` in what the op's launch is called with.

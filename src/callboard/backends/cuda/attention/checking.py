@@ -32,8 +32,8 @@ class Checking:
     """Looks at what a call was given, and makes what cuDNN wants to be told of it.
 
     Args:
-        library: Whose plan it belongs to.
-        tag: What errors call the op.
+        library: The library of the plan.
+        tag: The name of the op in errors.
         dtype: Name of the operands' dtype.
         problem: Of the call.
         tables: Make lengths, offsets and page tables for cuDNN, cut to what there is.
@@ -89,7 +89,7 @@ def checking(library: "CudaAttention", op: Masked[Any], problem: Problem, *, tab
     """Return the check of a call with these operands, None if there is nothing to check.
 
     Args:
-        library: Whose plan it is for.
+        library: The library of the plan.
         op: The message, with placeholders.
         problem: Of it.
         tables: Make what cuDNN wants to be told.

@@ -48,8 +48,8 @@ class CudnnGraphs:
     Args:
         workspace: Of all plans.
         gpu: Name and compute capability; a plan that was kept is for one kind of GPU.
-        module: What stands in for the package.
-        cache: Where plans are kept over restarts.
+        module: A substitute for the package, for tests.
+        cache: The cache of plans that persists over restarts.
 
     Raises:
         BackendUnavailable: The package or the library is missing, or of another kind.
@@ -87,7 +87,7 @@ class CudnnGraphs:
 
         Args:
             describe: Describes it.
-            tag: What errors call the op.
+            tag: The name of the op in errors.
             key: All that the plan depends on: the signature of the message.
 
         Raises:

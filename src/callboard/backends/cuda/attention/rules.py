@@ -57,7 +57,7 @@ class Feature(NamedTuple):
 
     Attributes:
         what: In words, for the guide and for messages.
-        asked: Whether a call has it.
+        asked: Returns True if a call has it.
     """
 
     what: str
@@ -125,7 +125,7 @@ class Missing(NamedTuple):
     Attributes:
         what: That is not there, in words.
         instead: What to do.
-        asked: Whether a call has it.
+        asked: Returns True if a call has it.
     """
 
     what: str

@@ -28,7 +28,7 @@ class CudnnAttention:
     Operands that do not begin at a multiple of 16 bytes, which only the launch knows, go to our own kernels.
 
     Args:
-        library: Whose plan it is.
+        library: The library of the plan.
         graphs: Of cuDNN.
         w: The call.
 

@@ -31,7 +31,7 @@ class CudnnFp8:
     """A plan of ``ForwardFp8`` or ``BackwardFp8``: ``plan(stream, *operands)``.
 
     Args:
-        library: Whose plan it is.
+        library: The library of the plan.
         graphs: Of cuDNN.
         w: The call.
 

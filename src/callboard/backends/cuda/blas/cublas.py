@@ -38,14 +38,14 @@ class Cublas(Handle):
     """A handle with its stream, workspace and factors on the device.
 
     Args:
-        device: Whose context is current.
-        stream: Where it enqueues.
+        device: The device; its context is current.
+        stream: The stream it enqueues on.
         library: Stands in for NVIDIA's binding.
 
     Attributes:
         library: The binding.
         handle: The ``cublasHandle_t``.
-        stream: Where the handle enqueues now.
+        stream: The stream the handle enqueues on now.
         mode: :data:`HOST` or :data:`DEVICE`.
 
     Raises:

@@ -25,7 +25,7 @@ def guarded(plan: Maker, call: str | None = None) -> Callable[["CudaBlas", Op[An
 
     Args:
         plan: From the handle and the message.
-        call: What errors say was called; None: the name of the message.
+        call: The name of the call in errors; None: the name of the message.
     """
     return lambda library, op: library.cublas.guarded(plan(library.cublas, op), call or type(op).__name__.lower())
 

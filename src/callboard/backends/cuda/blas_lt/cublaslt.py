@@ -59,7 +59,7 @@ class CublasLt(Handle):
     cuBLASLt's handle holds no stream and no state of a call: plans may be made on a thread that does not launch.
 
     Args:
-        device: Whose context is current.
+        device: The device; its context is current.
         stream: Where numbers are written to the device until a launch says another.
         library: Stands in for NVIDIA's binding.
 

@@ -44,7 +44,7 @@ def fastest(
 
     Args:
         lt: The handle.
-        stream: Where to time; nothing else is enqueued there.
+        stream: The stream for timing; nothing else is enqueued there.
         op: The message, with placeholders.
         mapping: Its product.
         made: Layouts of the outputs that it makes.

@@ -37,8 +37,8 @@ class CudaMember(Member):
     Args:
         world, rank, size: As of :class:`Member`.
         nccl: The library.
-        device: Whose context is current.
-        stream: Where parts are enqueued.
+        device: The device; its context is current.
+        stream: The stream that parts are enqueued on.
         aside: Where the ranks are connected.
         scratch: Of this member; the library takes it back when :attr:`ended`.
 

@@ -59,7 +59,7 @@ class Elements(NamedTuple):
 
     Attributes:
         code: Their ``ncclDataType_t``; that of bytes for a dtype that NCCL does not know, which is only moved.
-        scale: How many of it an element is.
+        scale: Elements of that type per element of the dtype.
         itemsize: Bytes of an element.
     """
 

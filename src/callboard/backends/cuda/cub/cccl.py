@@ -60,7 +60,7 @@ class Built:
     """An algorithm of ``cuda.compute``, compiled. It holds the arguments of its last call, hence the lock.
 
     Args:
-        name: What errors call it.
+        name: Its name in errors.
         algorithm: The object to call.
     """
 

@@ -59,7 +59,7 @@ class PlanMemory:
     """Spans of a workspace for one plan; what is in them lasts for one call.
 
     Args:
-        device: Where.
+        device: The device.
         workspace: Of the library, whose ops follow each other on one stream.
     """
 

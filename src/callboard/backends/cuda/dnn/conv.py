@@ -190,7 +190,7 @@ class Gradient:
     """A plan: ``plan(stream, first, second, out)``.
 
     Args:
-        library: Whose plan.
+        library: The library of the plan.
         op: The message.
         node: Of the frontend.
         first, second: The operands.

@@ -181,11 +181,11 @@ class Frontend:
     """Makes plans of graphs. The package is imported when a first graph is described.
 
     Args:
-        device: Whose context is current.
+        device: The device; its context is current.
         cudnn: The handles.
         workspace: Of all plans.
-        module: What stands in for the package.
-        cache: Where plans are kept over restarts.
+        module: A substitute for the package, for tests.
+        cache: The cache of plans that persists over restarts.
     """
 
     def __init__(
@@ -235,8 +235,8 @@ class Frontend:
         Args:
             describe: Describes it.
             key: All that the plan depends on beside what is given here: the signature of the message.
-            tag: What errors call the op.
-            compute: What nodes compute in.
+            tag: The name of the op in errors.
+            compute: The compute dtype of nodes.
             tensor_cores: Engines may use them; False where factors of f32 must not be rounded to TF32.
             deterministic: Only engines that give equal bits in equal calls.
             autotune: Time the engines, and take the fastest.

@@ -76,7 +76,7 @@ def kernel(
     """A kernel of ``data/<source>.cu``, which may be compiled here.
 
     Args:
-        device: Where.
+        device: The device.
         source: Name of the file, without its suffix.
         defined: Before its text; equal ones are compiled once.
         name: Of the kernel.
@@ -139,7 +139,7 @@ class Fault:
     """Memory where kernels count what is out of range: ``u64`` how many, ``i64`` one of them.
 
     Args:
-        device: Where.
+        device: The device.
         says: The text of the error, from one of the values and their number.
     """
 

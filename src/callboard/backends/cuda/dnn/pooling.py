@@ -54,7 +54,7 @@ class Pooling:
     """A plan: ``plan(stream, *addresses)`` of the array, the result and the indices in the op's order.
 
     Args:
-        library: Whose device it is for.
+        library: The library of the plan.
         op: The message.
         name: Of the kernel.
         read: The operand that is pooled, or whose gradient is.

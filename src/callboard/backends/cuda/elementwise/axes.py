@@ -58,8 +58,8 @@ def walk_of(
         steps: Of each array along them, in elements.
         itemsizes: Of each array.
         first: The array in whose memory's order elements are taken.
-        packed: Whether packs of more than one element are wanted, which need aligned addresses.
-        ordered: Whether elements are taken in row-major order of the shape instead.
+        packed: True if packs of more than one element are wanted, which need aligned addresses.
+        ordered: True if elements are taken in row-major order of the shape instead.
         beside: Steps of each array that are added to this walk's.
 
     Raises:

@@ -44,7 +44,7 @@ def map_text(program: Program, dtypes: Sequence[DType], walk: Walk) -> str:
     """CUDA C++ of the kernel ``map``.
 
     Args:
-        program: What to compute.
+        program: The computation.
         dtypes: Of the operands, then of the results.
         walk: Over all of them.
     """

@@ -33,7 +33,7 @@ class MapKernel:
 
     Args:
         device: Where it is compiled.
-        program: What to compute.
+        program: The computation.
         dtypes: Of the operands, then of the results.
         walk: Over all of them.
     """

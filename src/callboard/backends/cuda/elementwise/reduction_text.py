@@ -103,7 +103,7 @@ def reduce_text(reduction: Reduction, dtypes: Sequence[DType], kept: Walk, inner
     """The text of both kernels.
 
     Args:
-        reduction: What to compute.
+        reduction: The computation.
         dtypes: Of the operands, then of the result.
         kept, inner: How results and terms are walked.
         along: See :class:`~callboard.backends.cuda.elementwise.shape.Shape`.

@@ -51,7 +51,7 @@ def element_text(program: Program, name: str = "element", numbers: str = "n") ->
     """A function that computes the results of one element, as they are held, from its operands and numbers.
 
     Args:
-        program: What to compute.
+        program: The computation.
         name: Of the function.
         numbers: What the fields of the numbers are called in ``p``, before their position.
     """

@@ -64,8 +64,8 @@ class CallbackPlan:
     What is loaded, and what is to be stored, lie at the start of the plan's workspace while the op runs.
 
     Args:
-        device: Whose context is current.
-        stream: Where it usually enqueues.
+        device: The device; its context is current.
+        stream: The stream it usually enqueues on.
         cufft: Makes the plan.
         workspace: Shared by the plans of a library.
         op: With placeholders.

@@ -79,8 +79,8 @@ class LinkedPlan:
     the addresses that it was given.
 
     Args:
-        device: Whose context is current.
-        stream: Where it usually enqueues.
+        device: The device; its context is current.
+        stream: The stream it usually enqueues on.
         cufft: Makes the plan.
         workspace: Shared by the plans of a library.
         op: With placeholders; :func:`worth_linking`.

@@ -33,8 +33,8 @@ class FftPlan:
     It works in the library's shared workspace: work area and copies are at fixed offsets of that.
 
     Args:
-        device: Whose context is current.
-        stream: Where it usually enqueues.
+        device: The device; its context is current.
+        stream: The stream it usually enqueues on.
         cufft: Makes the plan.
         workspace: Shared by the plans of a library.
         transform: What to do.

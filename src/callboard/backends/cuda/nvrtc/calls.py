@@ -92,7 +92,7 @@ class KernelCall:
     """A plan that launches one kernel; enqueues only.
 
     Args:
-        device: Whose context is current.
+        device: The device; its context is current.
         loaded: The kernel; released when the plan is closed.
         op: The message, with placeholders.
 

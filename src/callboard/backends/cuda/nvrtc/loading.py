@@ -48,8 +48,8 @@ class Modules:
     """The modules of one library of a device. Any thread on which its context is current.
 
     Args:
-        driver: What to call.
-        may_wait: Whether the calling thread may be held while a module is loaded.
+        driver: The CUDA driver API.
+        may_wait: True if the calling thread may be held while a module is loaded.
     """
 
     def __init__(self, driver: Driver, may_wait: Callable[[], bool]) -> None:

@@ -21,7 +21,7 @@ class Encoder:
     """Encodes one tensor map for arrays of one layout, wherever they lie.
 
     Args:
-        driver: What to call.
+        driver: The CUDA driver API.
         layout: Of the arrays.
         one: The map.
     """

@@ -27,9 +27,9 @@ class Programs:
     """The programs of one library of a device. Any thread on which its context is current.
 
     Args:
-        driver: What to call.
+        driver: The CUDA driver API.
         capability: Compute capability of the device.
-        may_wait: Whether the calling thread may be held while something is compiled or loaded.
+        may_wait: True if the calling thread may be held while something is compiled or loaded.
     """
 
     def __init__(self, driver: Driver, capability: tuple[int, int], may_wait: Callable[[], bool]) -> None:

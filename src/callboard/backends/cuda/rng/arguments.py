@@ -59,13 +59,13 @@ class FillPlan:
     """A plan that fills one layout, with its scratch memory.
 
     Args:
-        device: Whose context is current.
+        device: The device; its context is current.
         layout: Of the array.
 
     Attributes:
         fill: To be set; called with an array without gaps, of the layout's dtype and size.
         reach: To be set where a fill must be prepared for its seed and position before it is enqueued.
-        captures: Whether it can be recorded in a graph.
+        captures: True if it can be recorded in a graph.
     """
 
     def __init__(self, device: "CudaDevice", layout: Layout) -> None:

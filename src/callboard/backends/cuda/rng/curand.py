@@ -40,8 +40,8 @@ class Curand(Vendor):
     """One generator of one kind and order, with its states on the device.
 
     Args:
-        device: Whose context is current.
-        stream: Where it enqueues.
+        device: The device; its context is current.
+        stream: The stream it enqueues on.
         kind: Key of :data:`CODES`.
         ordering: ``"default"`` or ``"legacy"``.
         library: Stands in for NVIDIA's binding.

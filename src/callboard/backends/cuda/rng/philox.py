@@ -21,7 +21,7 @@ def philox(
     """``run(stream, out, seed, position)``: enqueue a fill of ``args.count`` elements without gaps.
 
     Args:
-        device: Whose context is current.
+        device: The device; its context is current.
         kind: ``philox`` or ``philox64``.
         source: ``data/<source>.cu`` with the kernels.
         name: Of the distribution there.

@@ -23,7 +23,7 @@ class SobolTables:
     """The tables of points 1, 2, 4 … that plans have asked for, by dimensions and bits.
 
     Args:
-        device: Whose context is current.
+        device: The device; its context is current.
         stream: Where tables are copied.
     """
 

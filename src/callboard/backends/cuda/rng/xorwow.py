@@ -32,7 +32,7 @@ class Xorwow:
     """State shared by all XORWOW fills: skip-ahead matrices, and the states of lanes while a fill runs.
 
     Args:
-        device: Whose context is current.
+        device: The device; its context is current.
         stream: Where matrices are copied, and all fills are enqueued, one after the other.
     """
 

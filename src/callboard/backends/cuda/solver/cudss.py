@@ -98,8 +98,8 @@ class Cudss(Vendor):
     """A handle for each dtype, and the last factorisation.
 
     Args:
-        device: Whose context is current.
-        stream: Where it enqueues.
+        device: The device; its context is current.
+        stream: The stream it enqueues on.
 
     Raises:
         BackendUnavailable: The package or libcudss is missing.

@@ -55,8 +55,8 @@ class Cusolver(Vendor):
     """Handles, parameters and the workspace.
 
     Args:
-        device: Whose context is current.
-        stream: Where it enqueues.
+        device: The device; its context is current.
+        stream: The stream it enqueues on.
 
     Attributes:
         library: The binding.

@@ -86,7 +86,7 @@ class SolverPlan:
         kept: Gives the host memory that the calls up to now need until they are done.
 
     Attributes:
-        captures: Whether launches can be recorded in a graph.
+        captures: True if launches can be recorded in a graph.
     """
 
     __slots__ = ("_base", "_begin", "_end", "_kept", "_room", "_size", "_solver", "_status", "captures")

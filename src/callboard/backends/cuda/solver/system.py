@@ -28,8 +28,8 @@ class System:
         hermitian: As given.
         values, structure: The elements; offsets and indices as i32.
         b, x: By columns.
-        zeros: Whether there are zeros among the elements; known when it is loaded.
-        hollow: Whether there are zeros on the diagonal, stored or not; likewise.
+        zeros: True if there are zeros among the elements; known when it is loaded.
+        hollow: True if there are zeros on the diagonal, stored or not; likewise.
     """
 
     def __init__(self, job: Job, a: CsrRef, b: Operand, hermitian: bool) -> None:

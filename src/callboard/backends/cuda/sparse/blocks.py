@@ -35,7 +35,7 @@ class ToBlocks:
         op: The message.
 
     Attributes:
-        captures: Whether it can be recorded in a graph.
+        captures: True if it can be recorded in a graph.
     """
 
     def __init__(self, cusparse: Cusparse, maker: Cusparse, op: "sparse.FromDense | sparse.Convert") -> None:

@@ -134,7 +134,7 @@ class Converter:
     Rows are made from pointers, pointers from rows, or rows and columns exchanged.
 
     Attributes:
-        captures: Whether it can be recorded in a graph: not an exchange, since cuSPARSE's waits for the device.
+        captures: True if it can be recorded in a graph: not an exchange, since cuSPARSE's waits for the device.
     """
 
     def __init__(self, cusparse: Cusparse, maker: Cusparse, op: sparse.Convert) -> None:
@@ -258,7 +258,7 @@ class ByRows:
     """The entries of a matrix as a ``CsrRef`` has them: in its own arrays, or in some of the plan's.
 
     Attributes:
-        captures: Whether that can be recorded in a graph.
+        captures: True if that can be recorded in a graph.
     """
 
     def __init__(self, cusparse: Cusparse, maker: Cusparse, a: sparse.SparseRef) -> None:

@@ -44,8 +44,8 @@ class Cusparse(Handle):
     Used on one thread at a time. Ops on different streams share that memory, so they must not run beside each other.
 
     Args:
-        device: Whose context is current.
-        stream: Where it enqueues until it is bound to another.
+        device: The device; its context is current.
+        stream: The stream it enqueues on until it is bound to another.
 
     Attributes:
         library: The binding.

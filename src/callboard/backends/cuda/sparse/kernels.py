@@ -125,9 +125,9 @@ def launcher(
     """A function that launches a kernel for so many items on a stream; may compile now.
 
     Args:
-        device: Where.
+        device: The device.
         name: Of the kernel, in the source of the arguments' class.
-        items: How many there are.
+        items: The number of items.
         args: What it is launched with: what they hold then.
         part: Of the source, where that is compiled in parts.
         each: Threads for an item.

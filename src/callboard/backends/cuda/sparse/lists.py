@@ -46,7 +46,7 @@ class FromBlocks:
         op: The message.
 
     Attributes:
-        captures: Whether it can be recorded in a graph: not where rows and columns are exchanged.
+        captures: True if it can be recorded in a graph: not where rows and columns are exchanged.
     """
 
     def __init__(self, cusparse: Cusparse, maker: Cusparse, op: "sparse.Convert | sparse.Transpose") -> None:

@@ -61,7 +61,7 @@ class CusparseLt(Vendor):
     """A handle. Every call reads it only, so plans may be made on another thread than the one that launches.
 
     Args:
-        device: Whose context is current.
+        device: The device; its context is current.
         library: Stands in for NVIDIA's binding.
 
     Attributes:

@@ -28,9 +28,9 @@ def contracted(engine: "Engine", scratch: "Scratch", p: "Product", algorithm: in
     """``run(a, b, out, c, alpha, beta)``; ``c`` lies as the result, or has been brought there.
 
     Args:
-        engine: Where it is enqueued.
+        engine: The engine it is enqueued on.
         scratch: For the workspace.
-        p: What is computed.
+        p: The product to compute.
         algorithm: A ``cutensorAlgo_t``.
     """
     cutensor = _taken(engine, (p.alpha, p.beta))
@@ -74,14 +74,14 @@ def reduced(
     """``run(out, addresses, c, alpha, beta)``; ``alpha`` is not 0.
 
     Args:
-        engine: Where it is enqueued.
+        engine: The engine it is enqueued on.
         scratch: For the workspace.
-        result: What is written.
-        term: What is reduced.
+        result: The output.
+        term: The operand that is reduced.
         extents: Of all modes.
         operator: ``"add"`` …
         factors: The op's fields for ``alpha`` and ``beta``.
-        c: What is added; lies as the result.
+        c: The addend; lies as the result.
     """
     cutensor = _taken(engine, factors)
     dtype = result.layout.dtype
@@ -124,9 +124,9 @@ def joined(
     """``run(out, addresses, factors)`` for one to three terms; the last of several lies as the result; no factor is 0.
 
     Args:
-        engine: Where it is enqueued.
+        engine: The engine it is enqueued on.
         scratch: Keeps the plan.
-        result: What is written.
+        result: The output.
         terms: Joined from the left.
         joins: Between them.
         extents: Of all modes.

@@ -22,8 +22,8 @@ class Engine:
     """The handles and the memory of one library.
 
     Args:
-        device: Whose context is current.
-        stream: Where it enqueues.
+        device: The device; its context is current.
+        stream: The stream it enqueues on.
         choice: Which engine does what; the caller closes it.
 
     Attributes:

@@ -41,8 +41,8 @@ class Product(NamedTuple):
         a, b: By their modes; each mode is in both or in the result.
         result: As it lies.
         extents: Of all modes.
-        conj: Whether ``a`` and ``b`` are conjugated.
-        c: What is added: conjugated or not; None: nothing.
+        conj: True if ``a`` and ``b`` are conjugated.
+        c: The addend: conjugated or not; None: nothing.
         alpha, beta: The op's fields.
         compute, autotune: The op's fields.
     """

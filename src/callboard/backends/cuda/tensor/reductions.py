@@ -64,14 +64,14 @@ def reduced(
     compiled here.
 
     Args:
-        engine: Where it is enqueued.
+        engine: The engine it is enqueued on.
         scratch: For the parts of long reductions.
-        result: What is written.
+        result: The output.
         terms: One or two, without factors.
         extents: Of the modes of all of them.
         operator: ``"add"`` …; of two terms ``"add"``.
         alpha: The op's field.
-        c: What is added, with the op's field for ``beta``.
+        c: The addend, with the op's field for ``beta``.
     """
     if result.layout.size == 0:
         return nothing

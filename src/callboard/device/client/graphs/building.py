@@ -34,7 +34,7 @@ class Input:
         name: Its keyword.
         layout: Of what may take its place; None where ops use parts of it in several ways, so that nothing can.
         ref: The one that replays use now.
-        named: Whether the application named it.
+        named: True if the application named it.
         used: Which op uses it first, for errors.
     """
 

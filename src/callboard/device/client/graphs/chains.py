@@ -52,7 +52,7 @@ class Chain:
     Attributes:
         handle: Of the recording; dropped, the host gives it up.
         signature: Of its replays.
-        usable: Whether the host has recorded it; None while that is not known.
+        usable: True if the host has recorded it; None while that is not known.
     """
 
     __slots__ = ("_forget", "handle", "reply", "signature", "usable")

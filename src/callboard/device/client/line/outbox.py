@@ -42,7 +42,7 @@ class Outbox:
 
     Attributes:
         host: The host to send to; None while no context is ready.
-        here: Whether the host admits on the loop's thread, so that batching gains nothing.
+        here: True if the host admits on the loop's thread, so that batching gains nothing.
         queue: Items that are not sent yet.
         released: Buffers whose last ref is gone.
         thread: Id of the loop's thread.

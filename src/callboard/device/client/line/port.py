@@ -44,7 +44,7 @@ class OpPort:
     Attributes:
         name, uuid: Of the device.
         generation: The one that ops belong to now.
-        stopped: Why the device takes no more work; None while it does.
+        stopped: The reason why the device takes no more work; None while it does.
         backend: Name of the backend.
         recordings: Number of recordings that are open.
         outbox: Calls that have not been sent, and the host that they are sent to.

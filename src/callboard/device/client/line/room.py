@@ -10,7 +10,7 @@ class RoomQueue:
     """Waiters, each for an amount of room, served in order whenever :meth:`poll` is called.
 
     Args:
-        fits: Whether ``n`` more ops can be called, or waiting has become pointless.
+        fits: Returns True if ``n`` more ops can be called, or waiting has become pointless.
 
     Attributes:
         waiting: The futures of the waiters, each with the number of ops that it waits for.

@@ -234,7 +234,7 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
         restarts: Contexts lost so far.
         standby: ``"none"``, ``"starting"``, ``"ready"`` or ``"failed"``.
         host_pid: Process of the active context; this process's own under thread isolation.
-        error: Why it has stopped.
+        error: The reason why it has stopped.
         residents: State of each resident actor, by name, as in :class:`DeviceStats`. They do not count for ``ok``.
     """
 
@@ -260,7 +260,7 @@ class TraceRecord(NamedTuple):
         began, enqueued, completed: Monotonic seconds: admission began, the launch returned, the completion was known.
             Of a call: the actor began it, the method had returned and its result was written, and what it has enqueued
             on the actor's stream was done.
-        ok: Whether it succeeded.
+        ok: True if it succeeded.
     """
 
     op: int

@@ -49,7 +49,7 @@ class Lender:
         actor: Id of the actor; 0 until it is made.
         port: Op line of the device.
         arenas: Host memory shared with the device's own host.
-        loans: Those that are asked for and not settled, by the id of the call that holds the arrays.
+        loans: The loans that are asked for and not settled, by the id of the call that holds the arrays.
         opened: What the actor's process has opened in the present context of the device.
         order: Held while a call takes its place on both lines, so that calls have one order on both.
     """

@@ -32,8 +32,8 @@ class Method:
 
     Attributes:
         tag: ``"actor.method"``, for errors.
-        yields: Whether it is known to be a generator.
-        awaits: Whether it is known to be a coroutine function.
+        yields: True if it is known to be a generator.
+        awaits: True if it is known to be a coroutine function.
         signature: Its parameters, ``self`` included; None where Python cannot tell them (some compiled methods).
         positional: Names of the parameters that take positional arguments, without ``self``.
         frozen: Names of the parameters whose device arrays are only read.

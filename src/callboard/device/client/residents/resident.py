@@ -25,14 +25,14 @@ class Resident:
     Attributes:
         id, name: Of the actor.
         cls: Its class; None when a function makes it.
-        methods: Those that have been called.
+        methods: The methods that have been called.
         limit: Calls without an answer that it may have.
-        overflow: What happens to one more.
+        overflow: The policy for one more.
         flying: The calls without an answer, by id, and whether they were dropped.
         completed, failed: Calls with an answer.
         expected: Memory that the result of its next call will need.
-        restarts: How often it was restarted after a failure, over all contexts.
-        stopped: Why it takes no more calls.
+        restarts: The number of times it was restarted after a failure, over all contexts.
+        stopped: The reason why it takes no more calls.
         named: Its name is taken.
         waiting: Wait until it has ended.
     """

@@ -59,7 +59,7 @@ class Stream(Generic[R_co]):
             AskTimeout: It took longer than the time limit of ``with_timeout``; the stream is closed.
             MailboxFull: No item has been asked for, and there is no room to ask; the stream goes on.
             RuntimeError: Another task waits for an item of this stream.
-            Exception: What the generator raised, and as :meth:`callboard.ResidentRef.call`; the stream is over.
+            Exception: Raised by the generator, and as :meth:`callboard.ResidentRef.call`; the stream is over.
         """
         steps = self._steps
         if self._busy:
@@ -102,7 +102,7 @@ class Stream(Generic[R_co]):
 
         Raises:
             RuntimeError: Another task waits for an item of this stream.
-            Exception: What a ``finally`` block of the generator raised.
+            Exception: Raised by a ``finally`` block of the generator.
         """
         if self._busy:
             raise RuntimeError(f"{self._steps.tag}: another task waits for an item of this stream")

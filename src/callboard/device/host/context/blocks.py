@@ -99,8 +99,8 @@ class BlockUse(NamedTuple):
     Attributes:
         block: The block.
         buffer: Id of the buffer that it held then.
-        writes: Whether the op writes it.
-        heeds: Whether its earlier contents matter: it is read, or only partly overwritten.
+        writes: True if the op writes it.
+        heeds: True if its earlier contents matter: it is read, or only partly overwritten.
     """
 
     block: Block

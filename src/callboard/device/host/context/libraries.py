@@ -26,7 +26,7 @@ class LibraryActor:
     Attributes:
         lib: ``"blas"``.
         timeline: Its stream.
-        restarts: How often its handle was made again after a failure.
+        restarts: The number of times its handle was made again after a failure.
         has_lanes: Some of its ops run on another stream.
     """
 
@@ -119,7 +119,7 @@ class Libraries:
         classes: What the backend serves, by name.
         streams: Give each its stream.
         name: Of the backend.
-        actors: Those that have been made, one for each library and for each of its lanes.
+        actors: The actors that have been made, one for each library and for each of its lanes.
     """
 
     def __init__(

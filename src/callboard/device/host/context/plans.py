@@ -43,8 +43,8 @@ class Binding(NamedTuple):
     Attributes:
         at: Its position among the arguments of the launch.
         item: Its position in a tuple of operands, -1 when it is not in one.
-        host: Whether it lies in an arena.
-        reads, writes: Whether the op reads it, writes it.
+        host: True if it lies in an arena.
+        reads, writes: True if the op reads it, writes it.
         whole: For an ``Out`` that overwrites every byte of a buffer of this size, that size; otherwise -1.
         low, high: First byte accessed and the byte after the last, relative to element 0.
         name: The field, for error messages.
@@ -81,7 +81,7 @@ class Plan:
         late: The library's bound method that is launched after ``query_size``, or behind other ops (:attr:`Op.fence`);
             None without one.
         state: What the library's prepare returned; closed, if it has ``close``, when the plan is dropped.
-        error: Why this signature cannot be executed.
+        error: The reason why this signature cannot be executed.
         held: Number of inline launches in a row that took too long.
         used: Sequence number of the last launch.
         launched: Number of launches.

@@ -104,7 +104,7 @@ class PendingSizeQuery:
         values: The arguments of the library's size query.
         started: The query is running, or has run.
         extents: Its result.
-        error: Why it failed.
+        error: The reason why it failed.
     """
 
     __slots__ = ("_next_seq", "_sources", "error", "extents", "plan", "started", "values")

@@ -43,8 +43,8 @@ class CallAdmission:
     Args:
         context: Open, and the active one of the device.
         actors: The host's actors, by id.
-        gone_because: Why an actor has ended, by its id.
-        shared: Whether the arenas of arguments are the application's own memory, where it sees what is written.
+        gone_because: The reason why an actor has ended, by its id.
+        shared: True if the arenas of arguments are the application's own memory, where it sees what is written.
         give_back: Called with the id of a call that does not need its arguments' slot any more; any thread.
         attached: Memory of the device's own host, where this one is an actor's own process.
 

@@ -40,7 +40,7 @@ class Item:
     Attributes:
         message: The call.
         op: Its entry among the pending ops.
-        holds: Whether its device arrays are held until it ends.
+        holds: True if its device arrays are held until it ends.
         operands: ``(address, layout, writable)`` of its device arrays.
         blocks: ``(block, writable)`` of the same.
         start: On a CPU: the event that the thread waits for before it accesses them.

@@ -93,7 +93,7 @@ class AdoptedBlock(Block):
 
     Attributes:
         id: The buffer's id.
-        issued: How often it was given to the application and has not been freed.
+        issued: The number of times it was given to the application and has not been freed.
     """
 
     __slots__ = ("__weakref__", "_on_free", "id", "issued")

@@ -49,7 +49,7 @@ def pack_result(
     Raises:
         TypeError: Something in it cannot travel; says where.
         ValueError: It is too much.
-        Exception: What ``room`` raises.
+        Exception: Raised by ``room``.
     """
     packer = Packer(lambda value: type(value) is Adopted, with_code=False, cure=CURE)
     try:

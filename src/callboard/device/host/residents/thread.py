@@ -59,7 +59,7 @@ class ActorThread:
         host: The actors of this host.
 
     Attributes:
-        stopping: Whether it ends after the current call.
+        stopping: True if it ends after the current call.
     """
 
     def __init__(self, start: StartActor, host: "HostActors") -> None:

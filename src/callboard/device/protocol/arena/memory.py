@@ -20,7 +20,7 @@ class Arena:
         id: Unique in the process.
         nbytes: Its size.
         descriptor: Of the memfd, -1 for memory of this process alone.
-        address: Where it lies in this process.
+        address: The address in this process.
         memory: All of it, u8.
     """
 

@@ -77,7 +77,7 @@ class ResidentActor:
             (``sys.exit()``) restarts the actor, too.
         max_concurrency: Coroutines of async methods that run at once; further calls wait.
         max_in_flight: Calls without an answer before a further one raises ``MailboxFull``.
-        overflow: What becomes of that one: ``"fail"``, or ``"drop_old"``: it is accepted, and the oldest call that
+        overflow: The policy for that one: ``"fail"``, or ``"drop_old"``: it is accepted, and the oldest call that
             waits fails with ``MailboxFull`` (for frames of a camera, say, of which only the newest matter).
     """
 

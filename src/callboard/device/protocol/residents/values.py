@@ -133,7 +133,7 @@ class Packer:
     """Takes values apart.
 
     Args:
-        is_ref: Whether a value refers to a device array, which is kept in :attr:`refs`; its position is sent.
+        is_ref: Returns True if a value refers to a device array, which is kept in :attr:`refs`; its position is sent.
         with_code: Send the code of classes that the other end cannot import.
         cure: What to do with a value that cannot travel, for the error.
 

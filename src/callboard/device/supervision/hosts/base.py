@@ -88,7 +88,7 @@ class Host(abc.ABC):
             arena: Id.
             descriptor: Of its memfd; may be closed afterwards. Not looked at by a thread.
             nbytes: Size.
-            address: Where it lies in this process.
+            address: The address in this process.
         """
 
     def retire_arena(self, arena: Arena) -> None:

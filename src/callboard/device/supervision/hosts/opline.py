@@ -36,7 +36,7 @@ class OpLine:
             read must not be waited for.
         on_end: Called once, when nothing will come any more: with the :class:`ProtocolError` that broke the stream,
             None at a clean end.
-        busy: Whether the other end has announced that it writes nothing for a while.
+        busy: True if the other end has announced that it writes nothing for a while.
     """
 
     def __init__(

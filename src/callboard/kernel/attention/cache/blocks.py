@@ -24,7 +24,7 @@ class KvCacheStats(NamedTuple):
         free: Pages that hold nothing.
         kept: Pages that hold a prefix and that no sequence has.
         used: Pages that sequences have; a shared one counts once.
-        sequences: Those that are open.
+        sequences: The sequences that are open.
         hits, misses: Full pages of prefixes that a new sequence found, and that it did not find.
         evictions: Kept pages that were given to others.
         copies: Pages that were copied before a write, because other sequences had them, too.

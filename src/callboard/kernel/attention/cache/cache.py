@@ -25,7 +25,7 @@ class KvSequence:
 
     Attributes:
         number: Its name in the cache.
-        epoch: How often the cache had been emptied when it was made.
+        epoch: The number of times the cache had been emptied when it was made.
         shared: So many of its first tokens were in the cache already; their keys and values need not be computed.
     """
 

@@ -52,7 +52,7 @@ class KvStep(Generic[Mode]):
         Args:
             k: ``[tokens, kv_heads, head_dim]``, or ``[sequences, n, kv_heads, head_dim]`` where all have as many.
             v: Likewise.
-            layer: Which one.
+            layer: The layer.
 
         Raises:
             ShapeError: They do not fit, or the layer is written already, or the step was cancelled.
@@ -73,7 +73,7 @@ class KvStep(Generic[Mode]):
 
         Args:
             q: ``[tokens, heads, head_dim]``, or ``[sequences, n, heads, head_dim]`` where all have as many.
-            layer: Which one; written by :meth:`append`.
+            layer: The layer; written by :meth:`append`.
             causal: A query sees no later key.
             settings: Of ``attention.paged_forward``: ``softmax_scale``, ``window_size``, ``sink`` …
 

@@ -70,7 +70,7 @@ class Kind(NamedTuple):
 
     Attributes:
         family: ``"unary"``, ``"binary"``, ``"reduction"``, ``"norm"``, ``"constant"``, ``"matmul"`` or ``"conv"``.
-        inputs: How many values it takes.
+        inputs: The number of values it takes.
         function: Of a unary or binary one; of a reduction the name of cuDNN's mode as ``node``.
     """
 

@@ -38,8 +38,8 @@ class ContinuousStats(ServerStats):
         steps: Calls of the step function that gave results.
         failed_steps: Calls that did not.
         parts: Parts that they gave.
-        preempted: How often a sequence gave its place up.
-        repeated: How often one was begun again after a lost context.
+        preempted: The number of times a sequence gave its place up.
+        repeated: The number of times one was begun again after a lost context.
         batch_cost: Summed cost of the sequences that run now.
         batch_size: Sequences per step.
         step_time: Seconds per step.
@@ -80,17 +80,17 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         close: ``close(slot)`` is called on the server's loop when a sequence runs no more, for whatever reason, and
             once per time that it was admitted: its state can be freed.
         max_batch: Sequences that run at once.
-        cost: What an item costs when it begins, such as the length of its prompt; called once, in ``submit``.
+        cost: The cost of an item when it begins, such as the length of its prompt; called once, in ``submit``.
         max_batch_cost: Summed cost of the sequences that run at most, such as the tokens that a cache holds.
         part_cost: By how much each part makes a sequence more expensive.
         max_admitted_cost: Summed cost of the sequences that join between two steps, where there is more than one.
         preemption: ``"never"``, ``"for_room"`` or ``"for_priority"``; see :class:`Preemption`.
         max_queue: Requests that wait at most.
         max_queue_cost: Their summed cost at most.
-        overflow: What happens beyond that; see :class:`OverflowPolicy`.
+        overflow: The policy beyond that; see :class:`OverflowPolicy`.
         block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
         ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
-        executor: Where ``step`` is called; see :class:`UserCall`.
+        executor: The executor that calls ``step``; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
 

@@ -40,7 +40,7 @@ class Slot(Generic[T, P]):
 
     Attributes:
         number: Of the request; the same until its end, and of no other one.
-        item: What was submitted.
+        item: The submitted item.
         parts: What the steps have given so far, oldest first; not to be changed.
         fresh: This is its first step since it was admitted. If ``parts`` is not empty then, it was interrupted, and its
             state has to be computed again from ``item`` and ``parts``.

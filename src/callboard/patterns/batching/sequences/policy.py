@@ -28,7 +28,7 @@ class SequenceSettings:
     """Bounds; checked when it is made.
 
     Attributes:
-        workers: How many.
+        workers: The number of workers.
         max_batch: Requests of a batch at most, each of another sequence.
         max_sequences: Sequences of a worker at most; further ones wait for one to end.
         idle_timeout: Seconds without a request after which a sequence ends.
@@ -60,7 +60,7 @@ class OpenSequence:
         running: The one that runs.
         last: The request that ends it has come.
         used: When its last request ended, or came.
-        lost: Why it is gone though a request of it still runs; None: it is not.
+        lost: The reason why it is gone though a request of it still runs; None: it is not.
     """
 
     __slots__ = ("last", "lost", "name", "running", "slot", "used", "waiting", "worker")

@@ -74,7 +74,7 @@ class SequenceBatchingServer(RequestServer[T, R]):
         idle_timeout: Seconds without a request after which a sequence ends.
         close: ``close(slot)`` is called on the server's loop when a sequence has ended, for whatever reason.
         max_queue: Requests that wait at most.
-        executor: Where workers are called; see :class:`UserCall`.
+        executor: The executor that calls workers; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
 

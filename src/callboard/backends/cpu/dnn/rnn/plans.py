@@ -154,7 +154,7 @@ class Network:
     Attributes:
         params: The network.
         dtype, wide: What arrays are stored and computed in.
-        is_wide: Whether these are one.
+        is_wide: True if these are equal.
         shapes: Of states and of cell states.
     """
 

@@ -133,7 +133,7 @@ class Descriptors:
         """Enqueue the gradients by the input and by the first states, before those by the weights.
 
         Args:
-            stream: Where.
+            stream: The stream.
             y, dy, dx: The output, the gradients by it and by the input.
             states, cells: The first ones, the gradients by the last ones, and those by the first ones.
             weights, work, reserve: Addresses.

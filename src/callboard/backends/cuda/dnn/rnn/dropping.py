@@ -32,7 +32,7 @@ class Dropping:
     """Dropout between two layers, forward and backward.
 
     Args:
-        device: Whose context is current.
+        device: The device; its context is current.
         dtype: Of the arrays, which have no gaps.
         count: Of their elements.
         share: What becomes 0.

@@ -41,7 +41,7 @@ class Admission:
         graphs: Makes the plans of recordings.
         sizing: Sizes outputs whose extents depend on data.
         buffers: Block of every buffer that the application can name.
-        arenas: Those that the application has announced.
+        arenas: The arenas that the application has announced.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class Arrivals:
     """The admitting thread's side of copies from other devices.
 
     Args:
-        buffers, parking, attached: Those of the context.
+        buffers, parking, attached: Shared with the context.
     """
 
     def __init__(self, buffers: dict[int, Block], parking: Parking, attached: Attached) -> None:

@@ -29,7 +29,7 @@ class Launching:
         device, pool, elsewhere: Of the context.
         ledger: Told of launches that failed.
         refusing: Answers calls that cannot be launched.
-        buffers, arenas: Those of the admission.
+        buffers, arenas: Shared with the admission.
         on_short: There is no memory for a call's outputs.
     """
 

@@ -28,7 +28,7 @@ class Refusing:
         device: Probed where a library fails in a way of its own.
         libraries: One that does so is made again.
         ledger: Told of the failures.
-        plans, buffers: Those of the admission.
+        plans, buffers: Shared with the admission.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ def arranged(
 
     Args:
         steps: Their positions.
-        blocks: Those of the recording; one is among these steps with all of its own, or with none.
+        blocks: The blocks of the recording; one is among these steps with all of its own, or with none.
         task: The task of a step.
         address: Of an operand, and bytes from its place.
     """

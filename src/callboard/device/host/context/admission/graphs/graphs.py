@@ -44,7 +44,7 @@ class Graphs:
     Args:
         device: Of the context.
         streams: Gives the replays their stream.
-        plans: Those of the admission.
+        plans: The plans of the admission.
         plan_of: The plan of an op's signature, made where there is none.
     """
 
