@@ -1,4 +1,4 @@
-"""Attention by NVIDIA's frontend of cuDNN, as its users call it: what ``attention.py`` compares with."""
+"""Attention by NVIDIA's frontend of cuDNN, called directly: the baseline of ``attention.py``."""
 
 from collections.abc import Callable
 from typing import Any

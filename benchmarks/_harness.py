@@ -1,4 +1,4 @@
-"""What the benchmarks share: arguments, interleaved rounds, ratios, tables, bars.
+"""Shared by the benchmarks: arguments, interleaved rounds, ratios, tables, bars.
 
 A ratio is taken between two figures of the same round, measured one after the other, so that a neighbour on the machine
 slows both; printed are its minimum, median and maximum over all rounds.

@@ -1,4 +1,4 @@
-"""What the benchmarks of the maths libraries share: one problem, solved by callboard and by what stands beside it.
+"""Shared by the benchmarks of the maths libraries: one problem, solved by callboard and by its rivals.
 
 A benchmark of a library (``fft.py`` is the model) is a program that ends in ``compare(__doc__, "fft", problems,
 subjects)``. A subject is a function that makes the operands of a problem and says how to enqueue it once::

@@ -1,4 +1,4 @@
-"""What a resident actor is compared with: the model in the calling process, or in a child process without callboard.
+"""Rivals of a resident actor: the model in the calling process, or in a child process without callboard.
 
 ``PipeRival`` is the usual way: ``multiprocessing.Pipe``, arrays pickled. ``SpinRival`` shows how fast a child process
 can answer at all: a few bytes through a socket pair, arrays in shared memory (page-locked on CUDA), and both ends spin

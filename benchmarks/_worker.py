@@ -1,4 +1,4 @@
-"""Subjects of a benchmark, each in a process of its own: nobody's context, threads or memory stand beside another's.
+"""Subjects of a benchmark, each in a separate process, so that they share no context, threads or memory.
 
 A subject is a program that ends in ``serve(...)``; it measures when it is told to and gives one number.
 """

@@ -1,4 +1,4 @@
-"""How fast the actors are, as ratios to a bare ``asyncio.Queue`` with one task, measured in the same run.
+"""Speed of actors, relative to a bare ``asyncio.Queue`` with one task, measured in the same run.
 
     python benchmarks/actors.py --json out.json
 

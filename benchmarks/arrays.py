@@ -1,4 +1,4 @@
-"""What calls of the array namespace cost as a user writes them: callboard beside NumPy, CuPy and eager torch.
+"""Cost of array namespace calls in user code: callboard, NumPy, CuPy and eager torch.
 
     python benchmarks/arrays.py --json arrays.json
     python benchmarks/arrays.py --quick --device cpu

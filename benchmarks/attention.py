@@ -1,4 +1,4 @@
-"""What attention costs: through callboard, through NVIDIA's frontend of cuDNN called directly, and in eager torch.
+"""Cost of attention: through callboard, through NVIDIA's frontend of cuDNN called directly, and in eager torch.
 
     python benchmarks/attention.py --json attention.json
     python benchmarks/attention.py --quick --device cpu

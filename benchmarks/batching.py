@@ -1,4 +1,4 @@
-"""What dynamic batching costs and gains: ``DynamicBatchingServer`` beside plain idle dispatch and a Cork-like policy.
+"""Cost and gain of dynamic batching: ``DynamicBatchingServer``, plain idle dispatch and a Cork-like policy.
 
     python benchmarks/batching.py --json batching.json
     python benchmarks/batching.py --quick --device cpu

@@ -1,4 +1,4 @@
-"""What a fused matrix product costs: through callboard, called directly, in CuPy and in eager torch.
+"""Cost of a fused matrix product: through callboard, called directly, in CuPy and in eager torch.
 
     python benchmarks/blas_lt.py --json blas_lt.json
     python benchmarks/blas_lt.py --quick --device cpu

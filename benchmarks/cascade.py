@@ -1,4 +1,4 @@
-"""What a cascade keeps of the throughput that its models allow.
+"""Throughput of a cascade, relative to that of its models.
 
     python benchmarks/cascade.py --json cascade.json
     python benchmarks/cascade.py --quick

@@ -1,4 +1,4 @@
-"""What continuous batching gains over batches of whole requests, and costs beside a loop made for the job.
+"""Gain of continuous batching over batches of whole requests, and its cost relative to a specialised loop.
 
     python benchmarks/continuous.py --json continuous.json
     python benchmarks/continuous.py --quick

@@ -1,4 +1,4 @@
-"""How fast host arrays reach the device and come back.
+"""Speed of host array transfers to the device and back.
 
     python benchmarks/copies.py --json copies.json
     python benchmarks/copies.py --quick --device cpu

@@ -1,4 +1,4 @@
-"""What parallel primitives cost: through callboard, called directly, and in CuPy.
+"""Cost of parallel primitives: through callboard, called directly, and in CuPy.
 
     python benchmarks/cub.py --json cub.json
     python benchmarks/cub.py --quick --device cpu

@@ -1,4 +1,4 @@
-"""What the demo loses when its context is lost in the middle, beside the same job and fault in plain torch.
+"""Time lost by the demo when its context dies midway, compared with the same job and fault in plain torch.
 
     python benchmarks/demo.py --json demo.json
     python benchmarks/demo.py --quick --device cpu      # without torch

@@ -1,4 +1,4 @@
-"""What convolutions and norms cost: through callboard, through the library called directly, and in eager torch.
+"""Cost of convolutions and norms: through callboard, through the library called directly, and in eager torch.
 
     python benchmarks/dnn.py --json dnn.json
     python benchmarks/dnn.py --quick --device cpu

@@ -1,4 +1,4 @@
-"""What expressions and reductions cost: through callboard, in NumPy, CuPy and eager torch, beside a copy.
+"""Cost of expressions and reductions: through callboard, in NumPy, CuPy and eager torch, and of a copy.
 
     python benchmarks/elementwise.py --json elementwise.json
     python benchmarks/elementwise.py --quick --device cpu

@@ -1,4 +1,4 @@
-"""What fair sharing costs: the policy alone at many tenants, and ``FairShareScheduler`` beside a plain queue.
+"""Cost of fair sharing: the policy alone with many tenants, and ``FairShareScheduler`` against a plain queue.
 
     python benchmarks/fair_share.py --json fair_share.json
     python benchmarks/fair_share.py --quick

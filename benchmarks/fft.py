@@ -1,4 +1,4 @@
-"""What a Fourier transform costs: through callboard, called directly, in CuPy and in eager torch.
+"""Cost of a Fourier transform: through callboard, called directly, in CuPy and in eager torch.
 
     python benchmarks/fft.py --json fft.json
     python benchmarks/fft.py --quick --device cpu

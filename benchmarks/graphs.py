@@ -1,4 +1,4 @@
-"""What a chain of small ops costs when it is recorded, and when it is not.
+"""Cost of a chain of small ops, recorded and not recorded.
 
     python benchmarks/graphs.py --json graphs.json
     python benchmarks/graphs.py --quick --device cpu

@@ -1,4 +1,4 @@
-"""What an idle system costs: memory and CPU of the application and its hosts; and growth over many asks.
+"""Cost of an idle system: memory and CPU of the application and its hosts; and growth over many asks.
 
     python benchmarks/idle.py --json idle.json
     python benchmarks/idle.py --full        # growth over 1,000,000 asks instead of 100,000

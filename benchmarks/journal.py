@@ -1,4 +1,4 @@
-"""What recording costs: durable records per second, the time of the caller, and a loaded service with and without it.
+"""Cost of recording: durable records per second, the caller's time, and a loaded service with and without it.
 
     python benchmarks/journal.py --json journal.json
     python benchmarks/journal.py --quick --device cpu

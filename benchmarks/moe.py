@@ -1,4 +1,4 @@
-"""What routing costs: ``MoeRouter`` beside the same block in plain NumPy and torch, and beside a message per token.
+"""Cost of routing: ``MoeRouter``, the same block in plain NumPy and torch, and a message per token.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/moe.py --json moe.json
     OPENBLAS_NUM_THREADS=1 python benchmarks/moe.py --quick --device cpu

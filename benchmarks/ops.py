@@ -1,4 +1,4 @@
-"""What an op costs: through a process, a thread, on the caller's own loop, by a resident actor, and called directly.
+"""Cost of an op: through a process, a thread, on the caller's own loop, by a resident actor, and called directly.
 
     python benchmarks/ops.py --json ops.json
     python benchmarks/ops.py --quick --device cpu

@@ -1,4 +1,4 @@
-"""How fast an array gets from one device to another: ``dev_b.put(ref_of_a)``.
+"""Speed of array copies between devices: ``dev_b.put(ref_of_a)``.
 
     python benchmarks/p2p.py --json p2p.json
     python benchmarks/p2p.py --quick --device cpu

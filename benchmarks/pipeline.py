@@ -1,4 +1,4 @@
-"""What a pipeline reaches of its slowest stage: ``PipelineExecutor`` with copies and computing overlapped.
+"""Throughput of a pipeline relative to its slowest stage: ``PipelineExecutor`` with overlapped copies and computing.
 
     python benchmarks/pipeline.py --json pipeline.json
     python benchmarks/pipeline.py --quick --device cpu

@@ -1,4 +1,4 @@
-"""What placing costs: a choice among many devices, looking an entity's shard up, and the shards that a change moves.
+"""Cost of placement: a choice among many devices, a shard lookup, and the shards moved by a change.
 
     python benchmarks/placement.py --json placement.json
     python benchmarks/placement.py --quick

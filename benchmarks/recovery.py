@@ -1,4 +1,4 @@
-"""How long a device is gone when its context is lost: hot, warm and without a standby.
+"""Unavailability of a device after a lost context: hot, warm and without a standby.
 
     python benchmarks/recovery.py --json recovery.json
     python benchmarks/recovery.py --quick --device cpu

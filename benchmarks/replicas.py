@@ -1,4 +1,4 @@
-"""What a replica pool costs, and the tail of the latency where one of four replicas is ten times slower.
+"""Cost of a replica pool, and tail latency if one of four replicas is ten times slower.
 
     python benchmarks/replicas.py --json replicas.json
     python benchmarks/replicas.py --quick

@@ -1,4 +1,4 @@
-"""What a call of a resident actor costs, and what a busy actor costs the library ops beside it.
+"""Cost of a resident actor's call, and of a busy actor to the library ops beside it.
 
     python benchmarks/resident.py --json resident.json
     python benchmarks/resident.py --quick --device cpu

@@ -1,4 +1,4 @@
-"""What random numbers cost: through callboard, called directly, in CuPy and in eager torch.
+"""Cost of random numbers: through callboard, called directly, in CuPy and in eager torch.
 
     python benchmarks/rng.py --json rng.json
     python benchmarks/rng.py --quick --device cpu

@@ -1,4 +1,4 @@
-"""What a training step of an LSTM costs: through callboard, with cuDNN called directly, and in eager torch.
+"""Cost of a training step of an LSTM: through callboard, with cuDNN called directly, and in eager torch.
 
     python benchmarks/rnn.py --json rnn.json
     python benchmarks/rnn.py --quick --device cpu

@@ -1,4 +1,4 @@
-"""What the serving edge costs: inference over HTTP beside a bare ASGI application on uvicorn, which echoes bodies.
+"""Cost of the serving edge: inference over HTTP, and a bare ASGI application on uvicorn that echoes bodies.
 
     python benchmarks/serving.py --json serving.json
     python benchmarks/serving.py --quick

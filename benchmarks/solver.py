@@ -1,4 +1,4 @@
-"""What linear algebra costs: through callboard, called directly, in CuPy and in eager torch.
+"""Cost of linear algebra: through callboard, called directly, in CuPy and in eager torch.
 
     python benchmarks/solver.py --json solver.json
     python benchmarks/solver.py --quick --device cpu

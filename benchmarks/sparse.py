@@ -1,4 +1,4 @@
-"""What a product with a sparse matrix costs: through callboard, called directly, in CuPy and in eager torch.
+"""Cost of a product with a sparse matrix: through callboard, called directly, in CuPy and in eager torch.
 
     python benchmarks/sparse.py --json sparse.json
     python benchmarks/sparse.py --quick --device cpu

@@ -1,4 +1,4 @@
-"""What a product with a structured matrix costs: through callboard, called directly, and in eager torch.
+"""Cost of a product with a structured matrix: through callboard, called directly, and in eager torch.
 
     python benchmarks/sparse_lt.py --json sparse_lt.json
     python benchmarks/sparse_lt.py --quick --device cpu

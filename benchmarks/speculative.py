@@ -1,4 +1,4 @@
-"""What speculative decoding gains with a good draft, and costs with a useless one: beside a plain loop.
+"""Gain of speculative decoding with a good draft, and its cost with a useless one, relative to a plain loop.
 
     python benchmarks/speculative.py --json speculative.json
     python benchmarks/speculative.py --quick

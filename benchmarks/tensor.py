@@ -1,4 +1,4 @@
-"""What contractions cost: through callboard, called directly, in CuPy and in eager torch.
+"""Cost of contractions: through callboard, called directly, in CuPy and in eager torch.
 
     python benchmarks/tensor.py --json tensor.json
     python benchmarks/tensor.py --quick --device cpu

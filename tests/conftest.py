@@ -1,4 +1,4 @@
-"""What all tests share: bounded BLAS threads, hypothesis profiles, stacks on demand.
+"""Shared by all tests: bounded BLAS threads, hypothesis profiles, stacks on demand.
 
 Fixtures come from the plugin, ``callboard.testing.plugin``.
 """

@@ -1,4 +1,4 @@
-"""``cb.supports``: what a backend says of an op without being asked to do it."""
+"""``cb.supports``: declared support of a backend for an op, without executing it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""``cb.System`` and ``cb.device``: how a device is opened, and what is said where it is opened the wrong way."""
+"""``cb.System`` and ``cb.device``: opening a device, and errors when it is opened the wrong way."""
 
 import importlib.metadata
 import inspect

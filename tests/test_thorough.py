@@ -1,4 +1,4 @@
-"""What a plain run leaves out: slow tests and most repeats; nothing where tests are named, or with ``--all``."""
+"""Cases left out of a plain run: slow tests and most repeats; none if tests are named, or with ``--all``."""
 
 import os
 import re

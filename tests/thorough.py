@@ -1,4 +1,4 @@
-"""What a plain run leaves to ``scripts/test --all``: tests marked ``slow``, and cases that repeat another's work.
+"""Cases that a plain run leaves to ``scripts/test --all``: ``slow`` tests, and cases that repeat another's work.
 
 A plain run is one that names no tests. Of the conformance suites it executes the cases on the CPU's libraries, and of
 each test one behind a host in a thread and in a process; of a test marked ``few(n)`` it takes n cases, and of any other

@@ -1,4 +1,4 @@
-"""Actors that do what a test tells them."""
+"""Actors driven by a test."""
 
 import asyncio
 from collections.abc import Callable

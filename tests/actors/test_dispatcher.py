@@ -1,4 +1,4 @@
-"""Where actors run: the caller's loop and pinned threads."""
+"""The threads of actors: the caller's loop and pinned threads."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""What a first-time user gets wrong is refused at once, with what to write instead."""
+"""Mistakes of first-time users raise at once, and the error says what to write instead."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the runtime makes of strategies: restart, resume, stop, escalate."""
+"""Execution of strategies by the runtime: restart, resume, stop, escalate."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The system: its begin, its end, and what ends it."""
+"""The system: start, end, and causes of its end."""
 
 import asyncio
 import concurrent.futures

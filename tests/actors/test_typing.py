@@ -1,4 +1,4 @@
-"""What the type checkers must accept and refuse: a wrong actor, reply or argument is a type error."""
+"""Code that type checkers must accept or reject: a wrong actor, reply or argument is a type error."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What the array API's own test suite asks for beyond NumPy's results, and was once missing here."""
+"""Requirements of the array API's own test suite beyond NumPy's results that were once missing here."""
 
 import itertools
 import math

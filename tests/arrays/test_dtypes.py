@@ -1,4 +1,4 @@
-"""Dtype functions, by NumPy's tables; and what the namespace says of itself."""
+"""Dtype functions, by NumPy's tables; and the namespace's inspection functions."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Deferred functions of elements: what becomes one kernel, and that nothing can tell but the time."""
+"""Deferred element-wise functions: fusion into one kernel, with no observable effect but the time."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a notebook shows of a ref: values only where the device was opened to show them, and nothing is computed."""
+"""Notebook display of a ref: values only if the device was opened to show them, and nothing is computed."""
 
 import threading
 

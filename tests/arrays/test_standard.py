@@ -1,4 +1,4 @@
-"""Every function of the array API standard 2024.12 is there, with its parameters; what is not is listed.
+"""Every function of the array API standard 2024.12 exists, with its parameters; exceptions are listed.
 
 ``tests/data/array_api_2024_12.txt`` has the signatures, taken from ``array_api_strict`` 2.6.1 (which keeps to the
 standard), with ``expand_dims`` as the standard has it.

@@ -1,4 +1,4 @@
-"""What the namespace gives, compared with ``array_api_strict``: the standard's own minimal implementation.
+"""Results of the namespace, compared with ``array_api_strict``, the standard's own minimal implementation.
 
 Calls are drawn: dtypes, shapes (empty ones and 0-d ones included), axes and options. What is refused by the strict
 namespace is not compared. Left out where that package is not installed.

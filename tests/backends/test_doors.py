@@ -1,4 +1,4 @@
-"""Ranks on other machines: who is let in, and what a rank sees of one that is cut off."""
+"""Ranks on other machines: authentication, and the effect of a rank that is cut off."""
 
 import os
 import queue

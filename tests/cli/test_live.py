@@ -1,4 +1,4 @@
-"""What ``callboard serve`` shows while it runs."""
+"""Output of ``callboard serve`` while it runs."""
 
 import asyncio
 import io

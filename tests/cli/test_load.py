@@ -1,4 +1,4 @@
-"""``callboard load``: when requests are due and how they are timed, what is sent, and the command against an app."""
+"""``callboard load``: due times and timing of requests, their bodies, and the command against an app."""
 
 import asyncio
 import json

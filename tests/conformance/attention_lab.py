@@ -1,4 +1,4 @@
-"""What the suites of attention share: drawn calls, and attention written out densely in f64, with its gradients."""
+"""Shared by the suites of attention: drawn calls, and attention written out densely in f64, with its gradients."""
 
 from typing import Any, NamedTuple
 

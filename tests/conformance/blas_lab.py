@@ -1,4 +1,4 @@
-"""What the BLAS suites share: operands in drawn layouts, references in higher precision, numbers and 0-d arrays."""
+"""Shared by the BLAS suites: operands in drawn layouts, references in higher precision, numbers and 0-d arrays."""
 
 from typing import Any, NamedTuple
 

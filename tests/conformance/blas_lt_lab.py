@@ -1,4 +1,4 @@
-"""What the BLAS-LT suites share: references in f64, written without looking at any implementation, and drawn cases."""
+"""Shared by the BLAS-LT suites: references in f64, written without looking at any implementation, and drawn cases."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Every collective, on any number of ranks: what each rank is given, what it does, and what it must have in the end."""
+"""Every collective, on any number of ranks: inputs and steps of each rank, and the expected results."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What the suites of deep learning share: arrays of both layouts, and PyTorch as the reference in f64."""
+"""Shared by the suites of deep learning: arrays of both layouts, and PyTorch as the reference in f64."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the elementwise suites share: numbers of every dtype, and expressions as NumPy computes them."""
+"""Shared by the elementwise suites: numbers of every dtype, and expressions as NumPy computes them."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the FFT suites share: operands of drawn strides, references in higher precision, bounds."""
+"""Shared by the FFT suites: operands of drawn strides, references in higher precision, bounds."""
 
 from typing import Any, NamedTuple
 

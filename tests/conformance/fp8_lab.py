@@ -1,4 +1,4 @@
-"""What the suites of fp8 products share: pairs of dtypes, factors as the tensor cores want them, and what is stored."""
+"""Shared by the suites of fp8 products: pairs of dtypes, factors as the tensor cores want them, and what is stored."""
 
 from typing import Any, NamedTuple
 

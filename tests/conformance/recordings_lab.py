@@ -1,4 +1,4 @@
-"""What the suites of recordings share: the devices, and how one loses its context."""
+"""Shared by the suites of recordings: the devices, and how one loses its context."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What the suites of random numbers share: references written out one number at a time, in Python's own integers."""
+"""Shared by the suites of random numbers: references written out one number at a time, in Python's own integers."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the conformance suites run over: the sessions of every backend, and how one is opened."""
+"""Sessions of the conformance suites: those of every backend, and how one is opened."""
 
 import os
 import secrets

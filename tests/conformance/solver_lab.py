@@ -1,4 +1,4 @@
-"""What the solver's suites share: matrices in drawn layouts, and checks of factorisations in extended precision."""
+"""Shared by the solver's suites: matrices in drawn layouts, and checks of factorisations in extended precision."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the suites of structured sparsity share: matrices with the pattern, references in f64, the pattern itself."""
+"""Shared by the suites of structured sparsity: matrices with the pattern, references in f64, the pattern itself."""
 
 from typing import Any, NamedTuple
 

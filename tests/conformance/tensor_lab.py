@@ -1,4 +1,4 @@
-"""What the tensor suites share: sessions by engine, operands in drawn layouts, references in higher precision."""
+"""Shared by the tensor suites: sessions by engine, operands in drawn layouts, references in higher precision."""
 
 import os
 from collections.abc import Iterator

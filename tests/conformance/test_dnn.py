@@ -1,4 +1,4 @@
-"""That every message of deep learning runs, on small arrays of each layout."""
+"""Every message of deep learning runs, on small arrays of each layout."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Values on the device that decide what of a recording runs: if, while and switch, over every backend and isolation."""
+"""Device-side control flow of a recording: if, while and switch, over every backend and isolation."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Random numbers: the words of every stream, and what the distributions make of them."""
+"""Random numbers: the words of every stream, and the distributions derived from them."""
 
 import hashlib
 import math

@@ -1,4 +1,4 @@
-"""How many examples each session draws: a third where another's numbers are repeated, half elsewhere in a plain run."""
+"""Number of examples per session: a third where another's numbers repeat, half elsewhere in a plain run."""
 
 from collections.abc import Iterator
 from typing import Any

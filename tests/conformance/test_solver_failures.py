@@ -1,4 +1,4 @@
-"""What has no result: singular and indefinite matrices, NaN, and what was already called on them."""
+"""Inputs without a result: singular and indefinite matrices, NaN, and earlier calls on them."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Replies and refs are not arrays: what is done with them as if they were says what to do instead."""
+"""Replies and refs are not arrays: using them as if they were raises an error that names the alternative."""
 
 import operator
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Events and ``dev.time()``: what runs behind what, across streams, processes and contexts."""
+"""Events and ``dev.time()``: ordering across streams, processes and contexts."""
 
 import asyncio
 import subprocess

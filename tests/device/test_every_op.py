@@ -1,4 +1,4 @@
-"""What is promised of every op of every library: a trace shows it; a library that fails is made again, and alone."""
+"""Guarantees for every op of every library: a trace shows it; a failing library is recreated, and no other."""
 
 import asyncio
 from collections import Counter

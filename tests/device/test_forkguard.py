@@ -1,4 +1,4 @@
-"""What is left of our handles in a forked child: a clear error, and no descriptor."""
+"""Handles in a forked child: a clear error, and no descriptor."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Out of memory: typed, to whom it concerns only, and not before what nobody needs any more has been given back."""
+"""Out of memory: typed, raised to the affected op only, and only after unused memory has been given back."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""The pool of device memory: what it tells of itself, trimming, and limits that change."""
+"""The pool of device memory: statistics, trimming, and changing limits."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What users see of a lost context: generations, refs, budgets, events, suspects, retries."""
+"""A lost context as users see it: generations, refs, budgets, events, suspects, retries."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Who takes over, and when: hot, warm and cold; closing, opening and losing at awkward moments."""
+"""Takeover: hot, warm and cold; closing, opening and losing at awkward moments."""
 
 import asyncio
 import os

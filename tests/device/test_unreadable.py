@@ -1,4 +1,4 @@
-"""What a host sends and the application cannot read or act on: no ask waits for it, and the host is replaced."""
+"""Unreadable or invalid messages of a host: no ask waits for them, and the host is replaced."""
 
 import asyncio
 import contextlib

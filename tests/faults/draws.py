@@ -1,4 +1,4 @@
-"""Draws of random numbers around a loss: what they are, and what they must be."""
+"""Draws of random numbers around a loss, and their expected values."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

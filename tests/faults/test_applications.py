@@ -1,4 +1,4 @@
-"""The application as a program: how it is started, how it is ended, and what its limits are."""
+"""The application as a program: start, end, and limits."""
 
 import http.client
 import os

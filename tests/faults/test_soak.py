@@ -1,4 +1,4 @@
-"""What ``scripts/soak`` runs, for a moment: each request, and each call of a resident actor, ends as it should."""
+"""A short run of ``scripts/soak``: each request, and each call of a resident actor, ends as it should."""
 
 import pytest
 from tests.faults import collective_soak, resident_soak

@@ -1,4 +1,4 @@
-"""Which dtypes an op takes, found by asking the message and the library with small operands."""
+"""Dtypes accepted by an op, found by asking the message and the library with small operands."""
 
 import contextlib
 import functools

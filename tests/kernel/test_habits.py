@@ -1,4 +1,4 @@
-"""NumPy's habits: what is meant is done, and what cannot be done is refused by name before anything is enqueued."""
+"""NumPy idioms either work as in NumPy or raise by name before anything is enqueued."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The faces and messages of the maths type-check as users write them, and what is wrong does not, in both checkers.
+"""The maths APIs and messages type-check in user code, and wrong code does not, in both checkers.
 
 BLAS, the library of the first examples, has its own (``blas/test_typing.py``).
 """

@@ -1,4 +1,4 @@
-"""Devices for copies between them, and what the tests of copies look at."""
+"""Devices for copies between them, and the checks of those copies."""
 
 import asyncio
 import os

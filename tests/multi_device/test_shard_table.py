@@ -1,4 +1,4 @@
-"""Which device owns which shard: bounded, and with few moves."""
+"""Assignment of shards to devices: bounded, and with few moves."""
 
 import math
 import subprocess

@@ -1,4 +1,4 @@
-"""Which devices reach each other: the graph, and open devices over it."""
+"""Peer access between devices: the graph, and open devices over it."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Waiting for what other tasks bring about."""
+"""Waiting for conditions set by other tasks."""
 
 import asyncio
 from collections.abc import Callable

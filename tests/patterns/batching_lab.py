@@ -1,4 +1,4 @@
-"""What the tests of the batching server share: a function that is let go by the test, and virtual time."""
+"""Shared by the tests of the batching server: a function that is let go by the test, and virtual time."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What the tests of fair sharing share: a policy driven by hand, and how much each tenant was served."""
+"""Shared by the tests of fair sharing: a policy driven by hand, and how much each tenant was served."""
 
 import itertools
 from collections import Counter

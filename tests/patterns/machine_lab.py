@@ -1,4 +1,4 @@
-"""What the state machines of the serving blueprints share: requests are made, cancelled, and each must end once."""
+"""Shared by the state machines of the serving blueprints: requests are made, cancelled, and each must end once."""
 
 import asyncio
 import contextlib

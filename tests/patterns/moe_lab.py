@@ -1,4 +1,4 @@
-"""What the tests of the router share: Mixtral's block in NumPy, experts that answer when the test says so."""
+"""Shared by the tests of the router: Mixtral's block in NumPy, experts that answer when the test says so."""
 
 import asyncio
 from collections.abc import AsyncIterator

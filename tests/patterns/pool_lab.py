@@ -1,4 +1,4 @@
-"""What the tests of the replica pool share: replicas that the test answers, and a simulation of the routing."""
+"""Shared by the tests of the replica pool: replicas that the test answers, and a simulation of the routing."""
 
 import asyncio
 import heapq

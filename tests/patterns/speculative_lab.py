@@ -1,4 +1,4 @@
-"""What the tests of the speculative decoder share: a small language model whose states check how they are used."""
+"""Shared by the tests of the speculative decoder: a small language model whose states check how they are used."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What the tests of continuous batching share: a step function that the test lets go, and a server in virtual time."""
+"""Shared by the tests of continuous batching: a step function that the test lets go, and a server in virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What the tests of the hot-swap server share: versions whose loading and calls the test lets go."""
+"""Shared by the tests of the hot-swap server: versions whose loading and calls the test lets go."""
 
 import asyncio
 from collections.abc import AsyncIterator

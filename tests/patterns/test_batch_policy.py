@@ -1,4 +1,4 @@
-"""When a batch is formed and of what, with times that the test chooses."""
+"""Formation of batches, with times that the test chooses."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What goes wrong in a batch, and whom it concerns."""
+"""Failures in a batch, and the requests they affect."""
 
 import asyncio
 import math

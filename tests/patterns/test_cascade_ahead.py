@@ -1,4 +1,4 @@
-"""A cascade whose deadlines are short: two stages at once, and the first answer that is enough."""
+"""A cascade with short deadlines: two stages at once, and the first sufficient answer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a cascade decides: confidences, thresholds, what follows a failure, and calibration against brute force."""
+"""Decisions of a cascade: confidences, thresholds, failures, and calibration against brute force."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""The cascade in virtual time: who answers, what is batched, failures, deadlines, shadow runs, calibration."""
+"""The cascade in virtual time: answering stages, batches, failures, deadlines, shadow runs, calibration."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Continuous batching: who is in which step, what a step's results do, and what is left of a sequence that ends."""
+"""Continuous batching: sequences of each step, effects of its results, and cleanup after a sequence."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Drafts: prompt lookup against a search, a model that catches up, functions, and what is not a proposal."""
+"""Drafts: prompt lookup against a search, a model that catches up, functions, and invalid proposals."""
 
 import asyncio
 from typing import Any

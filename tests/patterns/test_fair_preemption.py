@@ -1,4 +1,4 @@
-"""A long call gives way between its steps: to whom, at what charge, and how it ends there."""
+"""A long call yields between its steps: recipient, charge, and end."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is measured: distributions, the fit of batch times, the gap between arrivals; and the heap of deadlines."""
+"""Measurements: distributions, the fit of batch times, the gap between arrivals; and the heap of deadlines."""
 
 import math
 

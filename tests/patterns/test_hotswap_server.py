@@ -1,4 +1,4 @@
-"""The hot-swap server: what a swap does to requests, what stops it, how versions go and come back."""
+"""The hot-swap server: effects of a swap on requests, failed swaps, and returning versions."""
 
 import asyncio
 import logging

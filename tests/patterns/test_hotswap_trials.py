@@ -1,4 +1,4 @@
-"""How a canary is judged: by its time, by its responses, and in shadow."""
+"""Evaluation of a canary: by its time, by its responses, and in shadow."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""The gate against a reference that goes token by token, and what it refuses."""
+"""The gate against a token-by-token reference, and its errors."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who was in flight at which loss, and who may run beside whom: against naive models."""
+"""Requests in flight at each loss, and requests that may run together: against naive models."""
 
 import itertools
 from typing import Any

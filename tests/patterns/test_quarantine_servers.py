@@ -1,4 +1,4 @@
-"""``quarantine=`` of servers: a request of death in a batch, or on a replica, and what its neighbours notice."""
+"""``quarantine=`` of servers: a request of death in a batch, or on a replica, and the effect on its neighbours."""
 
 import asyncio
 from collections import Counter

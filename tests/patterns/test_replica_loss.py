@@ -1,4 +1,4 @@
-"""Replicas that live on devices: what is lost with a killed host, and who takes over."""
+"""Replicas that live on devices: losses with a killed host, and takeover."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Sequences with state: order, one worker each, bounds, idle time, and what is left after a failure."""
+"""Sequences with state: order, one worker each, bounds, idle time, and cleanup after a failure."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""How many tokens are proposed: the best of all selections, off where none pays, and on again."""
+"""The number of proposed tokens: the best of all selections, off if none pays, and on again."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the tests of text generation share: an app whose models write bytes."""
+"""Shared by the tests of text generation: an app whose models write bytes."""
 
 import asyncio
 from typing import Any

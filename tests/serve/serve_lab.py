@@ -1,4 +1,4 @@
-"""What the tests of serving share: an app of small models, and a client in the same process."""
+"""Shared by the tests of serving: an app of small models, and a client in the same process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Any schedule of requests, loads and unloads: each request ends once, and what is loaded is unloaded."""
+"""Any schedule of requests, loads and unloads: each request ends once, and every loaded model is unloaded."""
 
 import asyncio
 from typing import Any

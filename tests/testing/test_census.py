@@ -1,4 +1,4 @@
-"""What counts as left behind."""
+"""Objects that count as left behind."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Recorded launches compared with themselves: what is right passes, and what would go wrong in a replay shows."""
+"""Recorded launches compared with themselves: correct ones pass, and errors of a replay show."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which groups a change touches: ``scripts/gpu-check --changed`` runs only these.
+"""The groups affected by a change: ``scripts/gpu-check --changed`` runs only these.
 
 A library is touched by its messages, its CUDA code and its tests, and by those of the libraries whose code it imports;
 the envelope of every op (``core``, ``device``, the CUDA device) touches all groups. Documents, benchmarks, scripts and

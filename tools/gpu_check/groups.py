@@ -1,4 +1,4 @@
-"""What a run proves: one group of test files per library, the fault suites, and the rest ("devices")."""
+"""The groups of a run: one of test files per library, the fault suites, and the rest ("devices")."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath

@@ -1,4 +1,4 @@
-"""The messages of ``device.image``: what can be asked, with which shapes and dtypes."""
+"""The messages of ``device.image``, with their shapes and dtypes."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What is the CPU library's own; what every backend must do is in the conformance suites."""
+"""Behaviour specific to the CPU library; that of every backend is in the conformance suites."""
 
 import ctypes
 import threading

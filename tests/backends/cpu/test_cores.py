@@ -1,4 +1,4 @@
-"""How many threads an op may use: what the environment says, or the cores that this process has."""
+"""The number of threads of an op: set by the environment, or the cores available to this process."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What the checks of :mod:`smoke_gpu` share: the list of them, values, tolerances, timing."""
+"""Shared by the checks of :mod:`smoke_gpu`: their list, values, tolerances, timing."""
 
 import time
 from collections.abc import Callable

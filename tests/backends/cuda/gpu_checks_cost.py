@@ -1,4 +1,4 @@
-"""What a launch, an event and a plan cost on a GPU machine."""
+"""Cost of a launch, an event and a plan on a GPU machine."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the stand-in for the driver makes of ``cuMemcpy2DAsync`` and ``cuMemcpy3DAsync``."""
+"""``cuMemcpy2DAsync`` and ``cuMemcpy3DAsync`` of the stand-in for the driver."""
 
 import ctypes
 import itertools

@@ -1,4 +1,4 @@
-"""Conditional nodes: the calls of the driver in their order, and what is ended when something fails."""
+"""Conditional nodes: the order of driver calls, and cleanup after a failure."""
 
 import ctypes
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The checks of ``smoke_gpu.py`` on the GPU of this machine, and what only shows with many ops in flight."""
+"""The checks of ``smoke_gpu.py`` on the GPU of this machine, and behaviour visible only with many ops in flight."""
 
 import asyncio
 import os

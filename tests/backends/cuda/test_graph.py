@@ -1,4 +1,4 @@
-"""Recording: what is ended and given back, whatever fails. That recordings run is shown by the suites on a GPU."""
+"""Recording: cleanup after any failure. The suites on a GPU show that recordings run."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What importing the backend loads."""
+"""Modules loaded by importing the backend."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Launches that come again. That graphs do what the launches did is shown by the suites on a GPU."""
+"""Repeated launches. The suites on a GPU show that graphs do the same as the launches."""
 
 from collections.abc import Callable
 from typing import Any

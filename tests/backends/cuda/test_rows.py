@@ -1,4 +1,4 @@
-"""Transfers of rows over the stand-in for the driver: which call each becomes, and what it copies."""
+"""Transfers of rows over the stand-in for the driver: the call each becomes, and the bytes it copies."""
 
 from typing import Any
 

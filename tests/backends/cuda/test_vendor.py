@@ -1,4 +1,4 @@
-"""What the modules of the vendor's bindings share; each of them has tests of its own."""
+"""Common behaviour of the vendor binding modules; each of them has tests of its own."""
 
 from typing import Any
 

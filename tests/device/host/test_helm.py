@@ -1,4 +1,4 @@
-"""Helm: which thread serves a host, and who takes it from whom."""
+"""Helm: the thread that serves a host, and its handover."""
 
 import ctypes
 import errno

@@ -1,4 +1,4 @@
-"""Interned signatures: what arrives is what was sent, a signature crosses once, and ends that disagree say so."""
+"""Interned signatures: they arrive unchanged, each crosses once, and ends that disagree raise."""
 
 import asyncio
 import os

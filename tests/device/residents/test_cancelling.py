@@ -1,4 +1,4 @@
-"""Calls that nobody wants any more: those that have not begun are not run, those that run are told."""
+"""Cancelled calls: those that have not begun are not run, those that run are told."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What exceptions of resident actors mean: answers, restarts, the end of one actor."""
+"""Exceptions of resident actors: answers, restarts, the end of one actor."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Which methods can be called, and with which arguments: refused at the call, with the method's name and signature."""
+"""Callable methods and valid arguments: errors are raised at the call, with the method's name and signature."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Resident actors in what a device tells: ``health()``, ``stats()`` and traces, in every place."""
+"""Resident actors in ``health()``, ``stats()`` and traces of a device, in every place."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Calls in the one order: what they read, hold, write and owe; device arrays in and out."""
+"""Calls in the one order: reads, holds, writes and pending results; device arrays in and out."""
 
 import gc
 from collections.abc import Callable

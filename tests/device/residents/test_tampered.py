@@ -1,4 +1,4 @@
-"""What a host says is data: a message that was tampered with runs no code in the application."""
+"""Messages of a host are data: a tampered message runs no code in the application."""
 
 import sys
 import types

@@ -1,4 +1,4 @@
-"""What the type checkers must accept and refuse of calls of resident actors."""
+"""Calls of resident actors that type checkers must accept or reject."""
 
 from pathlib import Path
 

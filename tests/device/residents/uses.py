@@ -1,4 +1,4 @@
-"""What a program of :mod:`.programs` has called and used, and what must have become of it."""
+"""The calls and arrays of a program of :mod:`.programs`, and their expected outcome."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Hosts that say what a test tells them, in this process: everything above a host is real."""
+"""Hosts driven by a test, in this process: everything above a host is real."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Devices on a real GPU that lose their contexts: what every test of this folder does around the loss."""
+"""Devices on a real GPU that lose their contexts: the steps common to all tests of this folder."""
 
 import asyncio
 import importlib.util

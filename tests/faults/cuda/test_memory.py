@@ -1,4 +1,4 @@
-"""Out of real device memory: typed, to whom it concerns only, in the same generation."""
+"""Out of real device memory: typed, raised to the affected op only, in the same generation."""
 
 import asyncio
 import gc

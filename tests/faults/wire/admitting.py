@@ -1,4 +1,4 @@
-"""What the application sends, made wrong: a context host reads it.
+"""Malformed messages of the application, read by a context host.
 
 The messages of one session are recorded, and replayed with changes to a host each time. The host must end: in good
 order, because its stream ended, or as lost with a reason.

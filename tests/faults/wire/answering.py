@@ -1,4 +1,4 @@
-"""What hosts send, made wrong: an application with asks in flight reads it.
+"""Malformed messages of hosts, read by an application with asks in flight.
 
 Each round calls a few ops and resident actors, and changes some of the messages that come back. Every reply must end,
 in a value or in an error; the device must work afterwards.

@@ -1,4 +1,4 @@
-"""Which sequence has which page: whatever is done, each sequence reads back the tokens that were written to it."""
+"""Assignment of pages to sequences: after any operation, each sequence reads back the tokens written to it."""
 
 import pytest
 from hypothesis import settings

@@ -1,4 +1,4 @@
-"""``PagedKvCache`` on a device: what sequences see in it, whatever else is in its pages, and behind a lost context."""
+"""``PagedKvCache`` on a device: sequences read their own tokens, whatever else is in its pages, even after a context loss."""
 
 import os
 import signal

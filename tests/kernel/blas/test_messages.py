@@ -1,4 +1,4 @@
-"""The messages themselves: what they declare, what they refuse before they exist, and how they travel."""
+"""The messages: declarations, errors before they exist, and encoding."""
 
 import inspect
 import math

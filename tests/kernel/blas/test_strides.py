@@ -1,4 +1,4 @@
-"""Leading dimensions and increments: what BLAS can name, and that it names the right element."""
+"""Leading dimensions and increments: layouts that BLAS can name, and the elements they address."""
 
 from typing import Any
 

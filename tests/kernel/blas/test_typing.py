@@ -1,4 +1,4 @@
-"""What users write type-checks, and what is wrong does not, in mypy and in pyright alike."""
+"""User code type-checks, and wrong code does not, in mypy and in pyright alike."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The messages themselves: what they declare, infer and refuse before anything is sent."""
+"""The messages: declarations, inference, and errors before anything is sent."""
 
 import inspect
 from typing import Any

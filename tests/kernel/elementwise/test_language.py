@@ -1,4 +1,4 @@
-"""The language of expressions: what is read, and what is refused."""
+"""The language of expressions: accepted and rejected texts."""
 
 import ast
 import math

@@ -1,4 +1,4 @@
-"""Generators keep their place: what each call takes, what a refusal leaves, and threads."""
+"""Generators keep their position: numbers taken by each call, state after a refusal, and threads."""
 
 import itertools
 import threading

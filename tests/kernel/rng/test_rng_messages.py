@@ -1,4 +1,4 @@
-"""The messages and the face: what they declare, what they refuse before anything is sent, how they travel."""
+"""The messages and the API: declarations, errors before anything is sent, and encoding."""
 
 import inspect
 import math

@@ -1,4 +1,4 @@
-"""The messages and the face: what they declare, and that they fit each other."""
+"""The messages and the API: declarations, and their consistency."""
 
 import inspect
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a structured matrix is: its pattern, its bytes, and the matrices that are refused before anything is sent."""
+"""Structured matrices: pattern, bytes, and matrices that are rejected before anything is sent."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Networks and their lowering: which steps there are, what is copied, and that nothing depends on numbers."""
+"""Networks and their lowering: steps, copies, and independence of the numbers."""
 
 import math
 from typing import Any

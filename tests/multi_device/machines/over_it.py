@@ -1,4 +1,4 @@
-"""What runs over the devices of a cluster, whatever engine it has: the same checks for child processes and for Ray."""
+"""Uses of a cluster's devices with any engine: the same checks for child processes and for Ray."""
 
 import asyncio
 import functools

@@ -1,4 +1,4 @@
-"""Devices on the nodes of a cluster: placed, lost, placed again; what runs over them. Without Ray."""
+"""Devices on the nodes of a cluster: placed, lost, placed again, and used. Without Ray."""
 
 import asyncio
 import os

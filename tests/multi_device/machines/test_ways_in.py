@@ -1,4 +1,4 @@
-"""Clusters without asyncio, encrypted connections, and what a node allows an application."""
+"""Clusters without asyncio, encrypted connections, and a node's limits for an application."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What comes back from a journal is what went in, for arrays of all kinds, one by one and in lists."""
+"""Values come back from a journal unchanged, for arrays of all kinds, one by one and in lists."""
 
 from typing import Any
 

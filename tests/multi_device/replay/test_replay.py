@@ -1,4 +1,4 @@
-"""What is recorded comes out the same again; what is different is named."""
+"""A replay repeats the recording; differences are named."""
 
 import asyncio
 from typing import Any

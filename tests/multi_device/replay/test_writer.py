@@ -1,4 +1,4 @@
-"""Group commit, and what happens when the journal fails."""
+"""Group commit, and journal failures."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Which suites a change touches."""
+"""Suites affected by a change."""
 
 import subprocess
 from pathlib import Path

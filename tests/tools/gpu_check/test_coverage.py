@@ -1,4 +1,4 @@
-"""``docs/coverage.md``: the page is up to date, and what counts as a proof."""
+"""``docs/coverage.md``: the page is up to date, and the definition of a proof."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The program: what it chooses and writes."""
+"""The program: choices and output."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""By which dtype the execution of a message is counted."""
+"""The dtype under which the execution of a message is counted."""
 
 from typing import Any
 

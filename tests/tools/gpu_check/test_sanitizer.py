@@ -1,4 +1,4 @@
-"""The sanitizer section: what it runs, and what it makes of the logs."""
+"""The sanitizer section: its runs, and the evaluation of the logs."""
 
 from pathlib import Path
 from typing import Any

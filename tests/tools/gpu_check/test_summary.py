@@ -1,4 +1,4 @@
-"""Summaries of runs: what they keep, and that ``docs/hardware`` stays small."""
+"""Summaries of runs: contents, and the size of ``docs/hardware``."""
 
 import json
 from typing import Any

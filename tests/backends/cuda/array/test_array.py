@@ -1,4 +1,4 @@
-"""The CUDA side of the array library on the stand-ins: what the kernels are given, and what is told of faults."""
+"""The CUDA side of the array library on the stand-ins: kernel arguments, and reports of faults."""
 
 from typing import Any
 

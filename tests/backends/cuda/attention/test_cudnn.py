@@ -1,4 +1,4 @@
-"""What cuDNN computes for attention, on a stand-in that executes its graphs: what goes where, what is refused."""
+"""Attention by cuDNN, on a stand-in that executes its graphs: operand order, and rejected calls."""
 
 import sys
 from collections.abc import Iterator

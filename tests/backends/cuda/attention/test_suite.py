@@ -1,4 +1,4 @@
-"""Of the conformance suite on our own kernels as they are: compiled by g++, run on host memory, thread by thread.
+"""The conformance suite on our own kernels, compiled by g++ and run on host memory, thread by thread.
 
 Minutes, so in a run of all tests; ``test_kernels.py`` has smaller calls. f16 is left out: its conversions are
 instructions of a GPU.

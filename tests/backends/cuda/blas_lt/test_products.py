@@ -1,4 +1,4 @@
-"""How messages are mapped on cuBLASLt's calls, over a stand-in that executes them on host memory."""
+"""Mapping of messages to cuBLASLt's calls, over a stand-in that executes them on host memory."""
 
 from typing import Any
 

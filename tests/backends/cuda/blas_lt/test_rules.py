@@ -1,4 +1,4 @@
-"""What cuBLASLt does not execute is said from the message alone, with the value and a cure."""
+"""Ops unsupported by cuBLASLt are rejected from the message alone, with the value and a cure."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a rank tells NCCL, on a stand-in that computes on host memory: several ranks, of which one may fail."""
+"""NCCL calls of a rank, on a stand-in that computes on host memory: several ranks, of which one may fail."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""``CudaCub`` over stand-ins for driver, kernels and ``cuda.compute``: the conformance suite, and what is its own."""
+"""``CudaCub`` over stand-ins for driver, kernels and ``cuda.compute``: conformance suite, and CUDA specifics."""
 
 import importlib.util
 import sys

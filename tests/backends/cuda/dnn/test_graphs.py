@@ -1,4 +1,4 @@
-"""What cuDNN is told of a graph, and which node is named where it has no engine, by a frontend that writes it down."""
+"""Graph descriptions passed to cuDNN, and the node named if no engine exists, on a recording frontend."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

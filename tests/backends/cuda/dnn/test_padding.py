@@ -1,4 +1,4 @@
-"""Uneven padding is stored, and what is left is even."""
+"""Uneven padding is stored, and the rest is even."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which engine executes a graph, and what is kept over restarts, on a stand-in for the frontend with a few engines."""
+"""Engine choice for a graph, and the cache over restarts, on a stand-in for the frontend with a few engines."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Recurrent networks by cuDNN, on stand-ins for driver and libcudnn: what goes where, compared with the CPU's."""
+"""Recurrent networks by cuDNN, on stand-ins for driver and libcudnn: argument order, compared with the CPU."""
 
 import itertools
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What NVRTC makes of the generated texts for an H100 or H200; no GPU is needed."""
+"""NVRTC compiles the generated texts for an H100 or H200; no GPU is needed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Plans: copies only where cuFFT asks for them, one workspace for all, and what becomes of failures."""
+"""Plans: copies only where cuFFT needs them, one shared workspace, and failures."""
 
 from typing import Any
 

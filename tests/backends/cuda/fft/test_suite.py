@@ -1,4 +1,4 @@
-"""The conformance suite on the stand-ins: which side lies where, what is copied, what is scaled, what is kept."""
+"""The conformance suite on the stand-ins: layouts of both sides, copies, scaling, caching."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""When a cuRAND generator is told its seed and place, and when it is left where it is; with a stand-in for cuRAND."""
+"""Seeding and positioning of a cuRAND generator, and calls that leave it unchanged; with a stand-in for cuRAND."""
 
 from typing import Any
 

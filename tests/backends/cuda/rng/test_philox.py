@@ -1,4 +1,4 @@
-"""Which kernel a Philox fill takes: whole aligned groups at once, what is left by the one that may be cut anywhere."""
+"""Kernels of a Philox fill: whole aligned groups at once, the rest by the kernel for any position."""
 
 from typing import Any
 

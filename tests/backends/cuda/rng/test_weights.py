@@ -1,4 +1,4 @@
-"""What a fill by weights makes of the verdict that its kernel leaves; with host memory in the place of the device's."""
+"""A fill by weights checks the status that its kernel leaves; host memory stands in for the device's."""
 
 import ctypes
 import re

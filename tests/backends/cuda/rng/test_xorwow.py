@@ -1,4 +1,4 @@
-"""How a fill with XORWOW is cut into segments, and what its kernels are given."""
+"""Segments of a fill with XORWOW, and the arguments of its kernels."""
 
 import ctypes
 from typing import Any

@@ -1,4 +1,4 @@
-"""The conformance suites on the stand-ins: what is copied where, which triangle, which side, what the status says."""
+"""The conformance suites on the stand-ins: copies, triangles, sides, status."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is known of one version on one GPU is relied on nowhere else."""
+"""Behaviour verified for one version on one GPU is relied on nowhere else."""
 
 from types import SimpleNamespace
 from typing import Any

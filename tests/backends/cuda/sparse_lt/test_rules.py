@@ -1,4 +1,4 @@
-"""What cuSPARSELt does not execute is said at the call, with a cure; no GPU is needed to know it."""
+"""Ops unsupported by cuSPARSELt raise at the call, with a cure; no GPU is needed."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which algorithm is taken, by the times that are sized; no GPU is needed to choose."""
+"""Choice of the algorithm by measured times; no GPU is needed."""
 
 import itertools
 from collections import Counter

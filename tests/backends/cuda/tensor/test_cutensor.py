@@ -1,4 +1,4 @@
-"""How cuTENSOR is called: over stand-ins for the driver, cuBLAS and cuTENSOR that execute on host memory."""
+"""Calls of cuTENSOR, over stand-ins for the driver, cuBLAS and cuTENSOR that execute on host memory."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""How contractions are called: over stand-ins for the driver and cuBLAS that execute on host memory.
+"""Calls of contractions, over stand-ins for the driver and cuBLAS that execute on host memory.
 
 The conformance suites show the numbers on a GPU; here it is what is multiplied as it lies and what is copied, where
 scratch memory is, and that everything is given back.

@@ -1,4 +1,4 @@
-"""How a recording is laid out: what shares memory, what waits for what, what a replay reads and writes."""
+"""Layout of a recording: shared memory, dependencies, reads and writes of a replay."""
 
 from hypothesis import given
 from hypothesis import strategies as st

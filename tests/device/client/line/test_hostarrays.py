@@ -1,4 +1,4 @@
-"""What ``put`` takes beside NumPy arrays, and how it refuses the rest."""
+"""Values ``put`` takes beside NumPy arrays, and its errors for all others."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The op line of an open device: what the order of its calls and frees leads to."""
+"""The op line of an open device: effects of the order of calls and frees."""
 
 import numpy as np
 import pytest

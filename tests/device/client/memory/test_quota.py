@@ -1,4 +1,4 @@
-"""The quota of a pool: caps hold, nobody is passed, nothing is lost; against a model that is a list."""
+"""The quota of a pool: caps hold, requests keep their order, nothing is lost; against a model that is a list."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How much memory comes with a call for its result."""
+"""The amount of memory sent along with a call for its result."""
 
 from hypothesis import given
 from hypothesis import strategies as st

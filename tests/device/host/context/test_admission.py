@@ -1,4 +1,4 @@
-"""Admission, op by op: order, refusals, parking, memory, and what a failure means."""
+"""Admission, op by op: order, refusals, parking, memory, and failures."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Calls whose bindings come again: what is remembered of them, and that it changes nothing but the time they take."""
+"""Calls with repeated bindings: the cache changes nothing but the time they take."""
 
 from collections.abc import Iterator
 from typing import Any

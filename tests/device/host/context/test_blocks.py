@@ -1,4 +1,4 @@
-"""Blocks and timelines against a model: who uses memory runs after everybody it has to, and no memory is lost."""
+"""Blocks and timelines against a model: users of memory run in order, and no memory is lost."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Errors cross the wire as plain data and come back as what they were."""
+"""Errors cross the wire as plain data and arrive with the same class and contents."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Which plans are kept, when they are closed, and what is told about them."""
+"""Caching and closing of plans, and the statistics about them."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar

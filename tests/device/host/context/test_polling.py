@@ -1,4 +1,4 @@
-"""A glance: what has ended is settled and reported with all that it held up, and nothing else is looked at."""
+"""A poll settles and reports finished work and everything it held up, and inspects nothing else."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""No memory, address space or thread in a host: the error of what needs it, and of nothing else."""
+"""No memory, address space or thread in a host: only the op that needs it fails."""
 
 import errno
 import threading

@@ -1,4 +1,4 @@
-"""Stream allocators: who shares a stream with whom."""
+"""Stream allocators: sharing of streams."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What user code gets of device arrays on a GPU; no GPU is needed for what is refused."""
+"""Device arrays in user code on a GPU; the rejected cases need no GPU."""
 
 import ctypes
 

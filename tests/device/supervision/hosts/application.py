@@ -1,4 +1,4 @@
-"""An application in a process of its own: it starts a host, says its pid, and does what it is told."""
+"""An application in a separate process: it starts a host, prints its pid, and follows commands."""
 
 import asyncio
 import ctypes

@@ -1,4 +1,4 @@
-"""A host that serves the stand-in, and what a test needs to talk to it."""
+"""A host that serves the stand-in, and fixtures to talk to it."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""What child processes and threads of these tests serve instead of a context: they echo, and misbehave on request."""
+"""The service of child processes and threads in these tests in place of a context: echo, and faults on request."""
 
 import ctypes
 import logging

@@ -1,4 +1,4 @@
-"""The loop's thread acts for a host's thread that only waits: what it does there, what it leaves, and how it ends."""
+"""The loop's thread acts for a host's thread that only waits: the work done there, the work left, and the end."""
 
 import asyncio
 import threading

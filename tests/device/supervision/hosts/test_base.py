@@ -1,4 +1,4 @@
-"""What every host does, whatever it is: one suite over processes and threads."""
+"""Common behaviour of all hosts: one suite over processes and threads."""
 
 import asyncio
 import os

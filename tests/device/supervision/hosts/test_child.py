@@ -1,4 +1,4 @@
-"""The child as a citizen: whom it outlives (nobody), what it ignores, and from where it can be started."""
+"""The child process: it ends with its application, ignores Ctrl-C, and can be started from scripts and any folder."""
 
 import contextlib
 import os

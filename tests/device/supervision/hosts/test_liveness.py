@@ -1,4 +1,4 @@
-"""Who counts as hung: a table of beats and time."""
+"""Detection of hung hosts: a table of beats and time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Child processes: how they start, die, hang, and what of theirs reaches the application."""
+"""Child processes: start, death, hangs, and their output in the application."""
 
 import asyncio
 import contextlib

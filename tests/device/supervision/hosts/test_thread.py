@@ -1,4 +1,4 @@
-"""What only a thread host does."""
+"""Behaviour specific to thread hosts."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Scripts that do not fit are refused: what comes over the wire is not believed."""
+"""Scripts that do not fit are rejected: data from the wire is not trusted."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What waits for what in a capture of several streams."""
+"""Dependencies in a capture of several streams."""
 
 import functools
 from typing import Any
