@@ -1,4 +1,4 @@
-"""``PagedKvCache`` on a device: sequences read their own tokens, whatever else is in its pages, even after a context loss."""
+"""``PagedKvCache`` on a device: sequences read their own tokens, whatever else is in its pages, and after a loss."""
 
 import os
 import signal
