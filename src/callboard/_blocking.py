@@ -88,7 +88,7 @@ class ResidentRef(Generic[A_co]):
     def call(self, method: Callable[Concatenate[A_co, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     def call(self, method: Callable[Concatenate[A_co, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call a method and wait for what it returns: ``emb.call(Embedder.embed, ["hello"])``.
+        """Call a method and wait for its result: ``emb.call(Embedder.embed, ["hello"])``.
 
         Arguments and errors as :meth:`callboard.ResidentRef.call`, those of its reply included; where that raises
         ``MailboxFull``, this waits for room.

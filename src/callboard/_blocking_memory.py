@@ -30,11 +30,11 @@ class PinnedBufferPool:
         return self._background.run(_stats(self._pool))
 
     def trim(self) -> int:
-        """Unmap the device's host memory that nothing uses; says how many bytes that is."""
+        """Unmap the device's unused host memory; returns the number of bytes."""
         return self._background.run(_trim(self._pool))
 
     def close(self) -> None:
-        """Lend no more; waiting calls fail with ``DeviceStopped``. Lent buffers stay valid."""
+        """Stop lending; waiting calls fail with ``DeviceStopped``. Lent buffers stay valid."""
         self._background.run(_close(self._pool))
 
     def __enter__(self) -> Self:

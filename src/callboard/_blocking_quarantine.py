@@ -97,7 +97,7 @@ class Quarantine(Generic[T]):
             request_key.reset(token)
 
     def pardon(self, key: str) -> bool:
-        """Forget what is held against a key; returns whether there was anything."""
+        """Clear the record of a key; returns whether there was one."""
         return self._background.run(_called(lambda: self._quarantine.pardon(key)))
 
     def stats(self) -> QuarantineStats:

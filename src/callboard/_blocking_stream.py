@@ -14,7 +14,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Stream(Generic[R_co]):
-    """An iterator over what a method yields: ``for token in model.stream(Model.generate, prompt)``.
+    """An iterator over the items of a method: ``for token in model.stream(Model.generate, prompt)``.
 
     As :class:`callboard.Stream`, but each item is waited for; for one thread at a time. A consumer that leaves early
     closes the generator: by :meth:`close`, by the end of a ``with`` block, or by dropping the stream (``break`` in a
@@ -31,7 +31,7 @@ class Stream(Generic[R_co]):
         self._waits_to_open = True
 
     def with_prefetch(self, items: int) -> Self:
-        """Ask for so many items ahead (4 unless told); returns the same stream.
+        """Prefetch this number of items (4 by default); returns the same stream.
 
         Args:
             items: 0: the generator runs only while the consumer waits for an item.

@@ -107,7 +107,7 @@ class _Losses:
         self._loss: tuple[Any, int] | None = None  # which one that was
 
     def repeated(self, error: BaseException) -> str:
-        """Note an error of the call; returns what it is known by if it is a suspect again, an empty text otherwise."""
+        """Note an error of the call; returns its label if it is a suspect again, an empty text otherwise."""
         if not isinstance(error, ContextPoisoned):
             return ""  # such as a stale ref: the consequence of a loss, not another one
         loss = None if error.generation is None else (error.device, error.generation)

@@ -1,4 +1,4 @@
-"""Dead letters: what could not be delivered, counted by reason and kept for a while."""
+"""Dead letters: undeliverable messages, counted by reason and kept for a while."""
 
 import logging
 import threading
@@ -51,7 +51,7 @@ class DeadLetters:
         self._log_left = log_first
 
     def publish(self, message: Any, target: str, reason: str) -> None:
-        """Count, keep, log and hand out one letter. Subscribers run in this thread; what they raise is logged."""
+        """Count, keep, log and publish one letter. Subscribers run in this thread; their exceptions are logged."""
         letter = DeadLetter(message, target, reason)
         quiet = isinstance(message, DeadLetterSuppression)
         with self._lock:

@@ -50,7 +50,7 @@ class Mailbox:
             raise ValueError("a mailbox is bounded or has priorities, not both")
 
     def lane(self, path: str, rejected: Rejected) -> "UserLane":
-        """Make the lane of the actor at ``path``; ``rejected(item, reason)`` takes what is dropped."""
+        """Make the lane of the actor at ``path``; dropped items go to ``rejected(item, reason)``."""
         if self.priority is not None:
             return PriorityLane(self.priority)
         if self.capacity is not None:

@@ -1,4 +1,4 @@
-"""Messages: what an actor can be told and asked, and how the reply is typed.
+"""Messages: types for tell and ask, and typed replies.
 
 A message names *who understands it* and, for a request, *what it is answered with*::
 

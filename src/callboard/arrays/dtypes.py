@@ -1,4 +1,4 @@
-"""Data types: what they are called, how they are converted, and in which one arrays meet."""
+"""Data types: names, conversion, and promotion."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Functions of elements that wait for what reads them, to be one kernel with it.
+"""Deferred element-wise functions, fused into one kernel with the op that reads them.
 
 ``a * x + y`` is two calls. The first gives a ref that is deferred (:class:`callboard.core.ref.DeferredRef`), and so
 does the second, which knows the first as a :class:`Part <callboard.arrays.parts.Part>` of it; when the sum is needed,

@@ -88,7 +88,7 @@ class EighResult(NamedTuple, Generic[Mode]):
 
 
 class LstsqResult(NamedTuple, Generic[Mode]):
-    """A solution, the sums of squares of what is left, the rank of the matrix, its singular values, descending."""
+    """A solution, the sums of squared residuals, the rank of the matrix, its singular values, descending."""
 
     x: GpuRef[Mode]
     residuals: GpuRef[Mode]

@@ -154,7 +154,7 @@ def flip(x: GpuRef[Mode], /, *, axis: int | tuple[int, ...] | None = None) -> Gp
 def roll(
     x: GpuRef[Mode], /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None
 ) -> GpuRef[Mode]:
-    """A copy whose elements have moved on by ``shift`` along ``axis``; what falls out comes in again at the start.
+    """A copy whose elements are shifted by ``shift`` along ``axis``; elements beyond the end reappear at the start.
 
     Args:
         x: Any strides.

@@ -93,7 +93,7 @@ class AccelBackend(abc.ABC):
 
     @abc.abstractmethod
     def preload(self) -> None:
-        """Import what :meth:`open` needs, without creating a context (a warm standby does this ahead of time).
+        """Import the dependencies of :meth:`open`, without creating a context (a warm standby does this ahead of time).
 
         Raises:
             BackendUnavailable: A package or the driver is missing.
@@ -288,7 +288,7 @@ class AccelStream(abc.ABC):
         return self
 
     def capture(self, enqueue: Callable[[], None], into: AccelGraph | None = None) -> AccelGraph:
-        """Record what ``enqueue`` puts on this stream instead of running it.
+        """Record the work ``enqueue`` puts on this stream instead of running it.
 
         Args:
             enqueue: Enqueues the work.
@@ -453,7 +453,7 @@ class AccelDevice(abc.ABC):
         raise UnsupportedOp(f"{type(self).__name__} shares no memory")
 
     def detach(self, address: int) -> None:
-        """Close what :meth:`attach` has opened; nothing uses it any more."""
+        """Close memory opened by :meth:`attach`; it is unused."""
         raise UnsupportedOp(f"{type(self).__name__} shares no memory")
 
     @abc.abstractmethod
@@ -478,7 +478,7 @@ class AccelDevice(abc.ABC):
 
     @abc.abstractmethod
     def probe(self) -> Exception | None:
-        """Wait for the device and say whether the context is dead. Any thread.
+        """Wait for the device and report whether the context is dead. Any thread.
 
         Returns:
             The sticky error as :class:`ContextPoisoned` (or :class:`Unrecoverable`), None if the context is well.
@@ -493,7 +493,7 @@ class AccelDevice(abc.ABC):
         self.use()
 
     def leave(self) -> None:
-        """Make current on the calling thread again what was before :meth:`enter`."""
+        """Restore the context that was current on the calling thread before :meth:`enter`."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -164,11 +164,11 @@ class DeviceMismatch(AccelError, ValueError):
 
 
 class UnsupportedOp(AccelError, NotImplementedError):
-    """The backend does not execute this op (or not for this dtype); the text says why."""
+    """The backend does not execute this op (or not for this dtype); the text gives the reason."""
 
 
 class BackendUnavailable(AccelError, ImportError):
-    """A backend or library cannot be used here; the text says what is missing and how to install it."""
+    """A backend or library cannot be used here; the text names what is missing and how to install it."""
 
 
 class Withdrawn(AccelError):

@@ -242,7 +242,7 @@ class Library(abc.ABC):
         return ""
 
     def warm_up(self) -> None:
-        """Do once what a first op would pay for (lazy module loading); a hot standby calls it."""
+        """Do the one-time work of a first op (lazy module loading); called by a hot standby."""
 
     def close(self) -> None:
         """Destroy the handle; all work of the stream is done."""
@@ -259,7 +259,7 @@ class Library(abc.ABC):
         return extents
 
     def launch(self, stream: Any, plan: Any, *dynamic: Any) -> "Status | None":
-        """Enqueue it: call the plan with the stream and what the message declares, in that order."""
+        """Enqueue it: call the plan with the stream and the fields of the message, in that order."""
         status: Status | None = plan(stream, *dynamic)
         return status
 

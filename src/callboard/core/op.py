@@ -29,7 +29,7 @@ Fence = Literal["behind", "between", "aside", "ahead"]
 Origin = Literal["managed", "shared", "opened"]
 
 OPS: dict[str, type["Op[Any, Any]"]] = {}
-"""Every op by tag: what a context host can be sent."""
+"""Every op by tag, as sent to a context host."""
 
 CLASS_ATTRIBUTES = frozenset(
     {"label", "returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes", "answers", "fence", "memory"}

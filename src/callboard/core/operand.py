@@ -1,4 +1,4 @@
-"""Operands: what an op reads and writes, and in which role.
+"""Operands: the arrays an op reads and writes, and their roles.
 
 ``In``, ``Out`` and ``InOut`` annotate the fields of a message, or of a :class:`StructOperand` in a message. Validation,
 generations, stream waits, keep-alive and completions all derive from them, so a backend never repeats any of it.

@@ -22,7 +22,7 @@ class ReplyPort(Protocol):
     """The part of a device that a reply uses."""
 
     def flush(self) -> None:
-        """Send what is queued, from the loop's thread; from another thread, ask the loop to."""
+        """Send queued calls, from the loop's thread; from another thread, ask the loop to."""
 
     def awaited(self, reply: "Reply[Any]") -> None:
         """Prepare for a wait for this reply: :meth:`flush`, and anything that speeds up its completion."""
@@ -70,7 +70,7 @@ class Cause:
 
 
 class OpFailure:
-    """The failure of one op: what failed replies hold.
+    """The failure of one op, held by its failed replies.
 
     It holds no exception, and makes a new one each time: one that has been raised refers to the frames that it passed,
     and by them to whatever the request held.
@@ -101,7 +101,7 @@ _OPERATORS = (
 
 
 class _NotItsValue:
-    """Raises for what an array can do and says what to do instead: a reply is not the result, a handle not the array.
+    """Raises for array operations and names the alternative: a reply is not the result, a handle not the array.
 
     Operators raise ``TypeError``; attributes of an array raise ``AttributeError``, so that ``hasattr`` is False.
     An object equals itself, which containers need; comparing it with anything else raises.
@@ -230,7 +230,7 @@ class Reply(_NotItsValue, Generic[T_co]):
         return failure.error()
 
     def cancel(self) -> bool:
-        """Withdraw the op if it has not been sent; says whether it was.
+        """Withdraw the op if it has not been sent; returns whether it was withdrawn.
 
         Ops that read its outputs fail with it.
         """

@@ -133,7 +133,7 @@ def check_environment(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables with callboard's prefix that it does not know, each with what to do."""
+    """Unknown variables with callboard's prefix, each with a cure."""
     known = [name.upper() for name in (*_DEVICE, *_HOST, *_OTHERS, *_NUMBERS) if name != "host"]
     found: dict[str, str] = {}
     for variable in sorted(environ):

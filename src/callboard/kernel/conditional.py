@@ -1,4 +1,4 @@
-"""Recorded work that runs as a value on the device says: what is asked of a backend."""
+"""Recorded work that runs depending on a value on the device: the interface of a backend."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ class Conditionals(abc.ABC):
 
     @abc.abstractmethod
     def open(self, kinds: frozenset[str]) -> None:
-        """Make ready what :meth:`record` needs; called while nothing is captured.
+        """Prepare for :meth:`record`; called while nothing is captured.
 
         Args:
             kinds: The kinds that come; ``"else"`` for an ``"if"`` with two bodies.
@@ -52,7 +52,7 @@ class Conditionals(abc.ABC):
         what: Conditional,
         bodies: Sequence[Callable[[AccelStream], None]],
     ) -> None:
-        """Record bodies that run as a value says, behind what was recorded on ``stream`` so far.
+        """Record bodies that run depending on a value, after the work recorded on ``stream`` so far.
 
         Args:
             stream: It is being captured.

@@ -344,7 +344,7 @@ class App:
             await self.drain()
 
     async def drain(self) -> None:
-        """Accept nothing more and finish what was accepted, within ``limits.drain_timeout`` seconds."""
+        """Stop accepting requests and finish the accepted ones, within ``limits.drain_timeout`` seconds."""
         self._state = _State.DRAINING
         await asyncio.gather(*(model.chain.drain(self.limits.drain_timeout) for model in self.models.values()))
 

@@ -60,7 +60,7 @@ class Chain:
                 await server.start()
 
     async def drain(self, timeout: float) -> None:
-        """Finish what was accepted, each server within so many seconds."""
+        """Finish accepted requests, each server within the given time."""
         for server in self._servers:
             await server.drain(timeout)
 
@@ -85,7 +85,7 @@ class Chain:
             await swap.swap(replace(version, version=f"{version.version} (load {self._loads})"))
 
     async def unload(self, timeout: float) -> None:
-        """Take no more requests, finish those that were accepted, and unload the model.
+        """Stop taking requests, finish the accepted ones, and unload the model.
 
         Raises:
             BadRequest: It is no :class:`ModelVersion`.

@@ -1,4 +1,4 @@
-"""``Endpoint``: what each route does around its handler: token, body, limits, clients that leave, errors, figures."""
+"""``Endpoint``: the common part of each route: token, body, limits, disconnects, errors, figures."""
 
 import asyncio
 import hmac

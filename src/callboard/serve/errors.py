@@ -21,7 +21,7 @@ from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, Q
 __all__ = ["BadModelResult", "BadRequest", "HttpError", "NotReady", "Refusal", "needs_extra", "refusal_of"]
 
 RETRY_AFTER = 1
-"""Seconds that ``Retry-After`` says where nothing better is known."""
+"""The default of ``Retry-After``, in seconds."""
 EXTRA = {"anyio", "click", "h11", "starlette", "uvicorn"}
 
 

@@ -1,4 +1,4 @@
-"""Models: a name, what goes in and out, and the server that runs it."""
+"""Models: a name, inputs and outputs, and the server that runs it."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""``Tensor``: what a model takes or gives under one name, in the words of the Open Inference Protocol."""
+"""``Tensor``: a named input or output of a model, in the terms of the Open Inference Protocol."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -61,7 +61,7 @@ class Census(NamedTuple):
         return cls(dict(_processes()), dict(_descriptors()), dict(_mappings(maps)), dict(_threads()), _driver(maps))
 
     def since(self, before: "Census") -> list[str]:
-        """Descriptions of what is here and was not there."""
+        """Descriptions of objects that are new since the census."""
         if self.driver > before.driver:  # its own descriptors look like ours
             before = before._replace(descriptors=self.descriptors)
         return [

@@ -23,7 +23,7 @@ WAIT = 60.0
 
 
 class DeviceSession:
-    """Opens a device on a loop of its own, in a thread, and calls it from the test's thread.
+    """Opens a device on a separate loop, in a thread, and calls it from the test's thread.
 
     Args:
         which: As :meth:`callboard.System.device` takes it.

@@ -171,7 +171,7 @@ class FaultyDevice(AccelDevice):
         self._go_on.set()
 
     def check(self) -> None:
-        """Raise what every call says once the context is dead."""
+        """Raise the error of every call once the context is dead."""
         if self._poisoned_behind is not None and self._poisoned_behind.query():
             raise ContextPoisoned(self._poison)
 
@@ -181,7 +181,7 @@ class FaultyDevice(AccelDevice):
         return self._poisoned_behind is not None
 
     def launch(self, name: str, stream: "FaultyStream", launch: Callable[[], Any]) -> Any:
-        """Launch an op, with what goes wrong there."""
+        """Launch an op, with its injected faults."""
         self.check()
         self._ops += 1
         fault, n, where = self.fault, self._ops, f"injected at op {self._ops}, {name}"
@@ -303,7 +303,7 @@ class FaultyStream(AccelStream):
         submit(wait)
 
     def delay(self) -> None:
-        """Let the stream stand still for as long as its schedule says now: every second time not at all."""
+        """Stall the stream for the scheduled time: every second time not at all."""
         if self._random is not None and (seconds := self._random.uniform(-1, 1) * self.device.fault.delay) > 0:
             self.block(lambda: _never.wait(seconds))
 

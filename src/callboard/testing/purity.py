@@ -14,7 +14,7 @@ OF_STREAM = ("synchronize", "close")
 
 @contextmanager
 def enqueue_only(device: AccelDevice, stream: AccelStream) -> Iterator[None]:
-    """While this is open, device and stream refuse what is a prepare's to do.
+    """While this is open, device and stream reject calls that belong into a prepare.
 
     What a library asks of its vendor directly is not seen here: recording the launch in a graph shows that.
 

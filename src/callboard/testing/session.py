@@ -140,7 +140,7 @@ class LibrarySession:
     # -- arrays --------------------------------------------------------------------------------------------------------
 
     def put(self, array: Any, dtype: DTypeLike | None = None) -> SessionArray:
-        """A row-major copy of a host array (or of what ``numpy.asarray`` makes one of) on the device."""
+        """A row-major copy of a host array (or of anything ``numpy.asarray`` takes) on the device."""
         host = HostArray(np.array(array, None if dtype is None else as_dtype(dtype).np, order="C"))
         out = self._allocate(host.layout)
         self.submit(Upload(host=host, out=out))
@@ -220,7 +220,7 @@ class LibrarySession:
         self.device.close()
 
     def _launch(self, op: Op[Any, Any], plan: SignaturePlan, made: dict[str, SessionArray]) -> Status | None:
-        """Run a launch, by way of a graph where asked to; raises the op's own failure. Gives what it returned."""
+        """Run a launch, through a graph on request; raises the op's own failure. Returns its result."""
         arguments = _arguments(op, made)
         pure = self._pure and plan.captures  # a launch that cannot be recorded may do more than enqueue
 

@@ -1,4 +1,4 @@
-"""The cell: what is behind an :class:`ActorRef`. Two lanes and one task.
+"""The cell behind an :class:`ActorRef`: two lanes and one task.
 
 Any thread appends to a lane and then reads ``awake``; the owner clears ``awake`` and then looks into the lanes again
 before it sleeps. One of the two always sees the other, so no message is overlooked and a wake-up is only paid when the
@@ -197,7 +197,7 @@ class Cell:
             item.refuse(MailboxFull(f"the mailbox of {self.path} is full ({self.lane.capacity} messages)"), seen=True)
 
     def drain(self) -> None:
-        """Discard what is queued; any thread may do so once the cell is closed."""
+        """Discard queued messages; allowed on any thread once the cell is closed."""
         while self.lane.items:
             try:
                 item = self.lane.pop()
@@ -215,7 +215,7 @@ class Cell:
                 args[1](self.cause)
 
     def abandon(self) -> None:
-        """The loop is closed, so the task never runs again: fail what waits."""
+        """The loop is closed, so the task never runs again: fail waiting messages."""
         self.closed = self.gone = True
         self.awake = False
         self.lane.close()
@@ -390,5 +390,5 @@ class Cell:
         self.dispatch.adopt(actor)
 
     def current_ask(self) -> Ask | None:
-        """The envelope of the message that is being handled, if it was asked and not told."""
+        """The envelope of the current message if it was asked, not told."""
         return self.current if type(self.current) is Ask else None

@@ -133,7 +133,7 @@ def _report(cell: "Cell", error: BaseException, message: Any, decision: Decision
 
 
 async def supervise(cell: "Cell", error: BaseException, message: Any) -> None:
-    """Carry out what the parent's strategy says about a failure of this cell."""
+    """Apply the parent's strategy to a failure of this cell."""
     while True:
         error = unwrap(error)
         _let_fatal_pass(cell, error)

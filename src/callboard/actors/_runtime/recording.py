@@ -56,7 +56,7 @@ class Tap(ABC):
 
     @abstractmethod
     def received(self, kind: InputKind, message: Any, detail: int) -> None:
-        """Input ``count`` is about to be handled; what this raises is raised in the handler's place."""
+        """Input ``count`` is about to be handled; an exception raised here replaces the handler."""
 
     @abstractmethod
     def replied(self, number: int, value: Any) -> None:
@@ -81,13 +81,13 @@ class Tap(ABC):
         """The actor can take its next message."""
 
     def lane(self, lane: UserLane) -> UserLane:
-        """The mailbox that the actor gets in place of its own."""
+        """The mailbox that replaces the actor's own."""
         return TappedLane(lane, self.path)
 
     # -- called by the runtime -----------------------------------------------------------------------------------------
 
     def comes_from(self, kind: InputKind, detail: int) -> None:
-        """Say where the next input comes from, if it was neither told nor asked."""
+        """Set the source of the next input, if it was neither told nor asked."""
         self._origin = kind, detail
 
     def pill(self, kind: InputKind) -> None:

@@ -44,7 +44,7 @@ class LagGauge:
             self._next = self._loop.call_later(PERIOD, self._begin)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         if self._next is not None:
             self._next.cancel()
 

@@ -1,4 +1,4 @@
-"""A port: what other threads know of an event loop.
+"""A port: the interface of an event loop to other threads.
 
 Calls that are handed over are coalesced into one wake-up per burst.
 """

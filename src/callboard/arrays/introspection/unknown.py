@@ -1,4 +1,4 @@
-"""Errors for names that NumPy has and the array API standard has not: each tells what to write."""
+"""Errors for NumPy names missing in the array API standard; each names the replacement."""
 
 import difflib
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ INSTEAD = {
     "unique": "unique_values, unique_counts, unique_inverse or unique_all",
     "vstack": "concat, or stack",
 }
-"""By NumPy's name: what the standard has instead."""
+"""The standard's replacement, by NumPy's name."""
 
 
 def unknown(namespace: str, name: str, there: Iterable[str]) -> AttributeError:

@@ -215,7 +215,7 @@ class CpuDevice(AccelDevice):
 
 
 def memory() -> tuple[int, int]:
-    """Free and total bytes of the machine, 0 where it does not say.
+    """Free and total bytes of the machine, 0 if unknown.
 
     ``MemAvailable`` of ``/proc/meminfo``; elsewhere ``sysconf`` tells the total, all of which counts as free.
     """

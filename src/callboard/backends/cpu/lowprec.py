@@ -94,7 +94,7 @@ def unpack_f4(packed: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
 
 
 def _to_odd_singles(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Round to float32 so that a second rounding, to 8 bits, gives what one rounding would have given.
+    """Round to float32 so that a second rounding, to 8 bits, is the same as a single rounding.
 
     ml_dtypes converts float64 by way of float32, rounding twice. Rounding to odd (an inexact result gets its last bit
     set) keeps the sticky information; Boldo and Melquiond, "When double rounding is odd", IMACS 2005.

@@ -1,4 +1,4 @@
-"""``CpuModule``: says that a CPU runs no binaries of a GPU."""
+"""``CpuModule``: rejects GPU binaries, which a CPU cannot run."""
 
 from typing import ClassVar
 

@@ -16,7 +16,7 @@ __all__ = ["CpuConditionals", "CpuGraph", "RecordingStream"]
 
 
 class Chosen:
-    """Recorded work that runs as a value says.
+    """Recorded work that depends on a value.
 
     Attributes:
         what: The condition.
@@ -103,7 +103,7 @@ class CpuGraph(AccelGraph):
 
 
 class RecordingStream(CpuStream):
-    """Has no worker: what is submitted while it captures is kept, and never executed here."""
+    """A stream without a worker: work submitted while it captures is kept, and never executed here."""
 
     def __init__(self, id: int) -> None:
         self.id = id
@@ -119,7 +119,7 @@ class RecordingStream(CpuStream):
         self._works.append(Work("", fn, args))
 
     def choose(self, what: Conditional, bodies: list[list[Item]]) -> None:
-        """Record what is executed as a value says."""
+        """Record work that depends on a value."""
         self._works.append(Chosen(what, bodies))
 
     def taken(self, enqueue: Callable[[AccelStream], None]) -> list[Item]:

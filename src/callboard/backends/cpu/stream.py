@@ -1,4 +1,4 @@
-"""Streams of the CPU: a worker thread each, which executes what is submitted in order, and real events."""
+"""Streams of the CPU: a worker thread each, which executes submitted work in order, and real events."""
 
 import ctypes
 import sys

@@ -14,7 +14,7 @@ __all__ = ["WaitedStream"]
 
 
 class WaitedStream(CpuStream):
-    """Executes what is submitted at once, on the submitting thread, behind the work that ``stream`` has by then.
+    """Executes submitted work at once, on the submitting thread, after the work that ``stream`` has by then.
 
     Args:
         stream: Whose place it takes. Not closed with this one.

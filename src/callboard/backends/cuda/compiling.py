@@ -21,7 +21,7 @@ SPECIFIC = 90
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
-    """A source, and all that decides what it is compiled to.
+    """A source, and everything its compiled form depends on.
 
     Attributes:
         title: Its name in messages, ``"heat.cu"``.
@@ -150,7 +150,7 @@ def _bytes(nvrtc: Any, program: Any, what: str) -> bytes:
 
 
 def _name(nvrtc: Any, job: Job) -> str | None:
-    """The file that keeps it; None where what it depends on cannot be told."""
+    """The cache file; None if its dependencies are unknown."""
     version = checked(nvrtc.nvrtcVersion(), "nvrtcVersion")
     files: list[tuple[str, bytes]] = []
     if job.include_paths or toolkit_headers():

@@ -1,4 +1,4 @@
-"""Conditional nodes of CUDA graphs: bodies that run as a value in device memory says.
+"""Conditional nodes of CUDA graphs: bodies that run depending on a value in device memory.
 
 A custom kernel (``data/graph.cu``) reads the value and sets the node's condition: once in front of the node, and for a
 loop once more at the end of its body. The bodies are graphs of the node, captured from a stream of their own while the
@@ -113,7 +113,7 @@ class CudaConditionals(Conditionals):
                     self._set(inner, handle.value, what, size, again=True)
 
     def _captured(self, stream: CudaStream) -> tuple[int, c_void_p, c_void_p, int]:
-        """The graph that a stream's work goes into, and what its next node comes after."""
+        """The graph that a stream's work goes into, and the dependencies of its next node."""
         status, number, graph = c_int(), c_ulonglong(), c_void_p()
         nodes, edges, count = c_void_p(), c_void_p(), c_size_t()
         arguments = [ctypes.byref(one) for one in (status, number, graph, nodes, edges, count)]
@@ -142,7 +142,7 @@ class CudaConditionals(Conditionals):
 
 
 class _Body:
-    """Captures what is enqueued on a stream into a graph that belongs to a node."""
+    """Captures work enqueued on a stream into a graph that belongs to a node."""
 
     def __init__(self, stream: CudaStream, graph: int) -> None:
         self._stream = stream

@@ -90,7 +90,7 @@ class CudaGraph(AccelGraph):
         self._driver.graph_upload(self._executable, stream.native)
 
     def take(self, graph: int) -> bool:
-        """Enqueue from now on what another graph does, if it has the same nodes but for addresses and numbers.
+        """Take over another graph, if it has the same nodes except for addresses and numbers.
 
         What has been launched is not changed.
 
@@ -182,7 +182,7 @@ class GreenContext:
 def capture(
     driver: Driver, stream: int, enqueue: Callable[[], None], into: AccelGraph | None = None, describes: bool = False
 ) -> CudaGraph:
-    """Record what ``enqueue`` puts on a stream; nothing of it runs.
+    """Record the work ``enqueue`` puts on a stream, without running it.
 
     Args:
         driver: The CUDA driver API.

@@ -143,7 +143,7 @@ def _job(source: str, text: bytes, architecture: str, form: str) -> Job:
 
 
 def source_text(source: str) -> bytes:
-    """The text of ``data/<source>.cu``, with what is defined before it."""
+    """The text of ``data/<source>.cu``, preceded by its definitions."""
     lib, *parts = source.split("-")
     text = data_text(f"{lib}.cu")
     if parts:

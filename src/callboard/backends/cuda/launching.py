@@ -74,7 +74,7 @@ def suffix(itemsize: int, count: int) -> str:
 def kernel_launcher(
     driver: Driver, function: int, grid: int, block: tuple[int, int], args: ctypes.Structure, shared: int = 0
 ) -> Callable[[int], None]:
-    """A function that launches the kernel on a stream with what ``args`` holds then.
+    """A function that launches the kernel on a stream with the current contents of ``args``.
 
     The driver copies the arguments at the call, so the structure can be changed for the next one. ``shared``: bytes of
     shared memory beside what the kernel declares with a size, at most 48 KiB in all.

@@ -166,7 +166,7 @@ def _left(event: "CudaEvent", stream: CudaStream, graph: CudaGraph) -> bool:
 
 
 def _bits_of(arguments: tuple[Any, ...]) -> tuple[Pack, Pick]:
-    """Functions that pick what distinguishes arguments of these types, and give its bits.
+    """Functions that select the distinguishing parts of arguments of these types, and their bits.
 
     No bits where there is more to them than addresses and reals. The types are those of a plan, the same at every
     launch.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["HasWorkspace", "Room", "Workspace"]
 
 ROUND = 2 << 20
-"""Workspaces grow by steps of so many bytes."""
+"""Workspaces grow in steps of this number of bytes."""
 
 
 class Room:
@@ -42,7 +42,7 @@ class Workspace:
         self._rooms: list[Room] = []
 
     def lease(self, nbytes: int) -> Room:
-        """At least so many bytes, for a plan; any thread.
+        """Lease at least this number of bytes for a plan; any thread.
 
         Raises:
             OutOfMemory

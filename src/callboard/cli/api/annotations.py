@@ -1,4 +1,4 @@
-"""Annotations of generated methods: what a message's fields say, as its author wrote it, and the imports for it."""
+"""Annotations of generated methods, copied from the fields of a message, and their imports."""
 
 import ast
 import functools

@@ -20,7 +20,7 @@ Event = dict[str, Any]
 
 
 def versus_torch(device: str, fault: bool, say: Callable[[str], None]) -> float | None:
-    """Run it, tell what happens.
+    """Run it and print the events.
 
     Args:
         device: ``"cpu"`` or ``"cuda"``.

@@ -1,1 +1,1 @@
-"""``callboard doctor``: what can be used on this machine, and why not."""
+"""``callboard doctor``: usable backends and libraries of this machine, and reasons for the others."""

@@ -87,7 +87,7 @@ class Connections:
         return _Connection(self._h11, reader, writer)
 
     async def close(self) -> None:
-        """Close what is idle."""
+        """Close idle connections."""
         for connection in self._idle:
             connection.close()
         self._idle.clear()

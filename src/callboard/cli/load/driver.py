@@ -10,7 +10,7 @@ from callboard.actors.clock import Clock
 __all__ = ["Sample", "Samples", "drive_closed", "drive_open"]
 
 Send = Callable[[], Awaitable[str]]
-"""Sends a request and says how it ended: ``"200"``, another status, or a word such as ``"timeout"``."""
+"""Sends a request and returns its outcome: ``"200"``, another status, or a word such as ``"timeout"``."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Figures:
 
 
 def figures_of(samples: Samples) -> Figures:
-    """The figures of what was recorded."""
+    """The figures of the recorded samples."""
     ends = Counter(sample.end for sample in samples.kept)
     good = np.array([sample.seconds for sample in samples.kept if _good(sample.end)])
     first = min((sample.due for sample in samples.kept), default=samples.until)

@@ -55,7 +55,7 @@ class Deferrals(Protocol):
         ...
 
     def before_write(self, allocation: Allocation) -> None:
-        """Submit what reads this memory: it is about to be written or freed."""
+        """Submit the ops that read this memory, which is about to be written or freed."""
 
 
 _slot: Any = GpuRef.__dict__["allocation"]

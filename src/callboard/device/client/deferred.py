@@ -100,7 +100,7 @@ class Deferred:
             return True
 
     def before_write(self, allocation: Allocation) -> None:
-        """Submit what reads this memory."""
+        """Submit the ops that read this memory."""
         for ref in self._refs():
             if ref.deferral.reads(allocation):
                 self.submit(ref)
@@ -112,7 +112,7 @@ class Deferred:
                 self.submit(ref)
 
     def flush_all(self) -> None:
-        """Submit all: what they read may be written by more than ops."""
+        """Submit all: their operands may be written by more than ops."""
         for ref in reversed(self._refs()):
             self.submit(ref)
 

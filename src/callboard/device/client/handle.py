@@ -45,7 +45,7 @@ Array = np.ndarray[Any, Any]
 CONTROL_TIMEOUT = 5.0
 """Seconds for control requests; ops have no timeout."""
 GRACE = 10.0
-"""Seconds that closing may take beyond what the hosts get."""
+"""Seconds that closing may take beyond the hosts' time."""
 
 
 class Device(DeviceApi[Asynchronous]):

@@ -1,4 +1,4 @@
-"""``DeviceRefs``: what a device does for its refs."""
+"""``DeviceRefs``: the services of a device for its refs."""
 
 import functools
 import weakref

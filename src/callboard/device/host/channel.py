@@ -48,7 +48,7 @@ class Channel(abc.ABC):
 
     @abc.abstractmethod
     def send(self, message: Plain) -> None:
-        """Queue a message and send what the line takes; never blocks. Any thread.
+        """Queue a message and send as much as the line takes; never blocks. Any thread.
 
         Raises:
             ValueError: A process's message is longer than a frame may be.
@@ -90,4 +90,4 @@ class Channel(abc.ABC):
 
     @abc.abstractmethod
     def leave(self, code: int) -> None:
-        """Send what is queued (1 s at most) and end: ``os._exit(code)`` in a process, ``SystemExit`` in a thread."""
+        """Send queued messages (1 s at most) and end: ``os._exit(code)`` in a process, ``SystemExit`` in a thread."""

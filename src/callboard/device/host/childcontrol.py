@@ -70,7 +70,7 @@ class ControlThread:
         threading.Thread(target=self._run, name="callboard-control", daemon=True).start()
 
     def beat(self) -> None:
-        """Send a heartbeat now. Any thread; where the socket is full it is left out, the next one says the same."""
+        """Send a heartbeat now. Any thread; skipped if the socket is full, since the next one replaces it."""
         while self._queue and self._try_send(self._queue[0]):
             self._queue.popleft()
         pulse = self._pulse

@@ -150,7 +150,7 @@ class _Timer:
         self._at = ctypes.addressof(self._span)
 
     def set(self, seconds: float) -> None:
-        """Go off once, so many seconds from now; less than a second."""
+        """Fire once, after this number of seconds; less than a second."""
         self._span[3] = max(1, int(seconds * 1e9))
         self._settime(self.descriptor, 0, self._at, None)
 

@@ -1,4 +1,4 @@
-"""``LocalDevice``: what a resident actor finds as ``ctx.device``."""
+"""``LocalDevice``: ``ctx.device`` of a resident actor."""
 
 import functools
 from typing import TYPE_CHECKING, Any, cast
@@ -104,7 +104,7 @@ class LocalDevice(DeviceApi[Blocking]):
         self._port.close()
 
     def synchronize(self) -> None:
-        """Wait until all ops are done, and what else is on the actor's stream.
+        """Wait until all ops are done, and all other work on the actor's stream.
 
         Raises:
             LibraryError: One of the ops has failed.

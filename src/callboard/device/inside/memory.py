@@ -64,7 +64,7 @@ class LocalMemory:
         return memory.address, memory.nbytes
 
     def trim(self) -> None:
-        """Give what is kept for reuse back to the device; the stream is idle."""
+        """Return cached memory to the device; the stream is idle."""
         self._give_back()
         self._pool.trim()
 

@@ -45,7 +45,7 @@ MOST = 256
 
 
 class Known(NamedTuple):
-    """A signature, worked out: what its replies are, and how it is launched."""
+    """A resolved signature: the form of its replies, and its launch."""
 
     client: ClientPlan
     plan: Plan
@@ -182,7 +182,7 @@ class LocalPort:
     def _reply(
         self, client: ClientPlan, op: Op[Any, Any], operands: list[Any], made: list[int], plan: Plan
     ) -> tuple[Any, Callable[[], Any]]:
-        """The reply, and what its completion settles."""
+        """The reply, and the object settled by its completion."""
         released = self.memory.released
         ref: GpuRef[Any]
         if client.one_given >= 0:

@@ -17,7 +17,7 @@ VERSION = 8
 
 
 class ProtocolError(Exception):
-    """The other end sent what cannot be read, or what does not fit the messages before it. It cannot be trusted."""
+    """The other end sent unreadable data, or a message that does not fit those before it. It cannot be trusted."""
 
 
 class Plain(msgspec.Struct, array_like=True, gc=False):
@@ -236,7 +236,7 @@ class StopActor(Plain, tag=9):
 
 
 class Expect(Plain, tag=16):
-    """A buffer whose memory is another device's: what reads it waits for :class:`Arrived`.
+    """A buffer in another device's memory: its readers wait for :class:`Arrived`.
 
     Attributes:
         buffer: Its id; ops that name it follow.
@@ -269,7 +269,7 @@ class Activate(Plain, tag=10):
 
 
 class Close(Plain, tag=11):
-    """Finish what is in flight, say :class:`Closed`, leave."""
+    """Finish ops in flight, send :class:`Closed`, exit."""
 
 
 ToHost = (
@@ -421,7 +421,7 @@ class Unknown(Plain, tag=10):
 
 
 class MemoryUsage(Plain, tag=15):
-    """The device memory now, sent when it has changed by a given step since it was told: see the request ``memory``.
+    """The device memory now, sent when it has changed by a given step since the last time: see the request ``memory``.
 
     Attributes:
         free, total: Bytes of the device.

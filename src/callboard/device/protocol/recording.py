@@ -77,7 +77,7 @@ class ScriptOperand(Plain):
 
 
 class ScriptBlock(Plain):
-    """Steps that run as a value on the device says.
+    """Steps that run depending on a value on the device.
 
     Attributes:
         kind: One of :data:`KINDS`.

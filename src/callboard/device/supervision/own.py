@@ -42,7 +42,7 @@ class Borrower(Protocol):
     def lender(self) -> "Lender": ...
 
     async def detach(self, handles: list[bytes]) -> bool:
-        """Have it close memory; says whether it has none of that open."""
+        """Have it close memory; returns whether none of it is open."""
         ...
 
 
@@ -105,7 +105,7 @@ class OwnProcesses:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _ended(self, process: "OwnProcess") -> None:
-        """Its actor has stopped, and takes no more calls."""
+        """Its actor has stopped and rejects calls."""
         if self._processes.pop(process.resident.id, None) is not None:
             self._device.residents.unlodge(process.resident)
             task = self._device.port.loop.create_task(process.close(), name="callboard-own-process")
@@ -146,7 +146,7 @@ class OwnProcesses:
     # -- memory that they have open ------------------------------------------------------------------------------------
 
     def free_shared(self, ask: Callable[..., Awaitable[Any]], then: Callable[[], None]) -> None:
-        """Have the device free what is not used any more and may be open in their processes; then call back."""
+        """Have the device free unused memory that may be open in their processes; then call back."""
         if not self._shared:
             then()
             return
@@ -161,7 +161,7 @@ class OwnProcesses:
         task.add_done_callback(self._freeing.discard)
 
     async def freed_shared(self, ask: Callable[..., Awaitable[Any]]) -> None:
-        """Give cached memory back; what was shared, when no process has it open.
+        """Release cached memory; shared memory once no process has it open.
 
         What a process that does not answer may have open, or one that is being replaced, is left for the next time.
         """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ASKED", "OwnProcess"]
 
 CLOSING = 10.0
-"""Seconds that closing may take beyond what the hosts get."""
+"""Seconds that closing may take beyond the hosts' time."""
 
 ASKED = 1.0
 """Seconds that a process gets to answer a control request; its actor may keep the GIL for longer."""
@@ -108,7 +108,7 @@ class OwnProcess:
     # -- losses --------------------------------------------------------------------------------------------------------
 
     def _lost(self, heard: Callable[[AccelError], None], error: AccelError) -> None:
-        """The process is gone: to the actor that is a failure of its own."""
+        """The process is gone: this counts as a failure of the actor."""
         heard(error)
         actor = self.resident
         if actor.state is not ResidentState.STOPPED:
@@ -168,7 +168,7 @@ class OwnProcess:
         task.add_done_callback(self._detaching.discard)
 
     async def detach(self, handles: list[bytes]) -> bool:
-        """Have it close memory; says whether it has none of that open."""
+        """Have it close memory; returns whether none of it is open."""
         device = self._device
         if device is None or device.state is not State.READY or not device.fleet.hosts <= set(device._serving()):
             return device is None

@@ -58,7 +58,7 @@ class Standby:
         self._tell()
 
     async def until_ready(self) -> bool:
-        """Wait until the standby could take over; False if no more are started."""
+        """Wait until the standby could take over; False if standbys are no longer started."""
         while not self._is_ready and not self._stopped:
             await self.changed()
         return self._is_ready
@@ -93,7 +93,7 @@ class Standby:
         return host, "hot" if hot else "warm"
 
     def stop(self) -> Host | None:
-        """Start no more standbys; returns the spare host, for the caller to end."""
+        """Stop starting standbys; returns the spare host, for the caller to end."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()

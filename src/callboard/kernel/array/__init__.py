@@ -1,4 +1,4 @@
-"""Arrays: what can be asked of ``dev.array``: elements converted, numbered, gathered, scattered.
+"""The messages of ``dev.array``: conversion, numbering, gather, scatter.
 
 ``dev.array(values)`` makes an array. Any strides are taken as they are. The functions of ``dev.xp`` submit these ops.
 """

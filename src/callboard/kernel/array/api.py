@@ -22,7 +22,7 @@ __all__ = ["ArrayApi"]
 
 
 class ArrayApi(Methods[Mode]):
-    """Arrays: what can be asked of ``dev.array``: elements converted, numbered, gathered, scattered."""
+    """The messages of ``dev.array``: conversion, numbering, gather, scatter."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Elements taken from where integer arrays say, and put there."""
+"""Gather and scatter by integer arrays."""
 
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs

@@ -1,4 +1,4 @@
-"""Attention: what can be asked of ``dev.attention``.
+"""The messages of ``dev.attention``.
 
 Forward with log-sum-exp, gradients, merging of partial results, and keys and values in pages::
 

@@ -32,7 +32,7 @@ __all__ = ["AttentionApi"]
 
 
 class AttentionApi(Methods[Mode]):
-    """Attention: what can be asked of ``dev.attention``."""
+    """The messages of ``dev.attention``."""
 
     __slots__ = ()
 
@@ -469,7 +469,7 @@ class AttentionApi(Methods[Mode]):
     def page_copy(
         self, k_pages: GpuRef[Mode], v_pages: GpuRef[Mode], sources: GpuRef[Mode], targets: GpuRef[Mode]
     ) -> KvPages[Mode]:
-        """Copy whole pages: what a write to a shared page needs first."""
+        """Copy whole pages, before a write to a shared page."""
         answer: KvPages[Mode] = self._submit(
             PageCopy(k_pages=k_pages, v_pages=v_pages, sources=sources, targets=targets)
         )

@@ -1,4 +1,4 @@
-"""Attention over keys and values in pages, and what is written to the pages."""
+"""Attention over keys and values in pages, and writes to the pages."""
 
 from typing import Any, ClassVar, Generic, NamedTuple
 
@@ -150,7 +150,7 @@ class PageAppend(Op[FlashAttnActor, KvPages], tag="attention.page_append"):
 
 
 class PageCopy(Op[FlashAttnActor, KvPages], tag="attention.page_copy"):
-    """Copy whole pages: what a write to a shared page needs first.
+    """Copy whole pages, before a write to a shared page.
 
     Args:
         k_pages, v_pages: As for :class:`PageAppend`.

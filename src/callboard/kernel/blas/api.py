@@ -40,7 +40,7 @@ __all__ = ["BlasApi"]
 
 
 class BlasApi(Api[Mode]):
-    """BLAS: what can be asked of ``dev.blas``."""
+    """The messages of ``dev.blas``: BLAS."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""BLAS-LT: matrix products fused with what comes before and after them, behind ``dev.blas_lt``.
+"""The messages of ``dev.blas_lt``: matrix products fused with their prologues and epilogues.
 
 Bias, activation, their derivatives and the gradients of biases in one pass over the result; scaled fp8 factors;
 batches; a result apart from the addend. Row-major like NumPy: a bias has one number for each column.

@@ -19,7 +19,7 @@ __all__ = ["BlasLtApi"]
 
 
 class BlasLtApi(Api[Mode]):
-    """BLAS-LT: matrix products fused with what comes before and after them, behind ``dev.blas_lt``."""
+    """The messages of ``dev.blas_lt``: matrix products fused with their prologues and epilogues."""
 
     __slots__ = ()
 
@@ -101,7 +101,7 @@ class BlasLtApi(Api[Mode]):
         bias: GpuRef[Mode] | None = None,
         aux: GpuRef[Mode] | None = None,
     ) -> MatmulWithAux[Mode]:
-        """A product with activation that also answers what the backward pass needs: ``out`` and ``aux``."""
+        """A product with activation that also returns the data for the backward pass: ``out`` and ``aux``."""
         answer: MatmulWithAux[Mode] = self._submit(
             MatmulAux(
                 a=a,

@@ -36,7 +36,7 @@ BLOCK = 128
 SCALE_START = 16
 """Bytes: of so many a multiple is where scales by blocks start."""
 MASK_BITS = 128
-"""A row of a ReLU mask is a multiple of so many bits."""
+"""The number of bits that a row of a ReLU mask is a multiple of."""
 
 RESULTS: dict[str, tuple[str, ...]] = {
     "f16": ("f16", "f32"),
@@ -90,7 +90,7 @@ def stack(op: AnyOp, name: str, layout: Layout) -> Stack:
 
 
 def rows(op: AnyOp, name: str, layout: Layout) -> Stack:
-    """The same for what is added to, stored or kept: row-major only."""
+    """The same for addends and outputs: row-major only."""
     found = stack(op, name, layout)
     if found.form.transposed:
         raise refuse(op, f"{name} is {layout!r}, column-major; it must be row-major: pass dev.copy({name})")
@@ -98,7 +98,7 @@ def rows(op: AnyOp, name: str, layout: Layout) -> Stack:
 
 
 def result_dtype(op: AnyOp, a: Operand, b: Operand, out: Operand | None, named: DTypeLike | None) -> DType:
-    """The dtype of the result: what ``named`` or a given ``out`` says, else the factors' default."""
+    """The dtype of the result: ``named``, or that of a given ``out``, else the factors' default."""
     if a.dtype.name not in RESULTS:
         raise refuse(op, f"a is {a.layout!r}; its dtype must be one of {', '.join(RESULTS)}")
     if b.dtype is not a.dtype and not (is_fp8(a.dtype) and is_fp8(b.dtype)):
@@ -188,7 +188,7 @@ def block_scales(shape: tuple[int, ...], transposed: bool) -> tuple[int, ...]:
 
 
 def check_scale(op: AnyOp, name: str, scale: Operand | None, factor: Operand, outer: int, k: int) -> ScaleKind | None:
-    """A scale of ``a`` (``[m, k]``) or ``b`` (``[k, n]``); what it means."""
+    """The kind of a scale of ``a`` (``[m, k]``) or ``b`` (``[k, n]``)."""
     if scale is None:
         return None
     of = name[-1]

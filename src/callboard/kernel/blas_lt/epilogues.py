@@ -1,4 +1,4 @@
-"""Epilogues: what is done to a product before it is stored. The sixteen of cuBLASLt, under their names in lower case.
+"""Epilogues: operations on a product before it is stored. The sixteen of cuBLASLt, by their names in lower case.
 
 cuBLASLt counts from a column-major result. Our results are row-major, so its ``BGRADA`` sums our ``b``: here
 ``bgrad_a`` and ``bgrad_b`` name our operands.

@@ -97,7 +97,7 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
 
 
 class MatmulAux(Product[MatmulWithAux], tag="blas_lt.matmul_aux"):
-    """A product with activation that also answers what the backward pass needs: ``out`` and ``aux``.
+    """A product with activation that also returns the data for the backward pass: ``out`` and ``aux``.
 
     Args:
         a, b, out, c, scale_a, scale_b, scale_out, amax, alpha, beta, transpose_a, transpose_b, out_dtype, tf32: As for

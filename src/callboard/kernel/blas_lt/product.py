@@ -1,4 +1,4 @@
-"""``Product``: what the messages of a fused product share, and what is checked of all of them."""
+"""``Product``: the base of the messages of a fused product, with their common checks."""
 
 from typing import ClassVar, TypeVar
 

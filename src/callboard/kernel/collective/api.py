@@ -21,12 +21,12 @@ __all__ = ["CollectiveApi"]
 
 
 class CollectiveApi(Methods[Mode]):
-    """Collectives: what can be asked of ``dev.collective``, one rank's part at a time."""
+    """The messages of ``dev.collective``: collectives, one rank's part at a time."""
 
     __slots__ = ()
 
     def leave(self, world: Whole, *, lost: int = -1, reason: str = "", formation: int = 0) -> bool:
-        """End a world here: what runs of it fails, what comes later is refused; answers whether it was there."""
+        """End a world here: its running ops fail, later ones are rejected; returns whether it existed."""
         answer: bool = self._submit(Leave(world=world, lost=lost, reason=reason, formation=formation))
         return answer
 
@@ -42,7 +42,7 @@ class CollectiveApi(Methods[Mode]):
         outs: Sequence[GpuRef[Mode]] | None = None,
         factors: Sequence[Number] = (),
     ) -> tuple[GpuRef[Mode], ...]:
-        """This rank's part of a collective, or of a group; answered with what it writes, ``outs`` first."""
+        """This rank's part of a collective, or of a group; returns the arrays it writes, ``outs`` first."""
         answer: tuple[GpuRef[Mode], ...] = self._submit(
             Run(
                 part=part,

@@ -43,7 +43,7 @@ class Member(abc.ABC):
 
     @abc.abstractmethod
     def leave(self) -> None:
-        """End it, now that :attr:`lost` is set: what runs ends soon, in failure. Does not wait for that."""
+        """End it, now that :attr:`lost` is set: running work fails soon. Does not wait for that."""
 
     def end(self, error: WorldLost) -> None:
         """End it for a reason; nothing if it has ended."""

@@ -15,7 +15,7 @@ __all__ = ["Join", "Leave", "Look", "Offer", "Run"]
 
 
 class Offer(Op[CollectiveActor, bytes], tag="collective.offer"):
-    """Say what the other ranks need to reach this one: of NCCL, rank 0 makes the unique id.
+    """Return the address of this rank for the other ranks: with NCCL, rank 0 makes the unique id.
 
     Args:
         world: Number of the world, never used before.
@@ -87,7 +87,7 @@ class Look(Op[CollectiveActor, str], tag="collective.look"):
 
 
 class Leave(Op[CollectiveActor, bool], tag="collective.leave"):
-    """End a world here: what runs of it fails, what comes later is refused; answers whether it was there.
+    """End a world here: its running ops fail, later ones are rejected; returns whether it existed.
 
     It passes everything that is parked, and is answered before the communicator is given back.
 
@@ -115,7 +115,7 @@ class Leave(Op[CollectiveActor, bool], tag="collective.leave"):
 
 
 class Run(Op[CollectiveActor, tuple[GpuRef, ...]], tag="collective.run"):
-    """This rank's part of a collective, or of a group; answered with what it writes, ``outs`` first.
+    """This rank's part of a collective, or of a group; returns the arrays it writes, ``outs`` first.
 
     Calls that two ranks have parts of are run by both in the order of their numbers.
 

@@ -1,4 +1,4 @@
-"""``Part``: what one rank does in a collective, or in a group of them, and what its arrays must be for that."""
+"""``Part``: the part of one rank in a collective, or in a group of them, and the checks of its arrays."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -89,7 +89,7 @@ def counts_between(counts: Sequence[int], size: int, rank: int) -> tuple[tuple[i
 def arrays_of(
     tag: str, part: Part, step: Step, ins: Sequence[Layout], outs: Sequence[Layout], inouts: Sequence[Layout]
 ) -> Arrays:
-    """The arrays of a step, found to be what it takes.
+    """The checked arrays of a step.
 
     Raises:
         ShapeError: Rank, root, an array that is missing or not taken, its dtype, size or gaps.

@@ -64,7 +64,7 @@ class CubApi(Api[Mode]):
         python: str | None = None,
         determinism: Literal["run_to_run", "not_guaranteed"] = "run_to_run",
     ) -> GpuRef[Mode]:
-        """Sum, product, minimum or maximum along the last axis, or what a custom operator makes of it."""
+        """Sum, product, minimum, maximum or a custom reduction along the last axis."""
         answer: GpuRef[Mode] = self._submit(
             Reduce(
                 x=x,
@@ -133,7 +133,7 @@ class CubApi(Api[Mode]):
         out: GpuRef[Mode] | None = None,
         count: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
-        """Each element as often as its length says: the inverse of :class:`RunLengthEncode`, and ``numpy.repeat``."""
+        """Repeat each element by its length: the inverse of :class:`RunLengthEncode`, and ``numpy.repeat``."""
         answer: GpuRef[Mode] = self._submit(RunLengthDecode(values=values, lengths=lengths, out=out, count=count))
         return answer
 

@@ -50,7 +50,7 @@ def _check(op: "Reduce | SegmentedReduce", n: int) -> DType:
 
 
 class Reduce(Op[CubActor, GpuRef], tag="cub.reduce"):
-    """Sum, product, minimum or maximum along the last axis, or what a custom operator makes of it (``ReduceRequest``).
+    """Sum, product, minimum, maximum or a custom reduction along the last axis (``ReduceRequest``).
 
     Halves are combined in f32 and rounded once. Integers wrap around. A NaN makes ``"min"`` and ``"max"`` NaN, as in
     NumPy. The order of additions is the same in each run on one device with one shape, and another than NumPy's.

@@ -56,7 +56,7 @@ class RunLengthEncode(Op[CubActor, Runs], tag="cub.run_length_encode"):
 
 
 class RunLengthDecode(Op[CubActor, GpuRef], tag="cub.run_length_decode"):
-    """Each element as often as its length says: the inverse of :class:`RunLengthEncode`, and ``numpy.repeat``.
+    """Repeat each element by its length: the inverse of :class:`RunLengthEncode`, and ``numpy.repeat``.
 
     Args:
         values: ``[runs]``, any dtype but f4_e2m1.

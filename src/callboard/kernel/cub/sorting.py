@@ -19,7 +19,7 @@ __all__ = ["ArgSort", "MergeSort", "Pairs", "SegmentedSort", "Sort", "SortPairs"
 
 
 class Pairs(NamedTuple, Generic[Mode]):
-    """Keys and what belongs to them.
+    """Keys and their values.
 
     Attributes:
         keys: Sorted.

@@ -1,4 +1,4 @@
-"""Activations: what each computes, and its derivative, as expressions of :mod:`callboard.kernel.elementwise`.
+"""Activations and their derivatives, as expressions of :mod:`callboard.kernel.elementwise`.
 
 f16 and bf16 are computed in f32 and rounded once.
 """

@@ -288,7 +288,7 @@ class DnnApi(Methods[Mode]):
         dscale: GpuRef[Mode] | None = None,
         dbias: GpuRef[Mode] | None = None,
     ) -> NormGradients[Mode]:
-        """The gradients of :class:`InstanceNorm`, by what :class:`InstanceNormTraining` kept."""
+        """The gradients of :class:`InstanceNorm`, from the statistics of :class:`InstanceNormTraining`."""
         answer: NormGradients[Mode] = self._submit(
             InstanceNormBackward(
                 dy=dy,
@@ -318,7 +318,7 @@ class DnnApi(Methods[Mode]):
         dbias: GpuRef[Mode] | None = None,
         groups: int = 1,
     ) -> NormGradients[Mode]:
-        """The gradients of :class:`GroupNorm`, by what :class:`GroupNormTraining` kept."""
+        """The gradients of :class:`GroupNorm`, from the statistics of :class:`GroupNormTraining`."""
         answer: NormGradients[Mode] = self._submit(
             GroupNormBackward(
                 dy=dy,
@@ -464,7 +464,7 @@ class DnnApi(Methods[Mode]):
         out: GpuRef[Mode] | None = None,
         output_padding: Extents = 0,
     ) -> GpuRef[Mode]:
-        """The transposed convolution, also called deconvolution: what a convolution's gradient does to ``x``."""
+        """The transposed convolution, also called deconvolution: the gradient of a convolution applied to ``x``."""
         answer: GpuRef[Mode] = self._submit(
             ConvTranspose(
                 stride=stride,
@@ -664,7 +664,7 @@ class DnnApi(Methods[Mode]):
         dscale: GpuRef[Mode] | None = None,
         dbias: GpuRef[Mode] | None = None,
     ) -> NormGradients[Mode]:
-        """The gradients of :class:`LayerNorm`, by what :class:`LayerNormTraining` kept."""
+        """The gradients of :class:`LayerNorm`, from the statistics of :class:`LayerNormTraining`."""
         answer: NormGradients[Mode] = self._submit(
             LayerNormBackward(
                 dy=dy,
@@ -691,7 +691,7 @@ class DnnApi(Methods[Mode]):
         dx: GpuRef[Mode] | None = None,
         dscale: GpuRef[Mode] | None = None,
     ) -> RmsGradients[Mode]:
-        """The gradients of :class:`RmsNorm`, by what :class:`RmsNormTraining` kept."""
+        """The gradients of :class:`RmsNorm`, from the statistics of :class:`RmsNormTraining`."""
         answer: RmsGradients[Mode] = self._submit(
             RmsNormBackward(dy=dy, x=x, inverse=inverse, scale=scale, axes=axes, dx=dx, dscale=dscale)
         )

@@ -356,11 +356,11 @@ class BackOfEachItem(Op[CudnnActor, NormGradients]):
 
 
 class InstanceNormBackward(BackOfEachItem, tag="dnn.instance_norm_backward"):
-    """The gradients of :class:`InstanceNorm`, by what :class:`InstanceNormTraining` kept."""
+    """The gradients of :class:`InstanceNorm`, from the statistics of :class:`InstanceNormTraining`."""
 
 
 class GroupNormBackward(BackOfEachItem, tag="dnn.group_norm_backward"):
-    """The gradients of :class:`GroupNorm`, by what :class:`GroupNormTraining` kept.
+    """The gradients of :class:`GroupNorm`, from the statistics of :class:`GroupNormTraining`.
 
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.

@@ -210,7 +210,7 @@ class ConvBackwardFilter(_Convolution, tag="dnn.conv_backward_filter"):
 
 
 class ConvTranspose(_Convolution, tag="dnn.conv_transpose"):
-    """The transposed convolution, also called deconvolution: what a convolution's gradient does to ``x``.
+    """The transposed convolution, also called deconvolution: the gradient of a convolution applied to ``x``.
 
     Args:
         x: ``[n, c, ...]`` with 1 to 3 spatial axes; f16, bf16, f32 or f64.

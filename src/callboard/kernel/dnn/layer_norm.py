@@ -43,7 +43,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Normalised(NamedTuple, Generic[Mode]):
-    """A normalised array, and what its gradient needs.
+    """A normalised array, and the statistics for its gradient.
 
     Attributes:
         out: The array.
@@ -57,7 +57,7 @@ class Normalised(NamedTuple, Generic[Mode]):
 
 
 class RmsNormalised(NamedTuple, Generic[Mode]):
-    """A normalised array, and what its gradient needs.
+    """A normalised array, and the statistics for its gradient.
 
     Attributes:
         out: The array.
@@ -117,7 +117,7 @@ class OverLastAxes(Op[CudnnActor, R_co]):
     out: Out | None = None
 
     def parts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The shape of the items, and of what is normalised together."""
+        """The shape of the items, and of each normalised group."""
         return parts_of(self, self.x.shape, self.axes)
 
     def checked(self) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class RmsNormTraining(OverLastAxes[RmsNormalised], tag="dnn.rms_norm_training"):
 
 
 class LayerNormBackward(Op[CudnnActor, NormGradients], tag="dnn.layer_norm_backward"):
-    """The gradients of :class:`LayerNorm`, by what :class:`LayerNormTraining` kept.
+    """The gradients of :class:`LayerNorm`, from the statistics of :class:`LayerNormTraining`.
 
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
@@ -246,7 +246,7 @@ class LayerNormBackward(Op[CudnnActor, NormGradients], tag="dnn.layer_norm_backw
     dbias: Out | None = None
 
     def parts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The shape of the items, and of what was normalised together."""
+        """The shape of the items, and of each normalised group."""
         return parts_of(self, self.x.shape, self.axes)
 
     def infer(self) -> Outputs:
@@ -263,7 +263,7 @@ class LayerNormBackward(Op[CudnnActor, NormGradients], tag="dnn.layer_norm_backw
 
 
 class RmsNormBackward(Op[CudnnActor, RmsGradients], tag="dnn.rms_norm_backward"):
-    """The gradients of :class:`RmsNorm`, by what :class:`RmsNormTraining` kept.
+    """The gradients of :class:`RmsNorm`, from the statistics of :class:`RmsNormTraining`.
 
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
@@ -289,7 +289,7 @@ class RmsNormBackward(Op[CudnnActor, RmsGradients], tag="dnn.rms_norm_backward")
     dscale: Out | None = None
 
     def parts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The shape of the items, and of what was normalised together."""
+        """The shape of the items, and of each normalised group."""
         return parts_of(self, self.x.shape, self.axes)
 
     def infer(self) -> Outputs:

@@ -1,4 +1,4 @@
-"""Layouts of images, filters and what belongs to channels, as ``[n, c, *spatial]`` whatever their order."""
+"""Layouts of images, filters and per-channel arrays as ``[n, c, *spatial]``, independent of their order."""
 
 from callboard.core.layout import Layout, layout_of
 from callboard.kernel.dnn.checks import DataLayout
@@ -15,7 +15,7 @@ def channels_first(array: Layout, layout: DataLayout) -> Layout:
 
 
 def of_channels(vector: Layout, ndim: int) -> Layout:
-    """A number for each channel, as ``[1, c, 1, ...]`` of so many axes."""
+    """A number for each channel, as ``[1, c, 1, ...]`` with ``ndim`` axes."""
     (c,), (step,) = vector.shape, vector.strides
     ones = (1,) * (ndim - 2)
     return layout_of(vector.dtype, (1, c, *ones), (c * step, step, *ones))

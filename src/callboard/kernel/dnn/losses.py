@@ -32,7 +32,7 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 class CrossEntropyLoss(NamedTuple, Generic[Mode]):
-    """A loss, and what its gradient needs.
+    """A loss, and the data for its gradient.
 
     Attributes:
         loss: 0-d, or one for each item with reduction ``"none"``; dtype of the logits.

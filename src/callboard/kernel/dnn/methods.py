@@ -17,7 +17,7 @@ __all__ = ["Methods"]
 
 
 class Methods(Api[Mode]):
-    """Deep learning on a device. :meth:`activation` says what each activation computes."""
+    """Deep learning on a device. :meth:`activation` documents the activations."""
 
     __slots__ = ()
 

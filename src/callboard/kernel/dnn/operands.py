@@ -33,7 +33,7 @@ def refused(op: AnyOp, why: str) -> ShapeError:
 
 
 def accumulator(dtype: DType) -> DType:
-    """In what sums over arrays of a dtype are accumulated, and statistics of them are given."""
+    """The dtype in which sums over arrays are accumulated, and their statistics are returned."""
     return dtype if dtype.name == "f64" else DTYPES["f32"]
 
 

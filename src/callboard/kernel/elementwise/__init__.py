@@ -1,4 +1,4 @@
-"""Elementwise: what can be asked of ``dev.elementwise``, and of the functions that ``cb.elementwise`` makes.
+"""The messages of ``dev.elementwise``, and of the functions made by ``cb.elementwise``.
 
 An expression is text (:mod:`callboard.kernel.elementwise.language`); each backend makes one kernel of it.
 """

@@ -14,6 +14,6 @@ __all__ = ["ElementwiseApi"]
 
 
 class ElementwiseApi(Methods[Mode]):
-    """Elementwise: what can be asked of ``dev.elementwise``, and of the functions that ``cb.elementwise`` makes."""
+    """The messages of ``dev.elementwise``, and of the functions made by ``cb.elementwise``."""
 
     __slots__ = ()

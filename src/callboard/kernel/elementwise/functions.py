@@ -1,4 +1,4 @@
-"""The functions of expressions: their names, what they take, and in which dtype they are computed.
+"""The functions of expressions: names, arguments, and compute dtypes.
 
 A name is that of the Python array API standard 2024.12 where it has the function, else NumPy's or CUDA's; what the
 function gives is what NumPy's gives. ``ALIASES`` has other names for them.
@@ -16,7 +16,7 @@ BOOL = DTYPES["bool"]
 
 
 class Refusal(Exception):
-    """These dtypes have no such function; says what to do instead."""
+    """These dtypes have no such function; the text names the alternative."""
 
 
 class Types(NamedTuple):

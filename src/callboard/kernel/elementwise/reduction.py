@@ -1,4 +1,4 @@
-"""A reduction with its dtypes: what is computed of each element, how they are joined, what is made of the result."""
+"""A reduction with its dtypes: the function of each element, the operator that joins them, and the final function."""
 
 import functools
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Reduction(NamedTuple):
 
     @property
     def result(self) -> DType:
-        """The dtype of what is stored."""
+        """The dtype of the result."""
         return self.finish.steps[self.finish.results[0]].dtype
 
     @property

@@ -14,7 +14,7 @@ class Literal(NamedTuple):
 
 
 class Name(NamedTuple):
-    """An operand, a number of the call, or what a statement before has assigned."""
+    """An operand, a number of the call, or a variable assigned before."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""Numbers among numbers: what an expression computes of Python's numbers alone, once for a call and not per element.
+"""Expressions of Python numbers only, computed once per call and not per element.
 
 Python's arithmetic where the numbers are bools and ints, NumPy's in ``f64`` and ``c128`` where it is exact no longer.
 """

@@ -14,6 +14,6 @@ __all__ = ["EventApi"]
 
 
 class EventApi(Methods[Mode]):
-    """Events: what can be asked of ``dev.event``."""
+    """The messages of ``dev.event``."""
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""``Event`` and ``DeviceTime``: what callers hold."""
+"""``Event`` and ``DeviceTime``: the handles of callers."""
 
 import itertools
 import weakref

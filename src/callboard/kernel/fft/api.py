@@ -22,7 +22,7 @@ __all__ = ["FftApi"]
 
 
 class FftApi(Methods[Mode]):
-    """Fourier transforms: what can be asked of ``dev.fft``."""
+    """The messages of ``dev.fft``: Fourier transforms."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ class FftApi(Methods[Mode]):
         direction: FftDirection = "forward",
         norm: FftNorm = "backward",
     ) -> GpuRef[Mode]:
-        """A transform with a CUDA C++ function for what it loads and one for what it stores; CUDA only."""
+        """A transform with CUDA C++ functions applied to loaded and stored elements; CUDA only."""
         answer: GpuRef[Mode] = self._submit(
             FftWithCallback(
                 x=x,
@@ -76,7 +76,7 @@ class FftApi(Methods[Mode]):
         out_stride: int = 1,
         out_dist: int | None = None,
     ) -> GpuRef[Mode]:
-        """A batch of transforms whose elements lie where ``embed``, ``stride`` and ``dist`` say; answers ``out``."""
+        """A batch of transforms laid out by ``embed``, ``stride`` and ``dist``; returns ``out``."""
         answer: GpuRef[Mode] = self._submit(
             FftPlanMany(
                 x=x,

@@ -27,7 +27,7 @@ __all__ = ["FftWithCallback"]
 
 
 class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
-    """A transform with a CUDA C++ function for what it loads and one for what it stores; CUDA only.
+    """A transform with CUDA C++ functions applied to loaded and stored elements; CUDA only.
 
     The functions are CUDA C++ source, compiled when the transform is first asked for: into cuFFT's own kernels where
     that is expected to be faster (the compiler takes about a second then), else into kernels before and after. CUDA

@@ -1,4 +1,4 @@
-"""Batches of transforms whose elements lie where numbers say: cuFFT's advanced layout.
+"""Batches of transforms with explicit strides and distances: cuFFT's advanced layout.
 
 Element ``[i, j, k]`` of transform ``b`` is ``b * dist + ((i * embed[1] + j) * embed[2] + k) * stride`` elements from
 the start of the array, each side with its own ``embed``, ``stride`` and ``dist``. A complex half is one element.
@@ -40,7 +40,7 @@ Embed = tuple[int, ...] | None
 
 
 class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
-    """A batch of transforms whose elements lie where ``embed``, ``stride`` and ``dist`` say; answers ``out``.
+    """A batch of transforms laid out by ``embed``, ``stride`` and ``dist``; returns ``out``.
 
     Args:
         x: Without gaps, its axes do not matter: f32, f64, c64 or c128, as ``kind`` says; or f16 for the kinds in single

@@ -1,4 +1,4 @@
-"""Transforms of arrays of any strides, along any axes: what NumPy's ``fft`` module offers."""
+"""Transforms of arrays of any strides, along any axes, as in NumPy's ``fft`` module."""
 
 from typing import Any, ClassVar
 

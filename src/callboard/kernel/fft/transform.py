@@ -1,4 +1,4 @@
-"""``Transform``: what a Fourier transform is to a backend, whatever message asked for it."""
+"""``Transform``: a Fourier transform as backends see it, independent of the message."""
 
 import math
 from typing import Any, Literal, NamedTuple
@@ -86,7 +86,7 @@ class Side(NamedTuple):
 
 
 class Transform(NamedTuple):
-    """A transform, worked out: what a backend executes.
+    """A resolved transform, as executed by a backend.
 
     Attributes:
         kind: ``"C2C"``, ``"R2C"`` or ``"C2R"``; the precision is that of the sides.
@@ -114,7 +114,7 @@ class Transform(NamedTuple):
 
     @property
     def points(self) -> int:
-        """Points of one transform: what the norms divide by."""
+        """Points of one transform, the divisor of the norms."""
         return math.prod(self.lengths)
 
     @property

@@ -20,7 +20,7 @@ __all__ = ["IpcApi"]
 
 
 class IpcApi(Methods[Mode]):
-    """Memory of other processes: what can be asked of ``dev.ipc``."""
+    """The messages of ``dev.ipc``: memory of other processes."""
 
     __slots__ = ()
 

@@ -76,7 +76,7 @@ class IpcLibrary(Library):
 
 
 class Exported(Status):
-    """Of an export: the handle, told when the stream has passed the ops that write the array."""
+    """The status of an export: the handle, available when the stream has passed the ops that write the array."""
 
     __slots__ = ("_handle",)
 

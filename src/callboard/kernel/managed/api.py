@@ -18,7 +18,7 @@ __all__ = ["ManagedApi"]
 
 
 class ManagedApi(Api[Mode]):
-    """Managed memory: what can be asked of ``dev.managed``."""
+    """The messages of ``dev.managed``: managed memory."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Kernels that are compiled already, in cubins, PTX, fatbins and LTO-IR: what can be asked of ``dev.module``."""
+"""The messages of ``dev.module``: precompiled kernels in cubins, PTX, fatbins and LTO-IR."""
 
 from callboard.kernel.module.actor import ModuleActor
 from callboard.kernel.module.image import Image

@@ -14,6 +14,6 @@ __all__ = ["ModuleApi"]
 
 
 class ModuleApi(Methods[Mode]):
-    """Kernels that are compiled already, in cubins, PTX, fatbins and LTO-IR: what can be asked of ``dev.module``."""
+    """The messages of ``dev.module``: precompiled kernels in cubins, PTX, fatbins and LTO-IR."""
 
     __slots__ = ()

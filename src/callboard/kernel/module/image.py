@@ -13,7 +13,7 @@ __all__ = ["MOST_IN_MEMORY", "Image", "image_of"]
 MOST_IN_MEMORY = 4 << 20
 """Bytes of an image that travels with a launch; a larger one is read by the host, from its file."""
 SMALL = 64 << 10
-"""A file of so many bytes travels like an image in memory."""
+"""A file up to this number of bytes is sent like an image in memory."""
 
 
 class Image(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):

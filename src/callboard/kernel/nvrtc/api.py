@@ -14,6 +14,6 @@ __all__ = ["NvrtcApi"]
 
 
 class NvrtcApi(Methods[Mode]):
-    """Kernels of the user's own in CUDA C++, compiled at run time: what can be asked of ``dev.nvrtc``."""
+    """The messages of ``dev.nvrtc``: user kernels in CUDA C++, compiled at run time."""
 
     __slots__ = ()

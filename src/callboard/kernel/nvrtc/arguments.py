@@ -1,4 +1,4 @@
-"""From what a caller passes to the fields of a launch: arrays by role, and numbers of the declared dtype."""
+"""From a caller's arguments to the fields of a launch: arrays by role, and numbers of the declared dtype."""
 
 import math
 import operator

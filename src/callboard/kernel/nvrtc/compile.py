@@ -1,4 +1,4 @@
-"""``Compile`` and ``Inspect``: what a source is compiled to, and what a kernel of it needs."""
+"""``Compile`` and ``Inspect``: the compiled form of a source, and the resource usage of a kernel."""
 
 from typing import Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from callboard.kernel.nvrtc.source import Source
 __all__ = ["INSPECTED", "MAX_IMAGE", "Compile", "Inspect", "KernelAttributes", "Occupancy", "inspected"]
 
 MAX_IMAGE = 1 << 30
-"""Bytes of what a source is compiled to."""
+"""Bytes of a compiled source."""
 
 
 class Compile(Op[NvrtcActor, GpuRef], tag="nvrtc.compile"):

@@ -94,7 +94,7 @@ class Kernel:
         return self.submit(self.op(*args, **named))
 
     def op(self, *args: Any, **named: Any) -> Launch:
-        """The message of a launch: ``dev.ask(kernel.op(x, 2.0))``. Takes and raises what a call does."""
+        """The message of a launch: ``dev.ask(kernel.op(x, 2.0))``. Arguments and errors as for a call."""
         arrays, numbers = assigned(self.name, self.parameters, args, named)
         layouts = {name: array.layout for name, array in arrays.items()}
         key = (*layouts.items(), *((name, numbers[name]) for name in self._asks if name in numbers))
@@ -130,7 +130,7 @@ class Kernel:
         )
 
     def submit(self, op: Launch) -> Any:
-        """Submit a message of :meth:`op` to the device of its arrays; answers what a call does."""
+        """Submit a message of :meth:`op` to the device of its arrays; returns the same as a call."""
         arrays = (*op.ins, *op.inouts, *(op.outs or ()))
         first = next((array for array in arrays if isinstance(array, GpuRef)), None)
         if first is None:

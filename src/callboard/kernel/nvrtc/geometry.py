@@ -63,7 +63,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
 
 
 def geometry(tag: str, grid: Any, block: Any, shared: int = 0, cluster: Any = None) -> Geometry:
-    """A geometry, checked against what no GPU can do.
+    """A geometry, checked against the limits of all GPUs.
 
     Args:
         tag: Names the kernel in errors.

@@ -1,4 +1,4 @@
-"""``Program`` and ``KernelHandle``: what ``dev.nvrtc.compile`` and ``dev.module.load`` give.
+"""``Program`` and ``KernelHandle``: the results of ``dev.nvrtc.compile`` and ``dev.module.load``.
 
 Both stay valid when a context is lost: they hold the source, not a module, and a launch in the next generation compiles
 (from the cache on disk) and loads it again.
@@ -107,7 +107,7 @@ class Code:
 
 
 class Program(Code):
-    """A source on its way to a device: ``await program`` waits for the compiler and gives what it made.
+    """A source being compiled for a device: ``await program`` waits for the compiler and returns its result.
 
     Launches need not wait for it. A source that the compiler refuses fails ``await program`` and every launch with
     :class:`~callboard.LibraryError`, which has the compiler's log with line numbers.
@@ -186,7 +186,7 @@ class KernelHandle:
     def op(
         self, grid: Any, block: Any, *args: Any, shared: int = 0, cluster: Any = None, cooperative: bool = False
     ) -> Launched:
-        """The message of a launch; takes and raises what a call does."""
+        """The message of a launch; arguments and errors as for a call."""
         threads = geometry(self.name, grid, block, shared, cluster)
         roles: dict[str, list[Any]] = {"in": [], "out": [], "inout": [], "number": []}
         kinds: list[str] = []

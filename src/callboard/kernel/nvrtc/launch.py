@@ -17,7 +17,7 @@ FIELDS = {"in": "ins", "inout": "inouts", "out": "outs"}
 
 
 class Launched(Op[Any, Any]):
-    """A launch of a kernel of the user's own; answers a tuple of what it writes, the outputs before the others.
+    """A launch of a user kernel; returns a tuple of the arrays it writes, outputs first.
 
     The arrays and numbers of each kind are in the order in which the kernel takes them; ``spec`` says how they are
     mixed. :func:`callboard.kernel` and the handles of ``dev.nvrtc`` and ``dev.module`` make the message.

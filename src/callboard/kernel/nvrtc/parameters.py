@@ -150,5 +150,5 @@ def _declared(part: str) -> Declared:
 
 
 def _extents(found: Iterable[Declared]) -> set[str]:
-    """The extents that the arrays say which are passed."""
+    """The extents determined by the passed arrays."""
     return {axis for one in found if one.is_array and one.kind != "out" for axis in one.shape if axis.isidentifier()}

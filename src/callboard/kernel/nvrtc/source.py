@@ -1,4 +1,4 @@
-"""``Source``: a CUDA C++ text and all that decides what it is compiled to; what a kernel's NumPy body is."""
+"""``Source``: a CUDA C++ text and everything its compiled form depends on; and the NumPy body of a kernel."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal

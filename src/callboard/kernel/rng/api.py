@@ -33,7 +33,7 @@ __all__ = ["RngApi"]
 
 
 class RngApi(Methods[Mode]):
-    """Random numbers: what can be asked of ``dev.rng``."""
+    """The messages of ``dev.rng``: random numbers."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""``Fill``: what all fills with random numbers have in common."""
+"""``Fill``: the base of all fills with random numbers."""
 
 import math
 from collections.abc import Sequence

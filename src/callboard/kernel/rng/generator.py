@@ -237,7 +237,7 @@ class RngGenerator(Generic[Mode]):
         dtype: DTypeLike | None = None,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
-        """Indices, each as likely as its weight says (:class:`RngFillDiscrete`); Philox only."""
+        """Indices with probabilities proportional to their weights (:class:`RngFillDiscrete`); Philox only."""
         return self._fill(RngFillDiscrete, size, dtype, out, weights=weights)
 
     def permutation(

@@ -41,7 +41,7 @@ class Methods(NumpyNames[Mode], Api[Mode]):
         dimensions: int = 1,
         ordering: RngOrdering = "default",
     ) -> RngGenerator[Mode]:
-        """A stream of its own; two of the same kind and seed give the same numbers. See :class:`RngGenerator`."""
+        """A separate stream; two of the same kind and seed give the same numbers. See :class:`RngGenerator`."""
         return RngGenerator(self._submit, kind, seed, position, dimensions, ordering)
 
     def default_rng(self, seed: int | None = None) -> Distributions[Mode]:

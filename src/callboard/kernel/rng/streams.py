@@ -1,4 +1,4 @@
-"""Streams of random words: which generators there are, and what a position in one of them means.
+"""Streams of random words: the generators, and positions in their streams.
 
 A fill names its stream by ``kind`` and ``seed`` and its place in it by ``position``, so its numbers depend on nothing
 that a lost context could take along: the same message gives the same numbers, and two fills of the halves of an array

@@ -46,7 +46,7 @@ __all__ = ["SolverApi"]
 
 
 class SolverApi(Methods[Mode]):
-    """Dense and sparse linear algebra: what can be asked of ``dev.solver``."""
+    """The messages of ``dev.solver``: dense and sparse linear algebra."""
 
     __slots__ = ()
 

@@ -84,7 +84,7 @@ def right_hand_side(op: AnyOp, name: str, operand: Operand, rows: int) -> tuple[
 
 
 def pivots_of(op: AnyOp, given: Operand | None, shape: tuple[int, ...]) -> Layout:
-    """The layout of pivots: i32, or what the given output has."""
+    """The layout of pivots: i32, or that of the given output."""
     dtype = DTYPES["i32"] if given is None else given.dtype
     if dtype not in INDICES:
         raise refuse(op, f"pivots is {given!r}; its dtype must be i32 or i64")

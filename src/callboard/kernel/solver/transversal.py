@@ -1,4 +1,4 @@
-"""The structural rank of a sparse matrix: what its rank is at most, whatever numbers its elements are.
+"""The structural rank of a sparse matrix: an upper bound of its rank for any values of its elements.
 
 Elements in different rows and different columns, as many as there can be, are looked for by augmenting paths from all
 rows without one at once, level by level (Azad, Buluc, Pothen, "Computing Maximum Cardinality Matchings in Parallel on

@@ -1,4 +1,4 @@
-"""Conversions between dense and sparse, and between sparse formats; and a look at what the arrays hold."""
+"""Conversions between dense and sparse, and between sparse formats; and a check of the arrays' contents."""
 
 from typing import Annotated, ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""Entries in order, each place once: what other ops expect of a matrix."""
+"""Sorted entries without duplicates, as other ops expect."""
 
 from typing import Annotated, ClassVar
 

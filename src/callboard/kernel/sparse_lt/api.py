@@ -90,7 +90,7 @@ class SparseLtApi(Api[Mode]):
     def prune(
         self, x: GpuRef[Mode], *, out: GpuRef[Mode] | None = None, algorithm: Literal["strip", "tile"] = "strip"
     ) -> GpuRef[Mode]:
-        """``x`` with 0 in the place of so many elements that the rest is 2:4 (of f32: 1:2), by magnitude."""
+        """``x`` pruned by magnitude to a 2:4 pattern (f32: 1:2); pruned elements are 0."""
         answer: GpuRef[Mode] = self._submit(Prune(x=x, out=out, algorithm=algorithm))
         return answer
 

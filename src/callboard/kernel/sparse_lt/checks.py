@@ -61,7 +61,7 @@ def checked(op: AnyOp, name: str, a: StructuredRef) -> DType:
 
 
 def result_dtype(op: AnyOp, factor: DType, out: Operand | None, named: DTypeLike | None) -> DType:
-    """The dtype of a product: what ``named`` or a given ``out`` says, else the factors' default."""
+    """The dtype of a product: ``named``, or that of a given ``out``, else the factors' default."""
     allowed = RESULTS[factor.name]
     if named is not None:
         wanted = as_dtype(named)

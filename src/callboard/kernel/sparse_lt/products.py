@@ -1,4 +1,4 @@
-"""Products of a structured matrix with a dense one, and what is done to them before they are stored."""
+"""Products of a structured matrix with a dense one, and their epilogues."""
 
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 

@@ -17,7 +17,7 @@ __all__ = ["Check", "Compress", "Decompress", "Prune"]
 
 
 class Prune(Op[SparseLtActor, GpuRef], tag="sparse_lt.prune"):
-    """``x`` with 0 in the place of so many elements that the rest is 2:4 (of f32: 1:2), by magnitude.
+    """``x`` pruned by magnitude to a 2:4 pattern (f32: 1:2); pruned elements are 0.
 
     Args:
         x: ``[outer, k]`` or ``[batch, outer, k]``, row-major; f16, bf16, f32, i8, f8_e4m3 or f8_e5m2. ``k`` must be a

@@ -1,4 +1,4 @@
-"""Structured matrices as values: what a device holds of a matrix of which only every other element is stored."""
+"""Structured matrices as values: the device data of a matrix with half of its elements stored."""
 
 import functools
 import itertools

@@ -12,7 +12,7 @@ __all__ = ["Equation", "read_equation"]
 
 
 class Equation(NamedTuple):
-    """An equation and what it says of its operands.
+    """An equation resolved for its operands.
 
     Attributes:
         inputs: The operands; an axis of extent 1 that is stretched to a mode's larger extent is left out.

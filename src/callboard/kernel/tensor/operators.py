@@ -25,7 +25,7 @@ x/(1 + \\|x\\|)."""
 Binary = Literal["add", "mul", "max", "min"]
 
 UNARY: tuple[str, ...] = Unary.__args__  # type: ignore[attr-defined]
-"""Their positions are what the kernels call them."""
+"""The kernels refer to them by position."""
 BINARY: tuple[str, ...] = Binary.__args__  # type: ignore[attr-defined]
 
 _COMPLEX = frozenset({"identity", "conj", "neg"})

@@ -1,4 +1,4 @@
-"""``NodeAgent``: what a cluster's engine runs on a node: a :class:`.NodeServer` for one device."""
+"""``NodeAgent``: run by a cluster's engine on a node: a :class:`.NodeServer` for one device."""
 
 import asyncio
 

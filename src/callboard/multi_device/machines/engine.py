@@ -1,4 +1,4 @@
-"""``Engine``: what a cluster does for us: it places, starts and watches agents. And what is said to it and of it."""
+"""``Engine``: the cluster interface that places, starts and watches agents, with its requests and reports."""
 
 import asyncio
 import ssl
@@ -133,5 +133,5 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give up what was opened for this."""
+        """Release everything opened for this."""
         ...

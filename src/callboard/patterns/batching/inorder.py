@@ -1,4 +1,4 @@
-"""``InOrder``: ends that are there too early wait for those of the requests before."""
+"""``InOrder``: delivers results in the order of the requests."""
 
 from collections.abc import Callable
 from typing import Any

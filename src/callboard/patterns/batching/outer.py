@@ -1,4 +1,4 @@
-"""``warn_of_small_batches``: what stands in front of a batching server may keep its batches small."""
+"""``warn_of_small_batches``: warns if a server in front of a batching server keeps its batches small."""
 
 import functools
 import logging

@@ -186,7 +186,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._on_loop(self._flush)
 
     def hold(self, count: int) -> None:
-        """Form no batch before so many requests wait, once: for tests that need a certain batch. From any thread.
+        """Hold the next batch until ``count`` requests wait: for tests that need a certain batch. From any thread.
 
         :meth:`flush_now`, draining, and a queue that is full end it earlier.
         """

@@ -1,4 +1,4 @@
-"""``BatchSettings``: when a batch is formed, and of what size."""
+"""``BatchSettings``: time and size of batches."""
 
 from collections.abc import Sized
 from dataclasses import dataclass, field

@@ -1,1 +1,1 @@
-"""Cascades: a small model answers what it is sure of, a larger one the rest."""
+"""Cascades: a small model answers requests that it is confident of, a larger one the rest."""

@@ -15,7 +15,7 @@ TRIED = 20_000
 
 @dataclass(frozen=True)
 class Calibration:
-    """Thresholds, and what they come to on the items that they were chosen by.
+    """Thresholds, and their results on the calibration items.
 
     Attributes:
         thresholds: Of all stages but the last.

@@ -1,4 +1,4 @@
-"""``Drift``: notices that a cascade no longer does what it was calibrated for. No clock, no I/O."""
+"""``Drift``: detects that a cascade deviates from its calibration. No clock, no I/O."""
 
 import math
 from collections import deque
@@ -10,7 +10,7 @@ __all__ = ["Drift", "DriftAlarm", "DriftMonitor", "ShareMonitor"]
 
 @dataclass(frozen=True)
 class DriftAlarm:
-    """A share that is not what was expected.
+    """A share that deviates from the expected one.
 
     Attributes:
         signal: ``"escalation of stage 0"`` (share of all answers that come from later stages) and so on, or

@@ -97,7 +97,7 @@ class _Flight:
 
 
 class InferenceCascade(RequestServer[T, CascadeReply[R]]):
-    """Answers what a small model is sure of by the small model, and the rest by larger ones.
+    """Answers requests by a small model if it is confident, and by larger ones otherwise.
 
     ::
 

@@ -1,4 +1,4 @@
-"""``CascadeStage``: one model of a cascade; and what is decided when it has answered or failed."""
+"""``CascadeStage``: one model of a cascade; and the decision after its answer or failure."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -43,7 +43,7 @@ class Callers(ABC, Generic[T, R]):
     def _enter(
         self, item: T, options: RequestOptions, *, may_block: bool, outlet: Outlet | None = None
     ) -> "asyncio.Future[R]":
-        """Make a request of an item, on the server's loop; what refuses it is raised."""
+        """Make a request of an item, on the server's loop; raises if it is rejected."""
 
     @abstractmethod
     def _refusal(self) -> ServerStopped:

@@ -15,7 +15,7 @@ STREAMED = object()
 
 
 class Outlet:
-    """A buffer between what makes parts and who reads them; all of it on the server's loop.
+    """A buffer between the producer and the reader of parts; used on the server's loop only.
 
     Args:
         size: Parts that may wait for the reader.
@@ -127,7 +127,7 @@ class Reading:
         return part
 
     def leave(self) -> None:
-        """The reader wants no more: the request is cancelled, unless it has ended."""
+        """The reader has stopped: the request is cancelled, unless it has ended."""
         if not self._future.cancel() and not self._future.cancelled():
             self._future.exception()  # it was read, or is not wanted
 

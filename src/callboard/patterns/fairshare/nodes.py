@@ -1,4 +1,4 @@
-"""Tenants and groups, and what each of them has waiting at each priority."""
+"""Tenants and groups, and their waiting requests by priority."""
 
 import heapq
 import math
@@ -15,7 +15,7 @@ FEW = 64
 
 
 class Node:
-    """A tenant or a group: its settings, what it uses, and its flows by priority.
+    """A tenant or a group: its settings, usage, and flows by priority.
 
     Attributes:
         path: Its name.
@@ -212,7 +212,7 @@ class GroupFlow(Flow):
             heapq.heapify(self.heap)
 
     def floor(self) -> float:
-        """The virtual time of a member that comes back: what it did not use is not saved up."""
+        """The virtual time of a returning member: unused service is not saved up."""
         top = self.top()
         return self.virtual if top is None or top.over else min(self.virtual, top.vt)
 

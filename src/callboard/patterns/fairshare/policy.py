@@ -13,7 +13,7 @@ __all__ = ["FairPolicy"]
 
 
 class FairPolicy:
-    """Admits requests to the queues of their tenants, and says which one is next.
+    """Admits requests to the queues of their tenants, and selects the next one.
 
     An entry's ``key`` is its tenant's :class:`Leaf` once it was added.
 
@@ -176,7 +176,7 @@ class FairPolicy:
             self.tree.remove(leaf, entry, now)
 
     def admit_blocked(self) -> int:
-        """Queue those that wait for room, as far as there is some, one of each tenant in turn; says how many."""
+        """Queue entries that wait for room while there is some, tenants in turn; returns their number."""
         admitted = 0
         while self._hopeful and self.tree.queued < self.max_queue:
             _, leaf = self._hopeful.popitem(last=False)

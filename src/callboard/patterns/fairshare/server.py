@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class FairShareScheduler(RequestServer[T, R]):
-    """Runs the requests of many tenants so that each gets its share, by weight, of what the function can do.
+    """Runs the requests of many tenants so that each gets its weighted share of the function's capacity.
 
     ::
 

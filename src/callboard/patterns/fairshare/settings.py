@@ -1,4 +1,4 @@
-"""``Tenant``: what a tenant may use; and how tenants are named."""
+"""``Tenant``: the limits of a tenant; and names of tenants."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""``Canary``: a share of the requests goes to a new version first. ``Trial``: what its requests have shown. No I/O."""
+"""``Canary``: a share of the requests goes to a new version first. ``Trial``: the results so far. No I/O."""
 
 import random
 from collections.abc import Callable, Hashable

@@ -59,7 +59,7 @@ class DeviceMemory:
         return max(0, needed + self.slack - free) if needed else 0
 
     def kept(self, version: str, needed: int, before: int, after: int) -> MemoryKept | None:
-        """The error of a version that was unloaded, and has not given back what it needed."""
+        """The error of a version that was unloaded without releasing its memory."""
         returned = after - before
         if returned >= needed - self.slack:
             return None

@@ -1,4 +1,4 @@
-"""``LoadedModel``: what ``load`` of a version made, whichever kind of callable or server it is."""
+"""``LoadedModel``: the result of a version's ``load``, for any kind of callable or server."""
 
 import asyncio
 from typing import Any
@@ -108,7 +108,7 @@ async def to_the_end(call: UserCall, *arguments: Any) -> Any:
 
 
 async def unload(made: Any, settings: ModelVersion) -> None:
-    """Unload what ``load`` of these settings made.
+    """Unload the result of these settings' ``load``.
 
     Raises:
         Exception: Of ``unload``.

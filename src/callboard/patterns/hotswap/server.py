@@ -402,7 +402,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
                 task.cancel()
 
     async def _unload_all(self, rest: set[asyncio.Task[Any]]) -> None:
-        """Unload what is loaded once these tasks have ended."""
+        """Unload the loaded version once these tasks have ended."""
         if rest:
             await asyncio.wait(rest)
         for version in self._book.all():

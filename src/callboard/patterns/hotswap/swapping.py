@@ -182,7 +182,7 @@ class Swapper:
         return SwapReport(version.name, old.name, self._book.generation, in_place=True, **seconds)
 
     async def _put_back(self, version: Version, old: Version) -> Exception | None:
-        """The weights of the active version go back; gives what that raised, after which there is no active version."""
+        """Restore the active version's weights; returns the error raised, after which there is no active version."""
         model = old.model
         self._book.unloaded(version, VersionState.FAILED)
         try:
@@ -261,7 +261,7 @@ class Swapper:
                 self._decided.set_result(None)
 
     async def _withdraw(self, version: Version) -> Exception | None:
-        """Unload a version that is not to become active; gives what that raised."""
+        """Unload a version that is not to become active; returns the error raised."""
         version.state = VersionState.DRAINING
         await self._idle(version)
         return await self.unload(version, VersionState.FAILED)
@@ -289,7 +289,7 @@ class Swapper:
                 version.idle = None
 
     async def unload(self, version: Version, state: VersionState) -> Exception | None:
-        """Unload a version, if it is loaded; gives what that raised, or that its memory did not come back."""
+        """Unload a version, if it is loaded; returns the error raised, or an error if its memory was not released."""
         model, memory, needed = version.model, self._memory, version.settings.memory
         proves = memory if model is not None and needed else None
         try:

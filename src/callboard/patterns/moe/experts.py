@@ -147,7 +147,7 @@ class Experts:
         return [each for each in found if not isinstance(each, Exception)]
 
     def close(self) -> "asyncio.Future[None]":
-        """Take no more calls; the future is done when those that run on threads of the pool have ended."""
+        """Stop taking calls; the future is done when calls on threads of the pool have ended."""
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
 

@@ -70,7 +70,7 @@ class TopK:
             object.__setattr__(self, "bias", bias.copy())
 
     def check(self, experts: int) -> None:
-        """Raises ValueError unless it can choose among so many experts."""
+        """Raises ValueError unless it can choose among ``experts`` experts."""
         if experts % self.groups:
             raise ValueError(f"{experts} experts cannot be divided into {self.groups} groups")
         allowed = experts // self.groups * self.top_groups

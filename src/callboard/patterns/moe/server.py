@@ -38,7 +38,7 @@ FORGET = 0.9
 
 
 class MoeRouter(RequestServer[Any, MoeResult]):
-    """Routes tokens to experts and sums up what they return, weighted.
+    """Routes tokens to experts and returns the weighted sums of their results.
 
     ::
 

@@ -167,7 +167,7 @@ class PipelineExecutor(Generic[R]):
             return [result async for result in results]
 
     async def drain(self) -> None:
-        """Take no more items; runs end when those in flight are done and read. Returns when none is in a stage."""
+        """Stop taking items; runs end when those in flight are done and read. Returns when none is in a stage."""
         await asyncio.gather(*(run.drain() for run in list(self._runs)))
 
     def __repr__(self) -> str:
@@ -248,7 +248,7 @@ class _Run:
             await asyncio.wait({self._feeder, *self._jobs.values()})
 
     async def close(self) -> None:
-        """Cancel what is in flight and close the source."""
+        """Cancel items in flight and close the source."""
         tasks = [self._feeder, *self._jobs.values()]
         for task in tasks:
             task.cancel()

@@ -149,7 +149,7 @@ class Quarantine(Generic[T]):
             self._counts[end] += 1
 
     def pardon(self, key: str) -> bool:
-        """Forget what is held against a key; returns whether there was anything."""
+        """Clear the record of a key; returns whether there was one."""
         return self._blame.forget(key)
 
     def stats(self) -> QuarantineStats:

@@ -125,7 +125,7 @@ class Ward:
             task.cancel()
 
     async def end(self) -> None:
-        """The server has stopped: end what still waits."""
+        """The server has stopped: end waiting entries."""
         for attempt in self._attempts.values():
             attempt.cancel()
         self._attempts.clear()

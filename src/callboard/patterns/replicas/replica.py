@@ -49,7 +49,7 @@ class NotSent(Exception):
 
 
 class Seat:
-    """A member of the pool with what it calls.
+    """A member of the pool with its callable.
 
     Args:
         member: For the routing.

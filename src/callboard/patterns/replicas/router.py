@@ -1,4 +1,4 @@
-"""``Router``: the members of a pool, which of them gets a request, and what is learned from the end of a run. Pure."""
+"""``Router``: the members of a pool, selection of a member for a request, and feedback from runs. Pure."""
 
 from collections.abc import Hashable
 from typing import Any

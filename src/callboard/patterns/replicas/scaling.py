@@ -1,4 +1,4 @@
-"""``Scaling``: carries out what ``Autoscale`` asks for, while a pool runs."""
+"""``Scaling``: applies the decisions of ``Autoscale`` while a pool runs."""
 
 import asyncio
 import logging
@@ -76,7 +76,7 @@ class Scaling:
             self._task = None
 
     def end(self) -> None:
-        """Decide no more, and leave what is being changed."""
+        """Stop deciding; changes in progress continue."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:

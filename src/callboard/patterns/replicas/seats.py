@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Seats:
-    """Keeps what the members of a router call. All on the pool's loop.
+    """Keeps the callables of a router's members. Used on the pool's loop only.
 
     Args:
         pool: Name of the pool, for errors.

@@ -1,1 +1,1 @@
-"""A request inside a server, from its submission to its end: what the servers of all blueprints share."""
+"""A request inside a server, from its submission to its end: shared by the servers of all blueprints."""

@@ -53,7 +53,7 @@ class UserCall:
         return self._pool is not None
 
     async def __call__(self, *arguments: Any) -> Any:
-        """Call it and wait for what it returns.
+        """Call it and wait for its result.
 
         Raises:
             Exception: Its own.
@@ -74,7 +74,7 @@ class UserCall:
             raise HandlerCancelled(f"{_name(self._function)} was cancelled from within") from e
 
     def close(self) -> None:
-        """Accept no more calls; a call that runs on a thread goes on."""
+        """Stop accepting calls; a call that runs on a thread continues."""
         if self._own is not None:
             self._own.shutdown(wait=False, cancel_futures=True)
 

@@ -85,7 +85,7 @@ class RequestServer(Callers[T, R]):
 
     @abstractmethod
     async def _end_work(self) -> None:
-        """All entries have ended; end, or wait for, what still runs, :data:`STOP_TIMEOUT` seconds at most."""
+        """All entries have ended; end, or wait for, running calls, at most :data:`STOP_TIMEOUT` seconds."""
 
     def _key(self, item: T) -> Hashable:
         """Entries of equal keys may be batched."""

@@ -42,7 +42,7 @@ class Outcome:
 
 
 def greedy(proposed: Sequence[int], scores: NDArray[Any]) -> Outcome:
-    """Keep what plain greedy decoding would have given. ``scores`` are logits or probabilities, ``(k + 1, V)``."""
+    """Keep the tokens of plain greedy decoding. ``scores`` are logits or probabilities, ``(k + 1, V)``."""
     best = scores.argmax(axis=1).tolist()
     for i, token in enumerate(proposed):
         if token != best[i]:

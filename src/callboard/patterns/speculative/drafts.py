@@ -1,4 +1,4 @@
-"""``Draft``: what proposes tokens; a user's function as one."""
+"""``Draft``: the proposer of tokens; also wraps a user's function."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -64,7 +64,7 @@ class _Fed:
         self._kept = 0
 
     def catch_up(self, tokens: list[int]) -> list[int]:
-        """Forget what was not kept; returns what the model has not seen of ``tokens``, at least the last one."""
+        """Drop rejected tokens; returns the part of ``tokens`` that the model has not seen, at least the last one."""
         most = min(len(self.fed), len(tokens) - 1)
         same = self._kept  # what agreed with the text once agrees for ever
         while same < most and self.fed[same] == tokens[same]:

@@ -121,7 +121,7 @@ class Cacheless:
     def forward_tree(
         self, states: list[TokenState], tokens: list[list[int]], parents: list[list[int]], rows: list[int]
     ) -> list[Any]:
-        """Compute each branch as a sequence of its own."""
+        """Compute each branch as a separate sequence."""
         sequences: list[list[int]] = []
         for state, new, before, count in zip(states, tokens, parents, rows, strict=True):
             state.pending = new

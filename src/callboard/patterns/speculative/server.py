@@ -263,7 +263,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         self._fail(sequence.entry, error)
 
     def _pass_failed(self, error: Exception) -> None:
-        """The states that took part are of no more use."""
+        """Discard the states that took part."""
         failed: list[Sequence] = []
         for sequence in self._running:
             again = isinstance(error, ContextLost) and not sequence.entry.repeated

@@ -77,13 +77,13 @@ class Stepper:
             self._without_draft(sequence, e)
 
     def end(self, sequence: Sequence) -> None:
-        """A sequence runs no more: its states are closed, once."""
+        """End a sequence: its states are closed, once."""
         if sequence.speculates:
             self._end_draft(sequence)
         self.close_state(sequence)
 
     def close_state(self, sequence: Sequence) -> None:
-        """The target's state of a sequence is of no more use."""
+        """Discard the target's state of a sequence."""
         try:
             sequence.state.close()
         except Exception:  # of the user's model: nothing depends on it
@@ -184,7 +184,7 @@ class Stepper:
     # -- keep ----------------------------------------------------------------------------------------------------------
 
     def _keep(self, sequence: Sequence, proposal: Proposal, logits: NDArray[Any], *, branches: bool) -> int:
-        """Append what is kept of a proposal, and a token; returns how many tokens that are.
+        """Append the kept tokens of a proposal, and one more; returns the number of tokens.
 
         Args:
             sequence: Of which text.

@@ -53,7 +53,7 @@ class SuffixDraft(Draft):
 
 
 class _Run:
-    """A run of tokens: how often it occurred, and what followed."""
+    """A run of tokens: its number of occurrences, and its successors."""
 
     __slots__ = ("after", "count")
 

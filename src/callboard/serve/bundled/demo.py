@@ -63,7 +63,7 @@ async def _lifespan(app: App, name: str, folder: Path) -> AsyncIterator[None]:
 
 
 def encoder(device: cb.Device, folder: Path, golden: Sequence[tuple[list[int], Array]] = ()) -> cb.ModelVersion:
-    """The model as what can be loaded: an actor in the device's host, behind a server that batches lists of tokens.
+    """The model as a loadable version: an actor in the device's host, behind a server that batches lists of tokens.
 
     Args:
         device: Where the actor is.

@@ -1,4 +1,4 @@
-"""MiniLM by callboard's own ops, layer by layer: what the resident actor of :mod:`.minilm` leaves to PyTorch.
+"""MiniLM by callboard's own ops, layer by layer; the resident actor of :mod:`.minilm` uses PyTorch instead.
 
 The layers are those of BERT (Devlin et al., arXiv:1810.04805); the vector of a text is the mean over its tokens, of
 length 1.

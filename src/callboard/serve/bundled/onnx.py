@@ -129,7 +129,7 @@ def _shape(dims: Sequence[Any]) -> list[int]:
 
 
 async def opened(device: cb.Device, path: Path, threads: int = 0) -> tuple["cb.ResidentRef[OnnxModel]", OnnxFile]:
-    """An actor with the file, and what that takes and gives.
+    """An actor with the file, and its inputs and outputs.
 
     Raises:
         BackendUnavailable: ONNX Runtime is not installed.
@@ -149,7 +149,7 @@ async def opened(device: cb.Device, path: Path, threads: int = 0) -> tuple["cb.R
 async def onnx_version(
     device: cb.Device, path: Path, *, max_batch: int, max_queue: int, threads: int = 0
 ) -> tuple[cb.ModelVersion, OnnxFile]:
-    """The file as what can be loaded, and loaded again when it has changed.
+    """The file as a loadable version, reloaded when it has changed.
 
     Args:
         device: Where it computes.

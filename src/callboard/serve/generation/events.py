@@ -28,7 +28,7 @@ def error_event(error: Exception, refusal: Refusal) -> bytes:
 
 
 class Events:
-    """A response that is sent while it is made. Its first event is there: what fails before it is an error response.
+    """A streamed response. Its first event exists: an earlier failure is an error response.
 
     Args:
         first: The first event.
@@ -65,7 +65,7 @@ class Events:
         await send({"type": "http.response.body", "body": b""})
 
     async def close(self) -> None:
-        """It is not sent: what makes it ends."""
+        """It is not sent: end its source."""
         await self._rest.aclose()
 
 

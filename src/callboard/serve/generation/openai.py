@@ -18,7 +18,7 @@ from callboard.serve.generation.model import Asked, Generation, TextModel
 __all__ = ["ChatRequest", "CompletionRequest", "chat", "completions"]
 
 DEFAULT_TOKENS = 16
-"""``max_tokens`` of ``/v1/completions`` where the client says nothing, as OpenAI has it."""
+"""The default of ``max_tokens`` of ``/v1/completions``, as in OpenAI's API."""
 
 DONE = b"data: [DONE]\n\n"
 
@@ -47,7 +47,7 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True):
     safety_identifier: Any = None
 
     def check(self) -> None:
-        """Raise for what is not supported.
+        """Raise for unsupported options.
 
         Raises:
             BadRequest: An option has another value than its neutral one.

@@ -56,7 +56,7 @@ class StopStrings:
         self.stopped = False
 
     def add(self, text: str) -> str:
-        """The text that is certain with this one; what follows a stop is dropped."""
+        """The text that is final with this one; text after a stop is dropped."""
         if self.stopped:
             return ""
         text = self._held + text

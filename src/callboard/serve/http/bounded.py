@@ -12,7 +12,7 @@ REFUSED_FOR = 5.0
 
 
 def bounded(most: int) -> type[asyncio.Protocol]:
-    """Uvicorn's protocol with at most so many connections; on one beyond that the response is 503, and it is closed.
+    """Uvicorn's protocol with a limit of connections; one beyond it gets a 503 response and is closed.
 
     uvicorn's own ``limit_concurrency`` refuses requests on all connections as soon as there are that many, idle ones
     included: a client that opened many once, and keeps them, would keep all others from being served.

@@ -110,7 +110,7 @@ async def _first(task: "asyncio.Task[None]", event: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def _running(beside: Beside | None) -> AsyncIterator[None]:
-    """Run it during the block; what it raises is logged, and ends nothing else."""
+    """Run it during the block; its exceptions are logged, and end nothing else."""
     if beside is None:
         yield
         return
@@ -224,7 +224,7 @@ class _Server(uvicorn.Server):
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def stop(self) -> None:
-        """Accept no more connections and wait for what is open."""
+        """Stop accepting connections and wait for the open ones."""
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

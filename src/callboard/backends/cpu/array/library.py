@@ -21,7 +21,7 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     Scatter: indexing.scatter,
     TakeAlong: indexing.take_along,
 }
-"""From the message, with placeholders for operands, to the work: a function of what its launch is given."""
+"""Maps a message, with placeholders for operands, to its work: a function of the launch arguments."""
 
 
 class CpuArray(Library):

@@ -90,7 +90,7 @@ class Call:
 
 
 def given(out: Operand | None, made: Layout) -> Layout:
-    """The layout of an output: of what was given, else of what is made."""
+    """The layout of an output: given or allocated."""
     return made if out is None else out.layout
 
 

@@ -1,4 +1,4 @@
-"""Keys and values in pages: attention over them, and what is written to them."""
+"""Keys and values in pages: attention over them, and writes to them."""
 
 from collections.abc import Callable
 from typing import Any

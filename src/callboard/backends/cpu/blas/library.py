@@ -64,7 +64,7 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     blas.Trsm: level3.triangular,
     blas.Trsv: triangular.vector,
 }
-"""From the message, with placeholders for operands, to the work: a function of what its launch is given."""
+"""Maps a message, with placeholders for operands, to its work: a function of the launch arguments."""
 
 
 def too_large(op: Op[Any, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""One matrix product from its layouts: what ``gemm`` and all batched forms execute, matrix by matrix."""
+"""One matrix product from its layouts, executed by ``gemm`` and all batched forms, matrix by matrix."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

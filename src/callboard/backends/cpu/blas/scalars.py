@@ -10,7 +10,7 @@ __all__ = ["reader"]
 
 
 def reader(scalar: Any) -> Callable[[Any], Any]:
-    """A function from what a launch is given for this field to its value: a Python number."""
+    """A function from the launch argument of this field to its value: a Python number."""
     if isinstance(scalar, Operand):
         view = viewer(scalar.layout)
         return lambda address: view(address).item()

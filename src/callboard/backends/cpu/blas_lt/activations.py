@@ -1,4 +1,4 @@
-"""Activations, their derivatives, and what the forward pass keeps for them."""
+"""Activations, their derivatives, and the values kept by the forward pass for them."""
 
 import math
 from typing import Any

@@ -144,7 +144,7 @@ class Bridge:
 
 
 def _filled(connection: socket.socket, view: memoryview) -> bool:
-    """Read so many bytes; whether they came before the end."""
+    """Read a number of bytes; False if the stream ended before."""
     while view:
         count = connection.recv_into(view)
         if not count:

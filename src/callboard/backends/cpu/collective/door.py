@@ -66,7 +66,7 @@ class Door:
         threading.Thread(target=self._listen, name=f"callboard-door-{rank}", daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which a close does not
         self._socket.close()

@@ -47,7 +47,7 @@ class Address(msgspec.Struct, frozen=True, array_like=True):
 
 
 def chunk_bytes(size: int) -> int:
-    """Bytes of a slot in a world of so many ranks."""
+    """Bytes of a slot in a world of this size."""
     return max(PAGE, min(CHUNK, RANK_MEMORY // (SLOTS * size) // PAGE * PAGE))
 
 
@@ -100,7 +100,7 @@ class Segment:
         return self._bytes(self._slots + (rank * SLOTS + number % SLOTS) * self._chunk, self._chunk)
 
     def wake(self) -> None:
-        """Have its rank look again at what it waits for."""
+        """Wake its rank to check its condition again."""
         post(self._semaphore)
 
     def close(self) -> None:

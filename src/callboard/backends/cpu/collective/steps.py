@@ -1,4 +1,4 @@
-"""From the steps of a part to transfers: what a rank sends, receives and reduces, in at most two phases."""
+"""From the steps of a part to transfers: sends, receives and reductions of a rank, in at most two phases."""
 
 import itertools
 from collections.abc import Callable, Sequence

@@ -14,7 +14,7 @@ __all__ = ["even", "ranged"]
 
 Plan = Callable[..., None]
 CHUNK = 1 << 16
-"""Samples at a time, so that what is worked out of them stays in the cache."""
+"""Samples at a time, so that intermediate values stay in the cache."""
 
 
 def _counter(op: Any) -> Callable[[int, int, int, Callable[[Array], Array]], None]:

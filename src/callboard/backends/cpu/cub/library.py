@@ -42,7 +42,7 @@ SIZED: dict[type[Op[Any, Any]], Callable[[Any, Any], Plan]] = {
     cub.RunLengthEncode: lambda _, op: Found(op, selection.encode(op)),
     cub.RunLengthDecode: lambda _, op: Found(op, selection.decode(op)),
 }
-"""Ops whose results are as long as what is found."""
+"""Ops with data-dependent result lengths."""
 CHOSEN: dict[type[Op[Any, Any]], Callable[[Any, Any], Plan]] = {
     cub.SelectIf: lambda _, op: Found(op, selection.select_if(op)),
 }

@@ -80,7 +80,7 @@ class Joined:
 
 
 def joined(op: Any) -> Any:
-    """The operator of a message: a ufunc, or what behaves so along the last axis."""
+    """The operator of a message: a ufunc, or a function like one along the last axis."""
     if op.operation != "custom":
         return UFUNCS[op.operation]
     return Joined(compiled(op, op.python, "a", "b"))

@@ -24,7 +24,7 @@ Finds = Callable[..., list[Array]]
 
 
 class Found:
-    """A plan of an op whose results are as long as what is found.
+    """A plan of an op with data-dependent result lengths.
 
     Args:
         op: The message.

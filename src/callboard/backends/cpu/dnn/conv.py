@@ -1,4 +1,4 @@
-"""Convolutions on the CPU: products of matrices, whose columns are what places of the result see of the image.
+"""Convolutions on the CPU: products of matrices whose columns are the receptive fields of the result.
 
 Where PyTorch is installed, large convolutions are its own (oneDNN), in the same type.
 """
@@ -31,7 +31,7 @@ from callboard.kernel.dnn.layouts import channels_first, of_channels
 __all__ = ["TABLE"]
 
 MOST = 1 << 21
-"""Elements of columns at a time, as long as one image needs no more."""
+"""Elements of columns at a time, if one image needs at most as many."""
 
 Plan = Callable[..., None]
 Index = tuple[Any, ...]

@@ -47,7 +47,7 @@ def forward(op: Any) -> Plan:
 
 
 def backward(op: Any) -> Plan:
-    """Called with what the message declares."""
+    """Called with the fields of the message."""
     centred = isinstance(op, LayerNormBackward)
     shape, ndim = op.x.shape, op.x.ndim
     items = list(range(ndim - op.axes))

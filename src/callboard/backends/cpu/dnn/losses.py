@@ -76,7 +76,7 @@ def _dot(a: Array, b: Array) -> Array:
 
 
 def _divisor(found: tuple[Array, Array] | None, factors: Array, items: int) -> Any:
-    """By what a mean is divided."""
+    """The divisor of a mean."""
     return items if found is None else np.where(found[1], factors[found[0]], 0).sum()
 
 

@@ -69,7 +69,7 @@ class Places:
 
 
 def spatial_of(op: Any) -> tuple[int, ...]:
-    """The spatial extents of what is pooled."""
+    """The spatial extents of the pooled array."""
     pooled = getattr(op, "x", None) or Placeholder(layout_of(DTYPES["f32"], op.shape))
     return image_of(op, "x", pooled, op.layout).spatial
 

@@ -67,7 +67,7 @@ def walk_of(
 
 
 def _blocks(extents: Sequence[int], most: int) -> Iterator[tuple[Any, ...]]:
-    """Boxes of at most so many elements, whole in as many of the last axes as fit."""
+    """Boxes of limited size, whole in as many of the last axes as fit."""
     inside = 1
     axis = len(extents)
     while axis and inside * extents[axis - 1] <= most:

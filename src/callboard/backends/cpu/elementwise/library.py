@@ -19,7 +19,7 @@ PLANS: Mapping[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     MapMany: mapping.map_many,
     Reduce: reducing.reduce,
 }
-"""From the message, with placeholders for operands, to the work: a function of what its launch is given."""
+"""Maps a message, with placeholders for operands, to its work: a function of the launch arguments."""
 
 
 class CpuElementwise(Library):

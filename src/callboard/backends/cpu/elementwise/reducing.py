@@ -27,7 +27,7 @@ JOINS: Mapping[str, np.ufunc] = {
     "all": np.logical_and,
 }
 WIDER = {"f": np.dtype("d"), "F": np.dtype("D")}
-"""In what the sums and products of blocks are joined: there may be many blocks."""
+"""The dtype in which the sums and products of blocks are joined: there may be many blocks."""
 
 
 def steps_of_out(layout: Layout, axes: Sequence[int], ndim: int) -> tuple[int, ...]:

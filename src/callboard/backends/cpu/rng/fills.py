@@ -54,7 +54,7 @@ class Slices:
         numbers: tuple[Any, ...],
         size: int = SLICE,
     ) -> None:
-        """Fill ``flat`` with slices of ``size``, ``step`` words an element; raises what a slice raised."""
+        """Fill ``flat`` with slices of ``size``, ``step`` words an element; reraises the error of a slice."""
 
         def one(start: int) -> None:
             with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Lanes of XORWOW; :mod:`callboard.kernel.rng.xorwow` says how they lie."""
+"""Lanes of XORWOW; their layout is described in :mod:`callboard.kernel.rng.xorwow`."""
 
 from typing import Any
 

@@ -61,7 +61,7 @@ class Infos:
             self._failed.append((item, info))
 
     def check(self) -> None:
-        """Raise what the first failing item says."""
+        """Raise the error of the first failing item."""
         if self._failed:
             item, info = self._failed[0]
             raise first_of(self._explain(self._tag, info), item, len(self._failed), self._batch)

@@ -1,4 +1,4 @@
-"""LAPACK routines on NumPy arrays, and what every plan does with its operands.
+"""LAPACK routines on NumPy arrays, and the operand handling common to all plans.
 
 The routines are called by address (see :mod:`callboard.backends.cpu.blas.routines`): nothing is copied behind our back
 and the GIL is not held. They are column-major and overwrite their inputs, so a plan gives them copies of its own.

@@ -50,7 +50,7 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     messages.Sygvd: eigen.sygvd,
     messages.SygvdValues: eigen.sygvd_values,
 }
-"""From the message, with placeholders for operands, to the work: a function of what its launch is given."""
+"""Maps a message, with placeholders for operands, to its work: a function of the launch arguments."""
 SPARSE: dict[type[Op[Any, Any]], Callable[[sparse.Kept, Any], Plan]] = {
     messages.SparseCholesky: sparse.cholesky,
     messages.SparseLu: sparse.solve,

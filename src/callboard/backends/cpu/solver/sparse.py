@@ -28,7 +28,7 @@ KEPT = 2
 
 
 class Kept:
-    """The last factorisations of a library, with copies of what they are of."""
+    """The last factorisations of a library, with copies of the matrices."""
 
     def __init__(self) -> None:
         self._found: list[tuple[Any, tuple[Array, ...], Any]] = []

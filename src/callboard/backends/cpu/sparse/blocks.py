@@ -1,4 +1,4 @@
-"""Matrices of dense blocks: what is converted to them and from them."""
+"""Matrices of dense blocks: conversions to and from them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The look at what the arrays of a sparse matrix hold: for ``Check``, and before any other op reads them.
+"""Checks of the contents of a sparse matrix: for ``Check``, and before any other op reads them.
 
 NumPy and SciPy's routines below its constructors read and write memory of others where an index points out of a matrix.
 The look before an op reads each index once, and counts only when it has seen that something is wrong.

@@ -1,4 +1,4 @@
-"""Entries in order, and what becomes of duplicates."""
+"""Sorting of entries, and treatment of duplicates."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -24,7 +24,7 @@ class Rows:
         self._pool = ThreadPoolExecutor(self.workers - 1, "callboard-sparse") if self.workers > 1 else None
 
     def run(self, multiply: Callable[[int, int], None], indptr: Array) -> None:
-        """``multiply(first, last)`` for all rows of ``indptr``, ``last`` not included; raises what one has raised."""
+        """``multiply(first, last)`` for all rows of ``indptr``, ``last`` not included; reraises errors."""
         rows, entries = indptr.size - 1, int(indptr[-1])
         parts = min(self.workers, entries // PARALLEL)
         if self._pool is None or parts < 2:

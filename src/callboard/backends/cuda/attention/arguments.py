@@ -1,4 +1,4 @@
-"""The argument structures of ``data/attention*.cu``, and what of a message goes into them."""
+"""The argument structures of ``data/attention*.cu``, filled from messages."""
 
 import ctypes
 from ctypes import c_double, c_int, c_int64, c_uint32, c_uint64, c_void_p

@@ -29,7 +29,7 @@ TABLES = ("len_q", "len_k", "off_q", "off_k", "off_v", "off_o", "off_lse")
 
 
 class Checking:
-    """Looks at what a call was given, and makes what cuDNN wants to be told of it.
+    """Checks the lengths of a call, and derives the arrays cuDNN needs from them.
 
     Args:
         library: The library of the plan.
@@ -66,7 +66,7 @@ class Checking:
         self._launch = kernel_launcher(driver, function, min(blocks, MOST_BLOCKS), (THREADS, 1), self._args)
 
     def __call__(self, stream: "CudaStream", args: AttentionArgs) -> CudaStatus:
-        """Enqueue it, for a call with these arguments; its status raises what was found."""
+        """Enqueue it, for a call with these arguments; its status raises the faults found."""
         self._args.call = args
         self._driver.check(self._driver.memset_32(self._args.verdict, 0, 1, stream.native), "cuMemsetD32Async")
         self._launch(stream.native)

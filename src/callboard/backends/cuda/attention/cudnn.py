@@ -170,7 +170,7 @@ class Graph:
     def output(
         self, tensor: Any, shape: Sequence[int], strides: Sequence[int], dtype: DType | str, ragged: Any = None
     ) -> None:
-        """Have what a node gives stored."""
+        """Mark the value of a node as an output."""
         self.count += 1
         tensor.set_uid(self.count).set_output(True).set_data_type(self.dtype(dtype))
         tensor.set_dim(list(shape)).set_stride(list(strides))

@@ -1,4 +1,4 @@
-"""Plans of what is done to pages and to partial results: our own kernels."""
+"""Plans of ops on pages and on partial results, by our own kernels."""
 
 import struct
 from typing import TYPE_CHECKING, Any

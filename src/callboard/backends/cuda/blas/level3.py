@@ -1,4 +1,4 @@
-"""Matrices: how each op of level 3 is called. See :mod:`products` for what row-major means to cuBLAS."""
+"""Calls of the level 3 ops. See :mod:`products` for row-major matrices in cuBLAS."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -231,7 +231,7 @@ def kernel_run(
     conj: tuple[bool, bool] = (False, False),
     batch: int = 1,
 ) -> "Run":
-    """``run(a, b, out, c, alpha, beta)`` by a custom kernel, for what cuBLAS has no call for. Any strides.
+    """``run(a, b, out, c, alpha, beta)`` by a custom kernel, for products that cuBLAS lacks. Any strides.
 
     ``out = alpha * a @ b + beta * c`` with ``extents`` ``(m, n, k)``; addresses of element 0. The kernel is compiled
     here if it has not been.

@@ -71,7 +71,7 @@ def constant_offset(dtype: DType) -> int:
 
 
 def host_cell(dtype: DType) -> tuple[int, Callable[[Any], None], Any]:
-    """Host memory for one number: its address, a function that sets it, and what keeps it alive."""
+    """Host memory for one number: its address, a function that sets it, and its owner."""
     if dtype.is_complex:
         pair = ((ctypes.c_float if dtype.name == "c64" else ctypes.c_double) * 2)()
 

@@ -93,7 +93,7 @@ class CublasLt(Handle):
             raise
 
     def reserve(self, nbytes: int) -> None:
-        """Let the workspace have so many bytes. Work that is enqueued keeps the old one, which stays until the end."""
+        """Grow the workspace to ``nbytes``. Enqueued work keeps the old one, which stays until the end."""
         if nbytes > self.workspace_size:
             address = self.allocate(nbytes)
             self.workspace, self.workspace_size = address, nbytes

@@ -41,7 +41,7 @@ class Scratch:
         self._all: list[Shared] = []
 
     def share(self, nbytes: int) -> Shared:
-        """At least so many bytes; to be given back.
+        """Lease at least this number of bytes.
 
         Raises:
             OutOfMemory: There is no room.

@@ -129,7 +129,7 @@ class Cccl:
         return found
 
     def stateful(self, name: str, state: bytes) -> Any:
-        """An operator for a call of what has been built with it, with the bytes of this call."""
+        """An operator for a call of an algorithm built with it, with the bytes of this call."""
         return self._raw_op(ltoir=b"", name=name, state=state, state_alignment=8)
 
     def step(
@@ -140,7 +140,7 @@ class Cccl:
         run: Mapping[str, Any] | None = None,
         **both: Any,
     ) -> Callable[[int], None]:
-        """A function that enqueues an algorithm with what its arguments hold then; compiles now, if need be.
+        """A function that enqueues an algorithm with the current contents of its arguments; compiles now, if needed.
 
         Args:
             memory: Of the plan, where temporary storage is taken.

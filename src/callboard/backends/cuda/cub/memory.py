@@ -16,7 +16,7 @@ __all__ = ["PlanMemory", "Span", "storage"]
 
 ALIGNMENT = 256
 Bring = Callable[[int, int], int]
-"""``bring(stream, at)``: enqueue what makes it row-major, and give the address where it is so."""
+"""``bring(stream, at)``: enqueue a row-major copy if needed, and return the row-major address."""
 
 
 def storage(layout: Layout) -> "np.dtype[Any]":
@@ -56,7 +56,7 @@ class Span:
 
 
 class PlanMemory:
-    """Spans of a workspace for one plan; what is in them lasts for one call.
+    """Spans of a workspace for one plan; their contents last for one call.
 
     Args:
         device: The device.
@@ -131,7 +131,7 @@ class Delivery:
         return at if self._span is None else self._span.ptr
 
     def kept(self, native: int, at: int) -> int:
-        """The same, where some of it is not written: it keeps what the array has."""
+        """The same, if only a part is written: the rest keeps the contents of the array."""
         if self._fetch is not None and self._span is not None:
             self._fetch(native, at, self._span.ptr)
         return self.target(at)

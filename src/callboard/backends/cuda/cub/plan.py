@@ -1,4 +1,4 @@
-"""``Work``: a plan of one launch; and what plans ask of their messages."""
+"""``Work``: a plan of one launch; and queries of plans on their messages."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

@@ -44,7 +44,7 @@ class Totals:
         self.span.ptr = self._delivery.target(at) if self._narrow is None else self._wide.ptr
 
     def finish(self, native: int, at: int) -> None:
-        """Enqueue what brings the results there."""
+        """Enqueue the copy of the results."""
         if self._narrow is not None:
             self._args.a, self._args.out = self._wide.ptr, self._delivery.target(at)
             self._narrow(native)

@@ -35,7 +35,7 @@ COUNTS = 16
 
 
 class Sized:
-    """A plan whose results are as long as what is found. Its subclasses find, and write what they have found.
+    """A plan with data-dependent result lengths. Its subclasses count, then write the results.
 
     Args:
         cccl: Builds.
@@ -58,11 +58,11 @@ class Sized:
         self.outputs: Sequence[int] = ()
 
     def find(self, native: int, *inputs: Any) -> None:
-        """Enqueue what leaves the number of elements in ``counted``, and what :meth:`write` needs."""
+        """Enqueue the count of the elements into ``counted``, and the preparation of :meth:`write`."""
         raise NotImplementedError
 
     def write(self, native: int, outputs: Sequence[int]) -> None:
-        """Enqueue the writing of at most ``args.room`` elements, and no more than were found."""
+        """Enqueue the writing of the elements found, at most ``args.room``."""
         raise NotImplementedError
 
     def query_size(self, stream: "CudaStream", *dynamic: Any) -> Extents:

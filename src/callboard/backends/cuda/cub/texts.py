@@ -45,7 +45,7 @@ ALL, NONE = 6, 7
 """Comparisons with a constant answer."""
 SIGNS = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!=", "greater": ">", "greater_equal": ">="}
 COMPARISONS = tuple(SIGNS)
-"""Their positions are what the text calls them."""
+"""The text refers to them by position."""
 
 
 def _named(stem: str, body: str) -> str:

@@ -1,4 +1,4 @@
-"""Deep learning on a GPU through cuDNN, and custom kernels for what it has not."""
+"""Deep learning on a GPU through cuDNN, and custom kernels for missing ops."""
 
 from callboard.backends.cuda.dnn.library import CudaDnn
 

@@ -164,7 +164,7 @@ class Channels:
         run(native)
 
     def parameters(self, native: int, scale: int | None, bias: int | None = None) -> None:
-        """Enqueue what brings scale and bias."""
+        """Enqueue the copies of scale and bias."""
         self._given["scale"](native, scale)
         if "bias" in self._given:
             self._given["bias"](native, bias)
@@ -217,7 +217,7 @@ class Statistics:
 
 
 def forward(library: "CudaDnn", op: Any) -> Work:
-    """A plan: called with what the message declares; statistics follow from ``x``."""
+    """A plan: called with the fields of the message; statistics follow from ``x``."""
     steps = Steps(library)
     if not op.x.size:
         return steps.work(_nothing)

@@ -1,4 +1,4 @@
-"""Convolutions on a GPU: operation graphs of cuDNN, with what follows in the same engine where there is one.
+"""Convolutions on a GPU: operation graphs of cuDNN, with the epilogue in the same engine if there is one.
 
 Where cuDNN has no engine for a convolution with what follows it, the convolution is stored first and a kernel finishes
 it in place. Operands are described as ``[n, c, ...]`` with at least two spatial axes, whatever their order.
@@ -125,7 +125,7 @@ class Convolution:
 
 
 def planned(library: "CudaDnn", op: Conv, out: Layout, *, whole: bool) -> Planned:
-    """The convolution, with what follows it or alone."""
+    """The convolution, with or without its epilogue."""
     geometry, dtype = geometry_of(op), op.x.dtype
 
     def describe(g: GraphBuilder) -> None:

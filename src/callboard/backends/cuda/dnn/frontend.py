@@ -101,13 +101,13 @@ class GraphBuilder:
         )  # fmt: skip
 
     def output(self, tensor: Any, layout: Layout) -> None:
-        """Have what a node gives stored: the next of the operands that a launch gives."""
+        """Mark the value of a node as an output: the next operand of a launch."""
         self.operands.append(layout)
         tensor.set_uid(len(self.operands)).set_output(True).set_data_type(self.dtype(layout.dtype))
         tensor.set_dim(list(layout.shape)).set_stride(list(layout.strides))
 
     def virtual(self, tensor: Any, dtype: DType | str = "f32") -> Any:
-        """Say what a node gives that only other nodes read."""
+        """Declare the value of a node that only other nodes read."""
         return tensor.set_data_type(self.dtype(dtype))
 
     def scalar(self, value: float, axes: int) -> Any:

@@ -91,7 +91,7 @@ class Placing:
 
 
 class Description:
-    """Describes the first nodes of a graph, with what they leave unread as results.
+    """Describes the first nodes of a graph, with their unread values as results.
 
     Args:
         op: The message.
@@ -156,7 +156,7 @@ class Description:
         return getattr(raw, function.node)(*given, **own)
 
     def _reduction(self, g: GraphBuilder, node: GraphNode, value: Any) -> Any:
-        """With what cuDNN has none of done before it, in f32."""
+        """With the parts that cuDNN lacks executed first, in f32."""
         shape = self._shapes[node.inputs[0]]
         mode = KINDS[node.kind].function.node
         if node.kind == "mean":

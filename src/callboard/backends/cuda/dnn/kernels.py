@@ -1,4 +1,4 @@
-"""Custom kernels of deep learning: texts of ``data/dnn_*.cu`` with what is defined before them, and their launches."""
+"""Custom kernels of deep learning: texts of ``data/dnn_*.cu`` with their definitions, and their launches."""
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ STORED = {"f16": "Half", "bf16": "Brain", "f32": "float", "f64": "double"}
 """The type of an element in the kernels."""
 
 Launch = Callable[[int], None]
-"""Enqueues a kernel on a native stream, with what its arguments hold then."""
+"""Enqueues a kernel on a native stream, with the current contents of its arguments."""
 
 
 class DividerArgs(ctypes.Structure):
@@ -136,7 +136,7 @@ class Work:
 
 
 class Fault:
-    """Memory where kernels count what is out of range: ``u64`` how many, ``i64`` one of them.
+    """Memory for out-of-range counts of kernels: ``u64`` the count, ``i64`` one of the values.
 
     Args:
         device: The device.

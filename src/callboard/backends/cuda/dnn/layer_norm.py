@@ -93,7 +93,7 @@ def _threads(shape: RowShape) -> dict[str, object]:
 
 
 def forward(library: "CudaDnn", op: Any) -> Work:
-    """A plan: called with what the message declares."""
+    """A plan: called with the fields of the message."""
     steps = Steps(library)
     centred = isinstance(op, LayerNorm | LayerNormTraining)
     keeps = isinstance(op, LayerNormTraining | RmsNormTraining)
@@ -184,7 +184,7 @@ class Backward:
 
 
 def backward(library: "CudaDnn", op: Any) -> Work:
-    """A plan: called with what the message declares."""
+    """A plan: called with the fields of the message."""
     steps = Steps(library)
     centred = isinstance(op, LayerNormBackward)
     names = (("dscale", "dbias") if centred else ("dscale",)) if op.scale is not None else ()

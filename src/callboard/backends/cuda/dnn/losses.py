@@ -108,7 +108,7 @@ class Rows:
             args.fault = self.fault.address
 
     def bring(self, native: int, x: int, target: int, weight: int | None) -> None:
-        """Enqueue what brings the operands."""
+        """Enqueue the copies of the operands."""
         args = self.args
         args.x = self.x.bring(native, x)
         at = self._bring_target(native, target)

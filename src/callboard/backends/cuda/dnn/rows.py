@@ -111,7 +111,7 @@ class RowShape(NamedTuple):
         return self.lanes * self.rows
 
     def blocks(self, rows: int) -> int:
-        """Blocks for so many rows."""
+        """The number of blocks for ``rows`` rows."""
         return max(1, -(-rows // self.rows))
 
 

@@ -1,4 +1,4 @@
-"""Plans of reductions: two kernels at most, of which the second joins what the blocks of the first have left."""
+"""Plans of reductions: two kernels at most, of which the second joins the partial results of the first."""
 
 import ctypes
 import math

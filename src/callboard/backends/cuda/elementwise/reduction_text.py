@@ -1,4 +1,4 @@
-"""CUDA C++ of a reduction: the kernel ``reduce``, and ``reduce_end`` for what its blocks leave."""
+"""CUDA C++ of a reduction: the kernel ``reduce``, and ``reduce_end`` for partial results."""
 
 from collections.abc import Sequence
 
@@ -160,7 +160,7 @@ def _terms(
     index: str,
     ahead: int,
 ) -> list[str]:
-    """Lines that load so many packs and join what is computed of them."""
+    """Lines that load a number of packs and join their values."""
     names = [f"x{i}" for i in used]
     kinds = {i: f"Pack<{STORED[dtypes[i].name]}, {1 if inner.repeated[i] else inner.pack}>" for i in used}
     lines = [f"{kinds[i]} x{i}[{ahead}];" for i in used]

@@ -33,7 +33,7 @@ class Shape(NamedTuple):
         return THREADS // self.lanes
 
     def blocks(self, outputs: int) -> int:
-        """Blocks for so many results."""
+        """The number of blocks for ``outputs`` results."""
         return -(-outputs // self.results)
 
 

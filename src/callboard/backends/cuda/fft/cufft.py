@@ -53,7 +53,7 @@ class LinkedFunction:
 
 
 class Cufft(Vendor):
-    """Makes cuFFT's plans, and knows what its errors mean.
+    """Makes cuFFT's plans, and translates its errors.
 
     Args:
         library: Stands in for NVIDIA's binding.
@@ -85,7 +85,7 @@ class Cufft(Vendor):
         return plan
 
     def link(self, plan: int, function: LinkedFunction) -> None:
-        """Have a plan call a function; to be told before the plan is made."""
+        """Register a callback of a plan, before the plan is made."""
         name, data = ctypes.addressof(function.name), ctypes.addressof(function.data)
         what = name, function.code, len(function.code), function.kind, data
         self.checked("cufftXtSetJITCallback", self.library.xt_set_jit_callback, plan, *what)

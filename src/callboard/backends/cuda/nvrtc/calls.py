@@ -1,4 +1,4 @@
-"""One kernel with its geometry: checked once against what the device and the kernel can do, then launched."""
+"""One kernel with its geometry: checked once against the limits of device and kernel, then launched."""
 
 import ctypes
 import struct
@@ -54,7 +54,7 @@ FORMATS = {
     "bool": "?15x",
 }
 NARROW = {1: "B15x", 2: "H14x"}
-"""Formats of the bits of what :mod:`struct` does not know, by size."""
+"""Formats of the bits of types unknown to :mod:`struct`, by size."""
 
 
 class Dims(ctypes.Structure):
@@ -165,7 +165,7 @@ class KernelCall:
         self._loaded.release()
 
     def _check(self, device: "CudaDevice") -> None:
-        """Hold the geometry against what the kernel was compiled to and what the device has."""
+        """Check the geometry against the limits of the compiled kernel and the device."""
         driver, function, geometry = self._driver, self._function, self._spec.geometry
         name = self._spec.name
         threads = geometry.block[0] * geometry.block[1] * geometry.block[2]
@@ -255,7 +255,7 @@ Convert = Callable[[Any], Sequence[Any]]
 
 
 def _packing(spec: LaunchSpec) -> tuple[list[str], list[Convert | None]]:
-    """The format of each argument's slot, and what makes its values; None: one value as it is."""
+    """The format of each argument's slot, and the function that makes its values; None: one value unchanged."""
     formats: list[str] = []
     convert: list[Convert | None] = []
     for kind in spec.kinds:

@@ -49,7 +49,7 @@ class FillArgs(ctypes.Structure):
 
 
 def launcher(device: "CudaDevice", source: str, name: str, items: int, args: FillArgs) -> Callable[[int], None]:
-    """``run(stream)`` of kernel ``name`` in ``data/<source>.cu`` with what ``args`` holds then; may compile."""
+    """``run(stream)`` of kernel ``name`` in ``data/<source>.cu`` with the current ``args``; may compile."""
     return kernel_launcher(
         device.driver, device.kernels.get(source, name), min(linear_grid(items), MOST_BLOCKS), (THREADS, 1), args
     )
@@ -87,7 +87,7 @@ class FillPlan:
         return memory.address
 
     def __call__(self, stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> Any:
-        """Enqueue it: one launch, two for an array with gaps; what ``fill`` answers."""
+        """Enqueue it: one launch, two for an array with gaps; returns the result of ``fill``."""
         if self._scatter is None:
             return self.fill(stream, out, seed, position, *numbers)
         answer = self.fill(stream, self._dense, seed, position, *numbers)

@@ -134,7 +134,7 @@ class Curand(Vendor):
         return self._handle
 
     def _walk(self, seed: int, position: int) -> None:
-        """Discard what lies before a place."""
+        """Discard the numbers before a position."""
         if self._discarded is None or seed != self._seed or not 0 <= self._position <= position:
             raise LibraryError(f"{self._kind} was not brought to position {position} of seed {seed}", "curand")
         while self._position < position:

@@ -202,7 +202,7 @@ class Cudss(Vendor):
 
 
 class Factors:
-    """A factorisation with the matrix that it is of.
+    """A factorisation with its matrix.
 
     cuDSS replaces pivots that are too small and goes on. The least normal number is set as the bound, so that hardly
     anything but a zero is replaced, and :meth:`outcome` counts these.
@@ -260,7 +260,7 @@ class Factors:
         return made
 
     def _described(self, columns: int, b: int, x: int) -> tuple[int, int]:
-        """The descriptions of so many solutions and right-hand sides, which are at these addresses now."""
+        """The descriptors of solutions and right-hand sides, set to these addresses."""
         if columns not in self._sides:
             form = self.key[2], columns, self.key[2], x, self._kind, BY_COLUMNS
             self._sides[columns] = self._make("matrix_create_dn", *form), self._make("matrix_create_dn", *form)

@@ -76,7 +76,7 @@ def rows(layout: Layout) -> Layout:
 
 
 class Job:
-    """Collects what one op needs.
+    """Collects the requirements of one op.
 
     Attributes:
         solver: The handles.

@@ -1,4 +1,4 @@
-"""A finished plan: what it enqueues, beforehand and in the launch, and what the status that it leaves means."""
+"""A finished plan: its work before and in the launch, and the meaning of its status."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -56,7 +56,7 @@ class StatusCheck(NamedTuple):
     batch: int
 
     def check(self, raw: bytes) -> list[int]:
-        """Return the words of the status; raises the failure that they say."""
+        """Return the words of the status; raises the failure they report."""
         status: list[int] = np.frombuffer(raw, np.int32).tolist()
         if status[NOT_FINITE]:
             raise not_finite(self.tag, status[NOT_FINITE])

@@ -76,7 +76,7 @@ def _plan(
 
 
 def _by_cusolver(job: Job, system: System) -> Solve:
-    """One right-hand side after the other; it says in host memory whether the matrix was singular."""
+    """One right-hand side after the other; reports a singular matrix in host memory."""
     (n, columns), dtype = system.x.layout.shape, system.x.layout.dtype
     library, handle, description = job.solver.sparse()
     name = name_of(dtype, "csrlsvchol" if system.hermitian else "csrlsvqr")

@@ -176,7 +176,7 @@ class CheckingPadded:
 
 
 def _stored(a: "sparse.AnyRef") -> BlockArgs:
-    """Arguments that say how the blocks of a matrix lie."""
+    """Arguments for the layout of the blocks of a matrix."""
     down, across = stored_block(a) or (1, 1)
     args = BlockArgs(lines=a.shape[0] // down, width=a.shape[1] // across, down=down, across=across, entries=a.nnz)
     if isinstance(a, sparse.BlockedEllRef):

@@ -1,4 +1,4 @@
-"""The look at what the arrays of a sparse matrix hold."""
+"""Checks of the contents of a sparse matrix."""
 
 import struct
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ __all__ = ["Checking"]
 
 
 class Checking:
-    """A plan of ``Check``: faults are counted on the device and told when the stream has passed."""
+    """A plan of ``Check``: faults are counted on the device and reported when the stream has passed."""
 
     def __init__(self, cusparse: Cusparse, op: sparse.Check) -> None:
         self._cusparse = cusparse

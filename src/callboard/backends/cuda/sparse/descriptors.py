@@ -1,4 +1,4 @@
-"""cuSPARSE's descriptors of matrices: what they are over, and which order they are read in."""
+"""cuSPARSE's descriptors of matrices, and their storage order."""
 
 from collections.abc import Sequence
 

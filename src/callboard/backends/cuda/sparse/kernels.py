@@ -75,7 +75,7 @@ class Factor(ctypes.Structure):
 
     @classmethod
     def setter(cls, declared: Any) -> "Callable[[Factor, Any], None]":
-        """A function that sets one from what a launch is given for it; ``declared`` is the message's."""
+        """A function that sets one from its launch argument; ``declared`` is the message's."""
         if isinstance(declared, Operand):
             return lambda factor, address: setattr(factor, "at", address)
         return _set_number

@@ -120,7 +120,7 @@ class FromBlocks:
                 step.close()
 
     def _look(self, a: Sequence[int]) -> Listed:
-        """List the blocks, on the device, and count what the result's size depends on."""
+        """List the blocks, on the device, and count the entries of the result."""
         if self._listing is not None:
             return self._listing(a[1])
         if self._form == "blocked_ell":
@@ -213,7 +213,7 @@ class Turning:
 
 
 def _stored(a: Blocks) -> ListArgs:
-    """Arguments that say how the blocks of a matrix lie."""
+    """Arguments for the layout of the blocks of a matrix."""
     down, across = stored_block(a) or (1, 1)
     args = ListArgs(lines=a.shape[0] // down, width=a.shape[1] // across, down=down, across=across)
     args.blocks, args.row_step, args.col_step = a.indices.size, across, 1

@@ -22,7 +22,7 @@ SIDES = (2, 4, 8, 16, 32, 64)
 
 
 def sampled(cusparse: Cusparse, maker: Cusparse, op: sparse.Sddmm) -> "Sampled | SampledHere":
-    """The plan of a sampled product: cuSPARSE's, or a custom kernel for what it does not take."""
+    """The plan of a sampled product: cuSPARSE's, or a custom kernel for unsupported cases."""
     terms = op.a.shape[1]
     if isinstance(op.c, sparse.BsrRef):
         down, across = op.c.block

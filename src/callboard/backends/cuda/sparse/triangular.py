@@ -126,7 +126,7 @@ class Solve:
         return (*self._operations, at_alpha, self._matrix.descriptor, self._right, self._result, self._value, 0)
 
     def _look_for_zeros(self, a: Sequence[int]) -> int:
-        """Enqueue the look for a 0 on the diagonal; gives the bytes of what it finds."""
+        """Enqueue the search for a 0 on the diagonal; returns the bytes of its result."""
         if self._look is None:
             return 0
         cusparse, args = self._cusparse, self._args

@@ -80,7 +80,7 @@ def finish(lt: CusparseLt, op: Product[Any], product: Layout, out: Layout) -> Fi
 
 
 def gelu(lt: CusparseLt, op: Product[Any], out: Layout) -> "Callable[[CudaStream, int], None]":
-    """GELU of what was stored, in place."""
+    """GELU of the stored product, in place."""
     run = finish(lt, op, out, out)
 
     def in_place(stream: "CudaStream", address: int) -> None:

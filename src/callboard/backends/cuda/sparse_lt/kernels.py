@@ -25,6 +25,6 @@ class StructuredArgs(ctypes.Structure):
 
 
 def launcher(device: "CudaDevice", name: str, args: StructuredArgs) -> Callable[[int], None]:
-    """A function that launches a kernel on a stream with what ``args`` holds then; may compile now."""
+    """A function that launches a kernel on a stream with the current contents of ``args``; may compile now."""
     count = args.matrices * args.rows * args.groups
     return kernel_launcher(device.driver, device.kernels.get("sparse_lt", name), linear_grid(count), (THREADS, 1), args)

@@ -60,7 +60,7 @@ class Checking:
 
 
 class Compressing:
-    """A plan of ``Compress``: ``plan(stream, x, data)`` gives what raises ``ShapeError`` without the pattern.
+    """A plan of ``Compress``: ``plan(stream, x, data)`` returns a status, a ``ShapeError`` without the pattern.
 
     A call of cuSPARSELt for each matrix: those of a batch have no common form.
     """

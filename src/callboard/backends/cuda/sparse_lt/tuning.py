@@ -132,7 +132,7 @@ class Workspace:
         self._lt, self._memory, self._nbytes, self._address = lt, Descriptors(lt), 0, 0
 
     def of(self, nbytes: int) -> int:
-        """The address of so many bytes; nothing runs that uses it."""
+        """The address of a number of bytes; unused by running work."""
         if self._address == 0 or self._nbytes < nbytes:
             self.close()
             self._address = self._memory.memory(nbytes)
@@ -156,7 +156,7 @@ def _numbers(dtype: DType) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
 def _repeat(
     lt: CusparseLt, stream: int, address: int, size: int, pattern: "np.ndarray[tuple[int], np.dtype[np.uint8]]"
 ) -> None:
-    """Repeat a pattern over memory, doubling what there is."""
+    """Repeat a pattern over memory by doubling."""
     driver, filled = lt.driver, min(size, pattern.nbytes)
     driver.check(driver.memcpy_htod(address, pattern.ctypes.data, filled, stream), "cuMemcpyHtoDAsync")
     while filled < size:

@@ -121,5 +121,5 @@ class Scratch:
         return place
 
     def give(self, place: int) -> None:
-        """It may be taken again by what comes later."""
+        """It may be reused by later work."""
         del self._taken[place]

@@ -141,7 +141,7 @@ def _matrices(engine: "Engine", scratch: "Scratch", p: Product, way: Lowering) -
     def operand(
         name: str, tensor: Tensor, fits: Stack | None, conj: bool
     ) -> tuple[Stack, Tensor, Callable[[int], int], bool]:
-        """The stack to multiply, the tensor that holds it, what brings it there, and whether to conjugate it still.
+        """The stack to multiply, the tensor that holds it, the copy into it, and whether it remains to be conjugated.
 
         What brings it there gives its address. cuBLAS conjugates only what it also transposes.
         """

@@ -1,4 +1,4 @@
-"""Blocks of a recording: ops that run as a value on the device says."""
+"""Blocks of a recording: ops that run depending on a value on the device."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

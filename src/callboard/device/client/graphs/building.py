@@ -1,4 +1,4 @@
-"""From what an :class:`OpRecorder` has taken to what replays need."""
+"""Builds the data of replays from the ops taken by an :class:`OpRecorder`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -77,7 +77,7 @@ class Draw(NamedTuple):
 
 
 class BuiltRecording(NamedTuple):
-    """A recording, ready to be replayed. Its operands are the inputs, then what the recording makes.
+    """A recording, ready to be replayed. Its operands are the inputs, then the arrays it makes.
 
     Attributes:
         handle: Owns its id; dropped, the host gives the recording up.

@@ -156,7 +156,7 @@ class Chains:
                 message.failed.extend((one, root) for one in before)
 
     def lose(self) -> None:
-        """The context is gone: what was sent has failed, and recordings are made again when they are used."""
+        """The context is gone: sent calls have failed, and recordings are made again when they are used."""
         self._stands_for.clear()
 
     # -- recording -----------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ class Own:
 
 
 class OpRecorder:
-    """Checks ops as the device would, and keeps what they are instead of sending them.
+    """Checks ops as the device would, and keeps them instead of sending them.
 
     Args:
         port: Whose ops it records.
@@ -158,7 +158,7 @@ class OpRecorder:
             )
 
     def close_block(self, block: Chosen) -> None:
-        """A body has ended: what its ops have made is not there any more."""
+        """A body has ended: the arrays its ops made no longer exist."""
         assert self.open.pop() is block
         self.ended = block, len(self.ops), len(self.open)
         for buffer in block.made:

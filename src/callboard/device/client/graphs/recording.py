@@ -250,7 +250,7 @@ class Recording(Generic[Mode]):
         self: "Recording[Blocking]", go: GpuRef[Blocking], /, most: int, every: int = 1, **inputs: Any
     ) -> int: ...
     def replay_while(self, go: GpuRef[Any], /, most: int, every: int = 1, **inputs: Any) -> Any:
-        """Replay until an array says that it is enough: an iteration until it has converged.
+        """Replay until an array signals the end, such as an iteration until convergence.
 
         Args:
             go: 0-d array that the recorded ops write; replays go on while it is not 0.
@@ -335,7 +335,7 @@ class Recording(Generic[Mode]):
         return GpuRef(self._port, allocation, layout, self._generation, offset, op_id)
 
     def clone(self) -> "Recording[Mode]":
-        """Another recording of the same ops, on the same inputs, with arrays of its own for what they make.
+        """Another recording of the same ops, on the same inputs, with separate output arrays.
 
         So its results are not overwritten by replays of this one, nor the other way round.
 
@@ -394,7 +394,7 @@ class Recording(Generic[Mode]):
         return array
 
     def _check_apart(self, made: BuiltRecording, after: Mapping[str, GpuRef[Any]]) -> None:
-        """Refuse refs by which an op would write to what another operand reads."""
+        """Reject refs by which an op would write to another operand's input."""
         refs = [after.get(one.name, one.ref) for one in made.inputs]
         for at, ref in enumerate(refs):
             if made.inputs[at].name not in after:

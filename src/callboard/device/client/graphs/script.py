@@ -1,4 +1,4 @@
-"""From recorded ops to the script of a recording: its operands, where intermediate results lie, what waits for what."""
+"""Builds the script of a recording from its ops: operands, placement of intermediate results, dependencies."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,7 +74,7 @@ class RecordedOp(NamedTuple):
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Chosen:
-    """Ops that run as a value on the device says.
+    """Ops that run depending on a value on the device.
 
     Attributes:
         kind: ``"if"``, ``"while"``, ``"switch"``; see

@@ -98,7 +98,7 @@ class Answers:
             actor.port.flush()
 
     async def watch_memory(self, timeout: float) -> None:
-        """Tell the host which change of memory is to be told: the least that a hook asks for."""
+        """Tell the host the smallest change of memory use that a hook wants to be notified of."""
         await self.ask("memory", min(self.memory.values()) if self.memory else None, timeout=timeout)
 
     def _call(self, what: str, hook: Callable[[Any], None], told: Any) -> None:

@@ -57,7 +57,7 @@ class Copier:
             self._order.submit(job)
 
     def close(self) -> None:
-        """End the threads; what was begun is finished first."""
+        """End the threads after the work in progress."""
         with self._lock:
             pools, self._order, self._slices = (self._order, self._slices), None, None
         for pool in pools:

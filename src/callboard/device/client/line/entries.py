@@ -38,7 +38,7 @@ class Settled(Protocol):
 
 
 class Gate:
-    """Holds back what is queued behind it until it is open (a host array is still being copied).
+    """Holds back calls queued after it until it is open (a host array is still being copied).
 
     Args:
         passed: Called when everything queued before the gate has been sent. A gate with ``passed`` is open from the

@@ -1,4 +1,4 @@
-"""``host_array``: the argument of ``put`` as a NumPy array, or an error that says what to do."""
+"""``host_array``: the argument of ``put`` as a NumPy array, or an error with the cure."""
 
 import sys
 from typing import Any

@@ -220,7 +220,7 @@ class Interop:
             raise GpuRefStale(f"{ref.layout!r} on {ref.device}: {e}", e.reason) from None
 
     def _request(self, make: Callable[[Callable[[Lent | None, BaseException | None], None]], LendingRequest]) -> Lent:
-        """Send what is queued, then the inline launch, and wait for its answer."""
+        """Send queued calls, then the inline launch, and wait for its answer."""
         answer: concurrent.futures.Future[Lent] = concurrent.futures.Future()
         hosts: list[Any] = []
 

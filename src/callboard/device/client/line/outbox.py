@@ -24,7 +24,7 @@ FIRST, BATCH = 8, 64
 """Queued calls at which a burst is sent before the loop's next iteration: few at first, so that the host begins early,
 then more."""
 TOGETHER = 512
-"""The same where what is sent together is looked through for what comes again."""
+"""The same if batches are searched for repeated chains."""
 PAUSE = 2e-3
 """Seconds that calls of other threads than the loop's are kept then, for more to be sent with them, unless one is
 awaited."""
@@ -144,7 +144,7 @@ class Outbox:
     # -- out -----------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what is queued, if a context is ready; on another thread, have the loop do it."""
+        """Send queued calls, if a context is ready; on another thread, have the loop do it."""
         if self._forked:
             raise forkguard.forked_error(f"device {self._name}")
         if get_ident() != self.thread:

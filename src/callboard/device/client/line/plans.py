@@ -1,4 +1,4 @@
-"""Forms: what the application knows of a signature, worked out once: outputs to make and how the reply is built."""
+"""Client plans: data derived once per signature: outputs to allocate and how to build the reply."""
 
 from typing import Any, NamedTuple
 

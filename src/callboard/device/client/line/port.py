@@ -258,11 +258,11 @@ class OpPort:
     # -- what replies ask for ------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what is queued, if a context is there; on another thread, have the loop do it."""
+        """Send queued calls, if a context exists; on another thread, have the loop do it."""
         self.outbox.flush()
 
     def awaited(self, reply: Reply[Any]) -> None:
-        """Send what is queued; if this is the only op in flight, look for its completion for a moment."""
+        """Send queued calls; if this is the only op in flight, poll for its completion for a moment."""
         outbox = self.outbox
         if outbox.queue or outbox.released.ids or self._forked:
             outbox.flush()
@@ -270,7 +270,7 @@ class OpPort:
             outbox.linger(reply.done)
 
     def withdraw(self, reply: Reply[Any]) -> bool:
-        """Take an unsent op back; it fails with ``Withdrawn``, and so does who reads what it would have written."""
+        """Withdraw an unsent op; it fails with ``Withdrawn``, and so do readers of its outputs."""
         if get_ident() == self.outbox.thread:
             return self.outbox.withdraw(reply._op)
         answer: concurrent.futures.Future[bool] = concurrent.futures.Future()
@@ -325,7 +325,7 @@ class OpPort:
         return failed
 
     def stop(self, reason: str, error: AccelError) -> int:
-        """No more work; what waits fails."""
+        """Stop accepting work; waiting calls fail."""
         self.stopped = reason
         failed = self.lose(error, self.generation)
         self._waiting.poll()

@@ -37,7 +37,7 @@ class ValueReply(Reply[Any]):
 
 
 class AnswerReply(Reply[Any]):
-    """A reply that is what a launch has found out."""
+    """A reply with the value that a launch has determined."""
 
     __slots__ = ("_type",)
 

@@ -21,7 +21,7 @@ __all__ = [
 
 
 MEMORY_STEP = 256 << 20
-"""Bytes by which the use of memory must change to be told."""
+"""Bytes by which the use of memory must change to be reported."""
 
 
 class ResidentState(enum.StrEnum):

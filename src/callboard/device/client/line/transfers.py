@@ -216,7 +216,7 @@ class Transfers:
         return reply
 
     def staged(self, nbytes: int, ops: int) -> Slot:
-        """Host memory for a transfer in so many ops. What is too large for it is said first: no waiting helps there."""
+        """Host memory for a transfer in several ops. A transfer that can never fit raises at once, without waiting."""
         slot = self.arenas.take(nbytes)
         try:
             self._port.check_room(ops)

@@ -93,7 +93,7 @@ class PinnedBuffer:
 
 
 class PinnedBufferPool:
-    """Hands out page-locked host arrays, at most so many, to callers who wait in line for them.
+    """Hands out a limited number of page-locked host arrays to callers in order of request.
 
     ``dev.pinned_pool(max_buffers=8)`` makes one. Its memory is the device's (``max_staged_bytes``), which keeps it
     mapped and page-locked between loans. Contexts may come and go meanwhile: buffers stay valid, and what a lost
@@ -162,7 +162,7 @@ class PinnedBufferPool:
         return PinnedBuffer(leased)
 
     async def _granted(self, nbytes: int, until: float | None, again: bool = False) -> bool:
-        """Wait for the quota's grant; says whether it had to wait. ``again``: of what was granted and not to be had."""
+        """Wait for the quota's grant; returns whether it waited. ``again``: the granted memory was not available."""
         self._take_returned()
         if self._closed is not None:
             if again:
@@ -194,7 +194,7 @@ class PinnedBufferPool:
         )
 
     async def _leased(self, shape: tuple[int, ...], dtype: "np.dtype[Any]", nbytes: int) -> Array | MailboxFull:
-        """The memory for what was granted. If it raises, the grant is given back with it.
+        """The memory of a grant. If it raises, the grant is returned.
 
         Where there is no room now, the error is returned: one that was raised would hold the frames that it passed,
         and with them the array that comes later.
@@ -239,12 +239,12 @@ class PinnedBufferPool:
         )
 
     def trim(self) -> int:
-        """Unmap the device's host memory that nothing uses; says how many bytes that is."""
+        """Unmap the device's unused host memory; returns the number of bytes."""
         self._take_returned()
         return self._arenas.trim()
 
     def close(self, why: str = "the pool is closed") -> None:
-        """Hand out no more; who waits fails with ``DeviceStopped``. Buffers that are out stay valid."""
+        """Stop handing out buffers; waiting calls fail with ``DeviceStopped``. Buffers in use stay valid."""
         self._closed = self._closed or why
         for mine in list(self._quota.waiting):
             assert isinstance(mine, asyncio.Future)

@@ -35,7 +35,7 @@ class Quota:
         return self.max_bytes is None or nbytes <= self.max_bytes
 
     def ask(self, who: Hashable, nbytes: int) -> bool:
-        """Grant a request, or have it wait; says whether it is granted."""
+        """Grant a request, or queue it; returns whether it is granted."""
         if self.waiting or not self._room(nbytes):
             self.waiting[who] = nbytes
             return False
@@ -53,7 +53,7 @@ class Quota:
         return self.waiting.pop(who, None) is not None
 
     def give(self, nbytes: int) -> None:
-        """A buffer of so many bytes is back; :meth:`grant` says who is next."""
+        """A buffer of ``nbytes`` was returned; :meth:`grant` selects the next request."""
         if self.out < 1 or self.bytes_out < nbytes:
             raise ValueError(f"{nbytes} bytes were given back, {self.bytes_out} in {self.out} buffers are out")
         self.out -= 1

@@ -48,7 +48,7 @@ class Incoming:
         self._post(Arrived(self.ref.allocation.id, self.ref.nbytes, where))
 
     def fail(self, error: BaseException) -> None:
-        """It will not come: what reads it fails with this error. Any thread; nothing if it has come."""
+        """It will not arrive: its readers fail with this error. Any thread; no effect if it has arrived."""
         failure = as_failure(self.ref.allocation.id, error)
         failure = msgspec.structs.replace(failure, message=f"copy {self._route}: the source failed: {failure.message}")
         self._post(Arrived(self.ref.allocation.id, self.ref.nbytes, [], failure))

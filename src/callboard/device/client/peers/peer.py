@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Peer", "Route"]
 
 ASKED = 1.0
-"""Seconds that a host gets to close what it has open of another device's memory."""
+"""Seconds for a host to close another device's memory."""
 
 
 class Peer:
@@ -94,7 +94,7 @@ class Peer:
         return copy
 
     async def detach(self, handles: list[bytes]) -> bool:
-        """Have the host close memory of another device; says whether it has none of that open."""
+        """Have the host close memory of another device; returns whether none of it is open."""
         actor = self.actor
         if actor.state is not State.READY or not actor.fleet.hosts <= set(actor._serving()):
             return not actor.fleet.hosts

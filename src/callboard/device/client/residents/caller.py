@@ -1,4 +1,4 @@
-"""``Caller``: calls resident actors, and keeps what calls use: slots of their arguments and results, arrays lent."""
+"""``Caller``: calls resident actors, and owns the resources of calls: argument and result slots, arrays lent."""
 
 import threading
 import time
@@ -121,7 +121,7 @@ class Caller:
         return reply
 
     def _call(self, actor: "Resident", arguments: Arguments, deadline: float) -> tuple[CallEnd, CallReply[Any]]:
-        """Send a call, or queue it; what can be done later is done while the host is at work."""
+        """Send a call, or queue it; deferrable work is done while the host is busy."""
         port = self._port
         slot: Slot | None = None
         call = 0
@@ -277,7 +277,7 @@ class Caller:
             outbox.host.post(message)
 
     def _drop_oldest(self, actor: "Resident") -> bool:
-        """Make room for a call by dropping the oldest that waits, if the actor's class says so."""
+        """Make room for a call by dropping the oldest waiting one, if the actor's class allows it."""
         if actor.overflow != "drop_old":
             return False
         waiting = (call for call, dropped in list(actor.flying.items())[1:] if not dropped)  # the first one runs

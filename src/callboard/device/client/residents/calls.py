@@ -231,7 +231,7 @@ class CallEnd(End):
         self.caller.cancel(self.id)  # behind that: a host on the loop's thread answers at once
 
     def fail(self, error: AccelError) -> None:
-        """Fail the reply here; what the host says later is not heard any more."""
+        """Fail the reply here; later messages of the host are ignored."""
         reply = self.reply()
         if reply is not None and not reply.done():
             reply._reject(OpFailure(Cause(reply._port, lambda _op, _ops: type(error)(*error.args))))

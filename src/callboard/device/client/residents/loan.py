@@ -187,7 +187,7 @@ class Loan(End):
             self._copy_back(written)
 
     def _copy_back(self, left: list[int]) -> None:
-        """Copy what may have been written, one region after the other."""
+        """Copy regions that may have been written, one after the other."""
         if not left or self._slot is None or self._theirs is None:
             self._release()
             return

@@ -52,7 +52,7 @@ _ids = itertools.count(1)
 
 
 class Residents:
-    """Starts resident actors in every new context, and knows what became of them.
+    """Starts resident actors in every new context, and tracks their states.
 
     Args:
         port: The op line of the device.
@@ -94,7 +94,7 @@ class Residents:
         return ref_class(ResidentRef, actor.cls, how_to_call)(self, actor)
 
     def lodge(self, props: Props[A], name: str | None, start: Callable[[str], ResidentRef[A]]) -> ResidentRef[A]:
-        """List an actor that ``start(name)`` starts in a process of its own, under a name that no other has."""
+        """List an actor that ``start(name)`` starts in a separate process, under a unique name."""
         with self._lock:
             name = self._named(name or props.name, props.label)
             self._given_up.pop(name, None)
@@ -103,7 +103,7 @@ class Residents:
         return ref
 
     def unlodge(self, actor: Resident) -> None:
-        """It has ended: list it no more, unless it gave up."""
+        """It has ended: remove it from the list, unless it gave up."""
         self._forget(actor)
 
     async def when_ready(self, ref: ResidentRef[A]) -> ResidentRef[A]:
@@ -182,7 +182,7 @@ class Residents:
             return actors + list(self._held_for.values())
 
     def hold_for(self, actor: int, name: str) -> None:
-        """Have the hosts hold arrays for an actor in a process of its own."""
+        """Have the hosts hold arrays for an actor in a separate process."""
         with self._lock:
             message = self._held_for[actor] = StartActor(actor, name, None)
         self._post(message)
@@ -252,7 +252,7 @@ class Residents:
     # -- what hosts say ------------------------------------------------------------------------------------------------
 
     def take(self, host: Host | None, message: FromHost) -> bool:
-        """Act on a message if it is about resident actors; says whether it was."""
+        """Act on a message if it is about resident actors; returns whether it was."""
         match message:
             case ActorEvent():
                 self._event(message)

@@ -47,7 +47,7 @@ class CallReply(Reply[T_co]):
         return self._value() if self._state == DONE else self._take()
 
     def cancel(self) -> bool:
-        """Cancel the call; says whether there is anything left to cancel.
+        """Cancel the call; returns whether there was anything left to cancel.
 
         One that has not begun is not run, and fails with ``Withdrawn``. One that runs goes on; the actor finds
         ``ctx.cancelled()`` true, and what it answers arrives here.

@@ -110,7 +110,7 @@ class Resident:
         self.changed()
 
     def changed(self) -> None:
-        """Wake what waits in :meth:`until_ready`, which looks at :attr:`state` again."""
+        """Wake the waiters of :meth:`until_ready`, which check :attr:`state` again."""
         watching, self._watching = self._watching, []
         for future in watching:
             if not future.done():

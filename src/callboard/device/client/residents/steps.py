@@ -129,7 +129,7 @@ class Steps:
         return value
 
     def _let_go(self) -> None:
-        """The generator is over: it reads its arrays no more."""
+        """The generator has ended and no longer reads its arrays."""
         self._next.refs, self._next.names, self._next.writes = [], [], []
 
     def _lost(self) -> ContextPoisoned:

@@ -13,7 +13,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Stream(Generic[R_co]):
-    """An asynchronous iterator over what a method yields: ``async for token in model.stream(Model.generate, prompt)``.
+    """An asynchronous iterator over the items of a method: ``async for token in model.stream(Model.generate, prompt)``.
 
     The generator runs on the actor's thread, one step for each item. Steps of several streams and other calls of the
     actor take turns, in the order in which they were asked for. The first item is asked for when the iteration begins,
@@ -37,7 +37,7 @@ class Stream(Generic[R_co]):
         self._waits_to_open = True
 
     def with_prefetch(self, items: int) -> Self:
-        """Ask for so many items ahead (4 unless told); returns the same stream.
+        """Prefetch this number of items (4 by default); returns the same stream.
 
         Args:
             items: 0: the generator runs only while the consumer waits for an item.

@@ -181,7 +181,7 @@ class ContextActor:
         return False
 
     def advance(self) -> bool:
-        """Poll all streams, settle what is done, and advance parked work; True while ops are in flight or parked.
+        """Poll all streams, settle finished ops, and advance parked work; True while ops are in flight or parked.
 
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead.
@@ -254,7 +254,7 @@ class ContextActor:
         self.device.close()
 
     def abandon(self) -> None:
-        """Release what can still be released of a dead context."""
+        """Release the resources of a dead context that can still be released."""
         self.helper.close()
         self.completion.close()
         if self._stalled:

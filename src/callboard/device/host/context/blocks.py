@@ -136,7 +136,7 @@ class BindingCache:
         self.by_bindings: dict[tuple[int, ...], Resolved | None] = {}
 
     def resolved(self, bindings: tuple[int, ...], values: list[Any], uses: list[BlockUse]) -> None:
-        """Note that a call had these bindings, and what they resolved to."""
+        """Cache the resolution of these bindings."""
         by_bindings = self.by_bindings
         if bindings in by_bindings:
             if all(block.buffer == buffer for block, buffer, _, _ in uses):  # not so for blocks that no op made
@@ -279,7 +279,7 @@ def size_class(nbytes: int) -> int:
 
 
 class MemoryWatch:
-    """Decides whether the use of device memory has changed enough to be told.
+    """Decides whether the use of device memory has changed enough to be reported.
 
     Args:
         step: Bytes; a smaller change is not told.

@@ -44,7 +44,7 @@ class Completion(abc.ABC):
         """Called before the admitting thread waits: new work may have been enqueued on some of these timelines."""
 
     def close(self) -> None:
-        """End what the strategy started."""
+        """End everything the strategy started."""
 
 
 class PolledCompletion(Completion):

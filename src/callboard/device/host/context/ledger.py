@@ -1,4 +1,4 @@
-"""``Ledger``: which ops are done, and with what result."""
+"""``Ledger``: the ops that are done, and their results."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -62,7 +62,7 @@ class Lending:
                 self.advance()
 
     def advance(self) -> bool:
-        """Answer what holds now; True while something is waited for."""
+        """Answer the requests that can be answered now; True while others wait."""
         if self._waiting:
             self._waiting = [entry for entry in self._waiting if not self._answered(*entry)]
         if self._dying:

@@ -154,7 +154,7 @@ class Libraries:
         return [actor for actor in reversed(self.actors.values()) if actor.lib == lib]
 
     def warm_up(self, libs: Iterable[str]) -> None:
-        """Make these libraries' handles and load what their first ops need."""
+        """Make these libraries' handles and load the modules of their first ops."""
         for lib in libs:
             if lib in self.classes:
                 self._actor(lib).library.warm_up()

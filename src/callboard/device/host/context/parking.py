@@ -232,7 +232,7 @@ class Parking:
         self._admit()
 
     def come(self, what: object) -> None:
-        """``what`` is there: admit the messages that were parked ``until`` then, in order."""
+        """``what`` has arrived: admit the messages parked ``until`` then, in order."""
         for parked in self._until.pop(what, ()):
             self._go(parked)
         self._admit()

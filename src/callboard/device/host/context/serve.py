@@ -54,7 +54,7 @@ NAP = 50e-6
 
 
 def serve(channel: Channel, *, lives_on: bool = False) -> int:
-    """Serve until told to close, until the context dies, or until the application is gone.
+    """Serve until closed, until the context dies, or until the application is gone.
 
     Args:
         channel: The line to the application.
@@ -206,7 +206,7 @@ class ContextHost:
         return self._context is not None and self._context.poll_streams()
 
     def poll(self) -> bool:
-        """Poll what is in flight and report completions; True while something is in flight."""
+        """Poll ops in flight and report completions; True while any are in flight."""
         context = self._context
         residents = self._residents
         if residents is not None:
@@ -292,7 +292,7 @@ class ContextHost:
         self._context.device.enter()
 
     def leave(self) -> None:
-        """End what :meth:`enter` began, on the same thread."""
+        """Undo :meth:`enter`, on the same thread."""
         assert self._context is not None
         self._context.device.leave()
 

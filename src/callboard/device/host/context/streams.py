@@ -45,7 +45,7 @@ class StreamAllocator(abc.ABC):
         """The actor is gone and its timeline idle: close a stream that was its own."""
 
     def make(self, actor: str | None = None) -> Timeline:
-        """A timeline of its own, with the actor's priority."""
+        """A separate timeline, with the actor's priority."""
         priority = self._priorities.get(actor or "")
         if priority is None:  # a lane of a library has that of the library
             priority = self._priorities.get((actor or "").partition(".")[0], 0)

@@ -123,7 +123,7 @@ class Timeline:
         return False
 
     def catch_up(self) -> None:
-        """Make work that is enqueued from now on run after what is noted in ``behind``."""
+        """Make work that is enqueued from now on run after the work noted in ``behind``."""
         behind, self.behind = self.behind, {}
         for other, seq in behind.items():
             self.follow(other, seq)

@@ -326,7 +326,7 @@ class HostActors:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Queue what is ready."""
+        """Queue ready calls."""
         assert self._stage is not None
         admission = self._stage.admission
         ready, admission.ready = admission.ready, []
@@ -393,7 +393,7 @@ class HostActors:
         return [self._returned.popleft() for _ in range(len(self._returned))] if self._returned else []
 
     def settle(self) -> bool:
-        """Decide what waited for completions, after the context has settled; True when ops may have been launched."""
+        """Decide calls that waited for completions, once the context has settled; True if ops may be launched."""
         launched = self._stage is not None and self._stage.endings.settle()
         for holder in self._holders:
             launched = holder.advance() or launched

@@ -216,7 +216,7 @@ class CallAdmission:
         self._drop(item.message, item, item.op)
 
     def _drop(self, message: ActorCall, item: Item | None, op: Pending) -> None:
-        """The call will not run: readers of what it would have written fail as well."""
+        """The call will not run: readers of its outputs fail as well."""
         buffers = self._context.admission.buffers
         for buffer, writes in zip(message.bindings[::2], message.writes, strict=True):
             block = buffers.get(buffer)

@@ -136,7 +136,7 @@ class Coroutines:
         return cause
 
     def fail(self, failure: FailureMessage) -> None:
-        """A failure restarts or stops the actor: cancel what runs; the callers get the failure."""
+        """A failure restarts or stops the actor: cancel running calls; the callers get the failure."""
         self._end_all()
         for outcome in self._ended():
             if outcome.item.claimed or outcome.item.claim():
@@ -144,7 +144,7 @@ class Coroutines:
                 self._thread.finish(Outcome(outcome.item, None, error, True))
 
     def close(self) -> None:
-        """The actor ends: cancel what runs. Its calls are left to fail with those that have not begun."""
+        """The actor ends: cancel running calls. They fail along with those that have not begun."""
         if self._loop is None:
             return
         try:
@@ -312,7 +312,7 @@ class Coroutines:
         self._advance(item.stream)
 
     def _end_all(self) -> None:
-        """Cancel what runs, and wait; what does not end in time is left to itself."""
+        """Cancel running calls, and wait; calls that do not end in time are abandoned."""
         self._finish_tasks({task for _, task in self._running.values()})
         for item, _ in list(self._running.values()):
             log.error(

@@ -113,7 +113,7 @@ class CallEndings:
             trace.completed(item.op.id, ok=False)
 
     def settle(self) -> bool:
-        """Decide what waited for completions, after the context has settled; True when ops may have been launched."""
+        """Decide calls that waited for completions, once the context has settled; True if ops may be launched."""
         if not (self._undecided or self._issued or self.dying):
             return False
         undecided, self._undecided = self._undecided, []

@@ -1,4 +1,4 @@
-"""``pack_result``: what a method returned, as bytes, and the arrays beside them."""
+"""``pack_result``: the result of a method, as bytes, and its arrays."""
 
 from collections.abc import Callable
 from typing import Any

@@ -62,12 +62,12 @@ class Streams:
         return len(self._open)
 
     def notice(self, body: bytes) -> None:
-        """A call has been queued: if it closes a stream, calls before it make no more items. Admitting thread."""
+        """A call has been queued: if it closes a stream, earlier calls stop making items. Admitting thread."""
         if is_closing(body):
             self._left.add(stream_of(body))
 
     def leave(self, stream: int) -> None:
-        """An item of the stream is lost: make no more."""
+        """An item of the stream is lost: stop making items."""
         if stream in self._open:
             self._left.add(stream)
 

@@ -385,7 +385,7 @@ class ActorThread:
             helm.give_back()
 
     def _room(self, item: Item, nbytes: int) -> HostMemory:
-        """Memory for the arrays of a result: what came with the call, or what the application gives now."""
+        """Memory for the arrays of a result: sent with the call, or provided by the application now."""
         if item.room is not None and nbytes <= item.room.nbytes:
             return item.room
         self._stop_leading()

@@ -1,4 +1,4 @@
-"""``HighWater``: the most bytes that were in use lately, which says how many may be kept for reuse."""
+"""``HighWater``: the recent maximum of bytes in use, which bounds the bytes kept for reuse."""
 
 __all__ = ["HighWater"]
 
@@ -21,7 +21,7 @@ class HighWater:
             self._now = used
 
     def next_period(self, used: int) -> None:
-        """A period ends, with so many bytes in use."""
+        """A period ends with ``used`` bytes in use."""
         self._before, self._now = self._now, used
 
     @property

@@ -299,7 +299,7 @@ class ArenaPool:
             return list(self._arenas.values())
 
     def trim(self) -> int:
-        """Give up arenas that nothing uses; says how many bytes that is."""
+        """Release unused arenas; returns the number of bytes."""
         with self._lock:
             gone = self._shrink(0)
         self._farewell(gone)
@@ -346,7 +346,7 @@ class ArenaPool:
             self._fences[host] = (self._last_serial, [])
 
     def release(self, host: Hashable) -> None:
-        """A lost host is reaped: it writes no more."""
+        """A lost host is reaped and can no longer write."""
         with self._lock:
             _, held = self._fences.pop(host, (0, []))
             for slot in held:

@@ -1,4 +1,4 @@
-"""Classes by name: how the application and a context host say which class they mean.
+"""Classes by name, as exchanged by the application and a context host.
 
 A class of an importable module is sent as ``module:qualname``. A class of ``__main__``, a notebook or a function body
 is sent by an id, with its code (:mod:`.code`). The ids are cloudpickle's own, which keeps

@@ -1,4 +1,4 @@
-"""DLPack by hand: device memory as a capsule that torch, CuPy and others take, and what their capsules say.
+"""DLPack by hand: device memory as a capsule for torch, CuPy and others, and the contents of their capsules.
 
 The structures are those of dlpack.h 0.x ("dltensor" capsules), which every consumer still takes.
 """

@@ -58,7 +58,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def described(id: int, error: BaseException) -> FailureMessage:
-    """The error as plain data, with what :func:`rebuilt` needs. Long texts are shortened."""
+    """The error as plain data for :func:`rebuilt`. Long texts are shortened."""
     try:
         failure = _described(id, error)
         if len(msgspec.msgpack.encode(failure)) > MAX_FAILURE:

@@ -1,4 +1,4 @@
-"""Regions: device memory that the device's own host lends to an actor in a process of its own, for one call.
+"""Regions: device memory that the device's host lends to an actor in a separate process, for one call.
 
 Each allocation that a call's arrays lie in is one region: the bytes from the first to the last that they reach, so that
 arrays which overlap do so in the other process, too. On the wire a region is ``[where, offset]``: the handle by which

@@ -36,7 +36,7 @@ INLINE_ALL = 1 << 20
 """Of all arrays that are part of one message."""
 
 MAX_BODY = 32 << 20
-"""Bytes of a message without what travels beside it; half of the longest frame."""
+"""Bytes of a message without its staged arrays; half of the longest frame."""
 
 GRANULE = 256
 
@@ -166,7 +166,7 @@ class Packer:
         return self._other(kind, value)
 
     def stage(self, memory: StagedMemory, copy: Callable[[Array, Array], None] = np.copyto) -> None:
-        """Copy what travels beside the message, each with ``copy(target, source)``."""
+        """Copy the staged arrays of the message, each with ``copy(target, source)``."""
         for offset, array in self._staged:
             target = memory.array(array.dtype, array.shape, offset)
             if isinstance(array, DeviceArray):

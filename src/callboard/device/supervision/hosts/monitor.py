@@ -123,7 +123,7 @@ class WatchedHost:
         self._close_descriptors()
 
     def after_fork(self) -> None:
-        """In a forked child: only close what was open."""
+        """In a forked child: only close open descriptors."""
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:

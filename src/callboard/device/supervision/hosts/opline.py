@@ -1,4 +1,4 @@
-"""The application's end of an op socket: writes at once what the socket takes, reads without holding up the loop."""
+"""The application's end of an op socket: writes as much as the socket takes, reads without blocking the loop."""
 
 import asyncio
 import socket
@@ -246,7 +246,7 @@ class OpLine:
             on_end(error)
 
     def drain(self) -> None:
-        """Read what the dead host has sent, then end; a process that it forked may hold its socket open."""
+        """Read the rest of the dead host's data, then end; a process that it forked may hold its socket open."""
         if self._on_end is None:
             return
         if self._portion is None:

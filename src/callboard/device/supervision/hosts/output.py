@@ -81,7 +81,7 @@ class OutputPipe:
         self._lines = LineSplitter()
 
     def read(self) -> bool:
-        """Pass on what is there, at most 64 KiB; False when there was nothing.
+        """Forward available output, at most 64 KiB; False if there was none.
 
         Raises:
             EOFError: Nothing will come any more.

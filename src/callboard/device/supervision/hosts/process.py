@@ -97,7 +97,7 @@ class ProcessHost(Host):
         monitor: Monitor | None = None,
         serve: str = SERVE,
     ) -> "ProcessHost":
-        """Start a child; it says :class:`Hello <callboard.device.protocol.messages.Hello>` when its Python is up.
+        """Start a child; it sends :class:`Hello <callboard.device.protocol.messages.Hello>` when its Python is up.
 
         Args:
             loop: The running loop.

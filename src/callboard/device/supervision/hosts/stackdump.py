@@ -64,7 +64,7 @@ class StackDump:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was kept: another dump is expected."""
+        """Discard the kept lines: another dump is expected."""
         self.fatal = ""
         self._lines: list[str] = []
         self._size = 0
@@ -76,7 +76,7 @@ class StackDump:
         self._cut = False  # some lines were not kept
 
     def take(self, line: str) -> str:
-        """Keep what belongs to a dump.
+        """Keep lines that belong to a dump.
 
         Args:
             line: Without its end.

@@ -79,7 +79,7 @@ class ThreadHost(Host):
         label: str,
         serve: Callable[[Channel], int] | None = None,
     ) -> "ThreadHost":
-        """Start a thread. It says no ``Hello``: one process has one version.
+        """Start a thread. It sends no ``Hello``: one process has one version.
 
         Args:
             loop: The running loop.
@@ -112,7 +112,7 @@ class ThreadHost(Host):
         return True
 
     def _act(self, step: "Callable[[ContextHost], bool]") -> bool | None:
-        """Do a step in the thread's place; what it gives, None when the thread is at work itself."""
+        """Do a step in the thread's place; returns its result, None if the thread is working itself."""
         channel = self._channel
         host = channel.take_over() if self._alive else None
         if host is None:

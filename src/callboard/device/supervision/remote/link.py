@@ -143,7 +143,7 @@ class Link(Generic[M]):
         self._emptying = None
 
     def forget(self) -> None:
-        """Drop what is not sent yet: the arenas of its pieces are about to be given back."""
+        """Drop unsent frames: the arenas of their pieces are about to be released."""
         self._waiting.clear()
 
     @property
@@ -185,7 +185,7 @@ class Link(Generic[M]):
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def end(self, why: str, *, flush: bool = False) -> None:
-        """Neither read nor write any more; what is unsent is sent before that, with ``flush``. On the loop's thread."""
+        """Stop reading and writing; with ``flush``, unsent frames are sent before. On the loop's thread."""
         on_end, self._on_end = self._on_end, None
         if on_end is None:
             return

@@ -52,7 +52,7 @@ log = logging.getLogger("callboard.node")
 FIRST = 30.0
 """Seconds without a word after which a connection is closed that has not started a host."""
 BUSY = 60.0
-"""Seconds for which an application may say nothing while its machine still answers: its loop is busy, or stopped."""
+"""Seconds an application may be silent while its machine still answers: its loop is busy, or stopped."""
 LEAVE = 600.0
 """Seconds that a host gets to finish when it is asked to close; the application's own limit is shorter."""
 
@@ -87,7 +87,7 @@ class NodeServer:
         return str(name[0]), int(name[1])
 
     async def close(self) -> None:
-        """Listen no more, and end all hosts."""
+        """Stop listening, and end all hosts."""
         if self._server is not None:
             self._server.close()
         for session in list(self._sessions):

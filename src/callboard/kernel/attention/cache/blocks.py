@@ -150,7 +150,7 @@ class BlockPool:
         return number
 
     def truncate(self, sequence: int, length: int) -> None:
-        """Forget the tokens behind so many.
+        """Truncate the sequence to a number of tokens.
 
         Raises:
             ShapeError: It has fewer.
@@ -255,7 +255,7 @@ class BlockPool:
         return len(self._free) + len(self._kept)
 
     def needed(self, sequence: int, count: int) -> int:
-        """Pages that so many more tokens of a sequence take."""
+        """Pages needed for additional tokens of a sequence."""
         return self._needs(self._idle(sequence), count, Counter())
 
     def length(self, sequence: int) -> int:

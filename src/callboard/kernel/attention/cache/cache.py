@@ -126,7 +126,7 @@ class PagedKvCache(Generic[Mode]):
             return KvSequence(number, self._epoch, sequence.shared)
 
     def truncate(self, sequence: KvSequence, length: int) -> None:
-        """Forget the tokens behind so many: drafts that were refused."""
+        """Truncate the sequence to a number of tokens, such as after rejected drafts."""
         with self._lock:
             self._pool.truncate(self._checked(sequence), length)
 

@@ -15,7 +15,7 @@ __all__ = ["KvStep"]
 
 
 class KvStep(Generic[Mode]):
-    """New tokens of some sequences: where their keys and values go, and what their queries see.
+    """New tokens of some sequences: the slots of their keys and values, and the keys visible to their queries.
 
     For each layer, :meth:`append` and then :meth:`attend`. When all layers are written the tokens belong to their
     sequences; until then these can do nothing else. Used on one thread.
@@ -101,7 +101,7 @@ class KvStep(Generic[Mode]):
         return answer
 
     def cancel(self) -> None:
-        """Give the room back; what was written is forgotten. Nothing where all layers are written."""
+        """Release the room and its contents. No effect if all layers are written."""
         if self._open:
             self._open = False
             self._ended(self._extension, False)

@@ -92,7 +92,7 @@ class _Reduction(_Unary):
 
 
 class Fusion(Generic[Mode]):
-    """A graph under construction. Its methods add nodes; what they give is taken by later ones.
+    """A graph under construction. Its methods add nodes, whose values are inputs of later ones.
 
     ::
 
@@ -174,7 +174,7 @@ class Fusion(Generic[Mode]):
         return self.node(kind, x, axes=tuple(a + len(x.shape) if a < 0 else a for a in numbers))
 
     def node(self, kind: str, *given: "Value", **settings: Any) -> GraphValue:
-        """A node by its kind; what the other methods call.
+        """Add a node by its kind; called by the other methods.
 
         Raises:
             ShapeError: It does not fit what it is given.

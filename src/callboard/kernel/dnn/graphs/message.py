@@ -113,7 +113,7 @@ class Fused(Op[CudnnActor, tuple[GpuRef, ...]], tag="dnn.fused"):
 
 
 def layouts_of(op: Fused, shapes: Sequence[Shape]) -> list[Layout]:
-    """Of what is stored: of the given arrays, or of those that the host makes."""
+    """Layouts of the outputs: given, or allocated by the host."""
     if op.outs is not None:
         return [out.layout for out in op.outs]
     return [layout_of(DTYPES[output.dtype], shapes[output.value]) for output in op.outputs]

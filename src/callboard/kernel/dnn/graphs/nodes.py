@@ -1,4 +1,4 @@
-"""The nodes of operation graphs: which there are, what they take, and the shapes of the values that they give."""
+"""The nodes of operation graphs: kinds, inputs, and the shapes of their values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple

@@ -85,7 +85,7 @@ class RnnTrained(NamedTuple, Generic[Mode]):
 
 
 class RnnGradients(NamedTuple, Generic[Mode]):
-    """Gradients by what was given to the training pass.
+    """Gradients by the inputs of the training pass.
 
     Attributes:
         dx: By the input.

@@ -1,4 +1,4 @@
-"""``RnnParams``: what a recurrent network is, and how its weights are packed into one array."""
+"""``RnnParams``: the structure of a recurrent network, and the packing of its weights into one array."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints

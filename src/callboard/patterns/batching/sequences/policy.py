@@ -1,4 +1,4 @@
-"""``SequencePolicy``: which worker has which sequence, and what runs next on it. Pure: time is an argument."""
+"""``SequencePolicy``: assignment of sequences to workers, and the next work of each. Pure: time is an argument."""
 
 import heapq
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""``SequenceSlot``, what a worker knows of a sequence, and ``SequenceLost``, how a request of one that is gone ends."""
+"""``SequenceSlot``, a worker's view of a sequence, and ``SequenceLost``, the error for a lost sequence."""
 
 from collections.abc import Hashable
 from typing import Any, Literal

@@ -207,7 +207,7 @@ class Network:
         return np.empty(shape, self.wide if dtype is None else dtype)
 
     def layers(self, rows: int, make: Make, masks: bool = False) -> Kept:
-        """Arrays for what all layers keep."""
+        """Arrays for the saved values of all layers."""
         return [Layer(*arrays) for arrays in self._arrays(rows, make, masks)]
 
     def _arrays(self, rows: int, make: Make, masks: bool) -> Iterator[Any]:

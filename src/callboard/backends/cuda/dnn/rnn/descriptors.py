@@ -29,7 +29,7 @@ DEFAULT_MATH, TENSOR_OP_MATH, FMA_MATH = 0, 1, 3
 PADDED_IO = 1
 INFERENCE, TRAINING = 0, 1
 ADD = 0
-"""``cudnnWgradMode_t``: gradients are added to what is there, the only mode that cuDNN has."""
+"""``cudnnWgradMode_t``: gradients are accumulated, the only mode of cuDNN."""
 
 
 class Sizes(NamedTuple):
@@ -147,7 +147,7 @@ class Descriptors:
     def backward_weights(
         self, stream: "CudaStream", x: int, hx: int | None, y: int, dweights: int, work: int, reserve: int
     ) -> None:
-        """Enqueue the gradients by the weights, which are added to what is there."""
+        """Enqueue the gradients by the weights, which are accumulated."""
         sizes = self.sizes
         self._weights(
             stream, self.network, ADD, None, self._x, x, self._h, hx, self._y, y,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["BackwardPlan", "ForwardPlan", "ForwardTrainingPlan"]
 
 ALIGNMENT = 16
-"""Bytes: of what cuDNN's products read at once."""
+"""Bytes that cuDNN's products read at once."""
 WORD = 4
 """Bytes: of the reserve's state."""
 
@@ -62,7 +62,7 @@ class RnnPlan:
         self.driver.check(self.driver.memset_8(address, 0, nbytes, stream.native), "cuMemsetD8Async")
 
     def mark(self, stream: "CudaStream", reserve: int, word: int) -> None:
-        """Say in a reserve what has become of it."""
+        """Mark the state of a reserve in its header."""
         self.driver.check(self.driver.memset_32(reserve, word, 1, stream.native), "cuMemsetD32Async")
 
 

@@ -1,4 +1,4 @@
-"""Admission: what becomes of the calls that a context host is sent."""
+"""Admission: the handling of calls sent to a context host."""
 
 from callboard.device.host.context.admission.admission import Admission
 from callboard.device.host.context.admission.arenas import Arenas

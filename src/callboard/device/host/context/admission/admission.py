@@ -130,7 +130,7 @@ class Admission:
         return True
 
     def memory_was_freed(self) -> None:
-        """The application has sent its frees: retry what waits for memory, once."""
+        """The application has sent its frees: retry ops that wait for memory, once."""
         self._parking.open()
 
     # -- the careful path ----------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class Arenas:
         return self.mapped.get(arena, (0, -1))
 
     def forget(self, arena: int) -> None:
-        """The application gives it up; nothing uses it any more."""
+        """The application releases it; it is unused."""
         self._waiting.pop(arena, None)
         self._addresses.pop(arena, None)
         address, _ = self.mapped.pop(arena, (None, 0))

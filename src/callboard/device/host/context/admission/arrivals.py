@@ -59,12 +59,12 @@ class Arrivals:
         self._leaving: list[ArrivedBlock] = []
 
     def expect(self, message: Expect) -> None:
-        """A buffer will arrive: what reads it parks from now on."""
+        """A buffer will arrive: its readers park from now on."""
         self._expected.add(message.buffer)
         self._parking.hold((), (message.buffer,), self._holds)
 
     def arrived(self, message: Arrived) -> None:
-        """Its memory is there, or will not come: go on with what waits for it.
+        """Its memory has arrived, or will not: continue with its waiters.
 
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead.
@@ -85,7 +85,7 @@ class Arrivals:
         self._parking.release((), (buffer,), self._holds)
 
     def advance(self) -> bool:
-        """Find out whether what was read is good, and let go of what nothing uses; True while something is in use.
+        """Check the data read, and release unused memory; True while something is in use.
 
         Called after the streams were polled, before their ops are settled.
         """

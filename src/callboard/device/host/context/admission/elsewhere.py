@@ -14,7 +14,7 @@ from callboard.kernel.ipc.sharing import ImportLease, check_alive
 __all__ = ["ExternalBlocks"]
 
 LOOK = 0.1
-"""Seconds between two looks whether other processes have closed what is to be freed."""
+"""Seconds between two checks whether other processes have closed memory to be freed."""
 
 
 class BlockElsewhere(Block):
@@ -71,7 +71,7 @@ class ExternalBlocks:
         return block
 
     def advance(self, *, look: bool = False) -> bool:
-        """Free what nothing uses any more; True while something in flight keeps a block.
+        """Free unused blocks; True while something in flight keeps a block.
 
         What other processes have open stays, and is looked at again now and then, or with ``look``.
         """

@@ -1,4 +1,4 @@
-"""Refusals: calls that are not launched, and what an exception of a library means."""
+"""Refusals: calls that are not launched, and the translation of library exceptions."""
 
 from functools import partial
 

@@ -8,7 +8,7 @@ __all__ = ["Shares"]
 
 
 class Shares:
-    """Shares allocations, and frees them only when the application says that no other process has them open any more.
+    """Shares allocations, and frees them only when the application reports that no other process has them open.
 
     An allocation goes through many hands before it is freed: what another process has opened stays open meanwhile, and
     is used there only while a call holds an array that lies in it.

@@ -69,7 +69,7 @@ class Holder:
         self._site = site
 
     def put(self, item: Item) -> None:
-        """Hold the arrays of a call, and say so when nothing else uses them."""
+        """Hold the arrays of a call, and report when nothing else uses them."""
         self._waiting.append(item)
         self.advance()
 
@@ -90,7 +90,7 @@ class Holder:
         return left
 
     def cancel(self, call: int) -> None:
-        """The application releases what it does not want any more."""
+        """No effect: the application releases the arrays of calls that it cancels."""
 
     def give_room(self, room: object) -> None:
         """Its calls have no results."""

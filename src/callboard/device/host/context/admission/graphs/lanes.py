@@ -34,7 +34,7 @@ class Task(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Tasks that run as a value on the device says.
+    """Tasks that run depending on a value on the device.
 
     Attributes:
         what: The condition.

@@ -1,4 +1,4 @@
-"""``Replay``: what a recording's plan launches.
+"""``Replay``: the work launched by a recording's plan.
 
 The steps are cut into parts. A part is a graph of the backend, or one step that is launched as ever, in its place: a
 fill whose numbers change with every replay. Outcomes of solvers and the like are copied to the host behind the part, so
@@ -382,7 +382,7 @@ class Replay:
         raise AssertionError("a capture either returns or raises")
 
     def _leave(self, parts: Iterable[GraphPart]) -> None:
-        """These graphs are not launched any more; what is enqueued may still run."""
+        """These graphs are no longer launched; enqueued work may still run."""
         self._leaving += [(self._timeline.issued, part) for part in parts if part.graph is not None]
 
     def _close_left(self) -> None:
@@ -412,7 +412,7 @@ class Replay:
 
 
 def noted(error: AccelError, note: str) -> AccelError:
-    """The error, which says which step of a recording failed."""
+    """The error, which names the failed step of a recording."""
     error.add_note(note)
     return error
 
