@@ -1,4 +1,4 @@
-"""The messages of ``dev.array``: conversion, numbering, gather, scatter.
+"""Operations of ``dev.array``: conversion, numbering, gather, scatter.
 
 ``dev.array(values)`` makes an array. Any strides are taken as they are. The functions of ``dev.xp`` submit these ops.
 """

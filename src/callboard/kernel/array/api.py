@@ -22,7 +22,7 @@ __all__ = ["ArrayApi"]
 
 
 class ArrayApi(Methods[Mode]):
-    """The messages of ``dev.array``: conversion, numbering, gather, scatter."""
+    """Operations of ``dev.array``: conversion, numbering, gather, scatter."""
 
     __slots__ = ()
 

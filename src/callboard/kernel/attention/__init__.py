@@ -1,4 +1,4 @@
-"""The messages of ``dev.attention``.
+"""Operations of ``dev.attention``.
 
 Forward with log-sum-exp, gradients, merging of partial results, and keys and values in pages::
 

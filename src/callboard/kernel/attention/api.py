@@ -32,7 +32,7 @@ __all__ = ["AttentionApi"]
 
 
 class AttentionApi(Methods[Mode]):
-    """The messages of ``dev.attention``."""
+    """Operations of ``dev.attention``."""
 
     __slots__ = ()
 

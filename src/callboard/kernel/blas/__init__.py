@@ -1,4 +1,4 @@
-"""The messages of ``dev.blas``: BLAS.
+"""BLAS operations of ``dev.blas``.
 
 Row-major like NumPy. Shapes come from the operands, so no message carries ``m``, ``n``, ``lda`` or ``incx``;
 transposed and strided views are passed as they are. Level 1 has vectors, level 2 a matrix and vectors, level 3

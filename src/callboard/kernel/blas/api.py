@@ -40,7 +40,7 @@ __all__ = ["BlasApi"]
 
 
 class BlasApi(Api[Mode]):
-    """The messages of ``dev.blas``: BLAS."""
+    """BLAS operations of ``dev.blas``."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The messages of ``dev.blas_lt``: matrix products fused with their prologues and epilogues.
+"""Operations of ``dev.blas_lt``: matrix products fused with their prologues and epilogues.
 
 Bias, activation, their derivatives and the gradients of biases in one pass over the result; scaled fp8 factors;
 batches; a result apart from the addend. Row-major like NumPy: a bias has one number for each column.

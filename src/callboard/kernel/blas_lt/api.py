@@ -19,7 +19,7 @@ __all__ = ["BlasLtApi"]
 
 
 class BlasLtApi(Api[Mode]):
-    """The messages of ``dev.blas_lt``: matrix products fused with their prologues and epilogues."""
+    """Operations of ``dev.blas_lt``: matrix products fused with their prologues and epilogues."""
 
     __slots__ = ()
 

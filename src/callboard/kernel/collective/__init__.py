@@ -1,4 +1,4 @@
-"""The messages of ``dev.collective``: collectives, one rank's part at a time.
+"""Operations of ``dev.collective``: collectives, one rank's part at a time.
 
 :class:`callboard.World` submits them to all ranks; use it, not these, from an application that has all of the devices.
 A rank makes an :class:`Offer`, gets those of all ranks (:class:`Join`), runs :class:`Run` and ends with :class:`Leave`.

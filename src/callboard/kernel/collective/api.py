@@ -21,7 +21,7 @@ __all__ = ["CollectiveApi"]
 
 
 class CollectiveApi(Methods[Mode]):
-    """The messages of ``dev.collective``: collectives, one rank's part at a time."""
+    """Operations of ``dev.collective``: collectives, one rank's part at a time."""
 
     __slots__ = ()
 

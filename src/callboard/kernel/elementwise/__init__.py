@@ -1,4 +1,4 @@
-"""The messages of ``dev.elementwise``, and of the functions made by ``cb.elementwise``.
+"""Operations of ``dev.elementwise``, and of the functions made by ``cb.elementwise``.
 
 An expression is text (:mod:`callboard.kernel.elementwise.language`); each backend makes one kernel of it.
 """

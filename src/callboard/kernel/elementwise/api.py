@@ -14,6 +14,6 @@ __all__ = ["ElementwiseApi"]
 
 
 class ElementwiseApi(Methods[Mode]):
-    """The messages of ``dev.elementwise``, and of the functions made by ``cb.elementwise``."""
+    """Operations of ``dev.elementwise``, and of the functions made by ``cb.elementwise``."""
 
     __slots__ = ()

@@ -14,6 +14,6 @@ __all__ = ["EventApi"]
 
 
 class EventApi(Methods[Mode]):
-    """The messages of ``dev.event``."""
+    """Operations of ``dev.event``."""
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""The messages of ``dev.fft``: Fourier transforms.
+"""Operations of ``dev.fft``: Fourier transforms.
 
 Along any one to three axes of arrays of any strides; shapes, names and norms like NumPy's ``fft`` module. Single and
 double precision, and half precision, for which there is no complex type: complex halves are f16 arrays whose last axis

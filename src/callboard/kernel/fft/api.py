@@ -22,7 +22,7 @@ __all__ = ["FftApi"]
 
 
 class FftApi(Methods[Mode]):
-    """The messages of ``dev.fft``: Fourier transforms."""
+    """Operations of ``dev.fft``: Fourier transforms."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The messages of ``dev.ipc``: memory of other processes.
+"""Operations of ``dev.ipc``: memory of other processes.
 
 One process makes an array that can be shared and exports it; another opens the handle and has the array, without a
 copy. Also between the devices of a machine that reach each other's memory. Events order what they do with it.

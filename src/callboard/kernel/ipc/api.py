@@ -20,7 +20,7 @@ __all__ = ["IpcApi"]
 
 
 class IpcApi(Methods[Mode]):
-    """The messages of ``dev.ipc``: memory of other processes."""
+    """Operations of ``dev.ipc``: memory of other processes."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The messages of ``dev.managed``: managed memory.
+"""Operations of ``dev.managed``: managed memory.
 
 Arrays that device and host both reach by one address; their pages move to where they are used. Every op takes them as
 any other array.

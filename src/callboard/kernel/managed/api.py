@@ -18,7 +18,7 @@ __all__ = ["ManagedApi"]
 
 
 class ManagedApi(Api[Mode]):
-    """The messages of ``dev.managed``: managed memory."""
+    """Operations of ``dev.managed``: managed memory."""
 
     __slots__ = ()
 

@@ -14,6 +14,6 @@ __all__ = ["ModuleApi"]
 
 
 class ModuleApi(Methods[Mode]):
-    """The messages of ``dev.module``: precompiled kernels in cubins, PTX, fatbins and LTO-IR."""
+    """Operations of ``dev.module``: precompiled kernels in cubins, PTX, fatbins and LTO-IR."""
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""The messages of ``dev.nvrtc``: user kernels in CUDA C++, compiled at run time."""
+"""Operations of ``dev.nvrtc``: user kernels in CUDA C++, compiled at run time."""
 
 from callboard.kernel.nvrtc.actor import NvrtcActor
 from callboard.kernel.nvrtc.compile import Compile, Inspect, KernelAttributes, Occupancy

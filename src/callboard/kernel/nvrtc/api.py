@@ -14,6 +14,6 @@ __all__ = ["NvrtcApi"]
 
 
 class NvrtcApi(Methods[Mode]):
-    """The messages of ``dev.nvrtc``: user kernels in CUDA C++, compiled at run time."""
+    """Operations of ``dev.nvrtc``: user kernels in CUDA C++, compiled at run time."""
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""The messages of ``dev.rng``: random numbers.
+"""Operations of ``dev.rng``: random numbers.
 
 Every message fills an array from a stream of random words; :mod:`callboard.kernel.rng.streams` says what a stream is.
 """

@@ -33,7 +33,7 @@ __all__ = ["RngApi"]
 
 
 class RngApi(Methods[Mode]):
-    """The messages of ``dev.rng``: random numbers."""
+    """Operations of ``dev.rng``: random numbers."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The messages of ``dev.solver``: dense and sparse linear algebra.
+"""Operations of ``dev.solver``: dense and sparse linear algebra.
 
 Factorisations and what is solved with them, eigenvalues and singular values, as NumPy and SciPy give them: arrays are
 row-major, shapes come from the operands, views of any strides are operands, and inputs are never destroyed. Where

@@ -46,7 +46,7 @@ __all__ = ["SolverApi"]
 
 
 class SolverApi(Methods[Mode]):
-    """The messages of ``dev.solver``: dense and sparse linear algebra."""
+    """Operations of ``dev.solver``: dense and sparse linear algebra."""
 
     __slots__ = ()
 

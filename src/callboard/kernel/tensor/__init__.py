@@ -1,4 +1,4 @@
-"""The messages of ``dev.tensor``: tensor contraction, reduction, element-wise ops.
+"""Operations of ``dev.tensor``: tensor contraction, reduction, element-wise ops.
 
 Axes are matched by their modes (names), not by their order. Any strides are taken as they are: transposed, sliced,
 reversed and repeated views, and diagonals.

@@ -21,7 +21,7 @@ __all__ = ["TensorApi"]
 
 
 class TensorApi(Api[Mode]):
-    """The messages of ``dev.tensor``: tensor contraction, reduction, element-wise ops."""
+    """Operations of ``dev.tensor``: tensor contraction, reduction, element-wise ops."""
 
     __slots__ = ()
 
