@@ -70,7 +70,7 @@ def test_what_does_not_fit_is_refused(session: cb.sync.Device) -> None:
             a @ wrong
     blocks = session.sparse.from_scipy(sp.bsr_array(np.eye(4), blocksize=(2, 2)))
     np.testing.assert_allclose((blocks @ session.array(np.ones(4))).get(), np.ones(4))
-    with pytest.raises(TypeError, match=r"a BsrRef of shape \(4, 4\) beside a sparse matrix.*'csr'"):
+    with pytest.raises(TypeError, match=r"a BsrRef of shape \(4, 4\) with a sparse matrix.*'csr'"):
         blocks @ blocks
 
 

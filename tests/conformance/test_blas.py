@@ -193,15 +193,15 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "alpha with axes": (lambda x: Gemm(a=x.f32_3_3, b=x.f32_3_3, alpha=x.f32_3), "alpha is f32[3]; pass a number or"),
     "alpha of another dtype": (
         lambda x: Gemm(a=x.f16_3_3, b=x.f16_3_3, alpha=x.f16),
-        "alpha is f16[]; beside arrays of f16 a 0-d array must be f32",
+        "alpha is f16[]; with arrays of f16 a 0-d array must be f32",
     ),
     "broken alpha for i8": (
         lambda x: Gemm(a=x.i8_4_4, b=x.i8_4_4, alpha=0.5),
-        "alpha is 0.5; beside i8 arrays it must be an integer of 32 bits",
+        "alpha is 0.5; with i8 arrays it must be an integer of 32 bits",
     ),
     "large beta for i8": (
         lambda x: Gemm(a=x.i8_4_4, b=x.i8_4_4, c=x.i32_4_4, beta=2.0**31),
-        "beta is 2147483648.0; beside i8 arrays",
+        "beta is 2147483648.0; with i8 arrays",
     ),
     "tf32 for f64": (lambda x: Gemm(a=x.f64_3_3, b=x.f64_3_3, tf32=True), "tf32 is True and the arrays are f64; leave"),
     "conj of what is not transposed": (
@@ -249,7 +249,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda x: Geam(a=x.f16_3_4, b=x.f16_3_4),
         "a is f16[3, 4]; its dtype must be one of f32, f64, c64, c1",
     ),
-    "a of spr": (lambda x: blas.Spr(x=x.f32_3, a=x.f32_3), "a is f32[3]; packed beside x of 3 elements it must be [6]"),
+    "a of spr": (lambda x: blas.Spr(x=x.f32_3, a=x.f32_3), "a is f32[3]; packed for x of 3 elements it must be [6]"),
     "a of spr with gaps": (lambda x: blas.Spr(x=x.f32_3, a=x.f32_12[::2]), "it must be [6], no gaps"),
     "a of syr": (lambda x: blas.Syr(x=x.f32_3, a=x.f32_4_4), "a is f32[4, 4]; it must be [3, 3]"),
     "c of syrk": (lambda x: Syrk(a=x.f32_3_4, c=x.f32_4_4), "c is f32[4, 4]; it must be [3, 3]"),
@@ -291,7 +291,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "complex cosine": (lambda x: Rot(x=x.c64_4, y=x.c64_4, c=1j, s=0), "c is complex and the arrays are f32"),
     "sine of another dtype": (
         lambda x: Rot(x=x.c64_4, y=x.c64_4, c=x.f32, s=x.f32),
-        "s is f32[]; beside arrays of c64 a 0-d array must be c64",
+        "s is f32[]; with arrays of c64 a 0-d array must be c64",
     ),
     "swap of two dtypes": (lambda x: Swap(x=x.f32_4, y=x.f64_4), "y is f64[4] and x is f32[4]: convert one of them"),
     "copy to another shape": (lambda x: Copy(x=x.f32_4, out=x.f32_3), "out is f32[3], expected f32[4]"),

@@ -247,7 +247,7 @@ def test_her_clears_the_imaginary_diagonal(session: Any, name: str) -> None:
 
 
 REFUSED = {
-    "packed": (lambda x: blas.Spmv(a=x(5), x=x(3)), r"a is f32\[5\]; packed beside x of 3 elements it must be \[6\]"),
+    "packed": (lambda x: blas.Spmv(a=x(5), x=x(3)), r"a is f32\[5\]; packed for x of 3 elements it must be \[6\]"),
     "a band of rows": (lambda x: blas.Sbmv(a=x(2, 3), x=x(3)), "a band is column-major; pass the .T of a row-major"),
     "a band of other columns": (lambda x: blas.Tbmv(a=x(4, 2).T, x=x(3)), r"a band is \[diagonals, 3\]"),
     "a band of nothing": (lambda x: blas.Tbsv(a=x(3, 0).T, x=x(3)), "with one diagonal or more"),

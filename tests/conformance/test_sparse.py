@@ -355,7 +355,7 @@ def test_what_does_not_fit_is_refused_by_name(session: Any) -> None:
     refused(SpMv(a=a, x=x, out=nine), "out is f32[9], expected f32[4]")
     refused(SpMv(a=a, x=x, conj=True), "conj without transpose")
     refused(SpMv(a=a, x=x, alpha=1j), "alpha is complex and the arrays are f32")
-    refused(SpMv(a=a, x=x, alpha=session.put(np.float64(1))), "beside arrays of f32 a 0-d array must be f32")
+    refused(SpMv(a=a, x=x, alpha=session.put(np.float64(1))), "with arrays of f32 a 0-d array must be f32")
     refused(SpMv(a=CsrRef(a.values, a.indices, a.indptr, (5, 5)), x=x), "a.indptr is i32[5]; for")
     refused(SpMv(a=CsrRef(a.values[1:], a.indices, a.indptr, (4, 5)), x=x), "a.indices is i32[")
     refused(

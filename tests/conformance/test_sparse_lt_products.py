@@ -313,7 +313,7 @@ def test_wrong_operands_are_refused_at_the_call(session: Any, factor: DType) -> 
     for says, fields in {
         r"b is f64\[96, 32\] and a holds .*; both must have one dtype": {"b": wrong},
         r"the rows of b must be 96": {"b": x[:32]},
-        r"out would be f64; beside .* must be one of": {"b": x, "out_dtype": "f64"},
+        r"out would be f64; with .* must be one of": {"b": x, "out_dtype": "f64"},
         r"bias is .*, expected .*\[64\] without gaps": {"b": x, "bias": x[:64, 0]},
         r"c is f64\[96, 32\], expected": {"b": x, "c": wrong, "beta": 1.0},
         r"beta is 1.0 and c is None": {"b": x, "beta": 1.0},

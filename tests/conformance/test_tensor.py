@@ -340,7 +340,7 @@ def test_dtypes_are_refused_by_name(session: Any) -> None:
         session.submit(Contract(a=one, b=other, **modes))
     with pytest.raises(ShapeError, match=re.escape("a is i8[2, 2]; its dtype must be one of")):
         session.submit(Contract(a=small, b=small, **modes))
-    with pytest.raises(ShapeError, match=r"alpha is 0\.5; beside i32 arrays it must be an integer"):
+    with pytest.raises(ShapeError, match=r"alpha is 0\.5; with i32 arrays it must be an integer"):
         session.submit(Contract(a=whole, b=whole, alpha=0.5, **modes))
     with pytest.raises(ShapeError, match="compute is 'f32' and the arrays are i32; leave it out"):
         session.submit(Contract(a=whole, b=whole, compute="f32", **modes))

@@ -375,7 +375,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda x: Permutation(a=x.f, modes_a="ij", modes_out="ijk"), "modes_out 'ijk' names 'k'"),
     (lambda x: Permutation(a=x.c, modes_a="ij", modes_out="ij", op_a="exp"), "op_a is 'exp' and the arrays are c64"),
     (lambda x: Permutation(a=x.i, modes_a="ij", modes_out="ij", op_a="sqrt"), "op_a is 'sqrt' and the arrays are i32"),
-    (lambda x: Permutation(a=x.i, modes_a="ij", modes_out="ij", alpha=0.5), "alpha is 0.5; beside i32 arrays"),
+    (lambda x: Permutation(a=x.i, modes_a="ij", modes_out="ij", alpha=0.5), "alpha is 0.5; with i32 arrays"),
     (lambda x: Reduction(a=x.c, modes_a="ij", modes_out="i", op_reduce="max"), "op_reduce is 'max' and the arrays"),
     (lambda x: Reduction(a=x.f, modes_a="ij", modes_out="i", c=x.f, beta=1.0), "c is f32[2, 3], expected f32[2]"),
     (lambda x: Reduction(a=x.f, modes_a="ij", modes_out="i", beta=1.0), "beta is 1.0 and c is None"),

@@ -137,7 +137,7 @@ def numbers_of(given: Mapping[str, Any]) -> tuple[tuple[Ref, ...], dict[str, Any
         else:
             number = numbers[name] = x.item() if isinstance(x, np.generic) else x
             if type(number) is int and not -(2**63) <= number < 2**64:
-                raise OverflowError(f"{name} is {number}: an integer beside an array has at most 64 bits")
+                raise OverflowError(f"{name} is {number}: an integer combined with an array has at most 64 bits")
     if not numbers:
         return tuple(operands), {}
     bools = tuple(name for name, x in numbers.items() if isinstance(x, bool))

@@ -123,7 +123,7 @@ async def test_what_cannot_travel_is_refused_by_name_at_the_call(dev: cb.Device)
     knot.append(knot)
     with pytest.raises(TypeError, match="contains itself"):
         probe.call(Probe.echo, knot)
-    with pytest.raises(ValueError, match="bytes beside arrays"):
+    with pytest.raises(ValueError, match="bytes without arrays"):
         probe.call(Probe.echo, ["x" * 10_000] * 4_000)
     assert probe.in_flight == 0
     assert await probe.call(Probe.add, 1) == 1

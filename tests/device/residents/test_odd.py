@@ -19,7 +19,7 @@ async def test_results_and_exceptions_end_their_call_only(dev: cb.Device) -> Non
     bystander = dev.put(np.ones(3))
     with pytest.raises(TypeError, match=r"result\['names'\]\[0\]: the text has lone surrogates.*os.fsencode"):
         await odd.call(Odd.result, "file")
-    with pytest.raises(ValueError, match=r"the result: 40,.* bytes beside arrays"):
+    with pytest.raises(ValueError, match=r"the result: 40,.* bytes without arrays"):
         await odd.call(Odd.result, "long")
     assert (await odd.call(Odd.result, "dtype")).dtype.names == (FILE,)
     with pytest.raises(ValueError, match=r"caf\\udce9.txt"):

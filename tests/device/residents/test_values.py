@@ -157,7 +157,7 @@ def test_what_cannot_travel_is_named(value: Any, path: str, why: str) -> None:
 
 
 def test_a_message_that_is_too_long_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"the arguments: 4\d,\d+,\d+ bytes beside arrays"):
+    with pytest.raises(ValueError, match=r"the arguments: 4\d,\d+,\d+ bytes without arrays"):
         encode(packer().pack(["x" * 10_000] * 4_000), "the arguments")
 
 

@@ -111,9 +111,9 @@ def test_refused_before_the_message_exists(make: Any, says: str) -> None:
 @pytest.mark.parametrize("alpha", [0.5, math.nan, math.inf, 2.0**31, -(2.0**31) - 1])
 def test_factors_of_i8_are_integers_of_32_bits(alpha: float) -> None:
     x, c = array(4, 4, dtype="i8"), array(4, 4, dtype="i32")
-    with pytest.raises(ShapeError, match="beside i8 arrays it must be an integer of 32 bits"):
+    with pytest.raises(ShapeError, match="with i8 arrays it must be an integer of 32 bits"):
         Gemm(a=x, b=x, alpha=alpha)
-    with pytest.raises(ShapeError, match="beside i8 arrays it must be an integer of 32 bits"):
+    with pytest.raises(ShapeError, match="with i8 arrays it must be an integer of 32 bits"):
         GemmGrouped(a=(x,), b=(x,), c=(c,), beta=alpha)
     assert Gemm(a=x, b=x, c=c, alpha=-(2.0**31), beta=2.0**31 - 1).beta == 2**31 - 1
 

@@ -109,7 +109,7 @@ REFUSED: list[tuple[type[Any], dict[str, Any], str]] = [
         "column-major; it must be row-major: pass dev.copy",
     ),
     (Matmul, {"a": X, "b": X, "out": array(16, 15)}, "out is f32[16, 15], expected f32[16, 16]"),
-    (Matmul, {"a": X, "b": X, "out_dtype": "f16"}, "out would be f16; beside f32 its dtype must be one of f32"),
+    (Matmul, {"a": X, "b": X, "out_dtype": "f16"}, "out would be f16; with f32 its dtype must be one of f32"),
     (Matmul, {"a": X, "b": X, "c": H, "beta": 1}, "c is bf16[16, 16], expected f32[16, 16]"),
     (Matmul, {"a": X, "b": X, "beta": 1}, "beta is 1.0 and c is None"),
     (Matmul, {"a": X, "b": X, "alpha": 1j}, "alpha is complex and the arrays are f32; pass a real number"),
@@ -142,7 +142,7 @@ REFUSED: list[tuple[type[Any], dict[str, Any], str]] = [
     (
         Matmul,
         {"a": array(4, 4, dtype="i8"), "b": array(4, 4, dtype="i8"), "alpha": 0.5},
-        "beside i8 arrays it must be an integer of 32 bits",
+        "with i8 arrays it must be an integer of 32 bits",
     ),
     (MatmulAux, {"a": X, "b": X, "aux": array(16, 16, dtype="f16")}, "aux is f16[16, 16], expected f32[16, 16]"),
     (MatmulBgrad, {"a": X, "b": X, "bias_grad": array(15)}, "bias_grad is f32[15], expected f32[16]"),

@@ -95,7 +95,7 @@ def test_values_of_numbers_are_computed_for_each_call() -> None:
 
 @pytest.mark.parametrize("number", [-1, 256, 2**70])
 def test_an_integer_that_does_not_fit_is_refused(number: int) -> None:
-    with pytest.raises(ShapeError, match=r"beside u8 it must lie in \[0, 255\]"):
+    with pytest.raises(ShapeError, match=r"with u8 it must lie in \[0, 255\]"):
         compiled(f"x + {number}", (U8,))
     with pytest.raises(ShapeError, match="n is"):
         compiled("x + n", (U8,), (("n", "int"),)).values([number])

@@ -115,7 +115,7 @@ def check_packed(op: AnyOp, name: str, operand: Operand, n: int) -> None:
     size = n * (n + 1) // 2
     if operand.shape != (size,) or not operand.layout.contiguous:
         layout = operand.layout
-        raise refuse(op, f"{name} is {layout!r}; packed beside x of {n} elements it must be [{size}], no gaps")
+        raise refuse(op, f"{name} is {layout!r}; packed for x of {n} elements it must be [{size}], no gaps")
 
 
 def order_of_band(op: AnyOp, name: str, operand: Operand, n: int | None = None) -> int:
@@ -157,7 +157,7 @@ def check_scalars(op: AnyOp, dtype: DType, **scalars: Any) -> None:
     for name, value in scalars.items():
         if isinstance(value, Operand):
             if value.dtype is not want:
-                raise refuse(op, f"{name} is {value.layout!r}; beside arrays of {dtype} a 0-d array must be {want}")
+                raise refuse(op, f"{name} is {value.layout!r}; with arrays of {dtype} a 0-d array must be {want}")
         elif isinstance(value, complex) and not dtype.is_complex:
             raise refuse(op, f"{name} is complex and the arrays are {dtype}; pass a real number")
 
@@ -179,7 +179,7 @@ def check_gemm_numbers(op: AnyOp, dtype: DType, **numbers: float | complex | Ope
     if dtype is DTYPES["i8"]:
         for name, value in numbers.items():
             if isinstance(value, float) and not (value.is_integer() and -(2**31) <= value < 2**31):
-                raise refuse(op, f"{name} is {value!r}; beside i8 arrays it must be an integer of 32 bits")
+                raise refuse(op, f"{name} is {value!r}; with i8 arrays it must be an integer of 32 bits")
 
 
 def check_tf32(op: AnyOp, tf32: bool | None, dtype: DType) -> None:

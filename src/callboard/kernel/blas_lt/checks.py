@@ -113,7 +113,7 @@ def result_dtype(op: AnyOp, a: Operand, b: Operand, out: Operand | None, named: 
     else:
         wanted = DTYPES[allowed[0]] if out is None else out.dtype
     if wanted.name not in allowed:
-        raise refuse(op, f"out would be {wanted}; beside {a.dtype} its dtype must be one of {', '.join(allowed)}")
+        raise refuse(op, f"out would be {wanted}; with {a.dtype} its dtype must be one of {', '.join(allowed)}")
     return wanted
 
 

@@ -132,7 +132,7 @@ class Conv(_Convolution, tag="dnn.conv"):
         if self.bias is not None:
             check_like(self, "bias", self.bias, (geometry.result.channels,), "a number for each channel of the result")
             if self.bias.dtype is not bias_dtype:
-                raise refuse(self, f"bias is {self.bias.layout!r}; beside {dtype} its dtype must be {bias_dtype}")
+                raise refuse(self, f"bias is {self.bias.layout!r}; with {dtype} its dtype must be {bias_dtype}")
         if self.residual is not None:
             check_like(self, "residual", self.residual, made.shape, "the shape of the result")
             if self.residual.dtype is not made.dtype:
@@ -151,7 +151,7 @@ class Conv(_Convolution, tag="dnn.conv"):
             for name in ("bias", "residual", "activation", "out_dtype"):
                 if getattr(self, name) is not None:
                     raise refuse(
-                        self, f"{name} is given and scale is None; beside i8 it needs a scale (1.0 keeps the sums)"
+                        self, f"{name} is given and scale is None; with i8 it needs a scale (1.0 keeps the sums)"
                     )
             return DTYPES["i32"]
         return as_dtype(self.out_dtype or "f32")

@@ -124,7 +124,7 @@ def as_number(value: Number, dtype: DType, what: str) -> Number:
         if whole not in range_of(dtype):
             limits = range_of(dtype)
             raise ShapeError(
-                f"{what} is {whole}, and beside {dtype} it must lie in [{limits[0]}, {limits[-1]}]; "
+                f"{what} is {whole}, and with {dtype} it must lie in [{limits[0]}, {limits[-1]}]; "
                 "convert the array first, as in i64(x)"
             )
         return whole

@@ -119,7 +119,7 @@ class Orgqr(Op[SolverActor, GpuRef], tag="solver.orgqr"):
         shaped(self, "tau", self.tau, (k,), f"h of shape [{m}, {n}]")
         columns = k if self.columns is None else self.columns
         if not k <= columns <= m:
-            raise refuse(self, f"columns is {columns}; it must be from {k} to {m} beside h of shape [{m}, {n}]")
+            raise refuse(self, f"columns is {columns}; it must be from {k} to {m} for h of shape [{m}, {n}]")
         return {"q": layout_of(dtype, (m, columns))}
 
 

@@ -144,7 +144,7 @@ def check_scalars(op: AnyOp, dtype: DType, **scalars: Any) -> None:
     for name, value in scalars.items():
         if isinstance(value, Operand):
             if value.dtype is not want:
-                raise refuse(op, f"{name} is {value.layout!r}; beside arrays of {dtype} a 0-d array must be {want}")
+                raise refuse(op, f"{name} is {value.layout!r}; with arrays of {dtype} a 0-d array must be {want}")
         elif isinstance(value, complex) and not dtype.is_complex:
             raise refuse(op, f"{name} is complex and the arrays are {dtype}; pass a real number")
 

@@ -76,7 +76,7 @@ class SparseOperators:
         from callboard.kernel.sparse.products import SpMm, SpMv  # which read the formats, which have these operators
 
         if x.ndim not in (1, 2):
-            raise ShapeError(f"@: beside {self._shown} is {x.layout!r}; it must have 1 or 2 axes")
+            raise ShapeError(f"@: the other operand of {self._shown} is {x.layout!r}; it must have 1 or 2 axes")
         xp = x._port.services.xp
         dtype = xp.result_type(self.values, x)
         a: Any = self.astype(dtype)
@@ -103,7 +103,7 @@ class SparseOperators:
         if isinstance(self, CsrRef):
             return self
         if not isinstance(self, CscRef | CooRef):
-            raise TypeError(f"@: {self._shown} beside a sparse matrix: dev.sparse.convert it to 'csr' and await it")
+            raise TypeError(f"@: {self._shown} with a sparse matrix: dev.sparse.convert it to 'csr' and await it")
         submit = self.values._port.services.submit
         return submit(Convert(a=submit(Sort(a=self)) if isinstance(self, CooRef) else self, format="csr"))
 

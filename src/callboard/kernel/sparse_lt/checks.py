@@ -68,7 +68,7 @@ def result_dtype(op: AnyOp, factor: DType, out: Operand | None, named: DTypeLike
     else:
         wanted = DTYPES[allowed[0]] if out is None else out.dtype
     if wanted.name not in allowed:
-        raise refuse(op, f"out would be {wanted}; beside {factor} its dtype must be one of {', '.join(allowed)}")
+        raise refuse(op, f"out would be {wanted}; with {factor} its dtype must be one of {', '.join(allowed)}")
     return wanted
 
 

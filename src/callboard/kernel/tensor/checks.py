@@ -41,6 +41,6 @@ def check_numbers(
             if isinstance(value, float) and not (value.is_integer() and -most <= value < most):
                 raise refuse(
                     op,
-                    f"{name} is {value!r}; beside {dtype} arrays it must be an integer in [{-most}, {most}) "
+                    f"{name} is {value!r}; with {dtype} arrays it must be an integer in [{-most}, {most}) "
                     f"(a 0-d array of {dtype} holds any)",
                 )

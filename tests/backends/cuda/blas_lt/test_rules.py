@@ -47,7 +47,7 @@ REFUSED: list[tuple[Any, str]] = [
     (Matmul(a=array(32, 60), b=array(60, 48, strides=(1, 60))), "the rows of a are 60 elements apart"),
     (
         Matmul(a=A, b=array(64, 36, strides=(1, 64))),
-        "the rows of out are 36 elements apart; beside f8_e4m3",
+        "the rows of out are 36 elements apart; with f8_e4m3",
     ),
     (Matmul(a=A, b=array(64, 40, strides=(1, 64)), out_dtype="f8_e4m3"), "the rows of out are 40 elements apart"),
     (
@@ -108,7 +108,7 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     (
         Matmul(a=array(8, 10, dtype="i8"), b=array(10, 16, dtype="i8", strides=(1, 10)), out_dtype="i8"),
-        "the rows of a are 10 elements apart; beside i8 they must be multiples of 4",
+        "the rows of a are 10 elements apart; with i8 they must be multiples of 4",
     ),
 ]
 

@@ -100,15 +100,15 @@ FEATURES: tuple[Feature, ...] = (
     Feature("ALiBi with slopes of one's own", lambda w: w.op.alibi_slopes is not None),
     Feature("dropout, whose numbers are named by their place", lambda w: w.problem.params.dropout != 0),
     Feature(
-        "a bias beside a window counted from the last key, in f32, or repeated along the queries",
+        "a bias with a window counted from the last key, in f32, or repeated along the queries",
         lambda w: (
             _bias(w) is not None
             and (w.bottom_right or _bias(w).dtype is not w.problem.dtype or _bias(w).shape[2] != w.problem.seq_q)
         ),
     ),
-    Feature("gradients beside a bias", lambda w: _bias(w) is not None and isinstance(w.op, Backward | BackwardBias)),
+    Feature("gradients with a bias", lambda w: _bias(w) is not None and isinstance(w.op, Backward | BackwardBias)),
     Feature(
-        "more queries than keys beside a window",
+        "more queries than keys with a window",
         lambda w: w.problem.seq_q > w.problem.seq_k and not w.padded and (w.bottom_right or w.left >= 0),
     ),
     Feature("no queries or no keys", lambda w: 0 in (w.problem.batch, w.problem.seq_q, w.problem.seq_k)),

@@ -66,7 +66,7 @@ def _placement(op: Product[Any], mapping: Mapping, tile: int) -> str | None:
     wanted = "multiples of 16 bytes" if tile == TILE else f"multiples of {tile}"
     for name, (step, dtype) in steps.items():
         if step * (dtype.itemsize if tile == TILE else 1) % tile:
-            return f"the rows of {name} are {step} elements apart; beside {kind} they must be {wanted}: pad with zeros"
+            return f"the rows of {name} are {step} elements apart; with {kind} they must be {wanted}: pad with zeros"
     return (
         f"the inner extent is {mapping.k}, no multiple of {tile}; pad a and b with zeros" if mapping.k % tile else None
     )

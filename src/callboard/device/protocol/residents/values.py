@@ -424,7 +424,7 @@ def encode(packed: Any, what: str) -> bytes:
         raise TypeError(f"{what}: {e.object[:200]!a}: {_NOT_UNICODE}") from None
     if len(body) > MAX_BODY:
         raise ValueError(
-            f"{what}: {len(body):,} bytes beside arrays, at most {MAX_BODY:,}; "
+            f"{what}: {len(body):,} bytes without arrays, at most {MAX_BODY:,}; "
             "pass arrays or bytes instead of many small objects"
         )
     return body
