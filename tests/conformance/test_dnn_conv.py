@@ -226,3 +226,31 @@ def test_bad_operands(session: Any) -> None:
             session.submit(Conv(x=x, w=w, **more))
     with pytest.raises(ShapeError, match=r"dy is f32.1, 4, 5, 5.; it must have shape .1, 6, 3, 3."):
         session.submit(ConvBackwardFilter(x=x, dy=x, shape=(6, 4, 3, 3)))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "f64"])
+@pytest.mark.parametrize("follows", [{}, {"activation": "relu"}], ids=["alone", "followed"])
+def test_calls_that_come_again_give_equal_bits(session: Any, dtype: str, follows: dict[str, Any]) -> None:
+    """A GPU records them; what is given is looked at each time."""
+    settings: dict[str, Any] = {"padding": 1, "layout": "NHWC", "deterministic": True}
+    x, w, dy = (drawn(i, s, dtype) for i, s in enumerate([(2, 6, 5, 8), (16, 3, 3, 8), (2, 6, 5, 16)]))
+    given = {"x": session.put(x), "w": session.put(w), "dy": session.put(dy)}
+    other = {name: session.put(np.zeros_like(array)) for name, array in (("x", x), ("w", w), ("dy", dy))}
+    outs = {name: session.put(np.zeros_like(array)) for name, array in (("x", x), ("w", w), ("dy", dy))}
+    calls = (
+        (Conv, {"x": given["x"]} | settings | follows, "w", "dy"),
+        (ConvBackwardData, {"w": given["w"], "shape": x.shape} | settings, "dy", "x"),
+        (ConvBackwardFilter, {"x": given["x"], "shape": w.shape} | settings, "dy", "w"),
+    )
+    for message, operands, changes, made in calls:
+        out = outs[made]
+        first = None
+        for _ in range(7):
+            op: Any = message(**operands, **{changes: other[changes]}, out=out)
+            session.submit(op)
+            assert not session.get(out).any()
+            session.submit(message(**operands, **{changes: given[changes]}, out=out))
+            found = session.get(out)
+            first = found if first is None else first
+            np.testing.assert_array_equal(found, first)
+            assert found.any()

@@ -438,3 +438,29 @@ def test_tuples_are_checked_once_for_the_types_of_their_items() -> None:
         with pytest.raises(TypeError, match=r"toy\.along: axes = "):
             Along(x=x, axes=wrong)  # type: ignore[arg-type]
     assert Along(x=x, axes=[0, 1]).axes == (0, 1)  # type: ignore[arg-type]
+
+
+class Padded(Op["ToyActor", None], tag="toy.padded"):
+    x: In
+    padding: int | tuple[int | tuple[int, int], ...] = 0
+
+    def infer(self) -> dict[str, Layout]:
+        return {}
+
+
+del OPS["toy.padded"]  # other modules look at all messages that there are
+
+
+def test_tuples_in_tuples_are_checked_once_for_the_types_of_their_items() -> None:
+    info = info_of(Padded)
+    x = Placeholder(layout_of(DTYPES["f32"], (2,)))
+    for padding in (3, (), (1, 2), ((1, 2), 3), ((1, 2), (3, 4))):
+        op = Padded(x=x, padding=padding)
+        assert op.padding == padding
+        assert info.kinds(op) in info.accepted
+    for wrong in (None, (0.5,), (1, True), ((1, 2, 3),), ((1,),), ((1, 2.0),), ((1, (2,)),)):
+        with pytest.raises(TypeError, match=r"toy\.padded: padding = "):
+            Padded(x=x, padding=wrong)  # type: ignore[arg-type]
+    for listed, wanted in (([1, [2, 3]], (1, (2, 3))), ((1, [2, 3]), (1, (2, 3))), (np.array([1, 2]), (1, 2))):
+        op = Padded(x=x, padding=listed)  # type: ignore[arg-type]
+        assert op.padding == wanted

@@ -26,6 +26,8 @@ class Single(Op["ToyActor", None], tag="toy.single"):
     limit: int | None = None
     mode: Literal["fast", "exact"] = "fast"
     axes: tuple[int, ...] = ()
+    rate: float = 1.0
+    cap: float | None = None
 
     def infer(self) -> dict[str, Layout]:
         return {"out": self.a.layout}
@@ -61,6 +63,8 @@ messages = st.builds(
     limit=st.none() | small,
     mode=st.sampled_from(["fast", "exact"]),
     axes=st.lists(small, max_size=2).map(tuple),
+    rate=st.sampled_from([0.0, -0.0, 1.0, float("nan")]),
+    cap=st.sampled_from([None, 0.0, -0.0, 1.0]),
 )
 
 

@@ -55,8 +55,9 @@ What executes the ops of libraries that have more than one engine.
 ATTENTION = """\
 ### Attention
 
-cuDNN's graphs compute `attention.forward`, `backward` and `paged_forward`. Custom kernels, which are slower, take calls
-with:
+cuDNN's graphs compute `attention.forward`, `backward` and `paged_forward`. A custom kernel with tensor cores takes
+decoding: `paged_forward` of one query of each sequence, head dim 64 or 128, pages of a multiple of 16 tokens, without a
+window. Custom kernels without, which are slower, take calls with:
 """
 FP8_HEAD = """\
 `attention.forward_fp8` and `backward_fp8` are cuDNN's alone. `UnsupportedOp` says what to do about:

@@ -92,10 +92,14 @@ class OpInfo:
         self.statics = tuple(statics)
         self.roles = {f.name: f.role for f in dynamic}
         self._hints = {n: hints[n] for n in statics}
-        words = {name for name in statics if _has_words(hints[name])}
-        rows = {name for name in statics if _has_rows(hints[name])} | {field.name for field in dynamic if field.many}
+        words = {name for name in statics if _any_part(_is_word, hints[name])}
+        rows = {name for name in statics if _any_part(_is_row, hints[name])} | {
+            field.name for field in dynamic if field.many
+        }
         wholes = {field.name for field in dynamic if int in field.takes and not field.many}
-        self.kinds = kinds_getter(self.fields, words, rows, wholes)
+        nested = {name for name in statics if _any_part(_is_nest, hints[name])}
+        reals = {name for name in statics if _is_real(hints[name])}
+        self.kinds = kinds_getter(self.fields, words, rows, wholes, nested)
         self._statics = _getter(self.statics)
         self._dynamic = _getter(tuple(f.name for f in dynamic))
         # Whether the types of the fields alone tell that a message is right: then they are looked at once.
@@ -107,11 +111,14 @@ class OpInfo:
         single = (
             all(map(_tellable, dynamic))
             and not any(f.many and (f.structs or Operand in f.takes) for f in dynamic)
-            and all(map(tellable, self._hints.values()))
+            and all(tellable(hint) for name, hint in self._hints.items() if name not in reals)
         )
         self.split: Callable[[Any], Parts] = (
             splitter(
-                [(f.name, f.takes, f.structs, f.many) for f in dynamic], statics, lambda op: self._split(op).signature
+                [(f.name, f.takes, f.structs, f.many) for f in dynamic],
+                statics,
+                lambda op: self._split(op).signature,
+                reals,
             )
             if single
             else self._split
@@ -394,32 +401,40 @@ def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:
         raise TypeError(f"{tag}: {e}") from None
 
 
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """The types that a union offers; of another type itself."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _any_part(test: Callable[[Any], bool], hint: Any) -> bool:
+    """Whether one of them is so: ``_is_word`` of ``Literal["a", "b"] | None``."""
+    return any(map(test, _parts(hint)))
+
+
 def _decided_by_type(hint: Any) -> bool:
-    if get_origin(hint) in (Union, types.UnionType):
-        return all(map(_decided_by_type, get_args(hint)))
-    return hint in PLAIN or _is_word(hint) or _is_row(hint) or _is_struct(hint)
+    return all(_is_told(part) or _is_word(part) or _is_row(part) or _is_nest(part) for part in _parts(hint))
 
 
-def _has_words(hint: Any) -> bool:
-    """True if a setting is checked by value, not by type alone: ``Literal["a", "b"] | None``."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return any(map(_has_words, get_args(hint)))
-    return _is_word(hint)
-
-
-def _is_struct(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
-
-
-def _has_rows(hint: Any) -> bool:
-    """True if a setting is checked by the types of its items: ``tuple[int, ...] | None``."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return any(map(_has_rows, get_args(hint)))
-    return _is_row(hint)
+def _is_told(hint: Any) -> bool:
+    """Whether a value's own type tells that it is right."""
+    return hint in PLAIN or (isinstance(hint, type) and issubclass(hint, msgspec.Struct))
 
 
 def _is_row(hint: Any) -> bool:
-    return get_origin(hint) is tuple and all(item is ... or item in PLAIN for item in get_args(hint))
+    """Whether the types of its items tell that a setting is right: ``tuple[int, ...]``."""
+    return get_origin(hint) is tuple and all(item is ... or _is_told(item) for item in get_args(hint))
+
+
+def _is_nest(hint: Any) -> bool:
+    """Likewise with the types of the items of tuples in it: ``tuple[int | tuple[int, int], ...]``."""
+    items = [item for item in get_args(hint) if item is not ...] if get_origin(hint) is tuple else []
+    parts = [part for item in items for part in _parts(item)]
+    return any(map(_is_row, parts)) and all(_is_told(part) or _is_row(part) for part in parts)
+
+
+def _is_real(hint: Any) -> bool:
+    """``float``, also with None."""
+    return float in _parts(hint) and {*_parts(hint)} <= {float, type(None)}
 
 
 def _is_word(hint: Any) -> bool:

@@ -18,7 +18,8 @@ __all__ = ["Kinds", "Parts", "kinds_getter", "splitter", "tellable"]
 MAX_SIGNATURES = 8192
 """Signatures remembered for one class; beyond that it begins anew."""
 
-Kinds = tuple[type | str | bool | tuple[type, ...], ...]
+Kinds = tuple[Any, ...]
+"""Of a message: for each field a type, a word, True, or a tuple of such for the items of one."""
 
 
 class Parts(NamedTuple):
@@ -32,12 +33,17 @@ class Parts(NamedTuple):
 
 
 def kinds_getter(
-    fields: Sequence[str], words: Container[str] = (), rows: Container[str] = (), wholes: Container[str] = ()
+    fields: Sequence[str],
+    words: Container[str] = (),
+    rows: Container[str] = (),
+    wholes: Container[str] = (),
+    nested: Container[str] = (),
 ) -> Callable[[Any], Kinds]:
     """A function that gives the types of these fields of a message.
 
-    Of ``words`` it gives what they say, if it is a string; of ``rows`` the types of the items, if it is a tuple; of
-    ``wholes`` True, if it is an integer of 64 bits, signed or not. What is in both is a tuple of such.
+    Of ``words`` it gives what they say, if it is a string; of ``rows`` the types of the items, if it is a tuple, and of
+    ``nested`` also those of the items of tuples in it; of ``wholes`` True, if it is an integer of 64 bits, signed or
+    not. What is in ``rows`` and ``wholes`` is a tuple of such.
     """
 
     def of_field(name: str) -> str:
@@ -48,26 +54,34 @@ def kinds_getter(
             return f"type(op.{name}) is int and {-(2**63)} <= op.{name} < {2**64} or type(op.{name}), "
         if name in words:
             return f"op.{name} if type(op.{name}) is str else type(op.{name}), "
+        if name in nested:
+            return f"nest(op.{name}) if type(op.{name}) is tuple else type(op.{name}), "
         if name in rows:
             return f"tuple(map(type, op.{name})) if type(op.{name}) is tuple else type(op.{name}), "
         return f"type(op.{name}), "
 
-    return _made(f"def kinds(op):\n return ({''.join(map(of_field, fields))})", "kinds", {})
+    return _made(f"def kinds(op):\n return ({''.join(map(of_field, fields))})", "kinds", {"nest": _nest})
+
+
+def _nest(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([_nest(item) if type(item) is tuple else type(item) for item in value])
 
 
 def splitter(
     dynamic: Sequence[tuple[str, Collection[Any], Sequence[type[StructOperand]], bool]],
     statics: Sequence[str],
     signature_of: Callable[[Any], bytes],
+    reals: Container[str] = (),
 ) -> Callable[[Any], Parts]:
     """A function that takes a message apart: its signature, its operands and its numbers.
 
     Args:
         dynamic: Operands, scalars (with the types that they take), struct operands (with their classes), and whether it
             is a tuple: of operands, or of numbers.
-        statics: Settings, all :func:`tellable`.
+        statics: Settings, all :func:`tellable` but ``reals``.
         signature_of: Works a signature out; asked once for all messages with equal settings, layouts and kinds of
             numbers.
+        reals: Settings that are floats or None: ``0.0`` and ``-0.0``, which are equal, stand in a key as words.
     """
     signatures: dict[tuple[Any, ...], bytes] = {}
 
@@ -103,7 +117,8 @@ def splitter(
             lines.append(f"  v{i} = listers[type(v{i})](v{i}, operands)")
         else:
             lines += (f"  {line}" for line in operand)
-    key = "".join([f"v{i}, " for i in range(len(dynamic))] + [f"op.{name}, " for name in statics])
+    told = [f"op.{name} or str(op.{name}), " if name in reals else f"op.{name}, " for name in statics]
+    key = "".join([f"v{i}, " for i in range(len(dynamic))] + told)
     lines += [
         f" key = ({key})",
         " signature = signatures.get(key)",

@@ -151,6 +151,25 @@ def test_nothing_is_recorded_while_the_device_has_work() -> None:
     assert stream.done[5:] == [("again", 1, 2)] * 2
 
 
+def test_a_plan_is_closed_behind_its_recordings() -> None:
+    class Plan:
+        closed = 0
+
+        def __call__(self, stream: Stream, *arguments: Any) -> None:
+            stream.done.append(arguments)
+
+        def close(self) -> None:
+            assert all(graph.closed for graph in device.streams[0].graphs)
+            self.closed += 1
+
+    device, stream, plan = Device(), Stream(), Plan()
+    launch: Any = Repeats(device).of(plan)  # type: ignore[arg-type]
+    for _ in range(4):
+        launch(stream, 1, 2)
+    launch.close()
+    assert plan.closed == 1
+
+
 def test_where_nothing_can_be_recorded_all_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     device, stream = Device(), Stream()
 

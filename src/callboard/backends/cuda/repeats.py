@@ -70,10 +70,12 @@ class Repeats:
     def of(self, run: Run) -> Run:
         """``run(stream, *arguments)``, which enqueues by these arguments alone, as a launch that remembers.
 
-        It has a ``close``, as plans may have, and must be called on one stream.
+        It has a ``close``, as plans may have, which also closes ``run`` if that has one, and must be called on one
+        stream.
         """
         pack: Pack = _no_bits
         pick: Pick | None = None
+        close_run: Callable[[], None] | None = getattr(run, "close", None)
         seen: dict[bytes, int] = {}
         mine: dict[bytes, Recording] = {}
 
@@ -111,6 +113,8 @@ class Repeats:
                 del self._kept[id(mine), key]
                 recording.graph.close()
             mine.clear()
+            if close_run is not None:
+                close_run()
 
         launch.close = close  # type: ignore[attr-defined]
         return launch

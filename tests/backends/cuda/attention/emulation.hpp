@@ -12,7 +12,9 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
+#define EMULATED
+#define __shared__ static
 using std::max;
 using std::min;
 
@@ -84,6 +86,45 @@ static float __uint_as_float(unsigned x) { float f; std::memcpy(&f, &x, 4); retu
 static unsigned __float_as_uint(float f) { unsigned x; std::memcpy(&x, &f, 4); return x; }
 static int __float2int_rn(float f) { return (int)std::nearbyint(f); }
 static unsigned atomicOr(unsigned* at, unsigned bits) { const unsigned old = *at; *at |= bits; return old; }
+
+static unsigned __byte_perm(unsigned x, unsigned y, unsigned select) {
+    const unsigned long long bytes = (unsigned long long)y << 32 | x;
+    unsigned found = 0;
+    for (int i = 0; i < 4; ++i) found |= (bytes >> 8 * (select >> 4 * i & 7) & 0xff) << 8 * i;
+    return found;
+}
+
+// The instructions of data/attention_decode.cu, of bf16.
+static void read(unsigned (&x)[4], const void* at) { std::memcpy(x, at, 16); }
+static unsigned held[32][32][6];
+static float number(unsigned warp, unsigned lane, int word, int upper) {
+    const unsigned x = held[warp][lane][word];
+    return __uint_as_float(upper ? x & 0xffff0000 : x << 16);
+}
+static void multiply(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+    const unsigned warp = current / 32, lane = current % 32, mine[] = {a0, a1, a2, a3, b0, b1};
+    std::memcpy(held[warp][lane], mine, sizeof mine);
+    warps[warp].wait(32);
+    for (int i = 0; i < 4; ++i)
+        for (int k = 0; k < 16; ++k) {
+            const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2, two = k % 8 / 2;
+            c[i] += number(warp, row % 8 * 4 + two, row / 8 + k / 8 * 2, k % 2) *
+                    number(warp, column * 4 + two, 4 + k / 8, k % 2);
+        }
+    warps[warp].wait(32);
+}
+static unsigned transposed(unsigned x) {
+    const unsigned warp = current / 32, lane = current % 32;
+    held[warp][lane][0] = x;
+    warps[warp].wait(32);
+    unsigned found = 0;
+    for (int i = 0; i < 2; ++i) {
+        const unsigned row = lane % 4 * 2 + i, column = lane / 4;
+        found |= (held[warp][row * 4 + column / 2][0] >> column % 2 * 16 & 0xffff) << 16 * i;
+    }
+    warps[warp].wait(32);
+    return found;
+}
 
 static void run(std::function<void()> kernel, unsigned blocks, unsigned threads) {
     body = kernel;

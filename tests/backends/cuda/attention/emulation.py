@@ -57,7 +57,7 @@ def compiled(source: str, folder: Path) -> ctypes.CDLL:
         f'\nextern "C" void run_{name}(void* a, unsigned blocks, unsigned threads) '
         f"{{ run([a] {{ {name}(*({args}*)a); }}, blocks, threads); }}"
         for name, args in re.findall(
-            r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(const (\w+) \w\)', text
+            r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(const (\w+) \w\)', text
         )
     )
     path, library = folder / f"{source}.cpp", folder / f"{source}.so"

@@ -9,15 +9,16 @@ import pytest
 from host_driver import HostDriver
 
 from callboard.backends.cuda.device import CudaDevice
+from callboard.backends.cuda.dnn import timing
 from callboard.backends.cuda.dnn.frontend import Frontend, GraphBuilder
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.backends.cuda.workspace import Workspace
 from callboard.core.dtype import DTYPES
-from callboard.core.errors import UnsupportedOp
+from callboard.core.errors import OutOfMemory, UnsupportedOp
 from callboard.core.layout import layout_of
 
 LAYOUT = layout_of(DTYPES["f16"], (4, 8))
-FIRST, ROUNDS, UNORDERED, FAST, BROKEN, LARGE = range(6)
+FIRST, ROUNDS, UNORDERED, FAST, BROKEN, LARGE, FAILING, ONLY_HERE = range(8)
 
 
 class Engine(NamedTuple):
@@ -35,6 +36,8 @@ ENGINES = (
     Engine((), 1.0),
     Engine(("TENSOR_CORE",), 0.2),  # it cannot be made after all
     Engine((), 0.1, 3 << 30),
+    Engine(()),  # it fails whenever it is executed
+    Engine((), 0.5, 8 << 20),
 )
 
 
@@ -109,13 +112,12 @@ class Graph:
             raise RuntimeError("NOT_SUPPORTED: not here")
         self._chosen = self._engines[index]
 
-    def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, Any]:
-        return self._engines[index], {}
-
-    def create_execution_plan(self, engine: int, knobs: Any) -> None:
-        self._engines = [engine]
+    def get_plan_name_at_index(self, index: int) -> str:
+        return f"engine {self._engines[index]}"
 
     def serialize(self, as_bytes: bool) -> bytes:
+        if self._chosen == ONLY_HERE:
+            raise RuntimeError("NOT_SUPPORTED: it has no form for the disk")
         return str(self._chosen).encode()
 
     def deserialize(self, handle: int, content: bytes) -> None:
@@ -134,6 +136,8 @@ class Graph:
 
     def _execute_with_raw_ptrs(self, at: int, count: int, workspace: int, handle: int, index: int) -> None:
         engine = self._chosen if index < 0 else self._engines[index]
+        if engine == FAILING:
+            raise RuntimeError("EXECUTION_FAILED: not now")
         self._module.executed.append(engine)
         self._module.driver.clock += ENGINES[engine].time
 
@@ -176,6 +180,51 @@ def test_the_fastest_of_those_that_work_is_taken_where_they_are_timed(
     assert executed(frontend(Module(driver, (FIRST,))), device, b"one", autotune=True) == FIRST
     with pytest.raises(UnsupportedOp, match=r"has no engine for it: NOT_SUPPORTED: not here"):
         frontend(Module(driver, (BROKEN,))).plan(describe, b"none", "dnn.fused", autotune=True)
+
+
+def test_an_engine_that_cannot_be_made_or_does_not_run_is_passed_over(
+    frontend: Any, driver: HostDriver, device: Any
+) -> None:
+    there = frontend(Module(driver, (BROKEN, FAILING, UNORDERED, FIRST)))
+    assert executed(there, device, autotune=True) == UNORDERED
+    with pytest.raises(UnsupportedOp, match=r"dnn\.fused: cuDNN has no engine that runs: dnn\.fused: EXECUTION_FAILED"):
+        frontend(Module(driver, (FAILING, BROKEN, FAILING))).plan(describe, b"fails", "dnn.fused", autotune=True)
+
+
+def test_a_timed_engine_is_alone_in_its_plan_where_it_has_a_form_for_the_disk(
+    frontend: Any, driver: HostDriver, device: Any, tmp_path: Path
+) -> None:
+    """The graph of all engines, whose code stays loaded with it, goes; what the others worked in, too."""
+    plan = frontend(Module(driver, (FIRST, FAST))).plan(describe, b"a graph", "dnn.fused", autotune=True)
+    assert not plan.raw._engines
+    there = frontend(Module(driver, (FIRST, ONLY_HERE)))
+    plan = there.plan(describe, b"b graph", "dnn.fused", autotune=True)
+    assert len(plan.raw._engines) == 2
+    assert plan.workspace == 8 << 20
+    plan(device.stream(), 16, 32)
+    assert there.module.executed[-1] == ONLY_HERE
+
+
+def test_the_first_is_taken_where_there_is_no_room_to_time_them(
+    frontend: Any, driver: HostDriver, device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = frontend(Module(driver, (BROKEN, UNORDERED, FAST)))
+
+    def no_room(nbytes: int) -> Any:
+        raise OutOfMemory("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "allocate", no_room)
+        index = timing.fastest(there, described(there), "dnn.fused", 10)
+    assert index == 1
+    assert not there.module.executed
+
+
+def described(frontend: Frontend) -> GraphBuilder:
+    g = GraphBuilder(frontend.module, Graph(frontend.module))
+    describe(g)
+    g.raw.create_execution_plans([])
+    return g
 
 
 def test_a_plan_is_kept_over_restarts_under_all_that_it_depends_on(

@@ -15,6 +15,7 @@ __all__ = [
     "POINTERS",
     "AttentionArgs",
     "CheckArgs",
+    "DecodeArgs",
     "MergeArgs",
     "PageArgs",
     "Steps",
@@ -71,6 +72,18 @@ class CheckArgs(ctypes.Structure):
         ("call", AttentionArgs),
         *((n, c_void_p) for n in ("verdict", "len_q", "len_k", "tables")),
         *((n, c_void_p) for n in ("off_q", "off_k", "off_v", "off_o", "off_lse")),
+    )
+
+
+class DecodeArgs(ctypes.Structure):
+    """``DecodeArgs`` of ``data/attention_decode.cu``."""
+
+    _fields_ = (
+        ("call", AttentionArgs),
+        ("verdict", c_void_p),
+        ("outs", c_void_p),
+        ("parts", c_int),
+        ("keys", c_int),
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.attention.library import CudaAttention
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["Checking", "checking"]
+__all__ = ["Checking", "checking", "tell"]
 
 THREADS, MOST_BLOCKS = 256, 128
 WRONG = {
@@ -24,7 +24,7 @@ WRONG = {
     8: "seqlens_k has a length that does not lie between 0 and {rows_k}",
     16: "block_tables names a page that does not exist; there are {pages}",
 }
-"""Bits of ``Wrong`` in ``data/attention_pages.cu``."""
+"""Bits of ``Wrong`` in ``data/attention.cuh``."""
 TABLES = ("len_q", "len_k", "off_q", "off_k", "off_v", "off_o", "off_lse")
 
 
@@ -40,6 +40,7 @@ class Checking:
         max_blocks: Pages of a sequence; 0 without pages.
 
     Attributes:
+        verdict: Address of the u32 that gets the bits of :data:`WRONG`.
         at: Addresses of what is made, by name: :data:`TABLES` (``i32[batch + 1]`` each) and ``tables``.
     """
 
@@ -50,7 +51,7 @@ class Checking:
         entries = -(-(problem.batch + 1) // 4) * 4  # each begins at a multiple of 16 bytes
         nbytes = 16 + (4 * entries * len(TABLES) + 4 * problem.batch * max_blocks if tables else 0)
         self._memory = library.device.allocate(nbytes)
-        first = self._memory.address
+        first = self.verdict = self._memory.address
         self._args = CheckArgs(verdict=first)
         self.at: dict[str, int] = {}
         if tables:
@@ -70,19 +71,24 @@ class Checking:
         self._args.call = args
         self._driver.check(self._driver.memset_32(self._args.verdict, 0, 1, stream.native), "cuMemsetD32Async")
         self._launch(stream.native)
-        return CudaStatus(self._args.verdict, 4, self._check)
-
-    def _check(self, outcome: bytes) -> None:
-        (found,) = struct.unpack("<I", outcome)
-        if found:
-            args = self._args.call
-            numbers = {name: getattr(args, name) for name in ("rows_q", "rows_k", "seq_q", "seq_k", "pages")}
-            why = "; ".join(text.format(**numbers) for bit, text in WRONG.items() if found & bit)
-            raise ShapeError(f"{self._tag}: {why}")
+        return CudaStatus(self._args.verdict, 4, lambda outcome: tell(self._tag, self._args.call, outcome))
 
     def close(self) -> None:
         """Give its memory back."""
         self._library.device.release(self._memory)
+
+
+def tell(tag: str, args: AttentionArgs, outcome: bytes) -> None:
+    """Raise what a verdict says of a call.
+
+    Raises:
+        ShapeError: Lengths or pages do not fit.
+    """
+    (found,) = struct.unpack("<I", outcome)
+    if found:
+        numbers = {name: getattr(args, name) for name in ("rows_q", "rows_k", "seq_q", "seq_k", "pages")}
+        why = "; ".join(text.format(**numbers) for bit, text in WRONG.items() if found & bit)
+        raise ShapeError(f"{tag}: {why}")
 
 
 def checking(library: "CudaAttention", op: Masked[Any], problem: Problem, *, tables: bool) -> Checking | None:

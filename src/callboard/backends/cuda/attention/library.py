@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from callboard.backends.cuda.attention.checking import checking
 from callboard.backends.cuda.attention.cudnn import CudnnGraphs
+from callboard.backends.cuda.attention.decode import Decoding, decodes
 from callboard.backends.cuda.attention.own import OwnBackward, OwnForward, OwnSink
 from callboard.backends.cuda.attention.pages import Merging, Paging
 from callboard.backends.cuda.attention.rules import AnyCall, refuses, refuses_fp8, wanted, why_own
@@ -93,6 +94,8 @@ class CudaAttention(Library):
         problem = op.problem()
         w = wanted(op, problem)
         why = why_own(w)
+        if why is None and decodes(w):
+            return Decoding(self, w)
         if why is None and (graphs := self.graphs()) is not None:
             try:
                 return CudnnAttention(self, graphs, w)

@@ -57,6 +57,8 @@ struct Span {
     int shift;    // a query's position is its number plus this
 };
 
+enum Wrong { CU_Q = 1, CU_K = 2, LEN_Q = 4, LEN_K = 8, TABLES = 16 };  // what was given and does not fit
+
 __device__ __forceinline__ int clamped(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
 // Lengths that do not fit are cut here, so that no kernel leaves its operands; attention_check reports them.

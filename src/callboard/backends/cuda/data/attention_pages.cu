@@ -4,8 +4,6 @@
 
 // -- lengths ------------------------------------------------------------------------------------------------------------
 
-enum Wrong { CU_Q = 1, CU_K = 2, LEN_Q = 4, LEN_K = 8, TABLES = 16 };
-
 struct CheckArgs {
     AttentionArgs call;
     u32* verdict;  // bits of Wrong

@@ -268,9 +268,14 @@ def gradient(library: "CudaDnn", op: Any, node: str, first: str, second: str, im
     return Gradient(library, op, node, first, second, image)
 
 
+def repeated(make: Callable[["CudaDnn", Any], Any]) -> Entry:
+    """The row of an op whose plan works in memory of its own, so that launches that come again may be recorded."""
+    return Entry(lambda library, op: library.repeats.of(make(library, op)))
+
+
 TABLE = {
-    Conv: Entry(Convolution),
-    ConvBackwardData: Entry(lambda library, op: gradient(library, op, "conv_dgrad", "dy", "w", "out")),
-    ConvBackwardFilter: Entry(lambda library, op: gradient(library, op, "conv_wgrad", "x", "dy", "x")),
-    ConvTranspose: Entry(lambda library, op: gradient(library, op, "conv_dgrad", "x", "w", "out")),
+    Conv: repeated(Convolution),
+    ConvBackwardData: repeated(lambda library, op: gradient(library, op, "conv_dgrad", "dy", "w", "out")),
+    ConvBackwardFilter: repeated(lambda library, op: gradient(library, op, "conv_wgrad", "x", "dy", "x")),
+    ConvTranspose: repeated(lambda library, op: gradient(library, op, "conv_dgrad", "x", "w", "out")),
 }

@@ -126,6 +126,14 @@ class GraphBuilder:
 class Planned:
     """A plan: ``plan(stream, *addresses)`` in the order in which the operands were described.
 
+    Args:
+        frontend: Whose plan.
+        raw: The graph.
+        tag: What errors call the op.
+        operands: How many were described.
+        scalars: Numbers that the graph has.
+        index: One of its engines, to be timed: :meth:`enqueue` is given room then; -1: the one that was chosen.
+
     Attributes:
         workspace: Bytes that it works in.
     """
@@ -150,9 +158,10 @@ class Planned:
         self.raw = raw
         self._run = raw._execute_with_raw_ptrs
         self.workspace = int(raw.get_workspace_size() if index < 0 else raw.get_workspace_size_plan_at_index(index))
-        self._room = frontend.workspace.lease(max(self.workspace, 1))
+        self._room = frontend.workspace.lease(max(self.workspace, 1)) if index < 0 else None
 
     def __call__(self, stream: "CudaStream", *addresses: int) -> None:
+        assert self._room is not None
         self.enqueue(self._cudnn.on(stream), addresses, self._room.memory.address)
 
     def enqueue(self, handle: int, addresses: Sequence[int], workspace: int) -> None:
@@ -174,7 +183,8 @@ class Planned:
 
     def close(self) -> None:
         """Give the workspace back; no launch uses it any more."""
-        self._workspaces.leave(self._room)
+        if self._room is not None:
+            self._workspaces.leave(self._room)
 
 
 class Frontend:
@@ -252,16 +262,11 @@ class Frontend:
             if kept is not None:
                 return kept
             self._candidates(g, tensor_cores, deterministic)
-            chosen = fastest(self, g, tag, MOST_TIMED) if autotune else None
-            if chosen is None:
+            if autotune:  # the one that was built last is the graph's
+                g.raw.build_plan_at_index(fastest(self, g, tag, MOST_TIMED))
+            else:
                 g.raw.check_support()
                 g.raw.build_plans(self.module.build_plan_policy.HEURISTICS_CHOICE)
-            else:  # the same engine in a graph of its own, which can be kept
-                g = self._described(describe, tag, compute)
-                g.raw.validate()
-                g.raw.build_operation_graph()
-                g.raw.create_execution_plan(*chosen)
-                g.raw.build_plan_at_index(0)
             planned = Planned(self, g.raw, tag, len(g.operands), g.scalars)
         except AccelError:
             raise
@@ -269,6 +274,9 @@ class Frontend:
             raise failure(e, tag) from None
         with contextlib.suppress(Exception):  # an engine that has no form for the disk is planned anew
             self._cache.keep(name, bytes(planned.raw.serialize(as_bytes=True)))
+        if autotune and (alone := self._kept(name, tag, compute, g)) is not None:  # without the others' code
+            planned.close()
+            return alone
         return planned
 
     def why_not(self, describe: Describe, tag: str, compute: DType | str, tensor_cores: bool) -> str | None:

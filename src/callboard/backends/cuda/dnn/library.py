@@ -20,6 +20,7 @@ from callboard.backends.cuda.dnn import (
 )
 from callboard.backends.cuda.dnn.frontend import Frontend
 from callboard.backends.cuda.dnn.legacy import Cudnn
+from callboard.backends.cuda.repeats import Repeats
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
 from callboard.core.library import Library
@@ -61,6 +62,7 @@ class CudaDnn(Library):
     Attributes:
         cudnn: The C interface and its handles.
         frontend: Makes plans of operation graphs.
+        repeats: Recordings of convolutions that come again with the same operands.
         workspace: Of all plans.
     """
 
@@ -77,11 +79,13 @@ class CudaDnn(Library):
         self.cudnn = Cudnn()
         self.workspace = Workspace(device)
         self.frontend = Frontend(device, self.cudnn, self.workspace)
+        self.repeats = Repeats(device)
 
     @property
     def detail(self) -> str:
         return f"cuDNN {self.cudnn.version} and custom kernels"
 
     def close(self) -> None:
+        self.repeats.close()
         self.cudnn.close()
         self.workspace.close()

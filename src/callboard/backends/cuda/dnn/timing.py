@@ -21,23 +21,23 @@ FILL = 0x3A
 _log = logging.getLogger("callboard.cuda")
 
 
-def fastest(frontend: "Frontend", g: "GraphBuilder", tag: str, most: int) -> "tuple[int, Any] | None":
-    """The engine, with its settings, that has the smallest time of several runs among the first that can be made.
+def fastest(frontend: "Frontend", g: "GraphBuilder", tag: str, most: int) -> int:
+    """The engine that has the smallest time of several runs among the first that can be made: its index in the graph.
 
-    One that fails is passed over.
-
-    Returns:
-        None where there is nothing to choose, or no room to time them: then heuristics choose.
+    One that fails is passed over. Where there is nothing to choose, or no room to time them, it is the first.
 
     Raises:
-        UnsupportedOp: None can be made.
+        UnsupportedOp: None can be made, or none runs.
     """
     plans = _made(frontend, g, tag, most)
+    if len(plans) == 1:
+        return next(iter(plans))
     device, driver = frontend.device, frontend.device.driver
     stream = device.stream()
     held: list[Memory] = []
     events: list[int] = []
     times: dict[int, float] = {}
+    why: AccelError | None = None
     try:
         addresses = [_filled(frontend, layout, held, stream.native) for layout in g.operands]
         room = device.allocate(max(1, *(plan.workspace for plan in plans.values())))
@@ -51,6 +51,7 @@ def fastest(frontend: "Frontend", g: "GraphBuilder", tag: str, most: int) -> "tu
             try:
                 times[index] = _seconds(driver, plan, handle, addresses, room.address, stream.native, events)
             except AccelError as e:
+                why = e
                 _log.info("%s: engine %s is passed over: %s", tag, g.raw.get_plan_name_at_index(index), e)
     except OutOfMemory as e:
         _log.info("%s: heuristics choose, there is no room to time engines: %s", tag, e)
@@ -62,12 +63,9 @@ def fastest(frontend: "Frontend", g: "GraphBuilder", tag: str, most: int) -> "tu
         for memory in held:
             device.release(memory)
         stream.close()
-        for plan in plans.values():
-            plan.close()
-    if len(times) < 2:
-        return None
-    engine, knobs = g.raw.get_engine_and_knobs_at_index(min(times, key=times.__getitem__))
-    return int(engine), knobs
+    if not times and why is not None:
+        raise UnsupportedOp(f"cuda, {tag}: cuDNN has no engine that runs: {why}")
+    return min(times or plans, key=lambda index: times.get(index, 0.0))
 
 
 def _made(frontend: "Frontend", g: "GraphBuilder", tag: str, most: int) -> "dict[int, Planned]":
