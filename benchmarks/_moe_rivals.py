@@ -87,6 +87,36 @@ def torch_block(block: Block) -> Callable[[np.ndarray], np.ndarray] | None:
     return run
 
 
+def transformers_block(block: Block) -> Callable[[np.ndarray], np.ndarray] | None:
+    """The MixtralSparseMoeBlock of transformers itself, on one thread; None without it."""
+    try:
+        import torch
+        import transformers
+        from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
+    except ImportError:
+        return None
+    torch.set_num_threads(1)
+    experts, inner, width = block.down.shape
+    config = transformers.MixtralConfig(
+        hidden_size=width,
+        intermediate_size=inner,
+        num_local_experts=experts,
+        num_experts_per_tok=K,
+        router_jitter_noise=0.0,
+    )
+    theirs = MixtralSparseMoeBlock(config).eval()
+    weights = {"gate.weight": block.gate_weights.T, "experts.gate_up_proj": block.up.swapaxes(-1, -2)}
+    weights["experts.down_proj"] = block.down.swapaxes(-1, -2)
+    theirs.load_state_dict({name: torch.from_numpy(each.copy()) for name, each in weights.items()})
+
+    def run(x: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            out = theirs(torch.from_numpy(x)[None])
+            return np.asarray((out[0] if isinstance(out, tuple) else out).reshape(x.shape).numpy())
+
+    return run
+
+
 class Messages:
     """Experts behind queues, each a task that answers one message after the other: what an actor costs at least."""
 

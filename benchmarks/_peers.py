@@ -15,7 +15,12 @@ from typing import IO, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "build" / "peers"
-REQUIREMENTS = {"bentoml": "bentoml==1.4.39", "litserve": "litserve==0.2.19", "ray": "ray[serve]==2.60.0"}
+REQUIREMENTS = {
+    "bentoml": "bentoml==1.4.39",
+    "litserve": "litserve==0.2.19",
+    "ray": "ray[serve]==2.60.0",
+    "transformers": "transformers==5.23.0",
+}
 RAY_FLAGS = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
     "RAY_SERVE_ENABLE_HA_PROXY": "1",

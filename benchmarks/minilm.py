@@ -46,6 +46,8 @@ def texts(count: int) -> list[list[int]]:
 SUBJECTS: dict[str, Callable[[Embed], Server]] = {
     "by length": batched,
     "by length, 16,384 tokens": functools.partial(batched, max_tokens=16384),
+    "by length, not joined": functools.partial(batched, join=False),
+    "by length, 16,384 tokens, not joined": functools.partial(batched, max_tokens=16384, join=False),
     "by arrival": lambda embed: cb.DynamicBatchingServer(embed, max_batch=32, max_queue=4096),
     "no batching": lambda embed: cb.DynamicBatchingServer(embed, max_batch=1, max_queue=4096),
 }

@@ -5,7 +5,8 @@
 
 A block as in Mixtral: a linear gate, 8 experts of SwiGLU, 2 for each token, on the host. The router calls its experts
 as plain functions, on threads or on the loop, or sends each of them a message. Plain NumPy sorts the tokens by expert
-and calls one expert after the other. Products take one thread each, in all of them.
+and calls one expert after the other. "torch" is the loop of transformers' block, "transformers" that block itself, each
+where it is installed. Products take one thread each, in all of them.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from _harness import Bar, arguments, interleave, ratios, table, tell_bars
-from _moe_rivals import Block, K, Messages, grouped, per_token, torch_block
+from _moe_rivals import Block, K, Messages, grouped, per_token, torch_block, transformers_block
 from _record import Record
 
 import callboard as cb
@@ -93,6 +94,9 @@ def main() -> None:
         torch = torch_block(block)
         if torch is not None:
             subjects["torch"] = plainly("torch", torch)
+        transformers = transformers_block(block)
+        if transformers is not None:
+            subjects["transformers"] = plainly("transformers", transformers)
         for subject in subjects.values():  # warm
             subject()
         title = f"{given.tokens} tokens, {given.experts} experts, top {K}, width {given.width}"
@@ -111,6 +115,7 @@ def main() -> None:
                 bar("router", "NumPy", 0.95),
                 bar("router, by message", "NumPy", 0.95),
                 bar("router", "torch", 0.95),
+                bar("router", "transformers", 0.95),
                 bar("router", "message per token", 4),
                 bar("router, by message", "message per token", 4),
             ]

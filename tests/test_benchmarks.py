@@ -286,6 +286,14 @@ def test_speculative(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_assisted(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is what it is compared with")
+    results = run(tmp_path, "assisted")["results"]
+    gave, subjects = results["subjects that gave the tokens of greedy"]
+    assert gave == subjects == len(results["tokens per second"])
+
+
+@pytest.mark.slow
 def test_continuous(tmp_path: Path) -> None:
     found = run(tmp_path, "continuous")["results"]["parts per second"]
     assert {"loop", "continuous", "streamed", "whole"} == set(found)

@@ -25,8 +25,10 @@ class ServerMachine(RequestMachine):
         on_error=st.sampled_from(["fail", "bisect", "retry_single", None]),
         max_queue_cost=st.sampled_from([None, 8.0]),
         bucketed=st.booleans(),
+        join=st.booleans(),
         order=st.sampled_from(["arrival", "deadline"]),
         preserve=st.booleans(),
+        timeout_action=st.sampled_from(["reject", "delay"]),
     )
     def make(
         self,
@@ -36,11 +38,13 @@ class ServerMachine(RequestMachine):
         on_error: Any,
         max_queue_cost: Any,
         bucketed: bool,
+        join: bool,
         order: Any,
         preserve: bool,
+        timeout_action: Any,
     ) -> None:
         self.idempotent = on_error is not None
-        self.in_order = concurrent == 1 and order == "arrival"
+        self.in_order = concurrent == 1 and order == "arrival" and timeout_action == "reject"
         self.preserve = preserve
         self.bucketed = bucketed
         self.priorities: dict[int, int] = {}
@@ -50,7 +54,8 @@ class ServerMachine(RequestMachine):
             max_batch=3,
             max_wait=0.010,
             dispatch=dispatch,
-            bucket=(lambda item: item % 2) if bucketed else None,
+            bucket=(lambda item: 1 + item % 2) if bucketed else None,
+            join_buckets=join and bucketed,
             max_queue=5,
             max_queue_cost=max_queue_cost,
             overflow=overflow,
@@ -60,6 +65,7 @@ class ServerMachine(RequestMachine):
             on_error=on_error or "fail",
             order=order,
             preserve_order=preserve,
+            timeout_action=timeout_action,
             clock=self.clock,
         )
         self.run(self.server.start())

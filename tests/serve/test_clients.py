@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import warnings
 from collections.abc import Callable
+from multiprocessing import resource_tracker
 from typing import Any
 
 import ml_dtypes
@@ -176,6 +177,34 @@ async def test_models_are_loaded_and_unloaded() -> None:
             client.load_model("m", config="{}")
 
     await with_triton(app, work)
+
+
+async def test_tensors_in_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("register", "unregister"):  # which start a process that outlives the test
+        monkeypatch.setattr(resource_tracker, name, lambda *_: None)
+    shm = pytest.importorskip("tritonclient.utils.shared_memory")
+    region = shm.create_shared_memory_region("r", "callboard-clients", 64)
+    values = np.arange(4, dtype="f4")
+
+    def work(client: Any) -> None:
+        client.register_system_shared_memory("r", "callboard-clients", 64)
+        assert [each["name"] for each in client.get_system_shared_memory_status()] == ["r"]
+        shm.set_shared_memory_region(region, [values], offset=8)
+        item = triton.InferInput("x", [4], "FP32")
+        item.set_shared_memory("r", 16, offset=8)
+        output = triton.InferRequestedOutput("y")
+        output.set_shared_memory("r", 16, offset=32)
+        found = client.infer("double", [item], outputs=[output])
+        assert found.get_output("y")["parameters"]["shared_memory_region"] == "r"
+        assert shm.get_contents_as_numpy(region, np.float32, [4], offset=32).tolist() == [0, 2, 4, 6]
+        client.unregister_system_shared_memory("r")
+        with pytest.raises(triton._utils.InferenceServerException, match="register it first"):
+            client.infer("double", [item])
+
+    try:
+        await with_triton(small_app(shared_memory="callboard-"), work)
+    finally:
+        shm.destroy_shared_memory_region(region)
 
 
 async def test_the_asynchronous_client() -> None:

@@ -13,6 +13,7 @@ from callboard.device.client.handle import Device
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
 from callboard.serve.chain import Tenants, server_of
+from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import HttpError, NotReady, needs_extra
 from callboard.serve.figures import Figures
 from callboard.serve.generation.model import TextModel
@@ -73,7 +74,12 @@ class App:
         tenant: ``tenant(headers)`` names the tenant of a request, for models that are shared by ``tenants``. It may
             raise :class:`HttpError`, for instance with status 401.
         model_control: Clients may load and unload models: those that were given as ``ModelVersion``.
+        shared_memory: Clients on this machine may send and get tensors in POSIX shared memory whose key begins with
+            this text (the system shared memory extension). It is theirs to read and change then; Linux only.
         limits: See :class:`EdgeLimits`.
+
+    Raises:
+        ValueError: ``shared_memory`` is empty, or not the beginning of a key.
     """
 
     def __init__(
@@ -84,11 +90,13 @@ class App:
         token: str | None = None,
         tenant: Callable[[Mapping[str, str]], Hashable] | None = None,
         model_control: bool = False,
+        shared_memory: str | None = None,
         limits: EdgeLimits | None = None,
     ) -> None:
         self.name = name
         self.token = token
         self.model_control = model_control
+        self.regions = None if shared_memory is None else Regions(shared_memory)
         self._tenant = tenant
         self.limits = limits or EdgeLimits()
         self.models: dict[str, Model] = {}
@@ -342,6 +350,8 @@ class App:
             yield
         finally:
             await self.drain()
+            if self.regions is not None:
+                self.regions.unregister()
 
     async def drain(self) -> None:
         """Stop accepting requests and finish the accepted ones, within ``limits.drain_timeout`` seconds."""

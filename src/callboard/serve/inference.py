@@ -10,6 +10,7 @@ from callboard.serve.app import App
 from callboard.serve.chain import Chain
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed
+from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import BadRequest, HttpError, NotReady
 from callboard.serve.models import EmbeddingModel, Model, TensorModel
 from callboard.serve.statistics import statistics_of
@@ -17,6 +18,7 @@ from callboard.serve.statistics import statistics_of
 __all__ = [
     "ControlRequest",
     "IndexRequest",
+    "RegionRequest",
     "config",
     "index",
     "infer",
@@ -26,9 +28,12 @@ __all__ = [
     "model_ready",
     "model_statistics",
     "ready",
+    "region_status",
+    "register_region",
     "server_metadata",
     "statistics",
     "unload",
+    "unregister_region",
 ]
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics"]
@@ -50,7 +55,8 @@ async def ready(app: App, request: Request, body: memoryview) -> Body:
 
 async def server_metadata(app: App, request: Request, body: memoryview) -> Body:
     """Name, version and extensions of the server."""
-    return Body({"name": app.name, "version": callboard.__version__, "extensions": EXTENSIONS})
+    more = [] if app.regions is None else ["system_shared_memory"]
+    return Body({"name": app.name, "version": callboard.__version__, "extensions": [*EXTENSIONS, *more]})
 
 
 async def model_metadata(app: App, request: Request, body: memoryview) -> Body:
@@ -95,7 +101,7 @@ async def infer(app: App, request: Request, body: memoryview) -> Body:
     app.check_accepting()
     model = _model(app, request)
     model.check_ready()
-    asked = parsed(body, request.headers.get(HEADER_LENGTH), model.inputs, model.outputs)
+    asked = parsed(body, request.headers.get(HEADER_LENGTH), model.inputs, model.outputs, app.regions)
     limits = [seconds for seconds in (asked.timeout, app.limits.request_timeout) if seconds is not None]
     results = await model.infer(
         asked.arrays,
@@ -103,7 +109,7 @@ async def infer(app: App, request: Request, body: memoryview) -> Body:
         priority=asked.priority,
         tenant=app.tenant_of(request.headers),
     )
-    return Body(*encoded(model.name, model.version, asked, results))
+    return Body(*encoded(model.name, model.version, asked, results, app.regions))
 
 
 async def statistics(app: App, request: Request, body: memoryview) -> Body:
@@ -150,6 +156,39 @@ async def unload(app: App, request: Request, body: memoryview) -> Body:
     """Finish a model's requests and unload it."""
     await _controlled(app, request, body).unload(app.limits.drain_timeout)
     return Body({})
+
+
+class RegionRequest(msgspec.Struct):
+    """The body of ``/v2/systemsharedmemory/region/<name>/register``."""
+
+    key: str
+    byte_size: int
+    offset: int = 0
+
+
+async def region_status(app: App, request: Request, body: memoryview) -> Body:
+    """Shared memory that clients have registered: one region, or all."""
+    return Body(_regions(app).status(request.path_params.get("region")))
+
+
+async def register_region(app: App, request: Request, body: memoryview) -> Body:
+    """Name a part of shared memory, which tensors can be in then."""
+    regions, given = _regions(app), decode_json(body, RegionRequest)
+    regions.register(request.path_params["region"], given.key, given.offset, given.byte_size)
+    return Body({})
+
+
+async def unregister_region(app: App, request: Request, body: memoryview) -> Body:
+    """Forget one region of shared memory, or all."""
+    _regions(app).unregister(request.path_params.get("region"))
+    return Body({})
+
+
+def _regions(app: App) -> Regions:
+    app.check_accepting()
+    if app.regions is None:
+        raise HttpError("shared memory is not for clients: the app has no shared_memory", 403)
+    return app.regions
 
 
 def _controlled(app: App, request: Request, body: memoryview) -> Chain:

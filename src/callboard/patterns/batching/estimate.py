@@ -20,7 +20,7 @@ class BatchTimes:
     def __init__(self) -> None:
         self._w = self._n = self._t = self._nn = self._nt = 0.0
 
-    def add(self, n: int, seconds: float) -> None:
+    def add(self, n: float, seconds: float) -> None:
         """A batch of ``n`` items took so long."""
         if self._w > FEW:
             seconds = min(seconds, max(OUTLIER * self.seconds(n), SMALL))
@@ -54,7 +54,7 @@ class BatchTimes:
             return self._t / self._n, 0.0
         return per_item, fixed
 
-    def seconds(self, n: int) -> float:
+    def seconds(self, n: float) -> float:
         """The expected duration of a batch of ``n``; 0 without a measurement."""
         per_item, fixed = self.fit
         return per_item * n + fixed

@@ -1,10 +1,13 @@
-"""``BatchingStats``: figures of a batching server."""
+"""``BatchingStats``: figures of a batching server, and the counters that they are read from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from callboard.patterns.requests.stats import Distribution, ServerStats
+from callboard.patterns.requests.entries import Entry
+from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
 
-__all__ = ["BatchingStats"]
+__all__ = ["BatchCounters", "BatchingStats"]
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,7 @@ class BatchingStats(ServerStats):
         batches: Calls of the batch function that gave results.
         failed_batches: Calls that failed.
         repeated: Requests that were put back into the queue after a lost context.
+        delayed: Requests whose deadlines passed in the queue, and that went behind all others.
         padding: Items that were added to batches to fill them up to a preferred size.
         batch_size: Requests per batch.
         run_time: Seconds per batch.
@@ -25,8 +29,57 @@ class BatchingStats(ServerStats):
     batches: int
     failed_batches: int
     repeated: int
+    delayed: int
     padding: int
     batch_size: Distribution
     run_time: Distribution
     run_time_by_size: dict[int, tuple[int, float]]
     queue_time_by_size: dict[int, tuple[int, float]]
+
+
+class BatchCounters:
+    """Counts batches and what is in them.
+
+    Attributes:
+        failed, repeated, delayed, padding: As in :class:`BatchingStats`.
+    """
+
+    def __init__(self) -> None:
+        self.failed = self.repeated = self.delayed = self.padding = 0
+        self._queue_time, self._run_time, self._batch_size = Histogram(), Histogram(), Histogram()
+        self._run_by_size: dict[int, tuple[int, float]] = {}
+        self._queued_by_size: dict[int, tuple[int, float]] = {}
+
+    def began(self, entries: Sequence[Entry]) -> None:
+        """These were taken out of the queue together."""
+        waited = 0.0
+        for entry in entries:
+            self._queue_time.add(entry.started - entry.arrived)
+            waited += entry.started - entry.arrived
+        count, seconds = self._queued_by_size.get(len(entries), (0, 0.0))
+        self._queued_by_size[len(entries)] = count + len(entries), seconds + waited
+
+    def ran(self, requests: int, size: int, seconds: float) -> None:
+        """The function gave results for so many requests, filled up to a size."""
+        self._run_time.add(seconds)
+        self._batch_size.add(requests)
+        self.padding += size - requests
+        batches, summed = self._run_by_size.get(size, (0, 0.0))
+        self._run_by_size[size] = batches + 1, summed + seconds
+
+    def stats(self, **common: Any) -> BatchingStats:
+        """The figures, beside those that all servers have."""
+        run_time = self._run_time.snapshot()
+        return BatchingStats(
+            **common,
+            queue_time=self._queue_time.snapshot(),
+            batches=run_time.count,
+            failed_batches=self.failed,
+            repeated=self.repeated,
+            delayed=self.delayed,
+            padding=self.padding,
+            batch_size=self._batch_size.snapshot(),
+            run_time=run_time,
+            run_time_by_size=dict(self._run_by_size),
+            queue_time_by_size=dict(self._queued_by_size),
+        )

@@ -1,8 +1,10 @@
 """``BatchPolicy``: which requests make up the next batch, and when. Pure: no I/O and no clock, time is an argument."""
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from callboard.patterns.batching.estimate import ArrivalGap, BatchTimes
+from callboard.patterns.batching.joining import Group, Joining, length_of
 from callboard.patterns.batching.settings import BatchSettings, Dispatch
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
@@ -48,6 +50,7 @@ class BatchPolicy:
         self.settings = settings
         self.line = WaitingLine(settings.limits, settings.ageing, by_deadline=settings.by_deadline)
         self.times = BatchTimes()
+        self._joining = Joining() if settings.join_buckets else None
         self.running = 0  # batches
         self._gap = ArrivalGap()
         self._flushed = -1  # entries up to this number do not wait for others
@@ -82,7 +85,7 @@ class BatchPolicy:
         While nothing waits and nothing runs, an entry is never hopeless: an estimate that is too high would otherwise
         never be corrected.
         """
-        if entry.deadline is None or not (self.running or self.line.count):
+        if entry.deadline is None or self.settings.delays or not (self.running or self.line.count):
             return False
         seconds = self.expected
         return seconds is not None and now + seconds > entry.deadline
@@ -128,33 +131,50 @@ class BatchPolicy:
         """
         if not self.line.count or self._holds:
             return None
-        return min(self._ready_at(bucket, now) for bucket in self.line.buckets())
+        return min(self._ready_at(bucket, now) for bucket in self._buckets())
 
     def take(self, now: float) -> Batch | None:
         """Form the next batch, for an executor that is free; None if there is nothing to run yet.
 
         Of the buckets that are ready, it takes the one with the most urgent entry.
         """
-        for bucket in [] if self._holds else self.line.buckets():
+        for bucket in [] if self._holds else self._buckets():
             if self._ready_at(bucket, now) <= now:
                 return self._form(bucket, now)
         return None
 
-    def finished(self, n: int, seconds: float) -> None:
-        """A batch of ``n`` items has run without an error."""
+    def finished(self, n: int, seconds: float, entries: Sequence[Entry] = ()) -> None:
+        """A batch of ``n`` items, of these entries and what fills them up, has run without an error."""
         self.times.add(n, seconds)
+        if self._joining is not None:
+            self._joining.finished(n, max(length_of(entry.key) for entry in entries), seconds)
+
+    def key(self, key: Hashable) -> Hashable:
+        """The key of a bucket, which is a length where buckets are joined.
+
+        Raises:
+            TypeError, ValueError: As :func:`length_of`.
+        """
+        return key if self._joining is None else length_of(key)
+
+    def _buckets(self) -> Sequence[Bucket | Group]:
+        """What batches are formed of, the one with the most urgent entry first."""
+        buckets, settings = self.line.buckets(), self.settings
+        if self._joining is None or len(buckets) < 2:
+            return buckets
+        return self._joining.groups(buckets, settings.max_batch, settings.max_batch_cost)
 
     @property
     def full(self) -> bool:
         """True if a waiting batch cannot become larger."""
-        return self.line.count > 0 and any(self._is_full(bucket) for bucket in self.line.buckets())
+        return self.line.count > 0 and any(self._is_full(bucket) for bucket in self._buckets())
 
-    def _is_full(self, bucket: Bucket) -> bool:
+    def _is_full(self, bucket: Bucket | Group) -> bool:
         settings = self.settings
         most = settings.max_batch_cost
         return bucket.count >= settings.max_batch or (most is not None and bucket.cost >= most)
 
-    def _ready_at(self, bucket: Bucket, now: float) -> float:
+    def _ready_at(self, bucket: Bucket | Group, now: float) -> float:
         settings = self.settings
         if self._is_full(bucket):
             return now
@@ -184,7 +204,7 @@ class BatchPolicy:
             return float("-inf")
         return last + longest
 
-    def _form(self, bucket: Bucket, now: float) -> Batch:
+    def _form(self, bucket: Bucket | Group, now: float) -> Batch:
         settings = self.settings
         most = settings.max_batch_cost
         expected = self.times.seconds(min(bucket.count, settings.max_batch))
@@ -193,16 +213,18 @@ class BatchPolicy:
         hopeless: Entry | None = None  # by the estimate alone
         cost = 0.0
         while bucket.count and len(taken) < settings.max_batch:
-            entry = self.line.peek(bucket)
-            if taken and most is not None and cost + entry.cost > most:
+            entry = self.line.peek(bucket) if isinstance(bucket, Bucket) else self._first(bucket)
+            after = self._cost_with(entry, taken, cost)
+            if taken and most is not None and after > most:
                 break
             self.line.remove(entry)
-            if entry.deadline is not None and (entry.deadline <= now or entry.deadline < now + expected):
+            deadline = None if settings.delays else entry.deadline
+            if deadline is not None and (deadline <= now or deadline < now + expected):
                 late.append(entry)
-                hopeless = entry if entry.deadline > now else hopeless
+                hopeless = entry if deadline > now else hopeless
             else:
                 taken.append(entry)
-                cost += entry.cost
+                cost = after
         if not taken and hopeless is not None:  # run one, or an estimate that is too high is never corrected
             late.remove(hopeless)
             taken.append(hopeless)
@@ -215,3 +237,13 @@ class BatchPolicy:
             entry.state = State.RUNNING
             entry.started = now
         return Batch(taken, late)
+
+    def _first(self, group: Group) -> Entry:
+        return min((self.line.peek(each) for each in group.buckets if each.count), key=self.line.rank)
+
+    def _cost_with(self, entry: Entry, taken: list[Entry], cost: float) -> float:
+        """The cost of a batch with one entry more: where all are padded to the longest, each costs as much."""
+        if self._joining is None:
+            return cost + entry.cost
+        n = len(taken)
+        return (n + 1) * max(cost / n if n else 0.0, entry.cost)

@@ -8,19 +8,18 @@ from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Cancellable, Clock
 from callboard.core.errors import ContextLost, Unrecoverable
-from callboard.patterns.batching.figures import BatchingStats
+from callboard.patterns.batching.figures import BatchCounters, BatchingStats
 from callboard.patterns.batching.inorder import InOrder
 from callboard.patterns.batching.policy import SETTLE, Batch, BatchPolicy
 from callboard.patterns.batching.ragged import Ragged
 from callboard.patterns.batching.results import Rows, copies, rows_of
-from callboard.patterns.batching.settings import BatchSettings, Dispatch
+from callboard.patterns.batching.settings import BatchSettings, Dispatch, check_choice
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import BadBatchResult
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy
 
 __all__ = ["DynamicBatchingServer"]
@@ -60,6 +59,9 @@ class DynamicBatchingServer(RequestServer[T, R]):
             largest preferred size that it reaches. With ``bucket``, it may pad the items to one length as well.
         ragged: ``batch_fn`` gets a :class:`Ragged` in place of a list: arrays of unequal lengths, joined.
         bucket: A key of an item, such as its shape or :func:`pow2_length`; only items of equal keys are batched.
+        join_buckets: Keys are lengths to which items are padded, and a batch takes items of several keys where padding
+            them to the largest is expected to take less time than a further batch, by the batches that were measured.
+            Each item of a batch then counts as much for ``max_batch_cost`` as the costliest one.
         cost: The cost of an item, such as its tokens; called once, in ``submit``.
         max_batch_cost: Summed cost of a batch at most.
         max_queue: Requests that wait at most.
@@ -70,6 +72,9 @@ class DynamicBatchingServer(RequestServer[T, R]):
         ageing: Seconds of waiting that count as much as one level of priority, so that nothing waits for ever; None:
             priorities are strict.
         order: Of requests of equal priority and bucket: ``"arrival"``, or ``"deadline"``, the earliest first.
+        timeout_action: What becomes of a request whose deadline passes in the queue. ``"reject"``: it fails with
+            :class:`DeadlineExceeded`, which it may do earlier, where it cannot be done in time. ``"delay"``: it goes
+            behind all others, and runs when nothing else waits; deadlines then refuse nothing, and bound no run.
         preserve_order: Requests end in the order of their submission, whatever batches they were in. One that ends
             early waits for those before it; those that are cancelled, or too late, end at once.
         max_concurrent_batches: Batches that run at once; with two, the next one can copy to the device meanwhile.
@@ -103,6 +108,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         pad: Callable[[list[T], int], Any] | None = None,
         ragged: bool = False,
         bucket: Callable[[T], Hashable] | None = None,
+        join_buckets: bool = False,
         cost: Callable[[T], float] | None = None,
         max_batch_cost: float | None = None,
         max_queue: int = 1024,
@@ -112,6 +118,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         block_timeout: float | None = None,
         ageing: float | None = 1.0,
         order: Literal["arrival", "deadline"] = "arrival",
+        timeout_action: Literal["reject", "delay"] = "reject",
         preserve_order: bool = False,
         max_concurrent_batches: int = 1,
         idempotent: bool = False,
@@ -134,11 +141,14 @@ class DynamicBatchingServer(RequestServer[T, R]):
             max_concurrent_batches=max_concurrent_batches,
             limits=Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)),
             by_deadline=order == "deadline",
+            join_buckets=join_buckets,
+            delays=timeout_action == "delay",
         )
-        if order not in ("arrival", "deadline"):
-            raise ValueError(f'order must be "arrival" or "deadline", but is {order!r}')
-        if on_error not in ("fail", "bisect", "retry_single"):
-            raise ValueError(f'on_error must be "fail", "bisect" or "retry_single", but is {on_error!r}')
+        check_choice("order", order, "arrival", "deadline")
+        check_choice("timeout_action", timeout_action, "reject", "delay")
+        check_choice("on_error", on_error, "fail", "bisect", "retry_single")
+        if join_buckets and bucket is None:
+            raise ValueError("join_buckets=True needs bucket, which gives the length of an item")
         if on_error != "fail" and not idempotent:
             raise ValueError(f'on_error="{on_error}" runs items again, which needs idempotent=True')
         if ragged and pad is not None:
@@ -164,10 +174,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._starting = False  # a worker was made and has not looked at the queue
         self._settling = 0
         self._timer: tuple[float, Cancellable] | None = None
-        self._failed_batches = self._repeated = self._padding = 0
-        self._queue_time, self._run_time, self._batch_size = Histogram(), Histogram(), Histogram()
-        self._by_size: dict[int, tuple[int, float]] = {}
-        self._queued_by_size: dict[int, tuple[int, float]] = {}
+        self._counters = BatchCounters()
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
@@ -209,30 +216,20 @@ class DynamicBatchingServer(RequestServer[T, R]):
     def stats(self) -> BatchingStats:
         """Figures since the start. Reads counters only; called on another thread, they may be of different moments."""
         line = self._policy.line
-        run_time = self._run_time.snapshot()
-        return BatchingStats(
+        return self._counters.stats(
             submitted=sum(self._ends.values()) + len(self._open),
             **self._ends,
             queued=line.count,
             blocked=line.blocked,
             running=len(self._open) - line.count - line.blocked,
             queued_cost=line.cost,
-            queue_time=self._queue_time.snapshot(),
             total_time=self._total_time.snapshot(),
-            batches=run_time.count,
-            failed_batches=self._failed_batches,
-            repeated=self._repeated,
-            padding=self._padding,
-            batch_size=self._batch_size.snapshot(),
-            run_time=run_time,
-            run_time_by_size=dict(self._by_size),
-            queue_time_by_size=dict(self._queued_by_size),
         )
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def _key(self, item: T) -> Hashable:
-        return None if self._bucket is None else self._bucket(item)
+        return None if self._bucket is None else self._policy.key(self._bucket(item))
 
     def _cost(self, item: T) -> float:
         return 1 if self._cost_of is None else self._cost_of(item)
@@ -248,6 +245,15 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     def _no_room(self, entry: Entry) -> Exception:
         return self._policy.no_room(entry)
+
+    def _goes_on(self, entry: Entry) -> bool:
+        if not self._policy.settings.delays or entry.state not in (State.QUEUED, State.RUNNING):
+            return False
+        entry.deadline = None
+        if entry.state is State.QUEUED:
+            self._policy.line.put_last(entry)
+            self._counters.delayed += 1
+        return True
 
     def _leave(self, entry: Entry) -> None:
         self._policy.line.remove(entry)
@@ -369,11 +375,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     async def _run(self, batch: Batch) -> int:
         """Run a batch to the end of all its entries, or back into the queue; returns how many have ended."""
-        for entry in batch.entries:
-            self._queue_time.add(entry.started - entry.arrived)
-        size, waited = len(batch.entries), sum(entry.started - entry.arrived for entry in batch.entries)
-        count, seconds = self._queued_by_size.get(size, (0, 0.0))
-        self._queued_by_size[size] = count + size, seconds + waited
+        self._counters.began(batch.entries)
         self._policy.running += 1
         groups = [batch.entries]
         try:
@@ -384,7 +386,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
                 try:
                     rows = await self._results(entries)
                 except Exception as e:  # the user's function may raise anything: its requests end in that
-                    self._failed_batches += 1
+                    self._counters.failed += 1
                     if self._splits(e, entries) and self._on_error == "retry_single":
                         groups += [[entry] for entry in reversed(entries)]
                     elif self._splits(e, entries):
@@ -430,12 +432,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
         started = self._clock.time()
         rows = rows_of(await self._call(items), size)
         seconds = self._clock.time() - started
-        self._policy.finished(size, seconds)
-        self._run_time.add(seconds)
-        self._batch_size.add(len(entries))
-        self._padding += size - len(entries)
-        batches, summed = self._by_size.get(size, (0, 0.0))
-        self._by_size[size] = batches + 1, summed + seconds
+        self._policy.finished(size, seconds, entries)
+        self._counters.ran(len(entries), size, seconds)
         return rows
 
     async def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
@@ -482,7 +480,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             failed = [entry for entry in failed if entry.repeated or entry.has_parts]
             for entry in again:
                 entry.repeated = True
-            self._repeated += len(again)
+            self._counters.repeated += len(again)
             self._policy.line.restore(again)
         for entry, each in zip(failed, copies(error, len(failed)), strict=True):
             self._fail(entry, each)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from callboard.patterns.requests.waiting import Limits
 
-__all__ = ["BatchSettings", "Dispatch", "pow2_length"]
+__all__ = ["BatchSettings", "Dispatch", "check_choice", "pow2_length"]
 
 
 class Dispatch(StrEnum):
@@ -38,6 +38,8 @@ class BatchSettings:
         max_concurrent_batches: Batches that run at once.
         limits: Bounds of the queue.
         by_deadline: Within a bucket and a priority, the earliest deadline comes first.
+        join_buckets: Keys of buckets are lengths, and batches may mix them; see :class:`Joining`.
+        delays: An entry whose deadline passes waits behind all others; deadlines refuse nothing.
     """
 
     max_batch: int
@@ -50,6 +52,8 @@ class BatchSettings:
     max_concurrent_batches: int = 1
     limits: Limits = field(default_factory=Limits)
     by_deadline: bool = False
+    join_buckets: bool = False
+    delays: bool = False
 
     def __post_init__(self) -> None:
         if self.max_batch < 1:
@@ -74,6 +78,17 @@ class BatchSettings:
         if self.padded:
             return next((size for size in self.preferred if size >= n), n)
         return max((size for size in self.preferred if size <= n), default=n)
+
+
+def check_choice(name: str, given: str, *choices: str) -> None:
+    """Check an argument that is one of some texts.
+
+    Raises:
+        ValueError: It is another one.
+    """
+    if given not in choices:
+        *others, last = (f'"{choice}"' for choice in choices)
+        raise ValueError(f"{name} must be {', '.join(others)} or {last}, but is {given!r}")
 
 
 def pow2_length(item: Sized) -> int:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from callboard.patterns.cascade.reliability import calibration_error
+
 __all__ = ["Calibration", "calibrate"]
 
 TRIED = 20_000
@@ -24,6 +26,8 @@ class Calibration:
         last_accuracy: The accuracy of the last stage alone.
         escalated: For each stage but the last, the share of all items that go beyond it.
         cost: Mean cost of an item.
+        errors: For each stage but the last, the expected calibration error of its confidences over all items; NaN where
+            they are no probabilities.
     """
 
     thresholds: tuple[float, ...]
@@ -32,6 +36,7 @@ class Calibration:
     last_accuracy: float
     escalated: tuple[float, ...]
     cost: float
+    errors: tuple[float, ...]
 
 
 def calibrate(
@@ -89,6 +94,7 @@ def calibrate(
         last_accuracy=last,
         escalated=tuple(float((stage > gate).mean()) for gate in range(gates)),
         cost=float(paid[stage].mean()),
+        errors=tuple(calibration_error(zip(sure[:, gate], right[:, gate], strict=True)) for gate in range(gates)),
     )
 
 

@@ -5,16 +5,19 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from callboard.patterns.cascade.reliability import ReliabilityMonitor
+
 __all__ = ["Drift", "DriftAlarm", "DriftMonitor", "ShareMonitor"]
 
 
 @dataclass(frozen=True)
 class DriftAlarm:
-    """A share that deviates from the expected one.
+    """A share, or an error, that deviates from the expected one.
 
     Attributes:
         signal: ``"escalation of stage 0"`` (share of all answers that come from later stages) and so on, or
-            ``"agreement"`` (of early answers with the last stage's, in shadow runs).
+            ``"agreement"`` (of early answers with the last stage's, in shadow runs), or ``"calibration error"`` (of
+            early answers' confidences as the probability of that agreement).
         expected: By the calibration, or in the first window.
         observed: In the last window.
         window: Answers in it.
@@ -93,7 +96,7 @@ class ShareMonitor:
 
 
 class DriftMonitor:
-    """All shares of a cascade.
+    """All shares of a cascade, and the error of its confidences.
 
     Args:
         settings: When they have drifted.
@@ -106,27 +109,35 @@ class DriftMonitor:
         self._monitors: dict[str, ShareMonitor] = {}
         self.expect(None)
 
-    def expect(self, escalated: tuple[float, ...] | None) -> None:
-        """Start anew, because thresholds were set; by these shares, or by what the next window has."""
+    def expect(self, escalated: tuple[float, ...] | None, error: float | None = None) -> None:
+        """Start anew, because thresholds were set; by these shares and this error, or by what the next window has."""
         for stage in range(self._stages - 1):
             expected = None if escalated is None else escalated[stage]
             self._monitors[f"escalation of stage {stage}"] = ShareMonitor(self._settings, expected)
         self._monitors["agreement"] = ShareMonitor(self._settings, None)
+        now = self._settings
+        self._reliability = ReliabilityMonitor(now.window, now.deviations, now.tolerance, error)
 
     def answered(self, stage: int) -> list[DriftAlarm]:
         """This stage has given an answer; returns the shares that have drifted with it."""
         found = [self._add(f"escalation of stage {each}", stage > each) for each in range(self._stages - 1)]
         return [alarm for alarm in found if alarm is not None]
 
-    def compared(self, agreed: bool) -> list[DriftAlarm]:
-        """A shadow run has ended; returns the share if it has drifted with it."""
+    def compared(self, agreed: bool, confidence: float) -> list[DriftAlarm]:
+        """A shadow run has ended; returns what has drifted with it."""
         alarm = self._add("agreement", agreed)
-        return [] if alarm is None else [alarm]
+        found = [] if alarm is None else [alarm]
+        monitor = self._reliability
+        if monitor.add(confidence, agreed):
+            assert monitor.expected is not None
+            found.append(DriftAlarm("calibration error", monitor.expected, monitor.observed, self._settings.window))
+        return found
 
     @property
     def drifted(self) -> tuple[str, ...]:
         """The signals that are off now."""
-        return tuple(signal for signal, monitor in self._monitors.items() if monitor.drifted)
+        found = [signal for signal, monitor in self._monitors.items() if monitor.drifted]
+        return (*found, *(["calibration error"] if self._reliability.drifted else []))
 
     def _add(self, signal: str, yes: bool) -> DriftAlarm | None:
         monitor = self._monitors[signal]

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from callboard.patterns.batching.figures import BatchingStats
 from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.cascade.calibration import Calibration, calibrate
 from callboard.patterns.cascade.drift import Drift, DriftAlarm, DriftMonitor
+from callboard.patterns.cascade.reliability import calibration_error
 from callboard.patterns.cascade.stages import CascadeStage, OnError, clears, on_failure
 from callboard.patterns.requests.calling import deliverable
 from callboard.patterns.requests.entries import Entry, State
@@ -119,7 +121,8 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         agree: Returns True if two answers are equal, for ``shadow``.
         seed: Of the choice of requests for ``shadow``.
         drift: When an alarm is raised because answers escalate more or less often than by the calibration, or agree
-            more or less often in shadow runs than before; None: never.
+            more or less often in shadow runs than before, or because confidences from 0 to 1 are further from the
+            share that agrees in shadow runs than they were; None: never.
         name: For errors and logs.
         clock: Tells the time; for tests.
 
@@ -226,8 +229,19 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         )
         self.set(chosen.thresholds)
         if self._monitor is not None:
-            self._monitor.expect(chosen.escalated)
+            self._monitor.expect(chosen.escalated, self._early_error(list(zip(*columns, strict=True))))
         return chosen
+
+    def _early_error(self, rows: Sequence[Sequence[tuple[Any, float]]]) -> float | None:
+        """How far the confidences of early answers are from their agreement with the last stage; None: not known."""
+        early: list[tuple[float, bool]] = []
+        for row in rows:
+            for stage, (answer, confidence) in zip(self._stages[:-1], row, strict=False):
+                if clears(confidence, stage.threshold, last=False):
+                    early.append((confidence, bool(self._agree(answer, row[-1][0]))))
+                    break
+        error = calibration_error(early)
+        return None if math.isnan(error) else error
 
     def stats(self) -> CascadeStats:
         """Figures since the start. It reads counters only; on the cascade's loop."""
@@ -390,7 +404,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             self._shadowed += 1
             self._agreed += agreed
             if self._monitor is not None:
-                self._alarm_of(self._monitor.compared(bool(agreed)))
+                self._alarm_of(self._monitor.compared(bool(agreed), reply.confidence))
 
         try:
             work = (item, reply.response) if stage.draft else item

@@ -285,10 +285,14 @@ class RequestServer(Callers[T, R]):
         for entry in self._deadlines.due(now):
             if entry.state is State.BLOCKED and (entry.deadline is None or entry.deadline > now):
                 self._fail(entry, self._no_room(entry), "rejected")
-            else:
+            elif not self._goes_on(entry):
                 stage: Stage = "run" if entry.state is State.RUNNING else "queue"
                 self._fail(entry, self._expired(entry, stage, now), "expired")
         self._set_alarm()
+
+    def _goes_on(self, entry: Entry) -> bool:
+        """Keep an entry whose deadline has passed, without a deadline; False: it is to end."""
+        return False
 
     @abstractmethod
     def _no_room(self, entry: Entry) -> Exception:

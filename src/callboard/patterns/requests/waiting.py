@@ -10,7 +10,10 @@ from enum import StrEnum
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
 
-__all__ = ["Bucket", "Limits", "OverflowPolicy", "WaitingLine"]
+__all__ = ["LAST", "Bucket", "Limits", "OverflowPolicy", "WaitingLine"]
+
+LAST = -(1 << 62)
+"""The priority of entries that wait behind all others, however long they wait."""
 
 
 class Lane(OrderedDict[int, Entry]):
@@ -131,6 +134,8 @@ class WaitingLine:
 
     def rank(self, entry: Entry) -> tuple[float, int]:
         """The smallest rank is served first."""
+        if entry.priority == LAST:
+            return math.inf, entry.number
         if self._ageing is None:
             return -entry.priority, entry.number
         return entry.arrived - entry.priority * self._ageing, entry.number
@@ -189,6 +194,12 @@ class WaitingLine:
         for lane in lanes.values():
             for number in sorted(lane):
                 lane.move_to_end(number)
+
+    def put_last(self, entry: Entry) -> None:
+        """Move a queued entry behind all others, also those that come later; among such ones the order is kept."""
+        self.remove(entry)
+        entry.priority = LAST
+        self.restore([entry])
 
     def admit_blocked(self) -> list[Entry]:
         """Queue those that wait for room, as far as there is room now, in the order of submission; returns them."""

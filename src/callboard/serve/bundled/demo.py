@@ -19,7 +19,8 @@ MODEL = "all-MiniLM-L6-v2"
 TENANTS = {"free": 1.0, "paid": 3.0}
 """Weights. A client is the tenant that its API key names, and ``free`` with any other key."""
 BUCKET = 16
-"""Tokens: texts whose lengths differ by less share batches."""
+"""Tokens: lengths are rounded up to multiples of this; where few batches take less time than little padding, as on a
+GPU that a batch does not fill, texts of different ones share a batch."""
 MAX_BATCH = 64
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Tokens of a batch at most, by backend: beyond that, a batch takes as long as its texts one by one."""
@@ -89,19 +90,25 @@ def encoder(device: cb.Device, folder: Path, golden: Sequence[tuple[list[int], A
 
 
 def batched(
-    embed: Callable[[list[list[int]]], Awaitable[Array] | Array], *, max_tokens: int = 1024, idempotent: bool = True
+    embed: Callable[[list[list[int]]], Awaitable[Array] | Array],
+    *,
+    max_tokens: int = 1024,
+    idempotent: bool = True,
+    join: bool = True,
 ) -> Batcher:
     """Batches of texts of like lengths for ``embed``, which gets lists of tokens.
 
     Args:
         embed: The function.
-        max_tokens: Of a batch.
+        max_tokens: Of a batch, with its padding.
         idempotent: Those that a lost context had are run again, once.
+        join: Lengths are mixed where that is measured to be faster.
     """
     return cb.DynamicBatchingServer(
         embed,
         max_batch=MAX_BATCH,
-        bucket=lambda tokens: len(tokens) // BUCKET,
+        bucket=lambda tokens: -(-max(1, len(tokens)) // BUCKET) * BUCKET,
+        join_buckets=join,
         cost=len,
         max_batch_cost=max_tokens,
         max_queue=MAX_QUEUE,

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from callboard.serve.encoding.payload import from_binary, from_json, to_binary, to_json
+from callboard.serve.encoding.regions import Place, Regions
 from callboard.serve.errors import BadRequest
 from callboard.serve.tensors import Array, Tensor
 
@@ -51,6 +52,7 @@ class InferRequest(msgspec.Struct, frozen=True):
         outputs: What the response holds: tensors, and whether as raw bytes.
         priority: As the blueprints count it: larger is more urgent.
         timeout: Seconds; None where the client set no limit.
+        places: Where outputs go that are not part of the response, by name.
     """
 
     id: str
@@ -58,12 +60,19 @@ class InferRequest(msgspec.Struct, frozen=True):
     outputs: tuple[tuple[Tensor, bool], ...]
     priority: int
     timeout: float | None
+    places: dict[str, Place] = {}
 
 
 _decoder = msgspec.json.Decoder(InferBody)
 
 
-def parsed(body: memoryview, header_length: str | None, inputs: list[Tensor], outputs: list[Tensor]) -> InferRequest:
+def parsed(
+    body: memoryview,
+    header_length: str | None,
+    inputs: list[Tensor],
+    outputs: list[Tensor],
+    regions: Regions | None = None,
+) -> InferRequest:
     """Read a request.
 
     Args:
@@ -71,6 +80,7 @@ def parsed(body: memoryview, header_length: str | None, inputs: list[Tensor], ou
         header_length: The value of the header :data:`HEADER_LENGTH`, if there is one.
         inputs: What the model takes.
         outputs: What it can give.
+        regions: Shared memory that tensors may be in.
 
     Raises:
         BadRequest: What is wrong with it.
@@ -80,7 +90,7 @@ def parsed(body: memoryview, header_length: str | None, inputs: list[Tensor], ou
         request = _decoder.decode(body[:end])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
         raise BadRequest(f"the body is not an inference request: {e}") from e
-    arrays = _arrays(request, body[end:], inputs)
+    arrays = _arrays(request, body[end:], inputs, regions)
     raw = _flag(request.parameters, "binary_data_output", False)
     wanted = [(each.name, _flag(each.parameters, "binary_data", raw)) for each in request.outputs]
     known = {tensor.name: tensor for tensor in outputs}
@@ -88,6 +98,9 @@ def parsed(body: memoryview, header_length: str | None, inputs: list[Tensor], ou
     if unknown is not None:
         raise BadRequest(f"the model has no output {unknown!r}; it has {', '.join(map(repr, known))}")
     chosen = [(known[name], binary) for name, binary in wanted] or [(tensor, raw) for tensor in outputs]
+    places = {each.name: place for each in request.outputs if (place := Place.of(each.parameters)) is not None}
+    if places:
+        _needed(regions)
     level = _number(request.parameters, "priority") or HIGHEST
     timeout = _number(request.parameters, "timeout")
     return InferRequest(
@@ -96,6 +109,7 @@ def parsed(body: memoryview, header_length: str | None, inputs: list[Tensor], ou
         outputs=tuple(chosen),
         priority=HIGHEST - level,
         timeout=timeout * MICROSECOND if timeout else None,
+        places=places,
     )
 
 
@@ -107,7 +121,13 @@ def _end_of_json(header_length: str | None, size: int) -> int:
     return int(header_length)
 
 
-def _arrays(request: InferBody, raw: memoryview, inputs: list[Tensor]) -> tuple[Array, ...]:
+def _needed(regions: Regions | None) -> Regions:
+    if regions is None:
+        raise BadRequest("this server takes no tensors in shared memory: the app has no shared_memory")
+    return regions
+
+
+def _arrays(request: InferBody, raw: memoryview, inputs: list[Tensor], regions: Regions | None) -> tuple[Array, ...]:
     known = {tensor.name: tensor for tensor in inputs}
     found: dict[str, Array] = {}
     position = 0
@@ -118,6 +138,12 @@ def _arrays(request: InferBody, raw: memoryview, inputs: list[Tensor]) -> tuple[
         if each.name in found:
             raise BadRequest(f"input {each.name!r} is there twice")
         tensor.check_request(each.datatype, each.shape)
+        place = Place.of(each.parameters) if each.parameters else None
+        if place is not None:
+            if each.data is not None or "binary_data_size" in each.parameters:
+                raise BadRequest(f"input {each.name!r} is in shared memory, and has data as well")
+            found[each.name] = from_binary(tensor, each.shape, _needed(regions).read(place))
+            continue
         size = _number(each.parameters, "binary_data_size", None)
         if size is None:
             found[each.name] = from_json(tensor, each.shape, each.data)
@@ -155,19 +181,24 @@ def _number(parameters: dict[str, Any], name: str, default: int | None = 0) -> i
 
 
 def encoded(
-    name: str, version: str, request: InferRequest, results: dict[str, Array]
+    name: str, version: str, request: InferRequest, results: dict[str, Array], regions: Regions | None = None
 ) -> tuple[list[bytes | memoryview], dict[str, str]]:
     """The response: the parts of its body, and its headers.
 
     Raises:
-        BadRequest: An output was asked for as JSON that only raw bytes can hold.
+        BadRequest: An output was asked for as JSON that only raw bytes can hold, or does not fit into its place.
     """
     outputs: list[dict[str, Any]] = []
     parts: list[bytes | memoryview] = []
     for tensor, binary in request.outputs:
         array = results[tensor.name]
         output: dict[str, Any] = {"name": tensor.name, "shape": array.shape, "datatype": tensor.datatype}
-        if binary:
+        place = request.places.get(tensor.name)
+        if place is not None:
+            data = to_binary(tensor, array)
+            _needed(regions).write(place, data)
+            output["parameters"] = place.parameters(len(data))
+        elif binary:
             parts.append(to_binary(tensor, array))
             output["parameters"] = {"binary_data_size": len(parts[-1])}
         else:

@@ -76,13 +76,14 @@ def described(
 
 def _operation(app: App, path: str, handler: Callable[..., Any]) -> dict[str, Any]:
     names = re.findall(r"{(\w+)}", path)
-    allowed = {"model": list(app.models), "version": sorted({model.version for model in app.models.values()})}
+    versions = sorted({model.version for model in app.models.values()})
+    allowed = {"model": {"enum": list(app.models)}, "version": {"enum": versions}}
     error = {"description": "an error", "content": {JSON: {"schema": {"$ref": SCHEMA.format(name="Error")}}}}
     return {
         "summary": _first_line(handler),
         "tags": [path.split("/")[1]],
         "parameters": [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string", "enum": allowed[name]}}
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string", **allowed.get(name, {})}}
             for name in names
         ],
         "responses": {"200": {"description": "the response"}, "default": error},
