@@ -49,6 +49,7 @@ async def test_functions_batches_embeddings_tenants_limits_and_a_token(
         folder,
         f"""
 name = "shop"
+shared_memory = "shop-"
 token_env = "SHOP_TOKEN"
 tenant_header = "x-tenant"
 [limits]
@@ -67,7 +68,7 @@ embeddings = "toml_models:lengths"
 """,
     )
     app = find_app(str(path))
-    assert (app.name, app.limits.max_body) == ("shop", 1000)
+    assert (app.name, app.limits.max_body, app.regions and app.regions.prefix) == ("shop", 1000, "shop-")
     async with client_of(app, headers={"Authorization": "Bearer secret", "X-Tenant": "b"}) as http:
         for name, factor in (("double/versions/3", 2.0), ("triple", 3.0)):
             found = await http.post(f"/v2/models/{name}/infer", json=request_of([1, 2]))
@@ -105,6 +106,7 @@ async def test_an_onnx_file_beside_it(folder: Path) -> None:
         ("[models.m]\ncall = 'toml_models:double'\n" + X.replace("FP32", "F32"), "datatype is 'F32'"),
         ("[models.m]\nonnx = 'a.onnx'\n" + X, "says itself what it takes"),
         ("[limits]\nmax_bod = 1", "max_bod"),
+        ('shared_memory = ""', "no key of shared memory"),
         ("[limits]\nmax_body = 0", "max_body must be positive"),
         ("token_env = 'NOT_SET_HERE'", "variable NOT_SET_HERE, which token_env names, is not set"),
     ],

@@ -14,6 +14,7 @@ import msgspec
 
 import callboard as cb
 from callboard.serve.app import App, EdgeLimits
+from callboard.serve.encoding.regions import Regions
 from callboard.serve.tensors import Tensor
 
 __all__ = ["AppFile", "app_of"]
@@ -47,7 +48,7 @@ class AppFile(msgspec.Struct, forbid_unknown_fields=True):
         device: For ONNX files.
         token_env: The environment variable with the bearer token that clients must send.
         tenant_header: The header that names the tenant of a request.
-        model_control: As for :class:`App`.
+        model_control, shared_memory: As for :class:`App`.
         limits: Fields of :class:`EdgeLimits`.
         models: By name: ``onnx``, a path relative to the file; or ``call`` or ``embeddings``, a function as
             ``"module:name"``, which gets lists of items where ``max_batch`` is above 1. The other keys are arguments of
@@ -59,6 +60,7 @@ class AppFile(msgspec.Struct, forbid_unknown_fields=True):
     token_env: str | None = None
     tenant_header: str | None = None
     model_control: bool = False
+    shared_memory: str | None = None
     limits: dict[str, float] = {}
     models: dict[str, _Model] = {}
 
@@ -75,6 +77,8 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
     try:
         file = msgspec.convert(tomllib.loads(path.read_text("utf-8")), AppFile)
         limits = _limits(file)
+        if file.shared_memory is not None:
+            Regions(file.shared_memory)  # raises unless it is the beginning of a key
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError, TypeError, ValueError) as e:
         raise ValueError(f"{path}: {e}") from e
     token = None
@@ -87,6 +91,7 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
         token=token,
         tenant=None if header is None else lambda headers: headers.get(header),
         model_control=file.model_control,
+        shared_memory=file.shared_memory,
         limits=limits,
     )
     sys.path.insert(0, str(path.resolve().parent))
