@@ -5,6 +5,7 @@ import gzip
 import warnings
 from collections.abc import Callable
 from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -205,6 +206,19 @@ async def test_tensors_in_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None
         await with_triton(small_app(shared_memory="callboard-"), work)
     finally:
         shm.destroy_shared_memory_region(region)
+
+
+async def test_trace_settings(tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+
+    def work(client: Any) -> None:
+        assert client.get_trace_settings()["trace_level"] == ["OFF"]
+        client.update_trace_settings("double", {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"})
+        client.infer("double", [given("x", np.ones(2, "f4"), "FP32")])
+        assert client.update_trace_settings("double", {"trace_level": None})["trace_level"] == ["OFF"]
+
+    await with_triton(small_app(trace_file=path), work)
+    assert len(path.read_text().splitlines()) == 1
 
 
 async def test_the_asynchronous_client() -> None:

@@ -17,6 +17,7 @@ from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import HttpError, NotReady, needs_extra
 from callboard.serve.figures import Figures
 from callboard.serve.generation.model import TextModel
+from callboard.serve.http.tracing import Tracer
 from callboard.serve.models import EmbeddingModel, Model, TensorModel
 from callboard.serve.tensors import Tensor
 
@@ -76,6 +77,8 @@ class App:
         model_control: Clients may load and unload models: those that were given as ``ModelVersion``.
         shared_memory: Clients on this machine may send and get tensors in POSIX shared memory whose key begins with
             this text (the system shared memory extension). It is theirs to read and change then; Linux only.
+        trace_file: Times of sampled inference requests may be written there, as lines of JSON; clients choose which
+            requests (the trace extension), and none is until they do.
         limits: See :class:`EdgeLimits`.
 
     Raises:
@@ -91,12 +94,14 @@ class App:
         tenant: Callable[[Mapping[str, str]], Hashable] | None = None,
         model_control: bool = False,
         shared_memory: str | None = None,
+        trace_file: str | Path | None = None,
         limits: EdgeLimits | None = None,
     ) -> None:
         self.name = name
         self.token = token
         self.model_control = model_control
         self.regions = None if shared_memory is None else Regions(shared_memory)
+        self.tracer = None if trace_file is None else Tracer(trace_file)
         self._tenant = tenant
         self.limits = limits or EdgeLimits()
         self.models: dict[str, Model] = {}
@@ -352,6 +357,8 @@ class App:
             await self.drain()
             if self.regions is not None:
                 self.regions.unregister()
+            if self.tracer is not None:
+                self.tracer.flush()
 
     async def drain(self) -> None:
         """Stop accepting requests and finish the accepted ones, within ``limits.drain_timeout`` seconds."""

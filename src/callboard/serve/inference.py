@@ -1,5 +1,6 @@
 """Handlers of the Open Inference Protocol v2, under ``/v2``."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from callboard.serve.edge import Body, decode_json
 from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed
 from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import BadRequest, HttpError, NotReady
+from callboard.serve.http.tracing import Tracer
 from callboard.serve.models import EmbeddingModel, Model, TensorModel
 from callboard.serve.statistics import statistics_of
 
@@ -32,8 +34,10 @@ __all__ = [
     "register_region",
     "server_metadata",
     "statistics",
+    "trace_setting",
     "unload",
     "unregister_region",
+    "update_trace_setting",
 ]
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics"]
@@ -56,6 +60,7 @@ async def ready(app: App, request: Request, body: memoryview) -> Body:
 async def server_metadata(app: App, request: Request, body: memoryview) -> Body:
     """Name, version and extensions of the server."""
     more = [] if app.regions is None else ["system_shared_memory"]
+    more += [] if app.tracer is None else ["trace"]
     return Body({"name": app.name, "version": callboard.__version__, "extensions": [*EXTENSIONS, *more]})
 
 
@@ -101,7 +106,24 @@ async def infer(app: App, request: Request, body: memoryview) -> Body:
     app.check_accepting()
     model = _model(app, request)
     model.check_ready()
+    trace = None if app.tracer is None else app.tracer.begin(model.name, model.version)
+    if trace is None:
+        return await _answered(app, model, request, body)
+    try:
+        return await _answered(app, model, request, body, trace.mark)
+    finally:
+        trace.end()
+
+
+async def _answered(
+    app: App,
+    model: TensorModel | EmbeddingModel,
+    request: Request,
+    body: memoryview,
+    mark: Callable[[str], None] = lambda step: None,
+) -> Body:
     asked = parsed(body, request.headers.get(HEADER_LENGTH), model.inputs, model.outputs, app.regions)
+    mark("QUEUE_START")
     limits = [seconds for seconds in (asked.timeout, app.limits.request_timeout) if seconds is not None]
     results = await model.infer(
         asked.arrays,
@@ -109,6 +131,7 @@ async def infer(app: App, request: Request, body: memoryview) -> Body:
         priority=asked.priority,
         tenant=app.tenant_of(request.headers),
     )
+    mark("COMPUTE_END")
     return Body(*encoded(model.name, model.version, asked, results, app.regions))
 
 
@@ -156,6 +179,26 @@ async def unload(app: App, request: Request, body: memoryview) -> Body:
     """Finish a model's requests and unload it."""
     await _controlled(app, request, body).unload(app.limits.drain_timeout)
     return Body({})
+
+
+async def trace_setting(app: App, request: Request, body: memoryview) -> Body:
+    """Settings of traces: of a model, or of all."""
+    return Body(_tracer(app).settings(_traced(app, request)))
+
+
+async def update_trace_setting(app: App, request: Request, body: memoryview) -> Body:
+    """Change settings of traces, of a model or of all; null is the default."""
+    return Body(_tracer(app).update(decode_json(body, dict[str, Any]), _traced(app, request)))
+
+
+def _traced(app: App, request: Request) -> str | None:
+    return _any_model(app, request).name if "model" in request.path_params else None
+
+
+def _tracer(app: App) -> Tracer:
+    if app.tracer is None:
+        raise HttpError("requests are not traced: the app has no trace_file", 403)
+    return app.tracer
 
 
 class RegionRequest(msgspec.Struct):
