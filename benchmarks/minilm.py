@@ -95,6 +95,11 @@ async def closed(server: Server, given: list[list[int]], until: asyncio.Event) -
     return ended, failed
 
 
+def p99(seconds: list[float]) -> float:
+    """NaN where nothing was measured."""
+    return float(np.quantile(seconds, 0.99)) if seconds else float("nan")
+
+
 async def swaps(device: cb.Device, folder: Path, given: list[list[int]], count: int) -> dict[str, Any]:
     """Replace the model so often under a closed loop."""
     over = asyncio.Event()
@@ -117,8 +122,8 @@ async def swaps(device: cb.Device, folder: Path, given: list[list[int]], count: 
         "requests": len(inside),
         "failed": failed,
         "seconds per swap": float(np.median([b - a for a, b in spans])),
-        "p99 while swapping": float(np.quantile(inside, 0.99)),
-        "p99 steady": float(np.quantile(after, 0.99)),
+        "p99 while swapping": p99(inside),
+        "p99 steady": p99(after),
     }
 
 
@@ -142,17 +147,15 @@ async def killed(device: cb.Device, embed: Embed, given: list[list[int]], count:
         await asyncio.sleep(2)
         over.set()
         ended, failed = await load
-    near = [
-        seconds for at, seconds in ended if any(0 <= at - seconds - kill < 1 or 0 <= at - kill < 1 for kill in kills)
-    ]
+    near = [seconds for at, seconds in ended if any(at - seconds < kill + 1 and at > kill for kill in kills)]
     far = [seconds for at, seconds in ended if not any(-1 <= at - kill < 6 for kill in kills)]
     return {
         "kills": count,
         "requests": len(ended),
         "failed": failed,
         "kill to next vector": float(np.median(recovered)),
-        "p99 of that second": float(np.quantile(near, 0.99)),
-        "p99 otherwise": float(np.quantile(far or [0.0], 0.99)),
+        "p99 of that second": p99(near),
+        "p99 otherwise": p99(far),
     }
 
 
@@ -175,13 +178,13 @@ async def measure(given: Any, record: Record, folder: Path) -> list[Bar]:
         title = f"closed loop of {CLIENTS}, mixed lengths"
         found = await asyncio.to_thread(interleave, subjects, given.rounds, title)
         record[title] = table(title, found, lambda x: f"{x:.1f} /s", "by arrival")
-        told = {
-            "swaps": await swaps(device, folder, mixed, 2 if given.quick else given.swaps),
-            "killed host": await killed(device, embed, mixed, 1 if given.quick else given.kills),
-        }
-        for name, figures in told.items():
-            record[name] = figures
-            print(f"\n{name}: " + ", ".join(f"{key} {value:.4g}" for key, value in figures.items()))
+        told: dict[str, dict[str, Any]] = {}
+        for name, work in (
+            ("swaps", functools.partial(swaps, device, folder, mixed, 2 if given.quick else given.swaps)),
+            ("killed host", functools.partial(killed, device, embed, mixed, 1 if given.quick else given.kills)),
+        ):
+            record[name] = told[name] = await work()
+            print(f"\n{name}: " + ", ".join(f"{key} {value:.4g}" for key, value in told[name].items()))
     to_arrival, to_none = (ratios(found, "by length", other) for other in ("by arrival", "no batching"))
     assert to_arrival is not None
     assert to_none is not None

@@ -44,7 +44,7 @@ class Tracer:
     """Chooses requests, and appends their traces to a file.
 
     ``trace_rate`` is the number of requests to one trace, ``trace_count`` the number of traces that are still to be
-    written (-1: no bound), ``log_frequency`` the number that is collected before they are written (0: none). Settings of
+    written (-1: no bound), ``log_frequency`` the number that is collected before they are written (0: none). Those of
     a model take precedence over those of all models.
 
     Args:
