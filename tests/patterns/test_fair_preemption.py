@@ -146,6 +146,40 @@ async def test_ends_while_it_waits_in_its_middle(clock: ManualClock, how: str) -
         assert stats.in_flight == stats.queued == stats.running == 0
 
 
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+async def test_one_that_leaves_in_its_middle_leaves_no_slot_too_many(clock: ManualClock, how: str) -> None:
+    begin, gate = asyncio.Event(), asyncio.Event()
+    running: list[str] = []
+
+    async def model(item: str) -> str:
+        if item == "long":
+            await begin.wait()
+            await scheduler.give_way(5)
+            return item
+        running.append(item)
+        await gate.wait()
+        running.remove(item)
+        return item
+
+    async with lab(model, clock) as scheduler:
+        long = scheduler.submit_nowait("long", tenant="a", timeout=2.0)
+        await turns()
+        others = [scheduler.submit_nowait(name, tenant="b") for name in ("first", "second")]
+        begin.set()
+        await turns()
+        assert running == ["first"]
+        if how == "cancel":
+            long.cancel()
+        else:
+            clock.advance(2.0)
+        await turns()
+        assert running == ["first"]  # there is one slot
+        assert scheduler.stats().in_flight == 1
+        gate.set()
+        assert [await each for each in others] == ["first", "second"]
+        assert isinstance(await outcome(long), asyncio.CancelledError | DeadlineExceeded)
+
+
 async def test_a_timeout_of_the_calls_own_ends_the_wait(clock: ManualClock) -> None:
     gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     waiting: list[asyncio.Task[None]] = []

@@ -313,6 +313,8 @@ class FairShareScheduler(RequestServer[T, R]):
         """Run requests as long as there are any."""
         self._starting = False
         while self._stopping is None:
+            if len(self._workers) - self._aside > self._max_in_flight:  # its request ended while another had its slot
+                break
             now = self._clock.time()
             due = self._deadlines.next
             if due is not None and due <= now:
