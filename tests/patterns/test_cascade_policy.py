@@ -98,6 +98,13 @@ def outcome(
     raise AssertionError
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_the_interval_holds_the_accuracy_also_at_its_ends(right: bool) -> None:
+    for n in range(1, 60):
+        found = calibrate([[0.5]] * n, [[right, right]] * n, [0, 0], max_loss=0.0)
+        assert found.interval[0] <= found.accuracy == right <= found.interval[1]
+
+
 @given(data=st.data(), gates=st.integers(1, 2), n=st.integers(1, 8))
 def test_calibration_is_the_best_of_all(data: st.DataObject, gates: int, n: int) -> None:
     level = st.sampled_from([0.1, 0.3, 0.5, 0.9, float("nan")])

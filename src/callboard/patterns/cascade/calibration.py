@@ -121,4 +121,5 @@ def _picked(right: np.ndarray, stage: np.ndarray) -> np.ndarray:
 def _wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    # Rounding is not to leave the share itself outside, which is at an end of the interval where it is 0 or 1.
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
