@@ -17,7 +17,7 @@ from tests.multi_device.world_lab import BOUND, begin, put, right
 
 import callboard as cb
 from callboard.actors import ManualClock
-from callboard.core.reply import Cause, OpFailure, Reply
+from callboard.core.reply import Cause, OpFailure
 from callboard.kernel.collective import Look, Part, Run, Step
 from callboard.multi_device.worlds import forming
 from callboard.multi_device.worlds.flight import Flight
@@ -307,16 +307,17 @@ async def test_the_rank_that_left_says_why_before_the_collective_fails(devices: 
     clock = ManualClock()
     async with cb.world(devices[:3], clock=clock) as world:
         reply: cb.Collective[Any] = Collective(asyncio.get_running_loop(), "barrier", lambda refs: None)
-        parts: dict[int, Any] = {rank: Reply(devices[rank]._port) for rank in range(3)}
-        reply.called((), list(parts.values()))
-        world._begin(Flight(world._number, 1, [reply], world._part_failed, world._ended), parts)
+        flight = Flight(world._number, 1, [reply], world._part_failed, world._ended)
+        parts = [flight.part(rank, devices[rank]._port) for rank in range(3)]
+        reply.called((), parts)
+        world._begin(flight)
         for rank in (0, 2):
             parts[rank]._reject(OpFailure(Cause(devices[rank]._port, lambda op, ops: lost_by(1))))
         assert not reply.done()
         if said == "its error":
             parts[1]._reject(OpFailure(Cause(devices[1]._port, lambda op, ops: cb.NumericalError("not finite"))))
         elif said == "success":
-            parts[1]._resolve(None)
+            parts[1]._resolve()
         else:
             clock.advance(2.0)
         assert isinstance(reply.exception(), cb.NumericalError if said == "its error" else cb.WorldLost)
@@ -411,7 +412,7 @@ async def test_awaiting_looks_for_parts_until_one_is_late() -> None:
     class Part:
         def __init__(self, name: str, comes: bool) -> None:
             self.name, self.comes, self.there = name, comes, False
-            self._port = self
+            self.port = self
 
         def done(self) -> bool:
             return self.there

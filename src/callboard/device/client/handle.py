@@ -9,7 +9,6 @@ import numpy as np
 from callboard.actors import ActorRef, Props
 from callboard.core.backend import AccelBackend
 from callboard.core.mode import Asynchronous
-from callboard.core.op import Op
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.device.client.api import DeviceApi
 from callboard.device.client.graphs import RecordingStats
@@ -161,14 +160,6 @@ class Device(DeviceApi[Asynchronous]):
             DeviceStopped
         """
         return await self._actor.until_standby()
-
-    def check(self, op: Op[Any, Any]) -> None:
-        """Check whether :meth:`ask` would accept an op now; raises as it does, and sends nothing.
-
-        Raises:
-            UnsupportedOp: Also where a recording of this device is open here.
-        """
-        self._port.check(op)
 
     async def room(self, n: int = 1) -> None:
         """Wait until ``n`` more ops can be called without ``MailboxFull``."""

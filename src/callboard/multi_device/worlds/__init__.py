@@ -2,10 +2,11 @@
 
 from callboard.multi_device.worlds.errors import WorldStopped
 from callboard.multi_device.worlds.group import Group
+from callboard.multi_device.worlds.opening import OpenWorld, world
 from callboard.multi_device.worlds.reply import Collective
 from callboard.multi_device.worlds.requests import PreMulSum
 from callboard.multi_device.worlds.stats import WorldHealth, WorldStats
-from callboard.multi_device.worlds.world import OpenWorld, World, world
+from callboard.multi_device.worlds.world import World
 
 __all__ = [
     "Collective",

@@ -9,7 +9,7 @@ from callboard.kernel.collective.part import ReduceOp
 from callboard.multi_device.worlds.reply import Collective
 from callboard.multi_device.worlds.requests import PreMulSum, Request, Requests
 
-__all__ = ["Collectives"]
+__all__ = ["Collectives", "all_refs"]
 
 Ref = GpuRef[Any]
 Refs = tuple[Ref, ...]
@@ -37,6 +37,10 @@ class Collectives(abc.ABC):
     def _call(self, request: Request, result: Any) -> Any:
         """Accept a request; ``result`` makes the reply's value of its refs."""
 
+    def _each(self, kind: str, xs: Sequence[Ref], out: Sequence[Ref] | None, *op: Any) -> Collective[Refs]:
+        """A collective that takes an array of each rank and gives each rank one."""
+        return self._refs(getattr(self._requests, kind)(xs, *op, out))
+
     def all_reduce(
         self, xs: Sequence[Ref], op: ReduceOp | PreMulSum = "sum", *, out: Sequence[Ref] | None = None
     ) -> Collective[Refs]:
@@ -48,7 +52,7 @@ class Collectives(abc.ABC):
                 :class:`PreMulSum`.
             out: Of each rank, as ``xs``.
         """
-        return self._refs(self._requests.all_reduce(xs, op, out))
+        return self._each("all_reduce", xs, out, op)
 
     def reduce(
         self, xs: Sequence[Ref], op: ReduceOp | PreMulSum = "sum", *, root: int = 0, out: Ref | None = None
@@ -78,7 +82,7 @@ class Collectives(abc.ABC):
             xs: Of each rank, ``[m, ...]`` or 0-d.
             out: Of each rank, ``[ranks * m, ...]``.
         """
-        return self._refs(self._requests.all_gather(xs, out))
+        return self._each("all_gather", xs, out)
 
     def reduce_scatter(
         self, xs: Sequence[Ref], op: ReduceOp | PreMulSum = "sum", *, out: Sequence[Ref] | None = None
@@ -90,7 +94,7 @@ class Collectives(abc.ABC):
             op: As of :meth:`all_reduce`.
             out: Of each rank, ``[m, ...]``.
         """
-        return self._refs(self._requests.reduce_scatter(xs, op, out))
+        return self._each("reduce_scatter", xs, out, op)
 
     def gather(self, xs: Sequence[Ref], *, root: int = 0, out: Ref | None = None) -> Collective[Ref]:
         """One rank gets the arrays of all ranks, as of :meth:`all_gather`."""
@@ -112,7 +116,7 @@ class Collectives(abc.ABC):
             xs: Of each rank, ``[ranks * m, ...]``.
             out: Of each rank, as ``xs``.
         """
-        return self._refs(self._requests.all_to_all(xs, out))
+        return self._each("all_to_all", xs, out)
 
     def all_to_all_v(
         self, xs: Sequence[Ref], counts: Sequence[Sequence[int]], *, out: Sequence[Ref] | None = None
@@ -142,7 +146,7 @@ class Collectives(abc.ABC):
         return done
 
     def _refs(self, request: Request) -> Collective[Refs]:
-        reply: Collective[Refs] = self._call(request, _all)
+        reply: Collective[Refs] = self._call(request, all_refs)
         return reply
 
     def _ref(self, request: Request) -> Collective[Ref]:
@@ -150,7 +154,8 @@ class Collectives(abc.ABC):
         return reply
 
 
-def _all(refs: Refs) -> Refs:
+def all_refs(refs: Refs) -> Refs:
+    """The value of a collective that gives a ref to each rank."""
     return refs
 
 

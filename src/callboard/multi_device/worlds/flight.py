@@ -1,12 +1,51 @@
 """``Flight``: one call that has been submitted to ranks: its parts, and the replies that end with them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from callboard.core.reply import Reply
+from callboard.core.ref import GpuRef
+from callboard.core.reply import OpFailure
 from callboard.multi_device.worlds.reply import Collective
 
-__all__ = ["Flight"]
+__all__ = ["Flight", "InFlight"]
+
+
+class InFlight:
+    """The part of one rank: settles what it writes, and has the flight count it.
+
+    Args:
+        flight: Of the call.
+
+    Attributes:
+        rank: Whose part it is.
+        port: Of its device.
+        refs: What the part writes.
+    """
+
+    __slots__ = ("_done", "_flight", "port", "rank", "refs")
+
+    def __init__(self, flight: "Flight", rank: int, port: Any) -> None:
+        self._flight = flight
+        self.rank = rank
+        self._done = False
+        self.port = port
+        self.refs: tuple[GpuRef[Any], ...] = ()
+
+    def done(self) -> bool:
+        """Whether its completion is known."""
+        return self._done
+
+    def _resolve(self) -> None:
+        self._done = True
+        for ref in self.refs:
+            ref._resolve()
+        self._flight.part_ended(self.rank, None)
+
+    def _reject(self, failure: OpFailure) -> None:
+        self._done = True
+        for ref in self.refs:
+            ref._reject(failure)
+        self._flight.part_ended(self.rank, failure.error())  # seen here, so that it does not go to dead letters, too
 
 
 class Flight:
@@ -19,12 +58,16 @@ class Flight:
         ended: Called with this and whether it succeeded, once.
 
     Attributes:
+        parts: Of the ranks that have one.
         pending: The ranks whose parts have not ended.
         held: Rank and error of a part that failed of another rank, whose own error is waited for; None: there is none.
         overdue: That has been waited for long enough.
     """
 
-    __slots__ = ("_ended", "_part_failed", "call", "collectives", "done", "held", "overdue", "pending", "world")
+    __slots__ = (
+        *("_begun", "_early", "_ended", "_part_failed", "call", "collectives", "done", "held", "overdue", "parts"),
+        *("pending", "world"),
+    )
 
     def __init__(
         self,
@@ -38,17 +81,27 @@ class Flight:
         self.call = call
         self.collectives = collectives
         self.done = False
+        self.parts: list[InFlight] = []
         self.pending: set[int] = set()
         self.held: tuple[int, BaseException] | None = None
         self.overdue = False
+        self._begun = False
+        self._early: list[tuple[int, BaseException | None]] = []
         self._part_failed = part_failed
         self._ended = ended
 
-    def begin(self, parts: Mapping[int, Reply[Any]]) -> None:
-        """Wait for these parts, by rank."""
-        self.pending.update(parts)
-        for rank, part in parts.items():
-            self._await(rank, part)
+    def part(self, rank: int, port: Any) -> InFlight:
+        """The part of a rank, which is about to be submitted."""
+        made = InFlight(self, rank, port)
+        self.parts.append(made)
+        self.pending.add(rank)
+        return made
+
+    def begin(self) -> None:
+        """All parts have been submitted, maybe by another thread than the loop's: some may have ended."""
+        self._begun = True
+        for rank, error in self._early:
+            self.part_ended(rank, error)
 
     def fail(self, make: Callable[[], BaseException]) -> None:
         """Fail what has no completion."""
@@ -58,11 +111,11 @@ class Flight:
                 collective.fail(make)
             self._ended(self, False)
 
-    def _await(self, rank: int, part: Reply[Any]) -> None:
-        part.when_done(lambda: self._part_done(rank, part))
-
-    def _part_done(self, rank: int, part: Reply[Any]) -> None:
-        error = part.exception()  # looked at here, so that it does not go to dead letters, too
+    def part_ended(self, rank: int, error: BaseException | None) -> None:
+        """Count the part of a rank. On the loop's thread."""
+        if not self._begun:
+            self._early.append((rank, error))
+            return
         if self.done:
             return
         self.pending.discard(rank)

@@ -30,7 +30,7 @@ class Group(Collectives):
         self,
         loop: asyncio.AbstractEventLoop,
         requests: Requests,
-        submit: Callable[[Sequence[Request], Sequence[Collective[Any]]], None],
+        submit: Callable[[Sequence[Request], Sequence[Collective[Any]]], object],
     ) -> None:
         self._loop = loop
         self._requests = requests

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from callboard.core.ref import GpuRef
-from callboard.core.reply import Reply
 from callboard.device.client.handle import Device
 from callboard.kernel.collective.messages import Run
 from callboard.kernel.collective.part import Part, Step
@@ -58,9 +57,9 @@ class RankPart:
             factors=tuple(self._factors),
         )
 
-    def refs(self, answer: "tuple[Ref, ...] | Reply[Any]") -> dict[int, Ref]:
+    def refs(self, answer: tuple[Ref, ...]) -> dict[int, Ref]:
         """The result of each request that has one here, by its position."""
-        return {at: take(answer) for at, take in self._results.items() if isinstance(answer, tuple)}
+        return {at: take(answer) for at, take in self._results.items()}
 
     def _step(self, at: int, request: Request, step: RankStep, rank: int) -> Step:
         source = target = both = factor = -1

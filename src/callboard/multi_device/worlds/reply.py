@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Cause, OpFailure, Reply
+
+if TYPE_CHECKING:
+    from callboard.multi_device.worlds.flight import InFlight
 
 __all__ = ["Collective"]
 
@@ -18,18 +21,18 @@ class Port:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.parts: Sequence[Reply[Any]] = ()
+        self.parts: Sequence[InFlight] = ()
 
     def flush(self) -> None:
         for part in self.parts:
-            part._port.flush()
+            part.port.flush()
 
     def awaited(self, reply: Reply[Any]) -> None:
         """Send what is queued; where a part is its device's only op, look for its completion for a moment."""
         self.flush()
         for part in self.parts:
             if not part.done():
-                part._port.awaited(part)
+                part.port.awaited(part)
                 if not part.done():  # the others take as long
                     return
 
@@ -38,7 +41,7 @@ class Port:
 
     def unretrieved(self, cause: Cause) -> None:
         for part in self.parts[:1]:
-            part._port.unretrieved(cause)
+            part.port.unretrieved(cause)
 
 
 class Collective(Reply[T], Generic[T]):
@@ -87,7 +90,7 @@ class Collective(Reply[T], Generic[T]):
 
     # -- the world's side ----------------------------------------------------------------------------------------------
 
-    def called(self, refs: Refs, parts: Sequence[Reply[Any]]) -> None:
+    def called(self, refs: Refs, parts: "Sequence[InFlight]") -> None:
         """Its parts have been submitted."""
         self._refs = refs
         self._port.parts = parts

@@ -4,16 +4,18 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Generator, Sequence
-from types import TracebackType
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from callboard.actors.clock import Cancellable, Clock, LoopClock
 from callboard.core.errors import AccelError, BackendUnavailable, ContextLost, Unrecoverable, WorldLost
 from callboard.device.client.handle import Device
+from callboard.device.client.line.entries import origin_of
+from callboard.device.client.prepared import prepare
 from callboard.device.supervision.watch import Lost, Stopped
-from callboard.kernel.collective.messages import Leave
-from callboard.multi_device.worlds.calls import Collectives
+from callboard.kernel.collective.messages import Leave, Run
+from callboard.multi_device.worlds.again import Again, Ready, key_of
+from callboard.multi_device.worlds.calls import Collectives, all_refs
 from callboard.multi_device.worlds.errors import WorldStopped
 from callboard.multi_device.worlds.flight import Flight
 from callboard.multi_device.worlds.forming import form, leave, next_world
@@ -23,7 +25,7 @@ from callboard.multi_device.worlds.reply import Collective
 from callboard.multi_device.worlds.requests import Request, Requests
 from callboard.multi_device.worlds.stats import WorldHealth, WorldStats
 
-__all__ = ["OpenWorld", "World", "world"]
+__all__ = ["World"]
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +34,9 @@ TRIES = 3
 
 SAID = 1.0
 """Seconds in which a rank that has left a world says why, after another one has said that it has left."""
+
+KNOWN = 1024
+"""Most collectives of which a world keeps what was worked out for their layouts."""
 
 _order = threading.Lock()
 """Held while a call is submitted to its ranks: all devices are given the calls of all worlds in one order, so no two
@@ -79,6 +84,7 @@ class World(Collectives):
         self._call_number = 0
         self._after = [0] * len(self.devices)
         self._flights: dict[Flight, None] = {}
+        self._known: dict[tuple[Any, ...], Again] = {}
         self._progress = 0.0
         self._timer: Cancellable | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,32 +112,72 @@ class World(Collectives):
         self._submit([request], [reply])
         return reply
 
-    def _submit(self, requests: Sequence[Request], replies: Sequence[Collective[Any]]) -> None:
+    def _each(self, kind: str, xs: Sequence[Any], out: Sequence[Any] | None, *op: Any) -> Collective[Any]:
+        key = key_of(kind, xs, out, op)
+        known = None if key is None else self._known.get(key)
+        reply: Collective[Any] = Collective(self.loop, kind, all_refs)
+        if known is not None:
+            with _order:
+                self._check_ready()
+                parts = known.ready(xs, out, self._number, self._call_number + 1, self._after)
+                flight = None if parts is None else self._send(parts, [reply])
+            if parts is not None and flight is not None:
+                told = flight.parts
+                reply.called(tuple([part.refs[0] for part in told]), told)
+                self._count(flight, known.sent_bytes)
+                return reply
+        request = getattr(self._requests, kind)(xs, *op, out)
+        parts, sent_bytes = self._submit([request], [reply])
+        if key is not None and not any(step.shows for step in request.ranks.values()):
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            self._known[key] = Again(parts, xs, out, sent_bytes)
+        return reply
+
+    def _submit(self, requests: Sequence[Request], replies: Sequence[Collective[Any]]) -> tuple[list[Ready], int]:
+        """Call them; gives the parts, and how many bytes they send."""
         ranks = sorted({rank for request in requests for rank in request.ranks})
         parts = {rank: RankPart(self.devices[rank], rank, self.size, requests) for rank in ranks}
         with _order:
             self._check_ready()
             number, call = self._number, self._call_number + 1
-            messages = {rank: part.message(number, call, self._after[rank]) for rank, part in parts.items()}
-            for rank, message in messages.items():
-                self.devices[rank].check(message)
-            self._call_number = call
-            answers: dict[int, Any] = {}
-            for rank, message in messages.items():
-                try:
-                    answers[rank] = self.devices[rank].ask(message)
-                except AccelError as e:  # another thread took the room, or freed an operand, since it was checked
-                    self._on_loop(self._lose, number, rank, f"its part of call {call} was refused: {e}")
-                    raise
-                self._after[rank] = call
-        refs = {rank: parts[rank].refs(answer) for rank, answer in answers.items()}
-        waits = {rank: answer[0] if isinstance(answer, tuple) else answer for rank, answer in answers.items()}
+            ready: list[Ready] = []
+            for rank, part in parts.items():
+                message = part.message(number, call, self._after[rank])
+                prepared, operands, numbers = prepare(self.devices[rank]._port, message, Run.returns)
+                places = prepared.places(operands, message) or []
+                ready.append(Ready(rank, prepared, places, operands, numbers))
+            flight = self._send(ready, replies)
+        refs = {part.rank: parts[part.rank].refs(part.refs) for part in flight.parts}
         for at, (request, reply) in enumerate(zip(requests, replies, strict=True)):
-            reply.called(tuple(refs[rank][at] for rank in request.results), list(waits.values()))
-        self._sent_bytes += sum(part.sent_bytes for part in parts.values())
-        self._calls += 1
+            reply.called(tuple(refs[rank][at] for rank in request.results), flight.parts)
+        sent_bytes = sum(part.sent_bytes for part in parts.values())
+        self._count(flight, sent_bytes)
+        return ready, sent_bytes
+
+    def _send(self, ready: Sequence[Ready], replies: Sequence[Collective[Any]]) -> Flight:
+        """Submit the parts of the next call, all of which have been found acceptable."""
+        number, call = self._number, self._call_number + 1
+        self._call_number = call
         flight = Flight(number, call, replies, self._part_failed, self._ended)
-        self._on_loop(self._begin, flight, waits)
+        origin = origin_of(4)
+        for rank, prepared, places, operands, numbers in ready:
+            told = flight.part(rank, prepared.port)
+            try:
+                prepared.submit(places, operands, numbers, told, origin)
+            except Exception as e:  # the other ranks may have theirs
+                self._on_loop(self._lose, number, rank, f"its part of call {call} was refused: {e}")
+                raise
+            self._after[rank] = call
+        return flight
+
+    def _count(self, flight: Flight, sent_bytes: int) -> None:
+        self._sent_bytes += sent_bytes
+        self._calls += 1
+        if asyncio._get_running_loop() is self.loop:
+            self._begin(flight)
+        else:
+            self.loop.call_soon_threadsafe(self._begin, flight)
 
     def _check_ready(self) -> None:
         if self._closing or self._state == "stopped":
@@ -258,11 +304,11 @@ class World(Collectives):
 
     # -- flights -------------------------------------------------------------------------------------------------------
 
-    def _begin(self, flight: Flight, parts: dict[int, Any]) -> None:
+    def _begin(self, flight: Flight) -> None:
         if not self._flights:
             self._progress = self._clock.time()
         self._flights[flight] = None
-        flight.begin(parts)
+        flight.begin()
         if self._timer is None:
             self._timer = self._clock.call_later(self._timeout, self._look)
 
@@ -411,58 +457,3 @@ class World(Collectives):
 async def _settled(reply: Collective[Any]) -> None:
     with contextlib.suppress(Exception):  # the caller of the collective gets it; here only its end counts
         await reply
-
-
-class OpenWorld:
-    """The return value of :func:`world`: ``await`` forms the world; ``async with`` also closes it at its end."""
-
-    def __init__(self, make: Callable[[], World]) -> None:
-        self._make = make
-        self._world: World | None = None
-
-    def __await__(self) -> Generator[Any, None, World]:
-        return self._open().__await__()
-
-    async def _open(self) -> World:
-        made = self._make()
-        try:
-            return await made.ready()
-        except BaseException:  # a cancel, too: what was begun is ended
-            await made.close(drain=False)
-            raise
-
-    async def __aenter__(self) -> World:
-        self._world = await self._open()
-        return self._world
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        assert self._world is not None
-        await self._world.__aexit__(kind, error, tb)
-
-
-def world(
-    devices: Sequence[Device],
-    *,
-    timeout: float = 600.0,
-    form_timeout: float = 60.0,
-    clock: Clock | None = None,
-) -> OpenWorld:
-    """Form a world of open devices, when all are ready: ``world = await cb.world([gpu0, gpu1])``.
-
-    Args:
-        devices: Rank 0, rank 1, …; of one backend, all of the running loop.
-        timeout: Seconds in which no collective ends after which those in flight count as hung. What the ranks compute
-            before them counts, too, so it must be longer than that.
-        form_timeout: Seconds that forming may take once all devices are ready.
-        clock: For tests.
-
-    Returns:
-        What ``await`` makes a :class:`World` of, and ``async with``, which closes it at the end of the block.
-
-    Raises:
-        ValueError: No device, one of them twice, several backends, or a bound that is not positive; when it is awaited.
-        WorldStopped: It cannot be formed: NCCL is missing, a device has stopped, or it took too long; when awaited.
-    """
-    return OpenWorld(lambda: World(devices, timeout, form_timeout, clock))

@@ -23,7 +23,7 @@ request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callbo
 
 OWN = (
     *("callboard.arrays.", "callboard.core.", "callboard.device.", "callboard.kernel."),
-    *("callboard._blocking", "callboard.sync"),
+    *("callboard._blocking", "callboard.multi_device.worlds.", "callboard.sync"),
 )
 """Modules that call for a user: not where an op was made."""
 

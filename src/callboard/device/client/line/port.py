@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import Any
 
-from callboard.core.errors import AccelError, DeviceStopped, ShapeError, UnsupportedOp
+from callboard.core.errors import AccelError, DeviceStopped, ShapeError
 from callboard.core.library import Library
 from callboard.core.op import Op, info_of
 from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefServices
@@ -177,24 +177,6 @@ class OpPort:
             self.loop.call_soon_threadsafe(self.unanswered.fail_late, op_id, pending)
         outbox.remind()
         return reply if keep is None else keep  # a ref that is dropped here is freed behind the call
-
-    def check(self, op: Op[Any, Any]) -> None:
-        """See that :meth:`submit` would accept an op now.
-
-        Raises:
-            UnsupportedOp: The backend does not execute it, or a recording of this device is open.
-            ShapeError, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped
-        """
-        if self.recordings and (recording := recorder.get()) is not None and recording.owns(self):
-            raise UnsupportedOp(f"{self.name}: {op.label} cannot be recorded; call it outside of the recording")
-        signature, operands, _ = info_of(type(op)).split(op)
-        plan = self._plans.get(signature) or self.plan(signature, op)
-        for ref in operands:
-            if ref.generation != self.generation or ref.allocation.freed or ref._port is not self:
-                raise self.unusable(plan.tag, op, ref)
-        if plan.written:
-            check_overlaps(op)
-        self.check_room(1)
 
     def send(
         self,
