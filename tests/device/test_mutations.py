@@ -16,6 +16,7 @@ from tests.device.steps import Bump, Left, Right, StepsBackend, events
 import callboard as cb
 from callboard.core import registry
 from callboard.device.host.context.admission import launching
+from callboard.device.host.context import blocks
 from callboard.device.host.context.blocks import Block, BlockPool
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.pending import Pending
@@ -103,9 +104,11 @@ async def memory_in_use_is_not_used_again(dev: cb.Device) -> None:
     await dev.drain()
     late = dev.ask(Left(x=x, after="go"))
     x.free()
-    other = dev.ask(Right(x=y, n=6, sets="written"))  # gets the memory of x
-    dev._port.flush()
-    await a_moment("written")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "SPARES", 0)
+        other = dev.ask(Right(x=y, n=6, sets="written"))  # gets the memory of x
+        dev._port.flush()
+        await a_moment("written")
     events["go"].set()
     await equal(late, ones(4096) * 2)
     await equal(other, ones(4096) * 7)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from callboard.core.backend import Memory
 from callboard.core.errors import OutOfMemory
-from callboard.device.host.context.blocks import Block, BlockPool, size_class
+from callboard.device.host.context.blocks import SPARES, Block, BlockPool, size_class
 from callboard.device.host.context.timelines import SEAL_EVERY, Timeline
 
 
@@ -62,6 +62,9 @@ class Device:
         self.total = total
         self.out: dict[int, int] = {}
         self._next = 4096
+
+    def memory_info(self) -> tuple[int, int]:
+        return self.total - sum(self.out.values()), self.total
 
     def allocate(self, nbytes: int) -> Memory:
         if sum(self.out.values()) + nbytes > self.total:
@@ -224,3 +227,61 @@ def test_sorted_blocks_come_again_however_they_were_given_back(first: list[int],
         taken = [pool.take(900) for _ in range(4)]
         addresses.append([block.address for block in taken])
     assert addresses[0] == addresses[1] == sorted(addresses[0])
+
+
+class Pipeline:
+    """Copies to the device, computing and copies to the host on timelines of their own; nothing is ever done.
+
+    Args:
+        pool: Where each item takes two blocks from, each given back when the op that reads it has been called.
+    """
+
+    def __init__(self, pool: BlockPool) -> None:
+        self.pool = pool
+        self.up, self.compute, self.down = (Timeline(Stream(n)) for n in range(3))  # type: ignore[arg-type]
+
+    def item(self) -> tuple[int, int]:
+        """Call one; gives how often uploads, and computing, have waited for others so far."""
+        x = self.pool.take(1000, self.up)
+        self._use(x, self.up, writes=True)
+        self._use(x, self.compute, writes=False)
+        y = self.pool.take(1000, self.compute)
+        self._use(y, self.compute, writes=True)
+        self.pool.give(x)
+        self._use(y, self.down, writes=False)
+        self.pool.give(y)
+        return self.up.stream.waits, self.compute.stream.waits  # type: ignore[attr-defined]
+
+    def _use(self, block: Block, timeline: Timeline, *, writes: bool) -> None:
+        block.enter(timeline, writes)
+        timeline.issued += 1
+        if writes:
+            block.writer, block.wrote = timeline, timeline.issued
+        else:
+            block.readers[timeline] = timeline.issued
+
+
+def test_copies_and_computing_wait_for_no_block_that_comes_again() -> None:
+    pool = BlockPool(Device(), None)  # type: ignore[arg-type]
+    line = Pipeline(pool)
+    # An upload waits for nothing, and computing for its upload alone, while items are in flight.
+    assert [line.item() for _ in range(SPARES // 2)] == [(0, n + 1) for n in range(SPARES // 2)]
+    for _ in range(20):  # whatever is in flight, no more are kept
+        line.item()
+    assert pool.cached <= (SPARES + 1) * size_class(1000)  # one was in use while the last was made
+    for timeline in (line.up, line.compute, line.down):
+        timeline.completed = timeline.issued
+    made = pool.misses
+    line.item()
+    assert pool.misses == made
+
+
+@pytest.mark.parametrize(("total", "limit"), [(4096, None), (1 << 30, 2048)])
+def test_blocks_come_again_where_memory_is_short(total: int, limit: int | None) -> None:
+    pool = BlockPool(Device(total), limit)  # type: ignore[arg-type]
+    line = Pipeline(pool)
+    for _ in range(20):
+        line.item()
+    assert pool.used == 0
+    assert pool.cached <= (limit or total * 7 // 8)
+    assert pool.misses <= 3

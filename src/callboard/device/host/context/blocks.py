@@ -18,10 +18,19 @@ from callboard.core.errors import OutOfMemory
 from callboard.device.host.context.pending import Pending
 from callboard.device.host.context.timelines import Timeline
 
-__all__ = ["BindingCache", "Block", "BlockPool", "BlockUse", "MemoryWatch", "Resolved", "size_class"]
+__all__ = ["SPARES", "BindingCache", "Block", "BlockPool", "BlockUse", "MemoryWatch", "Resolved", "size_class"]
 
 SEEN = 256
 """Bindings of one plan that are kept; when there are more, the cache is cleared."""
+
+
+SPARES = 8
+"""Blocks of one size that may be kept while the work of other timelines still uses all of them, so that no timeline waits
+for another only because a block comes again: two (what is sent there, and what is sent back) for each item that a
+pipeline has in flight."""
+
+RESERVE = 8
+"""The part of the device's memory, 1 / RESERVE, that such blocks leave free."""
 
 
 class Block:
@@ -150,6 +159,8 @@ class BindingCache:
 class BlockPool:
     """Takes blocks from the device and keeps those given back, by size class, last in first out.
 
+    Where the last one is still in use by the work of another timeline, it is passed over (:data:`SPARES`).
+
     Attributes:
         limit: Most bytes in use at once; None for no limit.
         used: Bytes in use (of whole blocks); ``asked`` is what was asked for of these, ``most`` the most it has been.
@@ -168,8 +179,12 @@ class BlockPool:
         self.hits = self.misses = self.trimmed = 0
         self.release: Callable[[Memory], None] = device.release
 
-    def take(self, nbytes: int) -> Block:
+    def take(self, nbytes: int, timeline: Timeline | None = None) -> Block:
         """A block of at least ``nbytes``.
+
+        Args:
+            nbytes: How many.
+            timeline: Writes it first, and should not have to wait for others before; None: whatever it waits for.
 
         Raises:
             OutOfMemory: Neither the cache nor the device has one, or the limit is reached.
@@ -185,19 +200,35 @@ class BlockPool:
                     f"{nbytes:,} bytes asked for, {self.used:,} in use, memory_limit is {limit:,}; "
                     "free refs or raise the limit"
                 )
-        if kept:
-            block = kept.pop()
+        block = None if not kept else self._kept(kept, size, timeline)
+        if block is None:
+            block = Block(self._allocate(size), nbytes)
+            self.misses += 1
+        else:
             self.cached -= size
             self.hits += 1
             block.nbytes = nbytes
-        else:
-            block = Block(self._allocate(size), nbytes)
-            self.misses += 1
         self.used += size
         self.asked += nbytes
         if self.used > self.most:
             self.most = self.used
         return block
+
+    def _kept(self, kept: list[Block], size: int, timeline: Timeline | None) -> Block | None:
+        """One of the blocks that are kept; None: another one had better be made."""
+        last = kept[-1]
+        if timeline is None or last.only is timeline or last.idle():
+            return kept.pop()
+        if kept[0].idle() or len(kept) >= SPARES or not self._plenty(size):
+            return kept.pop(0)  # its work began first
+        return None
+
+    def _plenty(self, size: int) -> bool:
+        """Whether so many bytes more leave enough to others."""
+        if self.limit is not None and self.used + self.cached + size > self.limit:
+            return False
+        free, total = self._device.memory_info()
+        return free - size >= total // RESERVE
 
     def sort(self, sizes: Iterable[int]) -> None:
         """Give blocks for requests of these sizes in the order of their addresses, until others are given back.

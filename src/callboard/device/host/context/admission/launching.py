@@ -123,7 +123,7 @@ class Launching:
             try:
                 for at, item, layout in plan.makes:
                     if plan.pooled:
-                        block = self._pool.take(layout.nbytes)
+                        block = self._pool.take(layout.nbytes, None if plan.recording else timeline)
                     else:
                         block = self._elsewhere.take(plan.op, layout.nbytes)
                     made.append(block)
