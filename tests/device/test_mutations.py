@@ -15,8 +15,8 @@ from tests.device.steps import Bump, Left, Right, StepsBackend, events
 
 import callboard as cb
 from callboard.core import registry
-from callboard.device.host.context.admission import launching
 from callboard.device.host.context import blocks
+from callboard.device.host.context.admission import launching
 from callboard.device.host.context.blocks import Block, BlockPool
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.pending import Pending

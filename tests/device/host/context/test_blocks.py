@@ -276,7 +276,7 @@ def test_copies_and_computing_wait_for_no_block_that_comes_again() -> None:
     assert pool.misses == made
 
 
-@pytest.mark.parametrize(("total", "limit"), [(4096, None), (1 << 30, 2048)])
+@pytest.mark.parametrize("total, limit", [(4096, None), (1 << 30, 2048)])
 def test_blocks_come_again_where_memory_is_short(total: int, limit: int | None) -> None:
     pool = BlockPool(Device(total), limit)  # type: ignore[arg-type]
     line = Pipeline(pool)

@@ -25,9 +25,9 @@ SEEN = 256
 
 
 SPARES = 8
-"""Blocks of one size that may be kept while the work of other timelines still uses all of them, so that no timeline waits
-for another only because a block comes again: two (what is sent there, and what is sent back) for each item that a
-pipeline has in flight."""
+"""Blocks of one size that may be kept while other timelines still use all of them, so that no timeline waits for another
+only because a block comes again: two (what is sent there, and what is sent back) for each item that a pipeline has in
+flight."""
 
 RESERVE = 8
 """The part of the device's memory, 1 / RESERVE, that such blocks leave free."""
