@@ -25,8 +25,8 @@ SEEN = 256
 
 
 SPARES = 8
-"""Blocks of one size that may be kept while other timelines still use all of them, so that no timeline waits for another
-only because a block comes again: two (what is sent there, and what is sent back) for each item that a pipeline has in
+"""Blocks of one size that may be kept while other timelines still use all of them, so that none waits for another only
+because a block comes again: two (what is sent there, and what is sent back) for each item that a pipeline has in
 flight."""
 
 RESERVE = 8
