@@ -18,6 +18,7 @@ import traceback
 from callboard.device.host.channel import ChannelClosed
 from callboard.device.host.childcontrol import ControlThread, LogForwarder, die_with
 from callboard.device.host.socketchannel import Pulse, SocketChannel
+from callboard.device.protocol.control import EndWorld
 from callboard.device.protocol.messages import VERSION, Hello
 from callboard.device.protocol.residents.importing import enter_host
 
@@ -45,10 +46,16 @@ def main() -> None:
     pulse = Pulse()
     channel = SocketChannel(socket.socket(fileno=arguments.op_fd), pulse)
     control_socket = socket.socket(fileno=arguments.control_fd)
-    control = ControlThread(control_socket, parent, pulse, arguments.interval, channel.take_descriptor)
+    control = ControlThread(control_socket, parent, pulse, arguments.interval, channel.take_descriptor, _end_world)
     logging.basicConfig(level=arguments.log_level, handlers=[LogForwarder(control)])
     channel.send(Hello(VERSION, os.getpid()))
     channel.leave(_serve(arguments.serve, channel))
+
+
+def _end_world(message: EndWorld) -> None:
+    library = sys.modules.get("callboard.kernel.collective.library")
+    if library is not None:  # else there is no world here
+        library.end_here(message.world, message.lost, message.reason, message.formation)
 
 
 def _serve(name: str, channel: SocketChannel) -> int:

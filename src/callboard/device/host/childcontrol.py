@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from callboard.device.host.socketchannel import Pulse
-from callboard.device.protocol.control import MAX_CONTROL, Beat, LogRecord, to_child, to_control
+from callboard.device.protocol.control import MAX_CONTROL, Beat, EndWorld, LogRecord, to_child, to_control
 from callboard.device.protocol.wire import as_text
 
 __all__ = ["ControlThread", "LogForwarder", "die_with"]
@@ -49,6 +49,7 @@ class ControlThread:
         pulse: Signs of life to pass on.
         interval: Seconds between heartbeats.
         take_descriptor: Called with an arena's id and its descriptor.
+        end_world: Called when a world has lost a rank.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class ControlThread:
         pulse: Pulse,
         interval: float,
         take_descriptor: Callable[[int, int], None],
+        end_world: Callable[[EndWorld], None],
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
@@ -65,6 +67,7 @@ class ControlThread:
         self._pulse = pulse
         self._interval = interval
         self._take_descriptor = take_descriptor
+        self._end_world = end_world
         self._queue: deque[bytes] = deque(maxlen=MAX_QUEUED)  # log records that the socket had no room for
         pulse.changed = self.beat
         threading.Thread(target=self._run, name="callboard-control", daemon=True).start()
@@ -115,8 +118,12 @@ class ControlThread:
             return False
         if not body:
             return False
-        for descriptor in descriptors:
-            self._take_descriptor(to_child(body).arena, descriptor)
+        message = to_child(body)
+        if isinstance(message, EndWorld):
+            self._end_world(message)
+        else:
+            for descriptor in descriptors:
+                self._take_descriptor(message.arena, descriptor)
         return True
 
 

@@ -1,4 +1,7 @@
-"""The control socket of a process host: heartbeats and log records one way, descriptors of arenas the other.
+"""The control socket of a process host.
+
+Heartbeats and log records go one way; descriptors of arenas, and what must not wait for the thread that serves, go the
+other.
 
 A ``SOCK_SEQPACKET`` socket keeps datagrams whole, so each message is one MessagePack body and its descriptors belong to
 it.
@@ -12,6 +15,7 @@ __all__ = [
     "MAX_CONTROL",
     "ArenaDescriptor",
     "Beat",
+    "EndWorld",
     "FromChild",
     "LogRecord",
     "control_pair",
@@ -52,17 +56,34 @@ class LogRecord(Control, tag=2, frozen=True):
     text: str
 
 
-class ArenaDescriptor(Control, frozen=True):
+class ArenaDescriptor(Control, tag=1, frozen=True):
     """The descriptor that comes with this message is the arena's."""
 
     arena: int
 
 
+class EndWorld(Control, tag=2, frozen=True):
+    """A rank of a world is gone: as :func:`.end_here` of the collectives.
+
+    Attributes:
+        world: Its number.
+        lost: The rank; -1 where it is none.
+        reason: Why, in at most a few hundred characters.
+        formation: How often the world had formed.
+    """
+
+    world: int
+    lost: int
+    reason: str
+    formation: int
+
+
 FromChild = Beat | LogRecord
+ToChild = ArenaDescriptor | EndWorld
 
 to_control = msgspec.msgpack.Encoder().encode
 from_child = msgspec.msgpack.Decoder[FromChild](FromChild).decode
-to_child = msgspec.msgpack.Decoder(ArenaDescriptor).decode
+to_child = msgspec.msgpack.Decoder[ToChild](ToChild).decode
 
 
 def control_pair() -> tuple[socket.socket, socket.socket]:

@@ -1,6 +1,7 @@
 """``CollectiveLibrary``: base of the backends' libraries of collectives: the worlds that a device belongs to."""
 
 import abc
+import threading
 from typing import Any
 
 from callboard.core.backend import AccelStream, Status
@@ -8,9 +9,12 @@ from callboard.core.errors import LibraryError, WorldLost
 from callboard.core.library import Library, launches
 from callboard.kernel.collective.messages import Join, Leave, Look, Offer
 
-__all__ = ["JOINING", "READY", "CollectiveLibrary", "Member"]
+__all__ = ["JOINING", "READY", "CollectiveLibrary", "Member", "end_here"]
 
 JOINING, READY = "joining", "ready"
+
+_lock = threading.Lock()
+_here: "dict[int, list[Member]]" = {}  # by world: those of this process that have not ended
 
 
 class Member(abc.ABC):
@@ -28,6 +32,8 @@ class Member(abc.ABC):
         self.size = size
         self.lost: WorldLost | None = None
         self.called = 0
+        with _lock:
+            _here.setdefault(world, []).append(self)
 
     @abc.abstractmethod
     def offer(self) -> bytes:
@@ -46,10 +52,16 @@ class Member(abc.ABC):
         """End it, now that :attr:`lost` is set: running work fails soon. Does not wait for that."""
 
     def end(self, error: WorldLost) -> None:
-        """End it for a reason; nothing if it has ended."""
-        if self.lost is None:
+        """End it for a reason; nothing if it has ended. Any thread."""
+        with _lock:
+            if self.lost is not None:
+                return
             self.lost = error
-            self.leave()
+            others = _here[self.world]
+            others.remove(self)
+            if not others:
+                del _here[self.world]
+        self.leave()
 
     def begin(self, call: int, after: int) -> None:
         """Count a call that is about to be enqueued.
@@ -137,6 +149,18 @@ class CollectiveLibrary(Library):
         for member in self._members.values():
             member.end(WorldLost(f"rank {member.rank}: its context ends", member.rank))
         self._members.clear()
+
+
+def end_here(world: int, lost: int, reason: str, formation: int) -> None:
+    """End what this process has of a world; as :class:`Leave`, which comes, too, on any thread.
+
+    The thread that serves a host may be held by what waits for a rank that is gone: a driver that frees memory or loads
+    a module first waits for the kernels that run, and the kernel of a collective runs until its world is ended.
+    """
+    with _lock:
+        members = list(_here.get(world, ()))
+    for member in members:
+        member.end(WorldLost(reason, lost, formation))
 
 
 class Told(Status):

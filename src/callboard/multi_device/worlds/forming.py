@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from callboard.core.errors import AccelError, AskTimeout, BackendUnavailable, ContextLost, LibraryError, MailboxFull
 from callboard.device.client.handle import Device
+from callboard.device.protocol.control import EndWorld
+from callboard.device.protocol.wire import as_text
 from callboard.kernel.collective.library import JOINING, READY
 from callboard.kernel.collective.messages import Join, Leave, Look, Offer
 
@@ -14,6 +16,9 @@ __all__ = ["form", "leave", "next_world"]
 
 LOOK = 0.002, 0.05
 """Seconds between two looks whether a rank has connected: at first, and at most."""
+
+REASON = 1024
+"""Bytes of the reason that a rank is told."""
 
 _counter = itertools.count()
 
@@ -77,7 +82,16 @@ def _check_generations(devices: Sequence[Device], generations: Sequence[int]) ->
 
 
 async def leave(devices: Sequence[Device], message: Leave) -> None:
-    """Have all ranks leave a world; those that cannot be told have lost it with their context."""
+    """Have all ranks leave a world; those that cannot be told have lost it with their context.
+
+    Told twice: past the thread that serves a host, which may be held by what waits for the lost rank, and by an op,
+    whose answer says that no part of the world comes any more.
+    """
+    reason = as_text(message.reason or "the world was closed", REASON)
+    for device in devices:
+        host = device._port.outbox.host
+        if host is not None:
+            host.end_world(EndWorld(message.world, message.lost, reason, message.formation))
     await asyncio.gather(*(_tell(device, message) for device in devices))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.collective.member import CudaMember
+from callboard.backends.cuda.collective.member import Aside, CudaMember
 from callboard.backends.cuda.collective.nccl import Nccl
 from callboard.backends.cuda.collective.parts import PartPlan, why_not
 from callboard.core.backend import Status
@@ -35,8 +35,8 @@ class CudaCollective(CollectiveLibrary):
         self._nccl = nccl or Nccl()
         self._device = device
         self._stream = stream
-        self._aside: CudaStream | None = None
         self._all: list[CudaMember] = []
+        self._asides: list[Aside] = []  # of members that are gone
 
     @property
     def detail(self) -> str:
@@ -44,9 +44,12 @@ class CudaCollective(CollectiveLibrary):
 
     def member(self, world: int, rank: int, size: int) -> CudaMember:
         self._sweep()
-        aside = self._aside = self._aside or self._device.stream()
-        scratch = self._device.allocate(1 + size)
-        member = CudaMember(world, rank, size, self._nccl, self._device, self._stream, aside, scratch)
+        aside = next((aside for aside in self._asides if aside.scratch.nbytes > size), None)
+        if aside is None:
+            aside = Aside(self._device.stream(), self._device.allocate(1 + size))
+        else:
+            self._asides.remove(aside)
+        member = CudaMember(world, rank, size, self._nccl, self._device, self._stream, aside)
         self._all.append(member)
         return member
 
@@ -70,13 +73,15 @@ class CudaCollective(CollectiveLibrary):
         member = self.find(world)
         assert isinstance(member, CudaMember)
         member.begin(call, after)
-        if not member.using.acquire(blocking=False) or member.comm is None:  # its thread holds it to abort
-            member.check()
-            raise WorldLost(f"rank {member.rank} has not joined world {world}", member.rank)
+        held = member.using.acquire(blocking=False)  # else its thread holds it to abort
         try:
+            if not held or member.comm is None:
+                member.check()
+                raise WorldLost(f"rank {member.rank} has not joined world {world}", member.rank)
             plan.enqueue(member, stream.native, ins, inouts, outs, factors)
         finally:
-            member.using.release()
+            if held:
+                member.using.release()
         return member.enqueued()
 
     def close(self) -> None:
@@ -84,9 +89,16 @@ class CudaCollective(CollectiveLibrary):
         for member in self._all:
             member.wait_end()
         self._sweep()
+        for aside in self._asides:
+            self._device.release(aside.scratch)
+        self._asides.clear()
 
     def _sweep(self) -> None:
-        """Take back the memory of members that are gone and whose thread has ended."""
+        """Take back what members had that are gone and whose thread has ended.
+
+        It is kept for later members: the driver frees memory only when no kernel runs, which the kernel of a collective
+        does as long as a rank is missing.
+        """
         for member in [m for m in self._all if m.lost is not None and m.ended]:
             self._all.remove(member)
-            self._device.release(member.scratch)
+            self._asides.append(member.aside)

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callboard.backends.cuda.collective.nccl import BYTES, OPS, Comm, Nccl
 from callboard.core.backend import Memory, Status
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["CudaMember"]
+__all__ = ["Aside", "CudaMember"]
 
 _log = logging.getLogger(__name__)
 
@@ -22,25 +22,37 @@ LOOK = 0.1
 """Seconds between two looks at a communicator."""
 ABORT = 5.0
 """Seconds that a context which ends waits for its communicators to be given back."""
-STUCK = 1.0
-"""Seconds that an abort lets a call of the serving thread return by itself."""
+STUCK = 0.5
+"""Seconds that an abort lets a call of another thread return by itself."""
+
+
+class Aside(NamedTuple):
+    """What ranks are connected with.
+
+    Attributes:
+        stream: Of this member alone: one that cannot connect must not hold up the next.
+        scratch: A byte to send, and one for each rank to receive.
+    """
+
+    stream: "CudaStream"
+    scratch: Memory
 
 
 class CudaMember(Member):
     """See :class:`Member`.
 
     Each has a thread of its own. It connects, because that waits for the other ranks. It asks NCCL for errors and finds
-    hangs, which must work while the thread that serves the host is held. It aborts, which waits for the kernels.
-    Nothing interrupts NCCL while it connects: where a rank is lost just then, the thread may stay as long as the
-    process.
+    hangs, which must work while the thread that serves the host is held; so it does not call the driver, which that
+    thread may be in, until a hang is likely. It aborts, which waits for the kernels.
+    Where a rank is lost while the pairs are connected, another thread aborts; nothing interrupts NCCL before there is a
+    communicator: then the thread may stay as long as the process, and holds up nothing.
 
     Args:
         world, rank, size: As of :class:`Member`.
         nccl: The library.
         device: The device; its context is current.
         stream: The stream that parts are enqueued on.
-        aside: Where the ranks are connected.
-        scratch: Of this member; the library takes it back when :attr:`ended`.
+        aside: Of this member; the library takes it back when :attr:`ended`.
 
     Attributes:
         comm: The communicator; None while there is none.
@@ -56,20 +68,19 @@ class CudaMember(Member):
         nccl: Nccl,
         device: "CudaDevice",
         stream: "CudaStream",
-        aside: "CudaStream",
-        scratch: Memory,
+        aside: Aside,
     ) -> None:
         super().__init__(world, rank, size)
-        self.scratch = scratch
+        self.aside = aside
         self.comm: Comm = None
         self.using = threading.Lock()
         self.ended = True
         self._nccl = nccl
         self._device = device
         self._stream = stream
-        self._aside = aside
         self._ready = False
         self._leave = threading.Event()
+        self._giving = threading.Lock()
         self._thread: threading.Thread | None = None
         self._enqueued = 0
         self._passed = 0
@@ -91,6 +102,8 @@ class CudaMember(Member):
 
     def leave(self) -> None:
         self._leave.set()
+        if self._thread is not None and not self._ready and threading.current_thread() is not self._thread:
+            threading.Thread(target=self._break, args=(self._thread,), name="callboard-nccl-abort", daemon=True).start()
 
     def wait_end(self) -> None:
         """Wait until its thread has given the communicator back, at most for :data:`ABORT`."""
@@ -123,7 +136,7 @@ class CudaMember(Member):
     def _connect_pairs(self) -> None:
         """Exchange a byte with each rank, on a stream aside: connections between pairs are made by their first use."""
         library, comm, peers = self._nccl.library, self.comm, range(self.size)
-        ones, stream = self.scratch.address, self._aside.native
+        ones, stream = self.aside.scratch.address, self.aside.stream.native
         checked = self._nccl.checked
         checked("ncclAllReduce", library.all_reduce, ones, ones, 1, BYTES, OPS["sum"], comm, stream)
         checked("ncclGroupStart", library.group_start)
@@ -133,7 +146,7 @@ class CudaMember(Member):
                 checked("ncclRecv", library.recv, ones + 1 + peer, 1, BYTES, peer, comm, stream)
         finally:
             checked("ncclGroupEnd", library.group_end)
-        while not self._aside.query():
+        while not self.aside.stream.query():
             if self._leave.wait(0.001):
                 return
 
@@ -144,9 +157,12 @@ class CudaMember(Member):
             if why:
                 self.end(WorldLost(f"rank {self.rank}: NCCL reports {why}", self.rank))
                 return
-            if self._passed != passed or self._passed == self._enqueued or self._idle():
+            if self._passed != passed or self._passed == self._enqueued:
                 passed, since = self._passed, time.monotonic()
             elif time.monotonic() - since > timeout:
+                if self._idle():  # the serving thread has not looked
+                    since = time.monotonic()
+                    continue
                 self.end(WorldLost(f"rank {self.rank} waited {timeout:g} s for the others"))
                 return
 
@@ -159,16 +175,30 @@ class CudaMember(Member):
     def _abort(self) -> None:
         held = self.using.acquire(timeout=STUCK)
         try:
-            if self.comm is not None:
-                self._nccl.abort(self.comm)
-                self._aside.synchronize()
+            self._give_back()
+            self.aside.stream.synchronize()
         except Exception as e:  # of a communicator that goes
             _log.warning("rank %d of world %d could not be aborted: %s", self.rank, self.world, e)
         finally:
-            self.comm = None
             self.ended = True
             if held:
                 self.using.release()
+
+    def _break(self, thread: threading.Thread) -> None:
+        """End what its thread is held by: a call that waits for a rank that is gone."""
+        thread.join(STUCK)
+        if thread.is_alive():
+            try:
+                self._device.use()
+                self._give_back()
+            except Exception as e:  # likewise
+                _log.warning("rank %d of world %d could not be aborted: %s", self.rank, self.world, e)
+
+    def _give_back(self) -> None:
+        with self._giving:
+            comm, self.comm = self.comm, None
+        if comm is not None:
+            self._nccl.abort(comm)
 
 
 class Ran(Status):

@@ -30,6 +30,27 @@ NO_ELEMENTS = elements(DTYPES["u8"])
 FP8 = (DTYPES["f8_e4m3"], DTYPES["f8_e5m2"])
 
 
+class Fixed(NamedTuple):
+    """What is the same in every call of a step.
+
+    Attributes:
+        step: The step.
+        layout: Of what is sent, or received; None: nothing is.
+        sent, received: Elements.
+        of: How they are passed to NCCL.
+        op: ``ncclRedOp_t``.
+        scaled: The operation is made for each call, with its factor.
+    """
+
+    step: Step
+    layout: Layout | None
+    sent: int
+    received: int
+    of: Elements
+    op: int
+    scaled: bool
+
+
 class Rank(NamedTuple):
     """A step with the addresses of its arrays; in place, both are one."""
 
@@ -150,7 +171,8 @@ class PartPlan:
         ins, inouts = [x.layout for x in op.ins], [x.layout for x in op.inouts]
         part = self._part = op.part
         self._nccl = nccl
-        self._arrays = [arrays_of("collective.run", part, step, ins, outs, inouts) for step in part.steps]
+        arrays = [arrays_of("collective.run", part, step, ins, outs, inouts) for step in part.steps]
+        self._fixed = [self._fix(step, *found) for step, found in zip(part.steps, arrays, strict=True)]
         self._grouped = len(part.steps) > 1 or any(step.kind not in SINGLE for step in part.steps)
         self._by_address = [isinstance(factor, Operand) for factor in op.factors]
 
@@ -171,10 +193,7 @@ class PartPlan:
         library, comm = self._nccl.library, member.comm
         made: list[int] = []
         try:
-            begun = [
-                self._rank(at, member, comm, stream, ins, inouts, outs, factors, made)
-                for at in range(len(self._part.steps))
-            ]
+            begun = [self._rank(fixed, member, comm, stream, ins, inouts, outs, factors, made) for fixed in self._fixed]
             if self._grouped:
                 library.group_start()
             try:
@@ -190,9 +209,22 @@ class PartPlan:
             member.end(WorldLost(f"rank {member.rank}: {error}", member.rank))
             raise error from None
 
+    def _fix(self, step: Step, source: Layout | None, target: Layout | None) -> Fixed:
+        layout = source or target
+        alone = self._part.size == 1  # the average of one is it; NCCL has no average of fp8 there
+        return Fixed(
+            step,
+            layout,
+            0 if source is None else source.size,
+            0 if target is None else target.size,
+            NO_ELEMENTS if layout is None else elements(layout.dtype),
+            OPS["sum" if alone and step.op == "avg" else step.op],
+            step.factor >= 0 and step.kind in REDUCTIONS,
+        )
+
     def _rank(
         self,
-        at: int,
+        fixed: Fixed,
         member: CudaMember,
         comm: Comm,
         stream: int,
@@ -202,31 +234,26 @@ class PartPlan:
         factors: Sequence[Any],
         made: list[int],
     ) -> Rank:
-        step, arrays = self._part.steps[at], self._arrays[at]
-        layout = arrays.source or arrays.target
-        of = NO_ELEMENTS if layout is None else elements(layout.dtype)
-        alone = self._part.size == 1  # the average of one is it; NCCL has no average of fp8 there
-        op = OPS["sum" if alone and step.op == "avg" else step.op]
-        if step.factor >= 0 and step.kind in REDUCTIONS and layout is not None:
+        step, layout, sent, received, of, op, scaled = fixed
+        if scaled and layout is not None:
             op = self._scaled(step.factor, factors[step.factor], layout, of, comm)
             made.append(op)
         both = inouts[step.both] if step.both >= 0 else 0
-        source = ins[step.source] if step.source >= 0 else both
         return Rank(
             step,
             self._part.rank,
             self._part.size,
-            source,
+            ins[step.source] if step.source >= 0 else both,
             both or (outs[step.target] if step.target >= 0 else 0),
-            0 if arrays.source is None else arrays.source.size,
-            0 if arrays.target is None else arrays.target.size,
+            sent,
+            received,
             of,
             both != 0,
             op,
             comm,
             stream,
             self._nccl.library,
-            member.scratch.address,
+            member.aside.scratch.address,
         )
 
     def _scaled(self, at: int, factor: Any, layout: Layout, of: Elements, comm: Comm) -> int:

@@ -16,6 +16,7 @@ from callboard.core.op import OPS, Fence, Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role
 from callboard.core.opinfo import read_signature
 from callboard.device.host.context.blocks import BindingCache
+from callboard.device.host.context.timelines import SEAL_EVERY, seal_every
 from callboard.device.protocol.messages import Call
 from callboard.device.protocol.recording import Script
 
@@ -91,6 +92,7 @@ class Plan:
         order: The library, or those of a recording, whose parked ops its calls stay behind; None: of none.
         fence: How it is ordered beside its operands (:attr:`Op.fence`); None where it is refused.
         answers: The op is answered with what its status finds out (:attr:`Op.answers`).
+        seals: Ops between events on its timeline, once it is launched.
         beside: Timelines of these libraries, whose workspaces its launches use; of a recording.
     """
 
@@ -119,6 +121,7 @@ class Plan:
         "query_size",
         "reals",
         "recording",
+        "seals",
         "state",
         "tag",
         "used",
@@ -161,6 +164,9 @@ class Plan:
         self.pooled = op.memory is None
         self.open = any(isinstance(layout, OpenLayout) for layout in made.values())
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
+        copied = sum(binding.high - binding.low for binding in bindings if binding.host)
+        touched = sum(binding.high - binding.low for binding in bindings if not binding.host)
+        self.seals = seal_every(copied, touched + sum(n.nbytes for n in made.values() if not isinstance(n, OpenLayout)))
         self.state: Any = op
 
     def _begin(self, tag: str) -> None:
@@ -175,6 +181,7 @@ class Plan:
         self.late: Callable[..., Status | None] | None = None
         self.query_size: Callable[..., Extents] | None = None
         self.error: AccelError | None = None
+        self.seals = SEAL_EVERY
         self.used = self.launched = self.pins = self.held = self.recording = 0
 
     @classmethod

@@ -1,7 +1,7 @@
 """Timelines: a stream with its sequence numbers, and how one timeline waits for another.
 
 Every launched op takes the next sequence number of its timeline. A stream finishes sequence numbers in order, so when
-number 7 is done, all before it are. An event is not recorded per op, but every ``SEAL_EVERY`` ops, when another
+number 7 is done, all before it are. An event is not recorded per short op, but every ``SEAL_EVERY`` ops, when another
 timeline waits for a sequence number, and before a launch behind ops that were polled and not done. The last ops of a
 timeline need none: they are done when the stream is idle.
 """
@@ -14,11 +14,24 @@ from callboard.core.backend import AccelEvent, AccelStream
 if TYPE_CHECKING:
     from callboard.device.host.context.pending import Pending
 
-__all__ = ["Timeline"]
+__all__ = ["SEAL_EVERY", "Timeline", "seal_every"]
 
 SEAL_EVERY = 16
-"""Ops between events inside a batch. Bounds how late the first op of a long batch is reported; an event costs about
-1 µs."""
+"""Short ops between events inside a batch. Bounds how late the first op of a long batch is reported; an event costs
+about 1 µs."""
+
+LONG_COPY, LONG = 1 << 20, 32 << 20
+"""Bytes between host and device, and in arrays on the device, from which an op is long: it takes at least 15 µs."""
+
+
+def seal_every(copied: int, touched: int) -> int:
+    """Ops between events: behind a long op there is one, so that its completion does not wait for ops after it.
+
+    Args:
+        copied: Bytes that an op copies between host and device.
+        touched: Bytes of its arrays on the device.
+    """
+    return 1 if copied >= LONG_COPY or touched >= LONG else SEAL_EVERY
 
 
 class Follow(NamedTuple):

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from callboard.core.errors import ContextPoisoned
 from callboard.device.protocol.arena import Arena
+from callboard.device.protocol.control import EndWorld
 from callboard.device.protocol.messages import Call, Calls, FromHost, Plain, ProtocolError, UnmapArena
 
 __all__ = ["Host", "HostEnd", "unreadable"]
@@ -94,6 +95,13 @@ class Host(abc.ABC):
     def retire_arena(self, arena: Arena) -> None:
         """Post ``UnmapArena``; keep the memory until the host unmaps it."""
         self.post(UnmapArena(arena.id))
+
+    def end_world(self, message: EndWorld) -> None:
+        """Have a world that lost a rank ended, whatever the thread that serves does; nothing where nothing can be.
+
+        What serves on the loop's thread cannot be held; a node's host hears of it by an op alone.
+        """
+        return
 
     @abc.abstractmethod
     def linger(self, done: Callable[[], bool], seconds: float) -> bool:

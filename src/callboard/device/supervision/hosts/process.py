@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 
 from callboard.device import forkguard
-from callboard.device.protocol.control import ArenaDescriptor, to_control
+from callboard.device.protocol.control import ArenaDescriptor, EndWorld, to_control
 from callboard.device.protocol.messages import (
     VERSION,
     Close,
@@ -153,6 +153,11 @@ class ProcessHost(Host):
             os.close(waiting.pop(0)[1])
         if not waiting:
             self._loop.remove_writer(self._control)
+
+    def end_world(self, message: EndWorld) -> None:
+        if self._alive:
+            with contextlib.suppress(OSError):  # full, or gone; the op that says the same comes, too
+                self._control.send(to_control(message))
 
     def linger(self, done: Callable[[], bool], seconds: float) -> bool:
         return self._line.linger(done, seconds)

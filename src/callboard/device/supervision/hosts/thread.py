@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING
 from callboard.device import forkguard
 from callboard.device.host.channel import Channel, ChannelClosed
 from callboard.device.protocol.arena import Arena
+from callboard.device.protocol.control import EndWorld
 from callboard.device.protocol.messages import Call, Calls, Close, Closed, FromHost, MapArena, Plain, ToHost
 from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.output import LOGGER
+from callboard.kernel.collective.library import end_here
 
 if TYPE_CHECKING:
     from callboard.device.host.context.serve import ContextHost
@@ -147,6 +149,9 @@ class ThreadHost(Host):
     def retire_arena(self, arena: Arena) -> None:
         self._channel.retired[arena.id] = arena
         super().retire_arena(arena)
+
+    def end_world(self, message: EndWorld) -> None:
+        end_here(message.world, message.lost, message.reason, message.formation)
 
     def linger(self, done: Callable[[], bool], seconds: float) -> bool:
         until = time.perf_counter() + seconds

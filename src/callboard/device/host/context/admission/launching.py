@@ -16,7 +16,7 @@ from callboard.device.host.context.blocks import Block, BlockPool, BlockUse
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.pending import FAILED, OK, Pending
 from callboard.device.host.context.plans import Plan
-from callboard.device.host.context.timelines import SEAL_EVERY, Timeline
+from callboard.device.host.context.timelines import Timeline
 from callboard.device.protocol.messages import Call
 
 __all__ = ["Launching"]
@@ -183,7 +183,7 @@ class Launching:
                 block.readers[timeline] = seq
         plan.used = seq
         plan.launched += 1
-        if seq - timeline.sealed >= SEAL_EVERY:
+        if seq - timeline.sealed >= plan.seals:
             timeline.seal()
 
     def _resolve(self, call: Call, plan: Plan, values: list[Any], uses: list[BlockUse], sources: list[Pending]) -> bool:
