@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from host_nccl import HostNccl
+from host_nccl import HostNccl, NCCLError
 from tests.conformance import collective_lab as lab
 
+from callboard.backends.cuda.collective import member
 from callboard.backends.cuda.collective.library import CudaCollective
 from callboard.backends.cuda.collective.member import CudaMember
 from callboard.backends.cuda.collective.nccl import Nccl
@@ -19,6 +20,7 @@ from callboard.core.errors import LibraryError, WorldLost
 from callboard.core.layout import layout_of
 from callboard.core.operand import Placeholder
 from callboard.kernel.collective import Join, Leave, Look, Offer, Part, Run, Step
+from callboard.kernel.collective.library import end_here
 
 WORLD = 9
 PATIENCE = 30.0
@@ -199,3 +201,46 @@ def test_leaving_fails_what_runs_and_names_the_lost_rank() -> None:
     assert (caught.value.rank, caught.value.formation) == (0, 4)
     assert not world.libraries[1].leave(world.stream, leave, WORLD).answer()
     world.close()
+
+
+class Unanswered(HostNccl):
+    """A binding whose groups wait for ranks that do not come, until the communicator is aborted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = threading.Event()
+        self.ended = threading.Event()
+
+    def group_end(self) -> None:
+        super().group_end()
+        self.waiting.set()
+        assert self.ended.wait(PATIENCE)
+        raise NCCLError(6)
+
+    def comm_abort(self, comm: Any) -> None:
+        super().comm_abort(comm)
+        self.ended.set()
+
+
+def test_a_rank_that_is_lost_while_pairs_connect_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member, "STUCK", 0.01)
+    binding, device, stream = Unanswered(), Device(), Stream()
+    library = CudaCollective(device, stream, Nccl(binding))  # type: ignore[arg-type]
+    offer = library.offer(stream, Offer(world=WORLD, rank=0, size=1), WORLD).answer()  # type: ignore[arg-type]
+    library.join(stream, Join(world=WORLD, offers=(offer,), timeout=PATIENCE), WORLD)  # type: ignore[arg-type]
+    one = library.find(WORLD)
+    assert isinstance(one, CudaMember)
+    assert binding.waiting.wait(PATIENCE)
+    end_here(WORLD, 0, "rank 0 is gone", 2)  # on any thread
+    assert binding.ended.wait(PATIENCE)
+    one.wait_end()
+    assert one.ended
+    with pytest.raises(WorldLost, match="rank 0 is gone"):
+        one.check()
+    # What it connected with is kept for the next: memory is freed only when no kernel runs.
+    blocks = dict(device.blocks)
+    library.offer(stream, Offer(world=WORLD + 1, rank=0, size=1), WORLD + 1)  # type: ignore[arg-type]
+    assert device.blocks == blocks
+    assert library.find(WORLD + 1).aside is one.aside  # type: ignore[attr-defined]
+    library.close()
+    assert not device.blocks

@@ -130,6 +130,7 @@ def test_a_buffer_that_was_freed_is_refused_though_its_memory_is_in_use_again(ho
     for _ in range(3):
         host.call(Bump(x=x))
     block = host.context.admission.buffers[x.id]
+    host.finish()
     host.free(x)
     y = made(host)
     assert host.context.admission.buffers[y.id] is block
