@@ -17,11 +17,13 @@ from callboard.core.dtype import as_dtype
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.multi_device.replay.errors import NotRecordable
 
-__all__ = ["Codec", "name_of"]
+__all__ = ["Codec", "binary", "name_of"]
 
 ARRAY, SCALAR, TOO_LARGE, COMPLEX, ACTOR, ERROR, REF, ALIKE = range(1, 9)
 LISTS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
 """First bytes of a list in MessagePack; one of arrays that are alike is an extension."""
+FIXED = {1: b"\xd4", 2: b"\xd5", 4: b"\xd6", 8: b"\xd7", 16: b"\xd8"}
+"""Headers of extensions of these sizes."""
 FULL_VALUE = 512
 """Bytes of an output that are kept as they are; of longer ones the digest."""
 
@@ -90,20 +92,27 @@ class Codec:
     def _bytes_of(self, value: Any) -> bytes:
         if self._redact is not None:
             value = self._redact(value)
-        if type(value) is list and value and type(value[0]) is np.ndarray:
-            value = self._alike(value) or value
+        if type(value) is list and (parts := self._alike(value)) is not None:
+            return b"".join(parts)
         return self._encode(value)
 
-    def _alike(self, arrays: list[Any]) -> msgspec.msgpack.Ext | None:
+    def parts(self, value: Any) -> list[bytes] | None:
+        """A batch of arrays as the parts of its bytes, to be joined once; None: :meth:`encode` it."""
+        return self._alike(value) if type(value) is list and self._redact is None else None
+
+    def _alike(self, arrays: list[Any]) -> list[bytes] | None:
         """A list of small arrays of one dtype and shape, as a batch often is, encoded at once; None: it is none."""
-        first = arrays[0]
+        first = arrays[0] if arrays else None
+        if type(first) is not np.ndarray:
+            return None
         dtype, shape, size = first.dtype, first.shape, len(arrays) * first.nbytes
         if dtype.hasobject or first.nbytes > SMALL or size > self._max_array_bytes:
             return None
         if any(type(a) is not np.ndarray or a.dtype != dtype or a.shape != shape for a in arrays):
             return None
-        content = b"".join([a.tobytes() for a in arrays])
-        return msgspec.msgpack.Ext(ALIKE, _pack((self._name(dtype), (len(arrays), *shape), content)))
+        # By hand: each encoder around it would copy it, into memory that is new each time.
+        head = b"".join((b"\x93", _pack(self._name(dtype)), _pack((len(arrays), *shape)), binary(size)))
+        return [_extension(ALIKE, len(head) + size), head, *[a.tobytes() for a in arrays]]
 
     def _to_wire(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -239,6 +248,24 @@ class Codec:
         except Exception:  # of any class: an error's constructor is the user's
             return RuntimeError(f"{name}: {text}")
         return made if isinstance(made, BaseException) else RuntimeError(f"{name}: {text}")
+
+
+def binary(size: int) -> bytes:
+    """The header of so many bytes in MessagePack."""
+    if size < 1 << 8:
+        return b"\xc4" + size.to_bytes(1)
+    return b"\xc5" + size.to_bytes(2) if size < 1 << 16 else b"\xc6" + size.to_bytes(4)
+
+
+def _extension(code: int, size: int) -> bytes:
+    """The header of an extension of so many bytes."""
+    if size in FIXED:
+        head = FIXED[size]
+    elif size < 1 << 8:
+        head = b"\xc7" + size.to_bytes(1)
+    else:
+        head = b"\xc8" + size.to_bytes(2) if size < 1 << 16 else b"\xc9" + size.to_bytes(4)
+    return head + code.to_bytes(1)
 
 
 def name_of(cls: type) -> str:

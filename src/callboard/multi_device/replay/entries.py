@@ -2,15 +2,16 @@
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from callboard.actors._runtime.recording import InputKind
+from callboard.multi_device.replay.codec import binary
 
-__all__ = ["VERSION", "Entry", "Gap", "Input", "Output", "Recalled", "Run", "Snapshot", "decode", "encode"]
+__all__ = ["VERSION", "Entry", "Gap", "Input", "Output", "Recalled", "Run", "Snapshot", "decode", "encode", "encode_input"]
 
 VERSION = 1
 """Of the entries' layout; a journal of a later one is refused."""
@@ -123,6 +124,14 @@ Entry = Run | Input | Output | Recalled | Snapshot | Gap
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode: Callable[[bytes], Entry] = msgspec.msgpack.Decoder(Entry).decode
+
+
+def encode_input(
+    actor: str, number: int, kind: str, type: str, message: Sequence[bytes], time: float, detail: int
+) -> bytes:
+    """:class:`Input` of a message in parts, which are copied once. Arguments: its fields."""
+    size = binary(sum(map(len, message)))
+    return b"".join((b"\x98", encode((1, actor, number, kind, type))[1:], size, *message, encode((time, detail))[1:]))
 
 
 def this_run() -> Run:

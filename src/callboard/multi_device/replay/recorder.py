@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.actors._runtime.recording import InputKind, Tap
 from callboard.actors.clock import Clock
 from callboard.multi_device.replay.codec import Codec, name_of
-from callboard.multi_device.replay.entries import Input, Output, Recalled, Snapshot, encode
+from callboard.multi_device.replay.entries import Input, Output, Recalled, Snapshot, encode, encode_input
 from callboard.multi_device.replay.errors import NotRecordable
 from callboard.multi_device.replay.writer import JournalWriter
 
@@ -52,6 +52,10 @@ class Pen:
         name = self._names.get(cls)
         if name is None:
             name = self._names[cls] = name_of(cls)
+        parts = self._codec.parts(message) if cls is list else None
+        if parts is not None:
+            self._put(encode_input(actor, number, kind, name, parts, self._time(), detail))
+            return
         try:
             data = self._codec.encode(message)
         except NotRecordable as e:
