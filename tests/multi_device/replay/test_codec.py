@@ -3,11 +3,13 @@
 from typing import Any
 
 import ml_dtypes
+import msgspec
 import numpy as np
 import pytest
 
 import callboard as cb
 from callboard.multi_device.replay.codec import ALIKE, SMALL, Codec
+from callboard.multi_device.replay.entries import Input, decode, encode, encode_input
 
 LISTS: list[list[Any]] = [
     [np.float32([1, 2]), np.float32([3, 4])],
@@ -49,6 +51,25 @@ def test_lists_come_back(number: int) -> None:
                 array[...] = 0  # its own, and to be written
     assert codec.encode(given) == data
     assert codec.output(given) == codec.output(given)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 16, 300, 70_000])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_a_batch_in_parts_is_the_same_entry(rows: int, dtype: type) -> None:
+    batch, codec = [np.full(rows, n, dtype) for n in range(3)], Codec()
+    message = codec.encode(batch)
+    # What an encoder of the whole makes of it.
+    content = b"".join(array.tobytes() for array in batch)
+    inner = msgspec.msgpack.encode((np.dtype(dtype).str, (3, rows), content))
+    parts = codec.parts(batch)
+    if parts is None:  # each is large
+        assert rows * np.dtype(dtype).itemsize > SMALL
+        return
+    assert message == b"".join(parts) == msgspec.msgpack.encode(msgspec.msgpack.Ext(ALIKE, inner))
+    entry = Input("batches/b", 7, "batch", "builtins:list", message, 1.5, 0)
+    record = encode_input("batches/b", 7, "batch", "builtins:list", parts, 1.5, 0)
+    assert record == encode(entry)
+    assert decode(record) == entry
 
 
 def test_arrays_that_are_alike_are_one_piece() -> None:

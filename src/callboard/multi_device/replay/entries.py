@@ -11,7 +11,19 @@ import numpy as np
 from callboard.actors._runtime.recording import InputKind
 from callboard.multi_device.replay.codec import binary
 
-__all__ = ["VERSION", "Entry", "Gap", "Input", "Output", "Recalled", "Run", "Snapshot", "decode", "encode", "encode_input"]
+__all__ = [
+    "VERSION",
+    "Entry",
+    "Gap",
+    "Input",
+    "Output",
+    "Recalled",
+    "Run",
+    "Snapshot",
+    "decode",
+    "encode",
+    "encode_input",
+]
 
 VERSION = 1
 """Of the entries' layout; a journal of a later one is refused."""

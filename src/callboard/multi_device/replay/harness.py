@@ -110,7 +110,7 @@ class ReplayHarness:
         types: Mapping[str, type] | None = None,
         resolve_ref: Callable[[GpuToken], GpuRef] | None = None,
         max_array_bytes: int = 64 << 20,
-        linger: float = 0.02,
+        linger: float = 0.05,
         max_pending: int = 1 << 18,
         retry: float = 1.0,
         clock: Clock | None = None,

@@ -63,7 +63,7 @@ class JournalWriter:
         identity: str,
         *,
         on_failure: OnFailure = "fail",
-        linger: float = 0.02,
+        linger: float = 0.05,
         max_pending: int = 1 << 18,
         retry: float = 1.0,
         told: Callable[[JournalFailed | None], object] | None = None,
