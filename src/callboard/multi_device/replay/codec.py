@@ -108,7 +108,7 @@ class Codec:
         dtype, shape, size = first.dtype, first.shape, len(arrays) * first.nbytes
         if dtype.hasobject or first.nbytes > SMALL or size > self._max_array_bytes:
             return None
-        if any([type(a) is not np.ndarray or a.dtype != dtype or a.shape != shape for a in arrays]):
+        if any(type(a) is not np.ndarray or a.dtype != dtype or a.shape != shape for a in arrays):
             return None
         # By hand: each encoder around it would copy it, into memory that is new each time.
         head = b"".join((b"\x93", _pack(self._name(dtype)), _pack((len(arrays), *shape)), binary(size)))
