@@ -19,8 +19,8 @@ async def test_a_collective_is_worked_out_once_for_its_layouts(devices: list[cb.
                     if kind != "all_to_all" or not in_place:
                         await right(*begin(world, kind, "f32", in_place=in_place, rows=rows), kind)
             if of == 0:
-                known = len(world._known)
-        assert len(world._known) == known
+                known = len(world._prepared)
+        assert len(world._prepared) == known
 
 
 async def test_a_collective_that_is_called_again_is_refused_as_the_first_time(devices: list[cb.Device]) -> None:

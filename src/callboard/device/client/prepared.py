@@ -1,8 +1,8 @@
-"""``Prepared``: an op that has been taken apart, to be called on several devices at once, or again and again.
+"""``Prepared``: an op whose signature and plan are known, to be called several times with different operands.
 
-:meth:`OpPort.submit <callboard.device.client.line.port.OpPort.submit>` accepts or refuses one op of one device. A
-collective has a part on each of its devices, all of which are to be accepted or none; and it is called again with other
-arrays of the same layouts, whose parts have the same signatures. So the steps of ``submit`` are apart here.
+:meth:`OpPort.submit <callboard.device.client.line.port.OpPort.submit>` checks and sends one op of one device. A
+collective has a part on each of its devices, and either all parts are accepted or none. Later calls with arrays of the
+same layouts have the same signatures. So the steps of ``submit`` are separate methods here.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,16 +21,16 @@ from callboard.kernel.recording import recorder
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
 
-__all__ = ["Prepared", "Told", "prepare"]
+__all__ = ["Prepared", "Receiver", "prepare"]
 
 _entry = tuple.__new__
 
 
-class Told(Protocol):
-    """Settles what a call has written; told of its completion on the thread of the device's loop.
+class Receiver(Protocol):
+    """Receives the refs of a call, and its completion on the thread of the device's loop.
 
     Attributes:
-        refs: Of the call, set when it is submitted.
+        refs: What the call writes; set when it is submitted.
     """
 
     refs: "tuple[GpuRef[Any], ...]"
@@ -40,12 +40,12 @@ class Told(Protocol):
 
 
 class Prepared:
-    """An op of one signature on one device. What it is called with is given each time.
+    """An op of one signature on one device. Each call passes its operands and numbers.
 
     Args:
-        port: Of the device.
-        signature, plan: Of the op, whose reply is a tuple of arrays, all of them made or all of them given.
-        given: Positions, among the operands, of those that the reply refers to.
+        port: Port of the device.
+        signature, plan: Signature and client plan of the op. Its reply is a tuple of arrays.
+        given: Positions of the operands that the reply refers to, behind the arrays that the op makes.
     """
 
     __slots__ = ("_given", "_plan", "_signature", "port")
@@ -57,18 +57,19 @@ class Prepared:
         self._given = given
 
     def places(self, operands: Sequence[Any], op: Op[Any, Any] | None = None) -> list[int] | None:
-        """Where the operands lie, for :meth:`submit`; what is still to be computed of them is called.
+        """Check a call; return the operand bindings for :meth:`submit`. Deferred operands are submitted.
 
         Args:
-            operands: In order.
-            op: The message that they are of; None: refuse by None.
+            operands: The operands, in order.
+            op: The message that they belong to, for errors; None: return None instead of raising.
 
         Returns:
-            None: the call is refused, or its operands lie in one buffer in another way than last time.
+            Buffer id and offset of each operand. None: an operand cannot be used, or two operands share a buffer and
+            have moved since the last call, so that overlaps have to be checked.
 
         Raises:
-            ShapeError, DeviceMismatch, GpuRefStale: With ``op``; an operand cannot be used.
-            MailboxFull, DeviceStopped: The device takes no more.
+            ShapeError, DeviceMismatch, GpuRefStale: Only with ``op``: an operand cannot be used.
+            MailboxFull, DeviceStopped: The device accepts no more ops.
         """
         port, plan = self.port, self._plan
         generation = port.generation
@@ -100,17 +101,17 @@ class Prepared:
         places: list[int],
         operands: Sequence[Any],
         numbers: list[int | float],
-        told: Told,
+        receiver: Receiver,
         origin: "tuple[str | None, CodeType, int]",
     ) -> None:
-        """Accept a call that has been checked.
+        """Send a call that :meth:`places` has just checked.
 
         Args:
-            places: From :meth:`places`, just now.
-            operands: The same.
-            numbers: Of the call, in order.
-            told: Gets the refs, and later the completion.
-            origin: Of the call, for errors.
+            places: What :meth:`places` returned.
+            operands: The same operands.
+            numbers: The scalars of the call, in order.
+            receiver: Receives the refs, and later the completion.
+            origin: Place of the call, for errors.
         """
         port, plan = self.port, self._plan
         unanswered, outbox = port.unanswered, port.outbox
@@ -126,8 +127,8 @@ class Prepared:
         for at in self._given:
             given = operands[at]
             refs.append(GpuRef(port, given.allocation, given.layout, generation, given.offset, op_id))
-        told.refs = tuple(refs)
-        target: Callable[[], Any] = lambda: told
+        receiver.refs = tuple(refs)
+        target: Callable[[], Any] = lambda: receiver
         pending[op_id] = _entry(Entry, (target, plan.tag, *origin, None))
         if not sent:
             outbox.add(call)
@@ -137,12 +138,12 @@ class Prepared:
 
 
 def prepare(port: "OpPort", op: Op[Any, Any], returned: Sequence[str]) -> tuple[Prepared, list[Any], list[int | float]]:
-    """Take an op apart; gives its operands and numbers, too.
+    """Prepare an op; returns its operands and numbers, too.
 
     Args:
-        port: Of the device.
+        port: Port of the device.
         op: The message.
-        returned: Fields of operands that the reply refers to behind the arrays that it makes.
+        returned: Operand fields that the reply refers to, behind the arrays that the op makes.
 
     Raises:
         UnsupportedOp: The backend does not execute it, or a recording of the device is open.

@@ -55,7 +55,7 @@ def main() -> None:
 def _end_world(message: EndWorld) -> None:
     library = sys.modules.get("callboard.kernel.collective.library")
     if library is not None:  # else there is no world here
-        library.end_here(message.world, message.lost, message.reason, message.formation)
+        library.end_members(message.world, message.lost, message.reason, message.formation)
 
 
 def _serve(name: str, channel: SocketChannel) -> int:

@@ -1,7 +1,7 @@
 """The control socket of a process host.
 
-Heartbeats and log records go one way; descriptors of arenas, and what must not wait for the thread that serves, go the
-other.
+Heartbeats and log records go to the application; descriptors of arenas, and messages that must not wait for the serving
+thread, go to the host.
 
 A ``SOCK_SEQPACKET`` socket keeps datagrams whole, so each message is one MessagePack body and its descriptors belong to
 it.
@@ -63,7 +63,7 @@ class ArenaDescriptor(Control, tag=1, frozen=True):
 
 
 class EndWorld(Control, tag=2, frozen=True):
-    """A rank of a world is gone: as :func:`.end_here` of the collectives.
+    """A world has lost a rank: the host calls :func:`.end_members` of the collectives.
 
     Attributes:
         world: Its number.

@@ -9,7 +9,7 @@ from callboard.core.errors import LibraryError, WorldLost
 from callboard.core.library import Library, launches
 from callboard.kernel.collective.messages import Join, Leave, Look, Offer
 
-__all__ = ["JOINING", "READY", "CollectiveLibrary", "Member", "end_here"]
+__all__ = ["JOINING", "READY", "CollectiveLibrary", "Member", "end_members"]
 
 JOINING, READY = "joining", "ready"
 
@@ -151,11 +151,11 @@ class CollectiveLibrary(Library):
         self._members.clear()
 
 
-def end_here(world: int, lost: int, reason: str, formation: int) -> None:
-    """End what this process has of a world; as :class:`Leave`, which comes, too, on any thread.
+def end_members(world: int, lost: int, reason: str, formation: int) -> None:
+    """End the members of a world in this process, on any thread. :class:`Leave` follows on the serving thread.
 
-    The thread that serves a host may be held by what waits for a rank that is gone: a driver that frees memory or loads
-    a module first waits for the kernels that run, and the kernel of a collective runs until its world is ended.
+    The serving thread may be blocked by a rank that is gone: a driver call that frees memory or loads a module waits
+    for all kernels, and the kernel of a collective runs until its world ends.
     """
     with _lock:
         members = list(_here.get(world, ()))

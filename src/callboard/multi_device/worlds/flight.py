@@ -7,18 +7,18 @@ from callboard.core.ref import GpuRef
 from callboard.core.reply import OpFailure
 from callboard.multi_device.worlds.reply import Collective
 
-__all__ = ["Flight", "InFlight"]
+__all__ = ["Flight", "PartReply"]
 
 
-class InFlight:
-    """The part of one rank: settles what it writes, and has the flight count it.
+class PartReply:
+    """The part of one rank in a call: settles the refs that it writes, and reports its completion to the flight.
 
     Args:
-        flight: Of the call.
+        flight: Flight of the call.
 
     Attributes:
-        rank: Whose part it is.
-        port: Of its device.
+        rank: The rank.
+        port: Port of the rank's device.
         refs: What the part writes.
     """
 
@@ -81,7 +81,7 @@ class Flight:
         self.call = call
         self.collectives = collectives
         self.done = False
-        self.parts: list[InFlight] = []
+        self.parts: list[PartReply] = []
         self.pending: set[int] = set()
         self.held: tuple[int, BaseException] | None = None
         self.overdue = False
@@ -90,9 +90,9 @@ class Flight:
         self._part_failed = part_failed
         self._ended = ended
 
-    def part(self, rank: int, port: Any) -> InFlight:
+    def part(self, rank: int, port: Any) -> PartReply:
         """The part of a rank, which is about to be submitted."""
-        made = InFlight(self, rank, port)
+        made = PartReply(self, rank, port)
         self.parts.append(made)
         self.pending.add(rank)
         return made

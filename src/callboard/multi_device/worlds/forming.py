@@ -82,10 +82,10 @@ def _check_generations(devices: Sequence[Device], generations: Sequence[int]) ->
 
 
 async def leave(devices: Sequence[Device], message: Leave) -> None:
-    """Have all ranks leave a world; those that cannot be told have lost it with their context.
+    """Have all ranks leave a world; those that cannot be reached have lost it with their context.
 
-    Told twice: past the thread that serves a host, which may be held by what waits for the lost rank, and by an op,
-    whose answer says that no part of the world comes any more.
+    Each host gets two messages: one on its control socket, because its serving thread may be blocked by the lost rank,
+    and an op, whose answer says that no part of the world follows.
     """
     reason = as_text(message.reason or "the world was closed", REASON)
     for device in devices:

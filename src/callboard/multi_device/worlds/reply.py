@@ -8,7 +8,7 @@ from callboard.core.ref import GpuRef
 from callboard.core.reply import Cause, OpFailure, Reply
 
 if TYPE_CHECKING:
-    from callboard.multi_device.worlds.flight import InFlight
+    from callboard.multi_device.worlds.flight import PartReply
 
 __all__ = ["Collective"]
 
@@ -21,7 +21,7 @@ class Port:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.parts: Sequence[InFlight] = ()
+        self.parts: Sequence[PartReply] = ()
 
     def flush(self) -> None:
         for part in self.parts:
@@ -90,7 +90,7 @@ class Collective(Reply[T], Generic[T]):
 
     # -- the world's side ----------------------------------------------------------------------------------------------
 
-    def called(self, refs: Refs, parts: "Sequence[InFlight]") -> None:
+    def called(self, refs: Refs, parts: "Sequence[PartReply]") -> None:
         """Its parts have been submitted."""
         self._refs = refs
         self._port.parts = parts

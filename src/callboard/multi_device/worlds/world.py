@@ -14,13 +14,13 @@ from callboard.device.client.line.entries import origin_of
 from callboard.device.client.prepared import prepare
 from callboard.device.supervision.watch import Lost, Stopped
 from callboard.kernel.collective.messages import Leave, Run
-from callboard.multi_device.worlds.again import Again, Ready, key_of
 from callboard.multi_device.worlds.calls import Collectives, all_refs
 from callboard.multi_device.worlds.errors import WorldStopped
 from callboard.multi_device.worlds.flight import Flight
 from callboard.multi_device.worlds.forming import form, leave, next_world
 from callboard.multi_device.worlds.group import Group
 from callboard.multi_device.worlds.parts import RankPart
+from callboard.multi_device.worlds.prepared import PartCall, PreparedCollective, key_of
 from callboard.multi_device.worlds.reply import Collective
 from callboard.multi_device.worlds.requests import Request, Requests
 from callboard.multi_device.worlds.stats import WorldHealth, WorldStats
@@ -35,7 +35,7 @@ TRIES = 3
 SAID = 1.0
 """Seconds in which a rank that has left a world says why, after another one has said that it has left."""
 
-KNOWN = 1024
+MOST_PREPARED = 1024
 """Most collectives of which a world keeps what was worked out for their layouts."""
 
 _order = threading.Lock()
@@ -84,7 +84,7 @@ class World(Collectives):
         self._call_number = 0
         self._after = [0] * len(self.devices)
         self._flights: dict[Flight, None] = {}
-        self._known: dict[tuple[Any, ...], Again] = {}
+        self._prepared: dict[tuple[Any, ...], PreparedCollective] = {}
         self._progress = 0.0
         self._timer: Cancellable | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,7 +114,7 @@ class World(Collectives):
 
     def _each(self, kind: str, xs: Sequence[Any], out: Sequence[Any] | None, *op: Any) -> Collective[Any]:
         key = key_of(kind, xs, out, op)
-        known = None if key is None else self._known.get(key)
+        known = None if key is None else self._prepared.get(key)
         reply: Collective[Any] = Collective(self.loop, kind, all_refs)
         if known is not None:
             with _order:
@@ -129,24 +129,24 @@ class World(Collectives):
         request = getattr(self._requests, kind)(xs, *op, out)
         parts, sent_bytes = self._submit([request], [reply])
         if key is not None and not any(step.shows for step in request.ranks.values()):
-            if len(self._known) >= KNOWN:
-                self._known.clear()
-            self._known[key] = Again(parts, xs, out, sent_bytes)
+            if len(self._prepared) >= MOST_PREPARED:
+                self._prepared.clear()
+            self._prepared[key] = PreparedCollective(parts, xs, out, sent_bytes)
         return reply
 
-    def _submit(self, requests: Sequence[Request], replies: Sequence[Collective[Any]]) -> tuple[list[Ready], int]:
+    def _submit(self, requests: Sequence[Request], replies: Sequence[Collective[Any]]) -> tuple[list[PartCall], int]:
         """Call them; gives the parts, and how many bytes they send."""
         ranks = sorted({rank for request in requests for rank in request.ranks})
         parts = {rank: RankPart(self.devices[rank], rank, self.size, requests) for rank in ranks}
         with _order:
             self._check_ready()
             number, call = self._number, self._call_number + 1
-            ready: list[Ready] = []
+            ready: list[PartCall] = []
             for rank, part in parts.items():
                 message = part.message(number, call, self._after[rank])
                 prepared, operands, numbers = prepare(self.devices[rank]._port, message, Run.returns)
                 places = prepared.places(operands, message) or []
-                ready.append(Ready(rank, prepared, places, operands, numbers))
+                ready.append(PartCall(rank, prepared, places, operands, numbers))
             flight = self._send(ready, replies)
         refs = {part.rank: parts[part.rank].refs(part.refs) for part in flight.parts}
         for at, (request, reply) in enumerate(zip(requests, replies, strict=True)):
@@ -155,7 +155,7 @@ class World(Collectives):
         self._count(flight, sent_bytes)
         return ready, sent_bytes
 
-    def _send(self, ready: Sequence[Ready], replies: Sequence[Collective[Any]]) -> Flight:
+    def _send(self, ready: Sequence[PartCall], replies: Sequence[Collective[Any]]) -> Flight:
         """Submit the parts of the next call, all of which have been found acceptable."""
         number, call = self._number, self._call_number + 1
         self._call_number = call

@@ -20,7 +20,7 @@ from callboard.core.errors import LibraryError, WorldLost
 from callboard.core.layout import layout_of
 from callboard.core.operand import Placeholder
 from callboard.kernel.collective import Join, Leave, Look, Offer, Part, Run, Step
-from callboard.kernel.collective.library import end_here
+from callboard.kernel.collective.library import end_members
 
 WORLD = 9
 PATIENCE = 30.0
@@ -231,7 +231,7 @@ def test_a_rank_that_is_lost_while_pairs_connect_holds_up_nothing(monkeypatch: p
     one = library.find(WORLD)
     assert isinstance(one, CudaMember)
     assert binding.waiting.wait(PATIENCE)
-    end_here(WORLD, 0, "rank 0 is gone", 2)  # on any thread
+    end_members(WORLD, 0, "rank 0 is gone", 2)  # on any thread
     assert binding.ended.wait(PATIENCE)
     one.wait_end()
     assert one.ended
@@ -241,6 +241,6 @@ def test_a_rank_that_is_lost_while_pairs_connect_holds_up_nothing(monkeypatch: p
     blocks = dict(device.blocks)
     library.offer(stream, Offer(world=WORLD + 1, rank=0, size=1), WORLD + 1)  # type: ignore[arg-type]
     assert device.blocks == blocks
-    assert library.find(WORLD + 1).aside is one.aside  # type: ignore[attr-defined]
+    assert library.find(WORLD + 1).setup is one.setup  # type: ignore[attr-defined]
     library.close()
     assert not device.blocks

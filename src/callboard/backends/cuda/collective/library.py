@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.collective.member import Aside, CudaMember
+from callboard.backends.cuda.collective.member import CudaMember, SetupResources
 from callboard.backends.cuda.collective.nccl import Nccl
 from callboard.backends.cuda.collective.parts import PartPlan, why_not
 from callboard.core.backend import Status
@@ -36,7 +36,7 @@ class CudaCollective(CollectiveLibrary):
         self._device = device
         self._stream = stream
         self._all: list[CudaMember] = []
-        self._asides: list[Aside] = []  # of members that are gone
+        self._spare_setups: list[SetupResources] = []  # left by members that have ended
 
     @property
     def detail(self) -> str:
@@ -44,12 +44,12 @@ class CudaCollective(CollectiveLibrary):
 
     def member(self, world: int, rank: int, size: int) -> CudaMember:
         self._sweep()
-        aside = next((aside for aside in self._asides if aside.scratch.nbytes > size), None)
-        if aside is None:
-            aside = Aside(self._device.stream(), self._device.allocate(1 + size))
+        setup = next((setup for setup in self._spare_setups if setup.scratch.nbytes > size), None)
+        if setup is None:
+            setup = SetupResources(self._device.stream(), self._device.allocate(1 + size))
         else:
-            self._asides.remove(aside)
-        member = CudaMember(world, rank, size, self._nccl, self._device, self._stream, aside)
+            self._spare_setups.remove(setup)
+        member = CudaMember(world, rank, size, self._nccl, self._device, self._stream, setup)
         self._all.append(member)
         return member
 
@@ -89,16 +89,16 @@ class CudaCollective(CollectiveLibrary):
         for member in self._all:
             member.wait_end()
         self._sweep()
-        for aside in self._asides:
-            self._device.release(aside.scratch)
-        self._asides.clear()
+        for setup in self._spare_setups:
+            self._device.release(setup.scratch)
+        self._spare_setups.clear()
 
     def _sweep(self) -> None:
-        """Take back what members had that are gone and whose thread has ended.
+        """Take back the setup resources of members whose thread has ended.
 
-        It is kept for later members: the driver frees memory only when no kernel runs, which the kernel of a collective
-        does as long as a rank is missing.
+        They are kept for later members instead of being freed: freeing memory waits for all kernels, and the kernel of
+        a collective runs as long as a rank is missing.
         """
         for member in [m for m in self._all if m.lost is not None and m.ended]:
             self._all.remove(member)
-            self._asides.append(member.aside)
+            self._spare_setups.append(member.setup)

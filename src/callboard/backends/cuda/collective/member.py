@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["Aside", "CudaMember"]
+__all__ = ["CudaMember", "SetupResources"]
 
 _log = logging.getLogger(__name__)
 
@@ -26,12 +26,12 @@ STUCK = 0.5
 """Seconds that an abort lets a call of another thread return by itself."""
 
 
-class Aside(NamedTuple):
-    """What ranks are connected with.
+class SetupResources(NamedTuple):
+    """Stream and memory for connecting the pairs of ranks.
 
     Attributes:
-        stream: Of this member alone: one that cannot connect must not hold up the next.
-        scratch: A byte to send, and one for each rank to receive.
+        stream: Used by one member only: a member that cannot connect must not delay the next one.
+        scratch: A byte to send, and one byte to receive for each rank.
     """
 
     stream: "CudaStream"
@@ -42,17 +42,17 @@ class CudaMember(Member):
     """See :class:`Member`.
 
     Each has a thread of its own. It connects, because that waits for the other ranks. It asks NCCL for errors and finds
-    hangs, which must work while the thread that serves the host is held; so it does not call the driver, which that
-    thread may be in, until a hang is likely. It aborts, which waits for the kernels.
-    Where a rank is lost while the pairs are connected, another thread aborts; nothing interrupts NCCL before there is a
-    communicator: then the thread may stay as long as the process, and holds up nothing.
+    hangs, which must work while the thread that serves the host is blocked; so it does not call the driver, whose lock
+    that thread may hold, until a hang is likely. It aborts, which waits for the kernels.
+    If a rank is lost while the pairs are connected, another thread aborts. Nothing interrupts NCCL before there is a
+    communicator: then the thread may stay as long as the process, without blocking later worlds.
 
     Args:
         world, rank, size: As of :class:`Member`.
         nccl: The library.
         device: The device; its context is current.
         stream: The stream that parts are enqueued on.
-        aside: Of this member; the library takes it back when :attr:`ended`.
+        setup: Of this member; the library takes it back when :attr:`ended`.
 
     Attributes:
         comm: The communicator; None while there is none.
@@ -68,10 +68,10 @@ class CudaMember(Member):
         nccl: Nccl,
         device: "CudaDevice",
         stream: "CudaStream",
-        aside: Aside,
+        setup: SetupResources,
     ) -> None:
         super().__init__(world, rank, size)
-        self.aside = aside
+        self.setup = setup
         self.comm: Comm = None
         self.using = threading.Lock()
         self.ended = True
@@ -103,7 +103,9 @@ class CudaMember(Member):
     def leave(self) -> None:
         self._leave.set()
         if self._thread is not None and not self._ready and threading.current_thread() is not self._thread:
-            threading.Thread(target=self._break, args=(self._thread,), name="callboard-nccl-abort", daemon=True).start()
+            threading.Thread(
+                target=self._abort_connecting, args=(self._thread,), name="callboard-nccl-abort", daemon=True
+            ).start()
 
     def wait_end(self) -> None:
         """Wait until its thread has given the communicator back, at most for :data:`ABORT`."""
@@ -134,9 +136,9 @@ class CudaMember(Member):
             self._abort()
 
     def _connect_pairs(self) -> None:
-        """Exchange a byte with each rank, on a stream aside: connections between pairs are made by their first use."""
+        """Exchange a byte with each rank, on a stream of its own: their first use connects the pairs."""
         library, comm, peers = self._nccl.library, self.comm, range(self.size)
-        ones, stream = self.aside.scratch.address, self.aside.stream.native
+        ones, stream = self.setup.scratch.address, self.setup.stream.native
         checked = self._nccl.checked
         checked("ncclAllReduce", library.all_reduce, ones, ones, 1, BYTES, OPS["sum"], comm, stream)
         checked("ncclGroupStart", library.group_start)
@@ -146,7 +148,7 @@ class CudaMember(Member):
                 checked("ncclRecv", library.recv, ones + 1 + peer, 1, BYTES, peer, comm, stream)
         finally:
             checked("ncclGroupEnd", library.group_end)
-        while not self.aside.stream.query():
+        while not self.setup.stream.query():
             if self._leave.wait(0.001):
                 return
 
@@ -175,8 +177,8 @@ class CudaMember(Member):
     def _abort(self) -> None:
         held = self.using.acquire(timeout=STUCK)
         try:
-            self._give_back()
-            self.aside.stream.synchronize()
+            self._abort_once()
+            self.setup.stream.synchronize()
         except Exception as e:  # of a communicator that goes
             _log.warning("rank %d of world %d could not be aborted: %s", self.rank, self.world, e)
         finally:
@@ -184,17 +186,17 @@ class CudaMember(Member):
             if held:
                 self.using.release()
 
-    def _break(self, thread: threading.Thread) -> None:
-        """End what its thread is held by: a call that waits for a rank that is gone."""
+    def _abort_connecting(self, thread: threading.Thread) -> None:
+        """Abort the call that blocks its thread: it waits for a rank that is gone."""
         thread.join(STUCK)
         if thread.is_alive():
             try:
                 self._device.use()
-                self._give_back()
+                self._abort_once()
             except Exception as e:  # likewise
                 _log.warning("rank %d of world %d could not be aborted: %s", self.rank, self.world, e)
 
-    def _give_back(self) -> None:
+    def _abort_once(self) -> None:
         with self._giving:
             comm, self.comm = self.comm, None
         if comm is not None:

@@ -253,7 +253,7 @@ class PartPlan:
             comm,
             stream,
             self._nccl.library,
-            member.aside.scratch.address,
+            member.setup.scratch.address,
         )
 
     def _scaled(self, at: int, factor: Any, layout: Layout, of: Elements, comm: Comm) -> int:

@@ -25,12 +25,11 @@ SEEN = 256
 
 
 SPARES = 8
-"""Blocks of one size that may be kept while other timelines still use all of them, so that none waits for another only
-because a block comes again: two (what is sent there, and what is sent back) for each item that a pipeline has in
-flight."""
+"""Most cached blocks of one size before a block that another timeline still uses is taken again. A new block avoids that
+the copies of a pipeline wait for its computing. A pipeline needs two blocks (input and output) per item in flight."""
 
 RESERVE = 8
-"""The part of the device's memory, 1 / RESERVE, that such blocks leave free."""
+"""Such blocks are allocated only while 1 / RESERVE of the device's memory stays free."""
 
 
 class Block:
@@ -159,7 +158,7 @@ class BindingCache:
 class BlockPool:
     """Takes blocks from the device and keeps those given back, by size class, last in first out.
 
-    Where the last one is still in use by the work of another timeline, it is passed over (:data:`SPARES`).
+    The last one is passed over while another timeline still uses it (:data:`SPARES`).
 
     Attributes:
         limit: Most bytes in use at once; None for no limit.
@@ -184,7 +183,7 @@ class BlockPool:
 
         Args:
             nbytes: How many.
-            timeline: Writes it first, and should not have to wait for others before; None: whatever it waits for.
+            timeline: The timeline that writes it first and should not wait for other timelines; None: it may wait.
 
         Raises:
             OutOfMemory: Neither the cache nor the device has one, or the limit is reached.
@@ -215,16 +214,16 @@ class BlockPool:
         return block
 
     def _kept(self, kept: list[Block], size: int, timeline: Timeline | None) -> Block | None:
-        """One of the blocks that are kept; None: another one had better be made."""
+        """A cached block; None: a new one should be allocated."""
         last = kept[-1]
         if timeline is None or last.only is timeline or last.idle():
             return kept.pop()
         if kept[0].idle() or len(kept) >= SPARES or not self._plenty(size):
-            return kept.pop(0)  # its work began first
+            return kept.pop(0)  # its work finishes first
         return None
 
     def _plenty(self, size: int) -> bool:
-        """Whether so many bytes more leave enough to others."""
+        """Whether the device still has free memory after an allocation of this size."""
         if self.limit is not None and self.used + self.cached + size > self.limit:
             return False
         free, total = self._device.memory_info()

@@ -97,9 +97,9 @@ class Host(abc.ABC):
         self.post(UnmapArena(arena.id))
 
     def end_world(self, message: EndWorld) -> None:
-        """Have a world that lost a rank ended, whatever the thread that serves does; nothing where nothing can be.
+        """End the members of a world that lost a rank, even if the serving thread is blocked.
 
-        What serves on the loop's thread cannot be held; a node's host hears of it by an op alone.
+        Does nothing for a host on the loop's thread or on a node: there the ``Leave`` op alone ends the world.
         """
         return
 

@@ -23,7 +23,7 @@ from callboard.device.protocol.control import EndWorld
 from callboard.device.protocol.messages import Call, Calls, Close, Closed, FromHost, MapArena, Plain, ToHost
 from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.output import LOGGER
-from callboard.kernel.collective.library import end_here
+from callboard.kernel.collective.library import end_members
 
 if TYPE_CHECKING:
     from callboard.device.host.context.serve import ContextHost
@@ -151,7 +151,7 @@ class ThreadHost(Host):
         super().retire_arena(arena)
 
     def end_world(self, message: EndWorld) -> None:
-        end_here(message.world, message.lost, message.reason, message.formation)
+        end_members(message.world, message.lost, message.reason, message.formation)
 
     def linger(self, done: Callable[[], bool], seconds: float) -> bool:
         until = time.perf_counter() + seconds

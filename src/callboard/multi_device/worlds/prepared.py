@@ -1,4 +1,4 @@
-"""A collective that is called again: what its parts are is worked out once for its kind, operation and layouts."""
+"""Prepared collectives: the parts of a collective, kept by kind, operation and layouts for later calls."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,18 +6,18 @@ from typing import Any, NamedTuple
 from callboard.core.ref import GpuRef
 from callboard.device.client.prepared import Prepared
 
-__all__ = ["Again", "Ready", "key_of"]
+__all__ = ["PartCall", "PreparedCollective", "key_of"]
 
 Ref = GpuRef[Any]
 
 
-class Ready(NamedTuple):
-    """A part of a call, found to be acceptable.
+class PartCall(NamedTuple):
+    """The checked part of one rank in a call.
 
     Attributes:
-        rank: Whose part it is.
+        rank: The rank.
         prepared: The op.
-        places, operands, numbers: As of :meth:`.Prepared.submit`.
+        places, operands, numbers: Arguments of :meth:`.Prepared.submit`.
     """
 
     rank: int
@@ -27,29 +27,31 @@ class Ready(NamedTuple):
     numbers: list[int | float]
 
 
-class Again:
-    """The parts of a collective in which each rank sends one array and gets one.
+class PreparedCollective:
+    """The parts of a collective in which each rank sends one array and receives one.
 
     Args:
-        parts: Of all ranks, from a call of it.
-        xs, outs: Of each rank, in that call.
-        sent_bytes: In a call.
+        parts: The parts of all ranks in the first call.
+        xs, outs: The arrays of that call.
+        sent_bytes: Bytes that a call sends.
     """
 
     __slots__ = ("_parts", "sent_bytes")
 
-    def __init__(self, parts: Sequence[Ready], xs: Sequence[Ref], outs: Sequence[Ref] | None, sent_bytes: int) -> None:
+    def __init__(
+        self, parts: Sequence[PartCall], xs: Sequence[Ref], outs: Sequence[Ref] | None, sent_bytes: int
+    ) -> None:
         # By part: the op, and for each operand whether it is what the rank gets, not what it sends.
         self._parts = [(part.prepared, [operand is not xs[part.rank] for operand in part.operands]) for part in parts]
         self.sent_bytes = sent_bytes
 
     def ready(
         self, xs: Sequence[Ref], outs: Sequence[Ref] | None, world: int, call: int, after: Sequence[int]
-    ) -> list[Ready] | None:
-        """The parts with these arrays; None: the call must be looked at closely, or is to be refused.
+    ) -> list[PartCall] | None:
+        """The parts of a call with these arrays; None: the full checks have to run, which may refuse the call.
 
         Raises:
-            MailboxFull, DeviceStopped: A device takes no more.
+            MailboxFull, DeviceStopped: A device accepts no more ops.
         """
         found = []
         for rank, (prepared, picks) in enumerate(self._parts):
@@ -57,17 +59,19 @@ class Again:
             places = prepared.places(operands)
             if places is None:
                 return None
-            found.append(Ready(rank, prepared, places, operands, [world, call, after[rank]]))
+            found.append(PartCall(rank, prepared, places, operands, [world, call, after[rank]]))
         return found
 
 
 def key_of(kind: str, xs: Any, outs: Any, op: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What decides the parts of a collective; None where this cannot be told from the layouts of its arrays.
+    """The key of a prepared collective: kind, operation, layouts, and where ``outs`` lie relative to ``xs``.
+
+    None where these do not decide the parts (a :class:`.PreMulSum`), or where the arguments are no sequences of refs.
 
     Args:
-        kind: Of the collective.
-        xs, outs: As the caller gave them.
-        op: Of a reduction.
+        kind: Kind of the collective.
+        xs, outs: The arguments of the caller.
+        op: Operation of a reduction; else empty.
     """
     if not (type(xs) is list or type(xs) is tuple) or (op and type(op[0]) is not str):
         return None
@@ -82,6 +86,6 @@ def key_of(kind: str, xs: Any, outs: Any, op: Sequence[Any]) -> tuple[Any, ...] 
                 else:
                     key.append(out.layout.wire)
                     key.append(out.offset - x.offset if out.allocation is x.allocation else None)
-    except (AttributeError, TypeError):  # no refs: what is said of them is found out by the checks
+    except (AttributeError, TypeError):  # not refs: the full checks raise the error
         return None
     return tuple(key)
