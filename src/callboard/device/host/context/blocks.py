@@ -25,8 +25,11 @@ SEEN = 256
 
 
 SPARES = 8
-"""Most cached blocks of one size before a block that another timeline still uses is taken again. A new block avoids that
-the copies of a pipeline wait for its computing. A pipeline needs two blocks (input and output) per item in flight."""
+"""Most cached blocks of one size before a block that another timeline still uses is taken again.
+
+A new block avoids that the copies of a pipeline wait for its computing. A pipeline needs two blocks (input and output)
+per item in flight.
+"""
 
 RESERVE = 8
 """Such blocks are allocated only while 1 / RESERVE of the device's memory stays free."""
