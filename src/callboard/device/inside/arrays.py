@@ -17,6 +17,7 @@ from callboard.device.inside.port import LocalPort
 from callboard.device.inside.regions import LocalRegion
 from callboard.device.protocol.residents import dlpack
 from callboard.device.protocol.residents.hostview import host_view
+from callboard.device.protocol.residents.values import DeviceArray
 from callboard.kernel.memory import Copy, Download, Upload
 
 if TYPE_CHECKING:
@@ -70,17 +71,30 @@ class LocalArrays:
 
     def adopt(self, array: Any) -> AnyRef:
         """See :meth:`callboard.Device.adopt`; here it works under every isolation."""
-        if isinstance(array, DeviceView):
-            address, layout = array.address, array.layout
-        elif self._port.on_host:
-            address, layout = host_memory(array, "ctx.device")
-        else:
-            address, layout = device_memory(array, "ctx.device")
+        address, layout = self._place(array)
         low, high = layout.span
         number = self._port.memory.borrow(address + low, high - low, array)
         ref: AnyRef = GpuRef(self._port, Allocation(number, self._port.memory.released), layout, 0, -low)
         ref._resolve()
         return ref
+
+    def elsewhere(self, array: Any) -> DeviceArray:
+        """See :meth:`LocalDevice.elsewhere <callboard.device.inside.device.LocalDevice.elsewhere>`."""
+        if isinstance(array, GpuRef):
+            ref: AnyRef = array
+        else:
+            address, layout = self._place(array)
+            if layout.contiguous and layout.size:  # no ref is needed to copy it
+                read = functools.partial(self._port.bring, array, address, layout)
+                return DeviceArray(layout.dtype.np, layout.shape, read)
+            ref = self.adopt(array)
+        return DeviceArray(ref.dtype.np, ref.shape, lambda out: self.get(ref, out))
+
+    def _place(self, array: Any) -> tuple[int, Layout]:
+        """Address of element 0 and layout of an array on this device; raises as :meth:`adopt`."""
+        if isinstance(array, DeviceView):
+            return array.address, array.layout
+        return host_memory(array, "ctx.device") if self._port.on_host else device_memory(array, "ctx.device")
 
     def put(self, array: Any, dtype: DTypeLike | None) -> AnyRef:
         """See :meth:`callboard.Device.put`."""

@@ -79,8 +79,7 @@ class LocalDevice(DeviceApi[Blocking]):
 
     def elsewhere(self, array: Any) -> DeviceArray:
         """An array on this device as something that arrives at a caller as a NumPy array. Raises as :meth:`adopt`."""
-        ref = array if isinstance(array, GpuRef) else self.adopt(array)
-        return DeviceArray(ref.dtype.np, ref.shape, lambda out: self._arrays.get(ref, out))
+        return self._arrays.elsewhere(array)
 
     def fill(self, out: Any, value: complex) -> GpuRef[Blocking]:
         """Set every element of ``out``; gives a ref of it."""

@@ -9,6 +9,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from callboard.core.backend import AccelDevice, Readback, Status
 from callboard.core.errors import (
     AccelError,
@@ -20,7 +22,7 @@ from callboard.core.errors import (
     Unrecoverable,
     UnsupportedOp,
 )
-from callboard.core.layout import OpenLayout
+from callboard.core.layout import Layout, OpenLayout
 from callboard.core.op import Op, info_of
 from callboard.core.ref import Allocation, GpuRef, RefServices
 from callboard.core.reply import Cause, OpFailure, Reply
@@ -33,8 +35,11 @@ from callboard.device.host.context.plans import Plan, read_plan
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.inside.memory import LocalMemory
 from callboard.device.inside.regions import LocalRegion
+from callboard.kernel.memory import Download
 
 __all__ = ["LocalPort"]
+
+Array = np.ndarray[Any, Any]
 
 MAX_PLANS = 1024
 """Signatures that are kept; when there are more, the actor's libraries begin anew."""
@@ -94,6 +99,7 @@ class LocalPort:
         self._device = device
         self._libraries = libraries
         self._known: dict[bytes, Known] = {}
+        self._brought: dict[bytes, Plan] = {}  # by the layout of what was brought
         self._unsettled: list[Unsettled] = []
 
     # -- ops -----------------------------------------------------------------------------------------------------------
@@ -212,6 +218,31 @@ class LocalPort:
         if self.on_host or len(self._unsettled) >= MOST:
             self.settle()  # on a CPU, user code reads and writes its arrays without asking
 
+    def bring(self, owner: Any, address: int, layout: Layout, out: Array) -> None:
+        """Copy memory of another package to the host, behind what the stream has to do, and wait for it.
+
+        Args:
+            owner: Keeps the memory.
+            address: Of element 0.
+            layout: Row-major.
+            out: Row-major, of its dtype and shape.
+
+        Raises:
+            LibraryError: An op called before has failed.
+        """
+        plan = self._brought.get(layout.wire)
+        if plan is None:
+            region = LocalRegion(self, out)  # whose layout is that of both
+            op = Download(src=region, host=region)
+            signature, _, _ = info_of(Download).split(op)
+            known = self._known.get(signature) or self._work_out(signature, op)
+            plan = self._brought[layout.wire] = known.plan
+        values = plan.blank.copy()
+        src, host = plan.bindings
+        values[src.at], values[host.at] = address, out.__array_interface__["data"][0]
+        self._launch(plan, values, None)
+        self.settle()
+
     # -- outcomes ------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
@@ -282,6 +313,7 @@ class LocalPort:
         for known in self._known.values():
             known.plan.close()
         self._known.clear()
+        self._brought.clear()
 
     def _classified(self, error: BaseException, plan: Plan) -> BaseException:
         """Translate an exception of a library, whose handle is recreated if the exception is not callboard's."""
@@ -303,6 +335,7 @@ class LocalPort:
     def _drop(self, lib: str) -> None:
         for signature in [s for s, known in self._known.items() if known.plan.lib == lib]:
             self._known.pop(signature).plan.close()
+        self._brought.clear()
 
     # -- what replies ask for ------------------------------------------------------------------------------------------
 

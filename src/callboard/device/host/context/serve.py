@@ -49,6 +49,9 @@ __all__ = ["POISONED", "ContextHost", "serve"]
 POISONED = 70
 """Exit code of a host that left because its context was dead."""
 
+COPYING = 4
+"""Factor of ``spin`` for the next call of an actor: its caller first copies a result and the next arguments."""
+
 NAP = 50e-6
 """Seconds between two looks at ops in flight while user code runs."""
 
@@ -174,7 +177,7 @@ class ContextHost:
     @property
     def spins(self) -> float:
         """Seconds for which to look for messages before waiting: the next call of an actor may come at once."""
-        return 0.0 if self._context is None or self._flying else self._context.config.spin
+        return 0.0 if self._context is None or self._flying else COPYING * self._context.config.spin
 
     def use(self) -> None:
         """Make the context current on this thread, where other code may have made another one current."""

@@ -15,6 +15,7 @@ from callboard.core.layout import HasLayout, Layout, layout_of
 from callboard.core.ref import GpuRef
 from callboard.device.host.context.blocks import Block, BlockPool
 from callboard.device.protocol.residents import dlpack
+from callboard.device.protocol.residents.tensors import tensor_memory
 
 if TYPE_CHECKING:
     from callboard.core.backend import AccelStream
@@ -152,6 +153,8 @@ def host_memory(array: Any, what: str) -> tuple[int, Layout]:
         TypeError: It is none, or one that no ref stands for.
     """
     if not isinstance(array, np.ndarray):
+        if (known := tensor_memory(array, on_host=True)) is not None:
+            return known
         if not hasattr(array, "__dlpack__"):
             raise TypeError(f"{what}: {type(array).__qualname__} is not an array; pass a NumPy array or a CPU tensor")
         array = np.from_dlpack(array)
@@ -168,6 +171,8 @@ def host_memory(array: Any, what: str) -> tuple[int, Layout]:
 
 def device_memory(array: Any, what: str) -> tuple[int, Layout]:
     """Like :func:`host_memory`, for an array on a CUDA device, made on the current stream."""
+    if (known := tensor_memory(array, on_host=False)) is not None:
+        return known
     if hasattr(array, "__dlpack__"):
         said = dlpack.described(array)
         if said.device[0] != dlpack.CUDA:

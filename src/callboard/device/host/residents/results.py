@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from callboard.device.host.residents.operands import Adopted
 from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.streams import why_not
-from callboard.device.protocol.residents.values import Packer, Unsendable, encode
+from callboard.device.protocol.residents.values import INLINE, DeviceArray, Packer, Unsendable, encode, inline
 
 __all__ = ["pack_plain", "pack_result"]
 
@@ -26,9 +28,13 @@ NOTHING = encode([None, [], 0], "the result")
 
 
 def pack_plain(result: Any) -> bytes | None:
-    """Like :func:`pack_result`, for None, a number or a bool; None for anything else."""
+    """Like :func:`pack_result`, for None, a number, a bool or one small array; None for anything else."""
     if result is None:
         return NOTHING
+    if type(result) is np.ndarray or type(result) is DeviceArray:
+        if result.nbytes > INLINE or result.dtype.hasobject:
+            return None
+        return encode([inline(result), [], 0], "the result")
     if type(result) is bool or type(result) is float or (type(result) is int and -SMALL < result < SMALL):
         return encode([result, [], 0], "the result")
     return None

@@ -352,7 +352,8 @@ class ActorThread:
     def _packed(self, item: Item, result: Any) -> tuple[bytes, list[Adopted]]:
         if (value := pack_plain(result)) is not None:
             return value, []
-        if type(result) is not np.ndarray and inspect.isawaitable(result) and not isinstance(result, StructOperand):
+        known = type(result) is np.ndarray or type(result) is DeviceArray
+        if not known and inspect.isawaitable(result) and not isinstance(result, StructOperand):
             if self._coroutines is not None:
                 raise Awaits(result)
             getattr(result, "close", lambda: None)()

@@ -25,7 +25,18 @@ import numpy as np
 
 from callboard.device.protocol.residents.classes import name_of
 
-__all__ = ["INLINE", "MAX_BODY", "DeviceArray", "Packer", "StagedMemory", "Unpacker", "Unsendable", "decode", "encode"]
+__all__ = [
+    "INLINE",
+    "MAX_BODY",
+    "DeviceArray",
+    "Packer",
+    "StagedMemory",
+    "Unpacker",
+    "Unsendable",
+    "decode",
+    "encode",
+    "inline",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -129,6 +140,20 @@ class StagedMemory(Protocol):
     def array(self, dtype: "np.dtype[Any]", shape: tuple[int, ...], offset: int) -> Array: ...
 
 
+def inline(value: Array | DeviceArray) -> list[Any]:
+    """An array as plain data, its items included; reads it, if it is elsewhere.
+
+    Raises:
+        Unsendable
+    """
+    dtype = _dtype_name(value.dtype)
+    if isinstance(value, DeviceArray):
+        array = np.empty(value.shape, value.dtype)
+        value.read(array)
+        value = array
+    return [ARRAY, dtype, value.shape, value.tobytes()]
+
+
 class Packer:
     """Takes values apart.
 
@@ -230,20 +255,11 @@ class Packer:
                 raise e.at(f"[{key!r}]") from None
         return out
 
-    def _array(self, value: Array) -> Any:
-        dtype = _dtype_name(value.dtype)
-        shape = list(value.shape)
+    def _array(self, value: Array | DeviceArray) -> Any:
         if value.nbytes <= INLINE and self._inline + value.nbytes <= INLINE_ALL:
             self._inline += value.nbytes
-            return [ARRAY, dtype, shape, value.tobytes()]
-        return [STAGED, dtype, shape, self._beside(value)]
-
-    def _elsewhere(self, value: DeviceArray) -> Any:
-        if value.nbytes > INLINE:
-            return [STAGED, _dtype_name(value.dtype), list(value.shape), self._beside(value)]
-        array = np.empty(value.shape, value.dtype)
-        value.read(array)
-        return self._array(array)
+            return inline(value)
+        return [STAGED, _dtype_name(value.dtype), list(value.shape), self._beside(value)]
 
     def _beside(self, array: Array | DeviceArray) -> int:
         offset = self.nbytes
@@ -300,7 +316,7 @@ _PACKED: dict[type, Callable[[Packer, Any], Any]] = {
     set: Packer._set,
     frozenset: Packer._set,
     np.ndarray: Packer._array,
-    DeviceArray: Packer._elsewhere,
+    DeviceArray: Packer._array,
     complex: lambda self, value: [COMPLEX, value.real, value.imag],
     type(msgspec.UNSET): lambda self, value: [UNSET],
     **dict.fromkeys(_ATOMS, Packer._atom),
