@@ -38,7 +38,11 @@ async def test_the_earliest_deadline_comes_first_within_a_priority(clock: Manual
 
 @given(
     plan=st.lists(
-        st.tuples(st.sampled_from([None, 1.0, 2.0, 3.0]), st.integers(0, 1), st.sampled_from(["put", "take", "drop"])),
+        st.tuples(
+            st.sampled_from([None, 1.0, 2.0, 3.0]),
+            st.integers(0, 1),
+            st.sampled_from(["put", "put", "take", "take two", "drop"]),
+        ),
         max_size=60,
     )
 )
@@ -54,6 +58,9 @@ def test_a_lane_by_deadline_is_a_sorted_list(plan: list[tuple[float | None, int,
         waiting.sort(key=lambda each: (-each.priority, each.deadline or 99.0, each.number))
         if what == "take":
             assert line.pop(line.buckets()[0]) is waiting.pop(0)
+        elif what == "take two":
+            count = min(2, len(waiting))
+            assert line.take(line.buckets()[0], count) == [waiting.pop(0) for _ in range(count)]
         else:
             line.remove(waiting.pop(len(waiting) // 2))
     assert line.count == len(waiting)

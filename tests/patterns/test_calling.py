@@ -4,7 +4,9 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,6 +57,28 @@ async def test_where_a_function_runs(function: Any, executor: Any, on_loop: bool
         name = await server.submit("a")
     assert (name == threading.current_thread().name) is on_loop
     assert on_loop or name.startswith("callboard-server")
+
+
+@pytest.mark.parametrize("executor", ["thread", "loop"])
+async def test_the_items_of_a_call_that_fails_are_dropped_without_a_search_for_cycles(executor: Any) -> None:
+    class Item:
+        pass
+
+    def fail(items: list[Any]) -> list[Any]:
+        raise ValueError("no")
+
+    call = UserCall(fail, executor, 1)
+    item = Item()
+    seen = weakref.ref(item)
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="no"):
+            await call([item])
+        del item
+        assert seen() is None
+    finally:
+        gc.enable()
+        call.close()
 
 
 async def test_a_generator_function_is_called_on_the_loop() -> None:

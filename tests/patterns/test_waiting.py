@@ -213,7 +213,7 @@ class LineMachine(RuleBasedStateMachine):
         buckets = self.line.buckets()
         if buckets:
             bucket = data.draw(st.sampled_from(buckets))
-            taken = [self.line.pop(bucket) for _ in range(min(2, bucket.count))]
+            taken = self.line.take(bucket, min(2, bucket.count))
             self.line.restore(taken)
 
     @invariant()

@@ -1,5 +1,7 @@
 """``BatchPolicy``: which requests make up the next batch, and when. Pure: no I/O and no clock, time is an argument."""
 
+import math
+import operator
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +20,8 @@ submitted through another task arrives."""
 
 TIMER = 0.002
 """Seconds that a timer of an event loop may be late: with epoll, it counts in whole milliseconds."""
+
+_number = operator.attrgetter("number")
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class BatchPolicy:
         self.running = 0  # batches
         self._gap = ArrivalGap()
         self._flushed = -1  # entries up to this number do not wait for others
-        self._last = -1
+        self.last = -1  # the number of the entry that came last
         self.draining = False
         self.held = 0  # no batch is formed before so many wait
 
@@ -75,7 +79,7 @@ class BatchPolicy:
         except QueueFull as e:
             e.retry_after = self.retry_after()
             raise
-        self._last = entry.number
+        self.last = entry.number
         self._gap.arrived(now)
         return dropped
 
@@ -113,7 +117,7 @@ class BatchPolicy:
 
     def flush_now(self) -> None:
         """Stop waiting for more requests: what is queued runs as soon as an executor is free."""
-        self._flushed = self._last
+        self._flushed = self.last
         self.held = 0
 
     @property
@@ -178,13 +182,14 @@ class BatchPolicy:
         settings = self.settings
         if self._is_full(bucket):
             return now
-        heads = list(bucket.heads())
-        if self.draining or min(head.number for head in heads) <= self._flushed:
+        if self.draining or settings.dispatch is Dispatch.IDLE:
             return now
-        if settings.dispatch is Dispatch.IDLE:
+        oldest = min(bucket.heads(), key=_number)
+        if oldest.number <= self._flushed:
             return now
-        in_time = bucket.earliest - 2 * self.times.seconds(bucket.count) - TIMER  # to be done by the first deadline
-        latest = min(min(head.arrived for head in heads) + settings.max_wait, in_time)
+        latest = oldest.arrived + settings.max_wait
+        if bucket.earliest < math.inf:  # to be done by the first deadline
+            latest = min(latest, bucket.earliest - 2 * self.times.seconds(bucket.count) - TIMER)
         if settings.dispatch is Dispatch.WINDOW:
             return latest
         return min(latest, self._worth_waiting_until(bucket.count))
@@ -207,6 +212,9 @@ class BatchPolicy:
     def _form(self, bucket: Bucket | Group, now: float) -> Batch:
         settings = self.settings
         most = settings.max_batch_cost
+        if isinstance(bucket, Bucket) and most is None and bucket.earliest == math.inf:  # their number alone decides
+            count = min(bucket.count, settings.max_batch)
+            return self._batch(self.line.take(bucket, min(count, settings.size_for(count))), [], now)
         expected = self.times.seconds(min(bucket.count, settings.max_batch))
         taken: list[Entry] = []
         late: list[Entry] = []
@@ -232,6 +240,9 @@ class BatchPolicy:
         if size < len(taken):
             self.line.restore(taken[size:])
             del taken[size:]
+        return self._batch(taken, late, now)
+
+    def _batch(self, taken: list[Entry], late: list[Entry], now: float) -> Batch:
         self._gap.taken(now)
         for entry in taken:
             entry.state = State.RUNNING

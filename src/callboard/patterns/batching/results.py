@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from callboard.patterns.requests.errors import BadBatchResult
 
-__all__ = ["Rows", "copies", "rows_of"]
+__all__ = ["Rows", "are_values", "copies", "rows_of"]
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -40,6 +40,12 @@ def rows_of(result: Any, expected: int) -> list[Any]:
             f"the batch function returned {len(rows)} results for {expected} items", expected, len(rows)
         )
     return rows
+
+
+def are_values(rows: list[Any]) -> bool:
+    """True if no result is an error, or an iterator of parts to come."""
+    kinds = set(map(type, rows))
+    return not any(issubclass(kind, BaseException) or hasattr(kind, "__aiter__") for kind in kinds)
 
 
 def copies(error: Exception, count: int) -> list[Exception]:

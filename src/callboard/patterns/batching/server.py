@@ -12,7 +12,7 @@ from callboard.patterns.batching.figures import BatchCounters, BatchingStats
 from callboard.patterns.batching.inorder import InOrder
 from callboard.patterns.batching.policy import SETTLE, Batch, BatchPolicy
 from callboard.patterns.batching.ragged import Ragged
-from callboard.patterns.batching.results import Rows, copies, rows_of
+from callboard.patterns.batching.results import Rows, are_values, copies, rows_of
 from callboard.patterns.batching.settings import BatchSettings, Dispatch, check_choice
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.quarantine.ward import Ward
@@ -235,7 +235,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         return 1 if self._cost_of is None else self._cost_of(item)
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
-        if self._policy.hopeless(entry, now):
+        if entry.deadline is not None and self._policy.hopeless(entry, now):
             raise self._expired(entry, "submit", now)
         for dropped in self._policy.add(entry, now, may_block=may_block):
             self._fail(dropped, self._no_room(dropped), "dropped")
@@ -309,8 +309,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             # The batch is formed when the task runs: what is submitted in this iteration of the loop is in it.
             self._starting = True
             # In the server's context: what belongs to one request, such as its key, is not to mark the whole batch.
-            context = self._context.copy()
-            task = self._loop.create_task(self._work(), name=f"{self.name}: batches", context=context)
+            task = self._loop.create_task(self._work(), name=f"{self.name}: batches", context=self._context.copy())
             self._workers.add(task)
             task.add_done_callback(self._worker_ended)
         elif self._timer is None or at < self._timer[0]:
@@ -333,10 +332,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
     async def _work(self) -> None:
         """Run batches as long as there are any."""
         self._starting = False
-        while self._stopping is None:
-            batch = self._policy.take(self._clock.time())
-            if batch is None:
-                break
+        while self._stopping is None and (batch := self._policy.take(self._clock.time())) is not None:
             self._policy.line.admit_blocked()
             self._fail_late(batch)
             if not batch.entries:
@@ -346,14 +342,15 @@ class DynamicBatchingServer(RequestServer[T, R]):
             if asyncio.current_task() in self._delivering:
                 break
             if ended > 1:
-                await self._settle()
+                await self._settle(ended)
 
-    async def _settle(self) -> None:
+    async def _settle(self, answered: int) -> None:
         """Let the callers that were answered submit their next requests, unless a full batch waits already."""
         self._settling += 1
+        seen = self._policy.last
         try:
             for _ in range(SETTLE):
-                if self._policy.full:
+                if self._policy.full or self._policy.last - seen >= answered:
                     break
                 await asyncio.sleep(0)
         finally:
@@ -414,7 +411,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
     async def _hand_over(self, rows: list[Any]) -> None:
         """Let the next batch begin before the results of this one are given out, which takes a while."""
         worker = asyncio.current_task()
-        if worker is None or any(hasattr(type(row), "__aiter__") for row in rows):  # those are read by the executor
+        if worker is None or not are_values(rows):  # the executor reads what comes in parts
             return
         self._delivering.add(worker)
         self._pump()
@@ -438,8 +435,11 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     async def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
         """Give each entry its result; returns when those that come in parts are complete."""
-        given: set[int] = set()
         now = self._clock.time()
+        if self._in_order is None and self._ward is None and are_values(rows):
+            self._succeed_all(entries, rows, now)  # the rest is padding
+            return
+        given: set[int] = set()
         streams: list[Coroutine[Any, Any, None]] = []
         for entry, row in zip(entries, rows, strict=False):  # the rest is padding
             if isinstance(row, BaseException):

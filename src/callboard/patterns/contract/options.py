@@ -1,9 +1,14 @@
 """``RequestOptions``: options of a request, for every server."""
 
+import math
+import operator
 from collections.abc import Hashable
-from typing import TypedDict
+from typing import Any, TypedDict
 
-__all__ = ["AskOptions", "RequestOptions"]
+__all__ = ["COMMON", "AskOptions", "RequestOptions", "checked"]
+
+COMMON = frozenset(("deadline", "timeout", "priority", "cost"))
+"""Options of a request that all servers take."""
 
 
 class AskOptions(TypedDict, total=False):
@@ -39,3 +44,34 @@ class RequestOptions(AskOptions, total=False):
 
     deadline: float | None
     timeout: float | None
+
+
+def checked(
+    options: RequestOptions, now: float, takes: frozenset[str], server: Any
+) -> tuple[float | None, int, float | None]:
+    """Deadline, priority and cost of a request; None: none, and the server's own.
+
+    Args:
+        options: Of the request.
+        now: The time by the server's clock.
+        takes: Those that the server takes beside :data:`COMMON`.
+        server: For errors.
+
+    Raises:
+        TypeError: An option that the server does not take, or a priority that is no integer.
+        ValueError: A deadline that is NaN.
+    """
+    for name in () if COMMON.issuperset(options) else options:
+        if name in COMMON or name in takes:
+            continue
+        if name in AskOptions.__annotations__:
+            raise TypeError(f"{server.name} is a {type(server).__name__}, which takes no option {name!r}")
+        raise TypeError(f"{name!r} is not a request option; use one of {', '.join(sorted(COMMON | takes))}")
+    deadline, timeout, priority = options.get("deadline"), options.get("timeout"), options.get("priority", 0)
+    if type(priority) is not int:
+        priority = operator.index(priority)
+    if timeout is not None:
+        deadline = now + timeout if deadline is None else min(deadline, now + timeout)
+    if deadline is not None and math.isnan(deadline):
+        raise ValueError("a deadline and a timeout must be numbers, not NaN")
+    return deadline, priority, options.get("cost")

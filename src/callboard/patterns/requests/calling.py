@@ -5,7 +5,7 @@ import concurrent.futures
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from callboard.actors.errors import HandlerCancelled
 from callboard.device.client.residents.ref import ResidentRef
@@ -65,8 +65,8 @@ class UserCall:
             else:
                 found = await asyncio.get_running_loop().run_in_executor(self._pool, _caught, self._function, arguments)
                 if isinstance(found, _Raised):
-                    raise found.error
-            return await found if inspect.isawaitable(found) else found
+                    found.reraise()
+            return found if isinstance(found, list) or not inspect.isawaitable(found) else await found
         except asyncio.CancelledError as e:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -83,7 +83,16 @@ class _Raised:
     """The exception of a call on a thread: a ``SystemExit`` there ends a request, not the event loop."""
 
     def __init__(self, error: Exception) -> None:
-        self.error = error
+        self._error: Exception | None = error
+
+    def reraise(self) -> NoReturn:
+        """Raise it, once. It is held nowhere here then: an error held by a frame of its traceback is a cycle."""
+        error, self._error = self._error, None
+        assert error is not None
+        try:
+            raise error
+        finally:
+            del error
 
 
 def _caught(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

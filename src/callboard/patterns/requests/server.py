@@ -5,9 +5,8 @@ import contextvars
 import itertools
 import logging
 import math
-import operator
 from abc import abstractmethod
-from collections.abc import AsyncIterable, Callable, Hashable
+from collections.abc import AsyncIterable, Callable, Hashable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -15,13 +14,14 @@ from typing import Any, Self, TypeVar
 from callboard.actors.clock import Cancellable, Clock
 from callboard.core.errors import ContextLost
 from callboard.patterns.contract.callers import Callers
-from callboard.patterns.contract.options import AskOptions, RequestOptions
+from callboard.patterns.contract.options import RequestOptions, checked
 from callboard.patterns.contract.outlet import STREAMED, Outlet
 from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.requests.calling import UserCall
 from callboard.patterns.requests.deadlines import Deadlines
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, Stage
+from callboard.patterns.requests.future import RequestFuture
 from callboard.patterns.requests.stats import Histogram
 
 __all__ = ["STOP_TIMEOUT", "RequestServer"]
@@ -33,10 +33,6 @@ _log = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
 """Seconds that ``stop`` waits for functions that run."""
-
-
-COMMON = frozenset(("deadline", "timeout", "priority", "cost"))
-"""Options of a request that all servers take."""
 
 
 class RequestServer(Callers[T, R]):
@@ -108,17 +104,12 @@ class RequestServer(Callers[T, R]):
         if self._closing or self._loop is None:
             self._count("rejected")
             raise self._refusal()
-        deadline, timeout, cost = options.get("deadline"), options.get("timeout"), options.get("cost")
-        priority = options.get("priority", 0)
+        deadline: float | None = None
+        cost: float | None = None
+        priority = 0
         try:
-            if not COMMON.issuperset(options):
-                self._check_options(options)
-            if type(priority) is not int:
-                priority = operator.index(priority)
-            if timeout is not None:
-                deadline = now + timeout if deadline is None else min(deadline, now + timeout)
-            if deadline is not None and math.isnan(deadline):
-                raise ValueError("a deadline and a timeout must be numbers, not NaN")
+            if options:
+                deadline, priority, cost = checked(options, now, self._takes, self)
             if cost is None:
                 cost = self._cost(item)
             if not 0 <= cost < math.inf:
@@ -134,8 +125,8 @@ class RequestServer(Callers[T, R]):
         if deadline is not None and deadline <= now:
             self._count("expired")
             raise self._expired(entry, "submit", now)
-        future: _RequestFuture[R] = _RequestFuture(self, entry, self._loop)
-        entry.future = future
+        future: RequestFuture[R] = RequestFuture(loop=self._loop)
+        entry.future, future.entry, future.left = future, entry, self._cancelled
         if outlet is not None:
             entry.outlet = outlet
             outlet.gave_up = partial(self._fail, entry)
@@ -155,14 +146,6 @@ class RequestServer(Callers[T, R]):
             self._deadlines.add(entry)
             self._set_alarm()
         return future
-
-    def _check_options(self, options: RequestOptions) -> None:
-        for name in options:
-            if name in COMMON or name in self._takes:
-                continue
-            if name in AskOptions.__annotations__:
-                raise TypeError(f"{self.name} is a {type(self).__name__}, which takes no option {name!r}")
-            raise TypeError(f"{name!r} is not a request option; use one of {', '.join(sorted(COMMON | self._takes))}")
 
     def _refusal(self) -> ServerStopped:
         how = "was not started" if self._loop is None else "is draining" if self._stopping is None else "has stopped"
@@ -190,6 +173,22 @@ class RequestServer(Callers[T, R]):
             self._total_time.add(now - entry.arrived)
             future.set_result(value)
 
+    def _succeed_all(self, entries: list[Entry], values: Sequence[Any], now: float) -> None:
+        """As :meth:`_succeed` for entries that have run, none of them a stream, where no quarantine watches."""
+        total_time, completed = self._total_time, 0
+        for entry, value in zip(entries, values, strict=False):
+            if self._open.pop(entry.number, None) is None:
+                continue
+            entry.state = State.ENDED
+            future, entry.future, entry.item = entry.future, None, None
+            if entry.deadline is not None or entry.admit_by is not None:
+                self._deadlines.ended(entry)
+            total_time.add(now - entry.arrived)
+            future.set_result(value)
+            completed += 1
+        self._ends["completed"] += completed
+        self._look_for_the_end()
+
     def _fail(self, entry: Entry, error: Exception, reason: str = "failed") -> None:
         """End the entry in an error; does nothing if it has ended."""
         future = self._close_entry(entry, reason)
@@ -215,9 +214,12 @@ class RequestServer(Callers[T, R]):
             feeder.cancel()  # which closes its iterator
         self._deadlines.ended(entry)
         self._ends[reason] += 1
+        self._look_for_the_end()
+        return future
+
+    def _look_for_the_end(self) -> None:
         if self._all_ended is not None and not self._open and not self._all_ended.done():
             self._all_ended.set_result(None)
-        return future
 
     async def _feed(self, entry: Entry, answer: Any, *, keep: bool = False) -> Any:
         """Pass on the items of an answer that is an asynchronous iterator; returns the request's value.
@@ -447,21 +449,6 @@ class RequestServer(Callers[T, R]):
     def __repr__(self) -> str:
         how = "new" if self._loop is None else "stopped" if self._stopping else "closing" if self._closing else "open"
         return f"<{type(self).__name__} {self.name!r}, {how}, {len(self._open)} requests>"
-
-
-class _RequestFuture(asyncio.Future[R]):
-    """A request's future: cancelling it takes the request out of the queue at once."""
-
-    def __init__(self, server: RequestServer[Any, R], entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._server = server
-        self._entry = entry
-
-    def cancel(self, msg: Any = None) -> bool:
-        done = super().cancel(msg)
-        if done:
-            self._server._cancelled(self._entry)
-        return done
 
 
 def _set(future: "asyncio.Future[None]") -> None:

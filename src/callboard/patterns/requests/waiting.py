@@ -23,6 +23,10 @@ class Lane(OrderedDict[int, Entry]):
         """The one that is served next."""
         return next(iter(self.values()))
 
+    def take(self, count: int) -> list[Entry]:
+        """Take so many of them, in that order."""
+        return [self.popitem(last=False)[1] for _ in range(count)]
+
 
 class DeadlineLane(Lane):
     """The same, served by the earliest deadline: O(log n)."""
@@ -42,6 +46,9 @@ class DeadlineLane(Lane):
         while self._heap[0][1] not in self:
             heapq.heappop(self._heap)
         return self._heap[0][2]
+
+    def take(self, count: int) -> list[Entry]:
+        return [self.pop(self.first().number) for _ in range(count)]
 
 
 class OverflowPolicy(StrEnum):
@@ -265,18 +272,21 @@ class WaitingLine:
         elif entry.state is State.QUEUED:
             entry.state = State.NEW
             bucket = self._buckets[entry.key]
-            lane = bucket.lanes[entry.priority]
-            del lane[entry.number]
-            if not lane:
-                del bucket.lanes[entry.priority]
-            bucket.count -= 1
-            bucket.cost -= entry.cost
-            self.count -= 1
-            self.cost -= entry.cost
-            if not bucket.count:
-                del self._buckets[entry.key]
-            if not self.count:
-                self.cost = 0  # sums of floats drift
+            del bucket.lanes[entry.priority][entry.number]
+            self._left(bucket, entry.priority, 1, entry.cost)
+
+    def _left(self, bucket: Bucket, priority: int, count: int, cost: float) -> None:
+        """So many entries of a lane have left it."""
+        if not bucket.lanes[priority]:
+            del bucket.lanes[priority]
+        bucket.count -= count
+        bucket.cost -= cost
+        self.count -= count
+        self.cost -= cost
+        if not bucket.count:
+            del self._buckets[bucket.key]
+        if not self.count:
+            self.cost = 0  # sums of floats drift
 
     def buckets(self) -> list[Bucket]:
         """The buckets that hold something, the one with the most urgent entry first."""
@@ -290,6 +300,17 @@ class WaitingLine:
         entry = self.peek(bucket)
         self.remove(entry)
         return entry
+
+    def take(self, bucket: Bucket, count: int) -> list[Entry]:
+        """Take so many of the most urgent entries of a bucket, in that order; it has as many."""
+        if len(bucket.lanes) > 1:
+            return [self.pop(bucket) for _ in range(count)]
+        ((priority, lane),) = bucket.lanes.items()
+        taken = lane.take(count)
+        for entry in taken:
+            entry.state = State.NEW
+        self._left(bucket, priority, count, sum([entry.cost for entry in taken]))
+        return taken
 
     def peek(self, bucket: Bucket) -> Entry:
         """The most urgent entry of a bucket."""
