@@ -26,6 +26,14 @@ def arrays(draw: st.DrawFn) -> tuple[Tensor, np.ndarray[Any, Any]]:
     return Tensor("x", name, shape), draw(hnp.arrays(dtype, shape))
 
 
+def test_numbers_of_64_bits_without_a_sign_beside_small_ones() -> None:
+    x = Tensor("x", "UINT64", [2])
+    assert from_json(x, [2], [0, 2**64 - 1]).tolist() == [0, 2**64 - 1]
+    for data in ([0.5, 2**63], [0, 2**64], [-1, 2**63]):
+        with pytest.raises(BadRequest, match=r"integers|out of the range"):
+            from_json(x, [2], data)
+
+
 @given(arrays())
 def test_raw_bytes_come_back(case: tuple[Tensor, np.ndarray[Any, Any]]) -> None:
     tensor, array = case

@@ -1,15 +1,12 @@
 """``Endpoint``: the common part of each route: token, body, limits, disconnects, errors, figures."""
 
-import asyncio
 import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from callboard.serve.app import App
@@ -17,10 +14,10 @@ from callboard.serve.encoding.messages import HEADER_LENGTH
 from callboard.serve.errors import BadRequest, HttpError, Refusal, refusal_of
 from callboard.serve.generation.events import Events
 from callboard.serve.http.compression import compressed, decompressed
+from callboard.serve.http.leaving import ClientLeft, unless_left
+from callboard.serve.http.request import Request, receive_soon
 
 __all__ = ["Body", "Endpoint", "Handler", "decode_json", "error_response"]
-
-T = TypeVar("T")
 
 CLIENT_LEFT = 499
 ALIGNMENT = 16
@@ -43,12 +40,21 @@ class Body:
         self.headers = {"content-type": "application/json"} if headers is None else dict(headers)
         self.status = status
 
+    async def compress(self, accepted: str) -> None:
+        """Compress the bytes as a client with this ``Accept-Encoding`` takes them."""
+        self.bytes, encoding = await compressed(self.bytes, accepted)
+        if encoding is not None:
+            self.headers["content-encoding"] = encoding
+
+    async def send(self, send: Send) -> None:
+        """Send it whole."""
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
+        headers.append((b"content-length", b"%d" % len(self.bytes)))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.bytes})
+
 
 Handler = Callable[[App, Request, memoryview], Awaitable[Body | Events]]
-
-
-class _ClientLeft(Exception):
-    pass
 
 
 class Endpoint:
@@ -58,7 +64,7 @@ class Endpoint:
         app: Whose route it is.
         route: The pattern of its URL, for the figures.
         handler: Makes the response; errors that it raises become responses.
-        watched: The handler may take long: a client that leaves cancels it.
+        watched: The handler may take long: a client that leaves cancels it. True for all of POST.
         public: No token is asked for.
     """
 
@@ -66,7 +72,7 @@ class Endpoint:
         self._app = app
         self._route = route
         self._handler = handler
-        self._watched = watched
+        self.watched = watched
         self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,65 +81,66 @@ class Endpoint:
         figures.open += 1
         status = 500
         try:
-            response = await self._response(Request(scope, receive))
-            status = response.status_code
+            request = Request(scope, receive)
+            response = await self._response(request)
+            status = response.status
             if isinstance(response, Events):
-                await _unless_left(response.send(scope["path"], send), receive)
+                await unless_left(response.send(request.path, send), request)
             else:
-                await response(scope, receive, send)
-        except _ClientLeft:
+                await response.send(send)
+        except ClientLeft:
             status = CLIENT_LEFT
             _log.info("%s: %d the client left", scope["path"], status)
         finally:
             figures.open -= 1
             figures.responded(self._route, status, time.perf_counter() - started)
 
-    async def _response(self, request: Request) -> Response | Events:
+    async def _response(self, request: Request) -> Body | Events:
         try:
             if not self._public:
                 _check_token(self._app.token, request)
             body = await self._body(request)
             work = self._handler(self._app, request, body)
-            found = await (_unless_left(work, request.receive) if self._watched else work)
-            if isinstance(found, Events):
-                return found
-            content, encoding = await compressed(found.bytes, request.headers.get("accept-encoding", ""))
-        except _ClientLeft:
+            found = await (unless_left(work, request) if self.watched else work)
+            if isinstance(found, Body) and b"accept-encoding" in request.headers.raw:
+                await found.compress(request.headers["accept-encoding"])
+        except ClientLeft:
             raise
         except Exception as e:  # any exception of a model becomes a response
             refusal = refusal_of(e)
             unforeseen = refusal.status == 500
             level = logging.WARNING if refusal.status >= 500 and not self._public else logging.DEBUG
             _log.log(
-                level, "%s: %d %s", request.url.path, refusal.status, refusal.reason, exc_info=e if unforeseen else None
+                level, "%s: %d %s", request.path, refusal.status, refusal.reason, exc_info=e if unforeseen else None
             )
-            return error_response(request.url.path, refusal)
-        headers = found.headers if encoding is None else {**found.headers, "content-encoding": encoding}
-        return Response(content, found.status, headers)
+            return error_response(request.path, refusal)
+        return found
 
     async def _body(self, request: Request) -> memoryview:
         """The body, in memory where raw data that follow its JSON are aligned."""
-        limits = self._app.limits
-        declared = request.headers.get("content-length", "0")
+        limits, fields = self._app.limits, request.headers
+        declared = fields.raw.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > limits.max_body:
             raise _too_long(limits.max_body)
-        ahead = _padding(request.headers.get(HEADER_LENGTH, ""))
+        ahead = _padding(fields[HEADER_LENGTH]) if HEADER_LENGTH.encode() in fields.raw else 0
         body = bytearray(ahead)
-        try:
-            async with asyncio.timeout(limits.body_timeout):
-                more = True
-                while more:
-                    message = await request.receive()
-                    if message["type"] == "http.disconnect":
-                        raise _ClientLeft
-                    body += message.get("body", b"")
-                    if len(body) - ahead > limits.max_body:
-                        raise _too_long(limits.max_body)
-                    more = message.get("more_body", False)
-        except TimeoutError as e:
-            raise HttpError(f"the body did not come within {limits.body_timeout:g} s", 408) from e
+        until = time.perf_counter() + limits.body_timeout
+        more = True
+        while more:
+            try:
+                message = await receive_soon(request.receive, until - time.perf_counter())
+            except TimeoutError as e:
+                raise HttpError(f"the body did not come within {limits.body_timeout:g} s", 408) from e
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            body += message.get("body", b"")
+            if len(body) - ahead > limits.max_body:
+                raise _too_long(limits.max_body)
+            more = message.get("more_body", False)
         came = memoryview(body)[ahead:]
-        return await decompressed(came, request.headers.get("content-encoding", "identity"), limits.max_body)
+        if b"content-encoding" not in fields.raw:
+            return came
+        return await decompressed(came, fields["content-encoding"], limits.max_body)
 
 
 def _padding(header_length: str) -> int:
@@ -153,37 +160,7 @@ def _check_token(token: str | None, request: Request) -> None:
         raise HttpError("a bearer token is needed, and this is not the one", 401)
 
 
-async def _unless_left(work: Awaitable[T], receive: Receive) -> T:
-    """Do the work; cancel it when the client leaves.
-
-    Raises:
-        _ClientLeft: It has left.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    left = False
-
-    async def watch() -> None:
-        nonlocal left
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        left = True
-        task.cancel()
-
-    watcher = asyncio.create_task(watch())
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if left and task.cancelling() == 1:  # by the watcher alone
-            raise _ClientLeft from None
-        raise
-    finally:
-        watcher.cancel()
-        if left:
-            task.uncancel()
-
-
-def error_response(path: str, refusal: Refusal) -> Response:
+def error_response(path: str, refusal: Refusal) -> Body:
     """The response of an error, in the words of the protocol that the path belongs to."""
     headers = {"content-type": "application/json"}
     if refusal.retry_after is not None:
@@ -196,7 +173,7 @@ def error_response(path: str, refusal: Refusal) -> Response:
     if path.startswith("/v1/"):
         kind = "invalid_request_error" if refusal.status < 500 else "server_error"
         content = {"message": refusal.reason, "type": kind, "param": None, "code": None}
-    return Response(msgspec.json.encode({"error": content}), refusal.status, headers)
+    return Body([msgspec.json.encode({"error": content})], headers, refusal.status)
 
 
 def decode_json(body: memoryview, kind: Any) -> Any:

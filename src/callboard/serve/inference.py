@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
 
 import callboard
 from callboard.serve.app import App
@@ -13,6 +12,7 @@ from callboard.serve.edge import Body, decode_json
 from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed
 from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import BadRequest, HttpError, NotReady
+from callboard.serve.http.request import Request
 from callboard.serve.http.tracing import Tracer
 from callboard.serve.models import EmbeddingModel, Model, TensorModel
 from callboard.serve.statistics import statistics_of

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +26,24 @@ LONG = 64 * 1024
 
 class _Server(Protocol):
     def stats(self) -> ServerStats: ...
+
+
+class _Noted:
+    """Around a request to a model: it is noted, and whether it fails."""
+
+    __slots__ = ("_model", "_started")
+
+    def __init__(self, model: "Model") -> None:
+        self._model = model
+
+    def __enter__(self) -> None:
+        self._model.last = time.time()
+        self._started = time.perf_counter()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:  # a cancel, too
+            self._model.failures += 1
+            self._model.failed_seconds += time.perf_counter() - self._started
 
 
 class Model:
@@ -54,17 +72,9 @@ class Model:
         self.failures = 0
         self.failed_seconds = 0.0
 
-    @contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _asked(self) -> AbstractContextManager[None]:
         """Note a request, and whether it fails."""
-        self.last = time.time()
-        started = time.perf_counter()
-        try:
-            yield
-        except BaseException:  # a cancel, too
-            self.failures += 1
-            self.failed_seconds += time.perf_counter() - started
-            raise
+        return _Noted(self)
 
     @property
     def server(self) -> Server:
@@ -140,7 +150,11 @@ class TensorModel(Model):
         with self._asked():
             value = await self._submit(arrays[0] if single else arrays, tenant, timeout, priority)
             results = self._named(value)
-            return {tensor.name: tensor.check_result(await _on_host(results[tensor.name])) for tensor in self.outputs}
+            found: dict[str, Array] = {}
+            for tensor in self.outputs:
+                given = results[tensor.name]
+                found[tensor.name] = tensor.check_result(await given.get() if isinstance(given, GpuRef) else given)
+            return found
 
     def _named(self, value: Any) -> dict[str, Any]:
         names = [tensor.name for tensor in self.outputs]

@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from starlette.requests import Request
 
 from callboard.serve.app import App
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.errors import BadRequest, HttpError
+from callboard.serve.http.request import Request
 from callboard.serve.models import EmbeddingModel, Model
 
 __all__ = ["EmbeddingRequest", "embeddings", "model", "models"]

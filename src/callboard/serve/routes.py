@@ -6,9 +6,10 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from callboard.serve import inference, openai
 from callboard.serve.app import App
@@ -19,6 +20,7 @@ from callboard.serve.figures import CONTENT_TYPE, exposition
 from callboard.serve.generation import oip
 from callboard.serve.generation import openai as generation
 from callboard.serve.http.openapi import described, page
+from callboard.serve.http.request import Request
 
 __all__ = ["asgi"]
 
@@ -96,8 +98,43 @@ async def docs(app: App, request: Request, body: memoryview) -> Body:
     return Body([page(_document(app), app.models.values()).encode()], {"content-type": "text/html; charset=utf-8"})
 
 
-def asgi(app: App) -> Starlette:
+class Routes:
+    """The ASGI application of an app: Starlette's, which is asked once for the route of each path of a model."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._starlette = _starlette(app)
+        self._found: dict[tuple[str, str], tuple[Endpoint, dict[str, Any]]] = {}  # as many as models have routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._starlette(scope, receive, send)
+            return
+        key = scope.get("root_path", ""), scope["path"]
+        found = self._found.get(key)
+        if found is None:
+            await self._starlette(scope, receive, send)
+            endpoint, params = scope.get("endpoint"), scope.get("path_params", {})
+            if isinstance(endpoint, Endpoint) and endpoint.watched and self._is_of_app(params):
+                self._found[key] = endpoint, params
+        else:
+            endpoint, scope["path_params"] = found
+            await endpoint(scope, receive, send)
+
+    def _is_of_app(self, params: dict[str, str]) -> bool:
+        """True if the path names a model that is there, or nothing: clients can think of any number of other paths."""
+        if "model" not in params:
+            return not params
+        model = self._app.models.get(params["model"])
+        return model is not None and params.get("version", model.version) == model.version
+
+
+def asgi(app: App) -> Routes:
     """The ASGI application of an app."""
+    return Routes(app)
+
+
+def _starlette(app: App) -> Starlette:
     # Routes are tried one after the other: first those of requests that are many.
     routes = [
         *(Route(path, Endpoint(app, path, handler, watched=True), methods=["POST"]) for path, handler in POSTS.items()),
@@ -116,9 +153,8 @@ def asgi(app: App) -> Starlette:
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _not_found})
 
 
-async def _not_found(request: Request, error: Exception) -> Response:
+async def _not_found(request: StarletteRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     reason = f"{request.method} {request.url.path}: {error.detail}"
-    response = error_response(request.url.path, Refusal(error.status_code, reason))
-    response.headers.update(error.headers or {})
-    return response
+    body = error_response(request.url.path, Refusal(error.status_code, reason))
+    return Response(body.bytes, body.status, {**body.headers, **(error.headers or {})})

@@ -39,6 +39,10 @@ class Tensor:
         datatype: ``"FP32"``, ``"INT64"``, ``"BYTES"`` …: a key of :data:`DATATYPES`.
         shape: Extents; -1 where any is taken.
 
+    Attributes:
+        name, datatype, shape: As given.
+        dtype: NumPy's dtype of its arrays.
+
     Raises:
         ValueError: An unknown datatype, or an extent below -1.
     """
@@ -51,14 +55,13 @@ class Tensor:
         self.name = name
         self.datatype = datatype
         self.shape = tuple(shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of its arrays."""
-        return DATATYPES[self.datatype]
+        self.dtype = DATATYPES[datatype]
+        self._fixed = -1 not in self.shape
 
     def fits(self, shape: Sequence[int]) -> bool:
         """True if an array may have this shape."""
+        if self._fixed:
+            return tuple(shape) == self.shape
         return len(shape) == len(self.shape) and all(
             mine in (-1, other) for mine, other in zip(self.shape, shape, strict=True)
         )
@@ -71,7 +74,7 @@ class Tensor:
         """
         if datatype != self.datatype:
             raise BadRequest(f"input {self.name!r} is {datatype}, but the model takes {self.datatype}")
-        if any(extent < 0 for extent in shape) or not self.fits(shape):
+        if not self.fits(shape) or min(shape, default=0) < 0:
             raise BadRequest(f"input {self.name!r} has shape {list(shape)}, but the model takes {list(self.shape)}")
 
     def check_result(self, value: Any) -> Array:
@@ -86,7 +89,7 @@ class Tensor:
                 array = array.astype(object)
             else:
                 raise BadModelResult(f"output {self.name!r} is {array.dtype}, but declared as BYTES: give bytes or str")
-        elif array.dtype.newbyteorder("<") != self.dtype:
+        elif array.dtype != self.dtype and array.dtype.newbyteorder("<") != self.dtype:
             raise BadModelResult(
                 f"output {self.name!r} is {array.dtype}, but declared as {self.datatype}: "
                 f"convert it, or declare another datatype"

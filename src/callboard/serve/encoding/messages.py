@@ -92,12 +92,7 @@ def parsed(
         raise BadRequest(f"the body is not an inference request: {e}") from e
     arrays = _arrays(request, body[end:], inputs, regions)
     raw = _flag(request.parameters, "binary_data_output", False)
-    wanted = [(each.name, _flag(each.parameters, "binary_data", raw)) for each in request.outputs]
-    known = {tensor.name: tensor for tensor in outputs}
-    unknown = next((name for name, _ in wanted if name not in known), None)
-    if unknown is not None:
-        raise BadRequest(f"the model has no output {unknown!r}; it has {', '.join(map(repr, known))}")
-    chosen = [(known[name], binary) for name, binary in wanted] or [(tensor, raw) for tensor in outputs]
+    chosen = _chosen(request, raw, outputs) if request.outputs else [(tensor, raw) for tensor in outputs]
     places = {each.name: place for each in request.outputs if (place := Place.of(each.parameters)) is not None}
     if places:
         _needed(regions)
@@ -111,6 +106,15 @@ def parsed(
         timeout=timeout * MICROSECOND if timeout else None,
         places=places,
     )
+
+
+def _chosen(request: InferBody, raw: bool, outputs: list[Tensor]) -> list[tuple[Tensor, bool]]:
+    """The outputs that a request asks for by name, each with whether as raw bytes."""
+    known = {tensor.name: tensor for tensor in outputs}
+    unknown = next((each.name for each in request.outputs if each.name not in known), None)
+    if unknown is not None:
+        raise BadRequest(f"the model has no output {unknown!r}; it has {', '.join(map(repr, known))}")
+    return [(known[each.name], _flag(each.parameters, "binary_data", raw)) for each in request.outputs]
 
 
 def _end_of_json(header_length: str | None, size: int) -> int:

@@ -35,7 +35,7 @@ def from_json(tensor: Tensor, shape: Sequence[int], data: Any) -> Array:
         raise BadRequest(
             f"input {tensor.name!r}: data is nested as {list(array.shape)}, but its shape is {list(shape)}"
         )
-    return array.reshape(shape)
+    return array if array.shape == tuple(shape) else array.reshape(shape)
 
 
 def _numbers_of(tensor: Tensor, data: list[Any]) -> Array:
@@ -46,12 +46,18 @@ def _numbers_of(tensor: Tensor, data: list[Any]) -> Array:
     wanted = tensor.dtype
     if not array.size:
         return array.astype(wanted)
+    if array.dtype == wanted and wanted.kind in "iu":
+        return array
     if tensor.datatype == "BOOL":
         if array.dtype.kind != "b":
             raise BadRequest(f"input {tensor.name!r}: data must be true and false")
         return array
     if wanted.kind in "iu":
-        if array.dtype.kind not in "iu":
+        whole = array.dtype.kind in "iu"
+        if tensor.datatype == "UINT64" and array.dtype.kind == "f":  # the common type of int64 and uint64, for NumPy
+            array = np.asarray(data, object)
+            whole = all(type(each) is int for each in array.flat)
+        if not whole:
             raise BadRequest(f"input {tensor.name!r}: data must be integers of 64 bits at most")
         limits = np.iinfo(wanted)
         low, high = int(array.min()), int(array.max())
@@ -151,12 +157,11 @@ def to_json(tensor: Tensor, array: Array) -> list[Any]:
             return [_element(each).decode() for each in array.ravel()]
         except UnicodeDecodeError as e:
             raise BadRequest(f"output {tensor.name!r} is not UTF-8 text: ask for binary_data") from e
-    if tensor.dtype.kind in "fV" or tensor.datatype in HALF:
-        if not np.isfinite(array).all():
-            raise BadRequest(f"output {tensor.name!r} has NaN or infinities, which JSON lacks: ask for binary_data")
-        if tensor.datatype in HALF:
-            array = array.astype(np.float32)
-    values: list[Any] = array.ravel().tolist()
+    halves = tensor.datatype in HALF
+    values: list[Any] = (array.astype(np.float32) if halves else array).ravel().tolist()
+    # The sum of finite numbers is finite, but for those at the end of the range; it is cheap where they are few.
+    if (halves or tensor.dtype.kind == "f") and not math.isfinite(sum(values)) and not np.isfinite(array).all():
+        raise BadRequest(f"output {tensor.name!r} has NaN or infinities, which JSON lacks: ask for binary_data")
     return values
 
 

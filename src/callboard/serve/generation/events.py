@@ -36,7 +36,7 @@ class Events:
         failed: Makes the last event of a stream that fails.
     """
 
-    status_code = 200
+    status = 200
 
     def __init__(
         self, first: bytes, rest: AsyncGenerator[bytes, None], failed: Callable[[Exception, Refusal], bytes]
@@ -53,7 +53,7 @@ class Events:
             (b"x-accel-buffering", b"no"),  # for proxies that would collect events
         ]
         async with aclosing(self._rest):
-            await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+            await send({"type": "http.response.start", "status": self.status, "headers": headers})
             await send({"type": "http.response.body", "body": self._first, "more_body": True})
             try:
                 async for each in self._rest:

@@ -5,13 +5,13 @@ from contextlib import aclosing
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
 
 from callboard.serve.app import App
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.errors import BadRequest, HttpError, Refusal
 from callboard.serve.generation.events import Events, event, events_of
 from callboard.serve.generation.model import Asked, Generation, TextModel
+from callboard.serve.http.request import Request
 
 __all__ = ["GenerateRequest", "generate", "generate_stream"]
 

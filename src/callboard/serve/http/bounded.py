@@ -1,9 +1,12 @@
-"""A limit of connections: those beyond it are refused, and the others go on."""
+"""A limit of connections: those beyond it are refused, and the others go on. They tell when they are lost."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from callboard.serve.http.leaving import CONNECTION
 
 __all__ = ["bounded"]
 
@@ -20,11 +23,27 @@ def bounded(most: int) -> type[asyncio.Protocol]:
     base: Any = AutoHTTPProtocol
 
     class Bounded(base):  # type: ignore[misc]
+        _lost = False
+        _on_lost: Callable[[], object] | None = None
+
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self.app_state: dict[str, Any] = self.app_state | {CONNECTION: self}  # uvicorn gives each request a copy
             self.limit_concurrency = None  # of uvicorn: 0 is exceeded by every request, None by none
             if len(self.connections) > most:
                 self.limit_concurrency = 0
                 self.loop.call_later(REFUSED_FOR, transport.close)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._lost = True
+            if self._on_lost is not None:
+                self._on_lost()
+
+        def when_lost(self, call: Callable[[], object] | None) -> None:
+            """As :class:`Connection`; requests of a connection run one after the other."""
+            self._on_lost = call
+            if self._lost and call is not None:
+                call()
 
     return Bounded

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import logging
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from types import FrameType
@@ -25,6 +27,13 @@ KEEP_ALIVE = 75
 LAST_RESPONSES = 5.0
 """Seconds beyond ``drain_timeout`` in which the last responses can be sent."""
 
+SWITCH_INTERVAL = 0.5e-3
+"""Seconds for which a thread that a model runs on waits for the event loop's at most, each time it comes back from
+native code: Python's 5 ms are longer than a batch takes."""
+COLLECT_AFTER = 5000
+"""Containers that are made before Python looks for cycles: requests in progress are more than its 700, and would
+become old and have all of the heap searched every few thousand requests."""
+
 _log = logging.getLogger("callboard.serve")
 
 
@@ -35,8 +44,21 @@ def run_until_signal(
     app: App, host: str, port: int, max_connections: int, tls: Tls | None, beside: Beside | None
 ) -> None:
     """Implement :func:`callboard.serve`."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with _own_process(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_signal(app, host, port, max_connections, tls, beside))
+
+
+@contextlib.contextmanager
+def _own_process() -> Iterator[None]:
+    """Settings of an interpreter that does nothing else than serve; at the end they are what they were."""
+    interval, (youngest, *older) = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(min(interval, SWITCH_INTERVAL))
+    gc.set_threshold(max(youngest, COLLECT_AFTER) if youngest else 0, *older)  # 0: it is switched off
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(youngest, *older)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
