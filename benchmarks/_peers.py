@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, NoReturn
+
+import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "build" / "peers"
@@ -29,6 +32,13 @@ RAY_FLAGS = {
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
 }
 """Those that Ray's makers measure with."""
+RAY_PORTS = (
+    "RAY_SERVE_HAPROXY_METRICS_PORT",
+    "RAY_SERVE_HAPROXY_STATS_PORT",
+    "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT",
+    "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT",
+)
+"""Those beside the server's own that are the same for all Ray servers of a machine otherwise."""
 START, STOP = 180.0, 30.0
 
 
@@ -38,7 +48,7 @@ def python_of(peer: str, more: Sequence[str] = ()) -> Path:
     Raises:
         RuntimeError: Its package could not be installed.
     """
-    folder, wanted = PEERS / peer, [REQUIREMENTS[peer], "numpy", *more]
+    folder, wanted = PEERS / peer, [*([REQUIREMENTS[peer]] if peer in REQUIREMENTS else []), "numpy", *more]
     python, stamp = folder / "bin" / "python", folder / ".installed"
     there = stamp.read_text().splitlines() if stamp.exists() else []
     missing = [each for each in wanted if each not in there]
@@ -53,11 +63,34 @@ def python_of(peer: str, more: Sequence[str] = ()) -> Path:
     return python
 
 
-def dependencies() -> list[str]:
-    """What callboard itself needs."""
+def dependencies(*extras: str) -> list[str]:
+    """What callboard itself needs, with extras."""
     with (ROOT / "pyproject.toml").open("rb") as file:
-        found: list[str] = tomllib.load(file)["project"]["dependencies"]
-    return found
+        project = tomllib.load(file)["project"]
+    found: list[str] = list(project["dependencies"])
+    for extra in extras:
+        for each in project["optional-dependencies"][extra]:
+            inner = each.removeprefix("callboard[").removesuffix("]")
+            found += [each] if inner == each else dependencies(inner)
+    return list(dict.fromkeys(found))
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
+def processor_seconds(process: psutil.Process) -> float:
+    """User and system time of a process and its descendants that live, together."""
+    total = 0.0
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = each.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 def run_in(peer: str, more: Sequence[str]) -> NoReturn:
@@ -68,36 +101,54 @@ def run_in(peer: str, more: Sequence[str]) -> NoReturn:
 
 
 @asynccontextmanager
-async def server(peer: str, port: int) -> AsyncIterator[None]:
-    """The peer's server, or ours (``"callboard"``), ready on this port.
+async def server(peer: str, port: int) -> AsyncIterator[psutil.Process]:
+    """The peer's server, or ours (``"callboard"``), ready on this port; all that it has started ends with it.
 
     Raises:
         RuntimeError: It ended, or was not ready in time.
     """
-    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, tempfile.TemporaryFile() as said:
         process = await asyncio.to_thread(_started, peer, port, home, said)
+        found = psutil.Process(process.pid)
         try:
             if not await _ready(process, peer, port):
                 said.seek(0)
                 raise RuntimeError(f"{peer} did not start: {said.read()[-2000:].decode(errors='replace')}")
-            yield
+            yield found
         finally:
-            for number in (signal.SIGINT, signal.SIGKILL):
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
-                with suppress(subprocess.TimeoutExpired):
-                    await asyncio.to_thread(process.wait, STOP)
+            await asyncio.to_thread(_end, process)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Interrupt a server; what is left of it and of its descendants is killed: some have sessions of their own."""
+    family: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        family = psutil.Process(process.pid).children(recursive=True)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(STOP)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for each in family:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    process.wait(STOP)
+    psutil.wait_procs(family, STOP)
 
 
 def _started(peer: str, port: int, home: str, said: IO[bytes]) -> "subprocess.Popen[bytes]":
-    python = Path(sys.executable) if peer == "callboard" else python_of(peer)
-    given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or peer == "callboard"}
+    ours = peer == "callboard"
+    python = python_of(peer, dependencies("serve") if ours else ())
+    given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     quiet = {"HOME": home, "BENTOML_DO_NOT_TRACK": "true", "RAY_USAGE_STATS_ENABLED": "0", "DO_NOT_TRACK": "1"}
-    path = f"{python.parent}{os.pathsep}{given.get('PATH', '')}"
+    path = {"PATH": f"{python.parent}{os.pathsep}{given.get('PATH', '')}"}
+    source = {"PYTHONPATH": str(ROOT / "src")} if ours else {}
+    ports = {name: str(free_port()) for name in RAY_PORTS}
     return subprocess.Popen(
-        [python, Path(__file__).with_name("_peer_servers.py"), peer, str(port)],
-        env=given | threads | quiet | RAY_FLAGS | {"PATH": path},
+        [str(python), str(Path(__file__).with_name("_peer_servers.py")), peer, str(port)],
+        env=given | threads | quiet | RAY_FLAGS | ports | path | source,
         stdin=subprocess.DEVNULL,
         stdout=said,
         stderr=subprocess.STDOUT,

@@ -5,22 +5,22 @@
 
 Each framework is installed into an environment of its own under ``build/peers``, and runs as it comes, with batches of
 32, no wait and one replica; Ray with all the flags that its makers measure with. In every round each server is started,
-warmed up, measured and stopped, one after the other. Clients are one process that writes prepared bytes.
+warmed up, measured and stopped, one after the other. Clients are one process that writes prepared bytes. Beside the
+rates, this tells the processor time that all processes of a server take for a request, and that of the clients.
 """
 
 import argparse
 import asyncio
 import functools
 import itertools
-import socket
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Awaitable
 from typing import Any
 
-import numpy as np
 from _harness import Bar, Figures, arguments, ratios, table, tell_bars
-from _peers import REQUIREMENTS, ask, request, server
+from _http_load import closed_loop
+from _peers import REQUIREMENTS, free_port, processor_seconds, request, server
 from _record import Record
 
 LIMITS = {"litserve": (2.4, 0.5), "ray": (1.5, 0.7), "bentoml": (4.0, 0.5)}
@@ -33,33 +33,19 @@ def _extend(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="of each round (default 8)")
 
 
-async def load(peer: str, port: int, clients: int, seconds: float) -> tuple[float, float]:
-    """Requests per second, and the 99th percentile of their latency."""
-    latencies: list[float] = []
-    numbers = itertools.count()
-    until = time.perf_counter() + seconds
+async def measured(peer: str, clients: int, seconds: float) -> tuple[float, float, float, float]:
+    """Requests per second, the 99th percentile of their latency, processor seconds of the server and of a client."""
+    port, numbers = free_port(), itertools.count()
+    async with server(peer, port) as process:
 
-    async def client() -> None:
-        while time.perf_counter() < until:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            with suppress(asyncio.IncompleteReadError, ConnectionError):  # a server may close a connection
-                while (begun := time.perf_counter()) < until:
-                    await ask(reader, writer, request(peer, next(numbers) % 1024))
-                    latencies.append(time.perf_counter() - begun)
-            writer.close()
+        def load(seconds: float) -> Awaitable[tuple[float, float]]:
+            return closed_loop(lambda: request(peer, next(numbers) % 1024), port, clients, seconds)
 
-    started = time.perf_counter()
-    await asyncio.gather(*(client() for _ in range(clients)))
-    return len(latencies) / (time.perf_counter() - started), float(np.percentile(latencies, 99))
-
-
-async def measured(peer: str, clients: int, seconds: float) -> tuple[float, float]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    async with server(peer, port):
-        await load(peer, port, clients, min(2.0, seconds))
-        return await load(peer, port, clients, seconds)
+        await load(min(2.0, seconds))
+        before, own, started = processor_seconds(process), time.process_time(), time.perf_counter()
+        rate, tail = await load(seconds)
+        count = rate * (time.perf_counter() - started)
+        return rate, tail, (processor_seconds(process) - before) / count, (time.process_time() - own) / count
 
 
 def main() -> None:
@@ -69,24 +55,30 @@ def main() -> None:
     record = Record("serving_peers", given)
     rates: Figures = {}
     tails: Figures = {}
+    costs: Figures = {}
     subjects = ["callboard", *given.peers]
     for turn in range(given.rounds):
         for peer in subjects if turn % 2 == 0 else subjects[::-1]:
             try:
-                rate, tail = asyncio.run(measured(peer, given.clients, given.seconds))
+                rate, tail, cost, own = asyncio.run(measured(peer, given.clients, given.seconds))
             except RuntimeError as e:
                 print(e, file=sys.stderr)
                 continue
-            print(f"round {turn + 1}: {peer} {rate:.0f} /s, p99 {tail * 1e3:.0f} ms", file=sys.stderr)
+            shown = f"{peer} {rate:.0f} /s, p99 {tail * 1e3:.0f} ms, {cost * 1e6:.0f} us a request"
+            print(f"round {turn + 1}: {shown}, and {own * 1e6:.0f} of its client", file=sys.stderr)
             rates.setdefault(peer, []).append(rate)
             tails.setdefault(peer, []).append(tail)
+            costs.setdefault(peer, []).append(cost)
     complete = len(rates["callboard"])
-    for found in (rates, tails):
+    for found in (rates, tails, costs):
         for peer in [peer for peer, values in found.items() if len(values) != complete]:
             del found[peer]
     title = f"closed-{given.clients} over HTTP"
     record[f"{title}, rates"] = table(f"{title}, requests per second", rates, lambda x: f"{x:.0f} /s", "callboard")
     record[f"{title}, p99"] = table(f"{title}, p99", tails, lambda x: f"{x * 1e3:.1f} ms", "callboard")
+    record[f"{title}, processor time"] = table(
+        f"{title}, processor time of a request", costs, lambda x: f"{x * 1e6:.0f} us", "callboard"
+    )
     record["versions"] = {peer: REQUIREMENTS[peer] for peer in given.peers}
     median = functools.partial(_median, "callboard")
     bars: list[Bar] = []
