@@ -65,6 +65,28 @@ def test_the_order_of_nan_and_of_zeros(session: Any, dtype: str) -> None:
     assert np.signbit(wide(got)).tolist()[:7] == [True, False, True, False, True, False, False]
 
 
+@pytest.mark.parametrize("part", [0.0, 0.01, 1.0])
+@pytest.mark.parametrize("signs", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nans_of_all_bits_keep_their_order(session: Any, dtype: str, signs: tuple[int, ...], part: float) -> None:
+    """Also where each has bits of its own, and where all keys are NaN."""
+    rng, n, kind = np.random.default_rng(3), 70_000, DTYPES[dtype].np
+    keys = rng.standard_normal(n).astype(kind)
+    word = np.dtype(f"u{kind.itemsize}")
+    nan = np.array([np.nan], kind).view(word)[0] | rng.integers(0, 50, n).astype(word)
+    nan = np.where(rng.choice(signs, n) == 1, nan | word.type(1 << 8 * kind.itemsize - 1), nan)
+    keys = np.where(rng.random(n) < part, nan, keys.view(word)).view(kind)
+    values = rng.integers(0, 2**16, n).astype(np.uint16)
+    refs = session.put(keys), session.put(values)
+    for descending in (False, True):
+        order = ordered(keys, descending)
+        got = session.submit(cub.SortPairs(keys=refs[0], values=refs[1], descending=descending))
+        assert session.get(got.keys).tobytes() == keys[order].tobytes()
+        same(session.get(got.values), values[order])
+        alone = session.get(session.submit(cub.Sort(keys=refs[0], descending=descending)))
+        same(alone, keys[order])
+
+
 def test_more_keys_than_a_block_sorts(session: Any) -> None:
     keys = np.random.default_rng(1).permutation(1_200_000).astype(np.float32)
     same(session.get(session.submit(cub.Sort(keys=session.put(keys)))), np.sort(keys))

@@ -22,7 +22,14 @@ ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "a < b": lambda a, b: a < b,
 }
 PREDICATES: dict[str, Callable[[Any], Any]] = {"return a > 0 && a < 3;": lambda a: (a > 0) & (a < 3)}
-COMPARISONS = (np.less, np.less_equal, np.equal, np.not_equal, np.greater, np.greater_equal)
+COMPARISONS = {
+    "<": np.less,
+    "<=": np.less_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
 STORED = {
     "Half": np.float16,
     "float": np.float32,
@@ -36,6 +43,15 @@ STORED = {
     "u32": np.uint32,
     "u64": np.uint64,
 }
+
+
+def by_bits(keys: Any) -> Any:
+    """What CUB's radix sort compares: zeros of both signs as one, NaNs by their signs and bits."""
+    if keys.dtype.kind in "iub":
+        return keys
+    bits = np.where(wide(keys) == 0, keys.dtype.type(0), keys).view(f"u{keys.dtype.itemsize}")
+    sign = bits.dtype.type(1 << 8 * keys.dtype.itemsize - 1)
+    return np.where(bits & sign, ~bits, bits | sign)
 
 
 class RawOp:
@@ -158,13 +174,11 @@ class Algorithm:
         keys = self._at(d_in_keys, num_items).copy()
         if end_bit is not None:
             assert int(keys.max(initial=0)) < 1 << end_bit
-        if keys.dtype.kind not in "iu":
-            exact = keys.astype(np.float64)
-            assert not (np.isnan(exact) & np.signbit(exact)).any(), "the bits of a NaN say where it goes"
+        ranks = by_bits(keys)
         if self._made["order"] == "descending":
-            order = num_items - 1 - np.argsort(wide(keys)[::-1], kind="stable")[::-1]
+            order = num_items - 1 - np.argsort(ranks[::-1], kind="stable")[::-1]
         else:
-            order = np.argsort(wide(keys), kind="stable")
+            order = np.argsort(ranks, kind="stable")
         self._at(d_out_keys, num_items)[...] = keys[order]
         if d_in_values is not None:
             self._at(d_out_values, num_items)[...] = self._at(d_in_values, num_items)[order]
@@ -208,10 +222,16 @@ class Algorithm:
         x = wide(x)
         (how,) = struct.unpack_from("<q", state, 8)
         number = np.frombuffer(state, x.dtype, 1)[0]
+        text = operator._ltoir.decode()
         for body, predicate in PREDICATES.items():
-            if body in operator._ltoir.decode():
+            if body in text:
                 return predicate(x)
-        return np.full(x.size, how == len(COMPARISONS)) if how >= len(COMPARISONS) else COMPARISONS[how](x, number)
+        if how:
+            assert "if (how) return how == 1;" in text
+            return np.full(x.size, how == 1)
+        sign = re.search(r"\nreturn a (.+) number;", text)
+        assert sign is not None
+        return COMPARISONS[sign[1]](x, number)
 
     def select(self, *, d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Any, num_items: int) -> None:
         operator = self._made["cond"]

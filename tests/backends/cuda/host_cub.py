@@ -87,6 +87,38 @@ class CubDriver(HostDriver):
         x = self._of(p.a, kind, p.n)
         self._of(p.out, kind, p.n)[...] = np.where(np.isnan(wide(x)), kind.type(np.nan), x)
 
+    def cub_nans(self, p: CubArgs, work: str, *rest: str) -> None:
+        kind = DTYPES[rest[-1]].np
+        state, line = self._of(p.d, np.int64, 3 + p.m), self._of(p.out, kind, p.n)
+        odd, negative = np.isnan(wide(line)), np.signbit(wide(line))
+        if work == "looked":
+            stray, placed = (int((odd & (negative == sign)).sum()) for sign in (True, False))
+            own = line[:placed] if p.least else line[p.n - placed :]
+            ends = {own[:1].tobytes(), own[-1:].tobytes()}
+            state[:3] = stray, placed, stray > 0 or len(ends) > 1
+            return
+        stray, placed, again = (int(n) for n in state[:3])
+        given = self._of(p.a, kind, p.n)
+        where = np.flatnonzero(np.isnan(wide(given)))
+        part = -(-p.n // p.m)
+        if work == "counted" and again:
+            assert self.grid == p.m
+            state[3:] = np.bincount(where // part, minlength=p.m)
+        nans = stray + placed
+        numbers, first = p.n - nans, placed if p.least else stray
+        lines = [(p.out, p.c, given)]
+        if p.k:
+            lines.append((p.second, (p.c or 0) + p.room, self._of(p.b, f"V{p.k}", p.n)))
+        for at, aside, source in lines:
+            out = self._of(at, source.dtype, p.n)
+            if work == "left" and stray:
+                self._of(aside, source.dtype, numbers)[...] = out[first : first + numbers]
+            if work == "put" and again:
+                assert state[3:].sum() == nans
+                if stray:
+                    out[nans if p.least else 0 :][:numbers] = self._of(aside, source.dtype, numbers)
+                out[0 if p.least else numbers :][:nans] = source[where]
+
     def cub_rounded(self, p: CubArgs, dtype: str) -> None:
         assert dtype in ("f16", "bf16")
         self._of(p.out, DTYPES[dtype].np, p.n)[...] = self._of(p.a, np.float32, p.n)

@@ -65,6 +65,11 @@ class Sized:
         """Enqueue the writing of the elements found, at most ``args.room``."""
         raise NotImplementedError
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the given arrays hold whatever is found."""
+        return False
+
     def query_size(self, stream: "CudaStream", *dynamic: Any) -> Extents:
         """Find them; on the helper's thread, with the stream idle."""
         self.find(stream.native, *(dynamic[at] for at in self._inputs))
@@ -88,6 +93,8 @@ class Sized:
             self.write(native, outputs)
         check = driver.memcpy_dtod(dynamic[self._count], self.counted.address, 8, native)
         driver.check(check, "cuMemcpyDtoDAsync")
+        if self.bounded:
+            return None
         tag = type(self.op).__struct_config__.tag
 
         def enough(outcome: bytes) -> None:
@@ -214,6 +221,10 @@ class Filtering(Sized):
         self._work = compute_dtype(layout.dtype)
         memory.settle()
 
+    @property
+    def bounded(self) -> bool:
+        return self._holds_all
+
     def find(self, native: int, *inputs: Any) -> None:
         if not self._n:
             self._clear(native)
@@ -237,7 +248,7 @@ class Filtering(Sized):
 
     def _state(self, value: Any) -> bytes:
         comparison, work = self.op.comparison, self._work
-        how = 0 if value is None else texts.COMPARISONS.index(comparison)
+        how = texts.COMPARED
         if value is not None and not work.is_float:
             limits = np.iinfo(work.np)
             if not limits.min <= value <= limits.max:  # beyond the dtype: the same answer for all elements

@@ -1,5 +1,6 @@
 """Sorts, all by CUB's radix sort but for :class:`~callboard.kernel.cub.MergeSort`.
 
+A line is sorted as it is, and its NaNs are put into their places behind that (:mod:`callboard.backends.cuda.cub.nans`).
 Rows and segments are sorted all at once, their elements beside indices, and these once more by row: CUB's own segmented
 sort copies to the host and waits between its kernels, which a launch must not.
 """
@@ -13,6 +14,7 @@ import numpy as np
 from callboard.backends.cuda.cub.arguments import CubArgs, element_kernel, move_kernel
 from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.cub.memory import PlanMemory, Span, storage
+from callboard.backends.cuda.cub.nans import Nans
 from callboard.backends.cuda.cub.plan import Work, index_name, result_layout
 from callboard.backends.cuda.cub.texts import comparison
 from callboard.backends.cuda.launching import linear_grid
@@ -25,7 +27,7 @@ __all__ = ["Taking", "argsort", "merge_sort", "segmented_sort", "sort", "sort_pa
 FEW_ROWS, LONG_ROW = 32, 1 << 16
 """Rows that are sorted one by one, by the whole GPU each."""
 PLAIN = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-"""The unsigned type used to move elements, by size."""
+"""What values beside keys are moved as; those of other sizes are taken by indices."""
 
 Run = Callable[[int], None]
 
@@ -141,6 +143,52 @@ class Taking:
         self._delivery.finish(native, out)
 
 
+class Line:
+    """A sort of lines that the whole GPU sorts, one after the other, with values of any dtype beside the keys.
+
+    Args:
+        cccl: Builds.
+        memory: Of the plan.
+        layout: Of the keys.
+        descending: Their order.
+        size: Bytes of a value beside each key; 0: there are none.
+
+    Attributes:
+        bring: Makes the keys row-major.
+    """
+
+    def __init__(self, cccl: Cccl, memory: PlanMemory, layout: Layout, descending: bool, size: int = 0) -> None:
+        self.bring = memory.brought(layout)
+        self._rows, n = _rows(layout)
+        self._steps = n * layout.dtype.itemsize, n * size
+        self._keys, self._out_keys = Span(storage(layout)), Span(storage(layout))
+        self._values, self._out_values = (Span(PLAIN[size]), Span(PLAIN[size])) if size else (None, None)
+        self._sort = cccl.step(
+            memory, "radix_sort", {"order": _order_of(cccl, descending)}, {"num_items": n}, d_in_keys=self._keys,
+            d_out_keys=self._out_keys, d_in_values=self._values, d_out_values=self._out_values,
+        )  # fmt: skip
+        self._nans = Nans(cccl, memory, layout, n, descending, size) if layout.dtype.is_float else None
+
+    def __call__(self, native: int, keys: int, out_keys: int, values: int = 0, out_values: int = 0) -> None:
+        """Enqueue it, from row-major arrays to others."""
+        key_step, value_step = self._steps
+        for _ in range(self._rows):
+            self._keys.ptr, self._out_keys.ptr = keys, out_keys
+            if self._values is not None and self._out_values is not None:
+                self._values.ptr, self._out_values.ptr = values, out_values
+            self._sort(native)
+            if self._nans is not None:
+                self._nans(native, keys, out_keys, values, out_values)
+            keys, out_keys = keys + key_step, out_keys + key_step
+            values, out_values = values + value_step, out_values + value_step
+
+
+def _by_lines(layout: Layout) -> bool:
+    """Whether its rows are sorted one by one, rather than all at once by way of indices."""
+    rows, n = _rows(layout)
+    return rows == 1 or (rows <= FEW_ROWS and n >= LONG_ROW)
+
+
 def _rows(layout: Layout) -> tuple[int, int]:
     return math.prod(layout.shape[:-1]), layout.shape[-1]
 
@@ -170,10 +218,9 @@ def _nothing(cccl: Cccl) -> Work:
 def sort(cccl: Cccl, op: "cub.Sort") -> Work:
     """A plan: ``(keys, out)``."""
     memory, layout, out = cccl.memory(), op.keys.layout, result_layout(op)
-    rows, n = _rows(layout)
     if not layout.size:
         return _nothing(cccl)
-    if rows > 1 and (rows > FEW_ROWS or n < LONG_ROW):
+    if not _by_lines(layout):
         keys = Keys(cccl, memory, layout)
         ordering = _ordering(cccl, memory, keys, layout, op.descending)
         take = Taking(cccl, memory, layout, out, ordering.index)
@@ -183,19 +230,10 @@ def sort(cccl: Cccl, op: "cub.Sort") -> Work:
             take(native, at, ordering(native), result)
 
         return Work(memory, all_rows)
-    keys, delivery, target = Keys(cccl, memory, layout), memory.delivered(out), Span(storage(layout))
-    step = cccl.step(
-        memory, "radix_sort", {"order": _order_of(cccl, op.descending)}, {"num_items": n}, d_in_keys=keys.span,
-        d_out_keys=target, d_in_values=None, d_out_values=None,
-    )  # fmt: skip
+    line, delivery = Line(cccl, memory, layout, op.descending), memory.delivered(out)
 
     def enqueue(native: int, at: int, result: int) -> None:
-        keys(native, at)
-        target.ptr = delivery.target(result)
-        for _ in range(rows):
-            step(native)
-            keys.span.ptr += n * layout.dtype.itemsize
-            target.ptr += n * layout.dtype.itemsize
+        line(native, line.bring(native, at), delivery.target(result))
         delivery.finish(native, result)
 
     return Work(memory, enqueue)
@@ -225,10 +263,21 @@ def sort_pairs(cccl: Cccl, op: "cub.SortPairs") -> Work:
     layout = op.keys.layout
     if not layout.size:
         return _nothing(cccl)
-    memory = cccl.memory()
-    keys = Keys(cccl, memory, layout)
-    ordering = _ordering(cccl, memory, keys, layout, op.descending)
-    return Work(memory, _taken(cccl, memory, op, keys, ordering))
+    memory, values = cccl.memory(), op.values.layout
+    if not _by_lines(layout) or values.dtype.itemsize not in PLAIN:
+        keys = Keys(cccl, memory, layout)
+        ordering = _ordering(cccl, memory, keys, layout, op.descending)
+        return Work(memory, _taken(cccl, memory, op, keys, ordering))
+    line, bring = Line(cccl, memory, layout, op.descending, values.dtype.itemsize), memory.brought(values)
+    of_keys, of_values = (memory.delivered(result_layout(op, name)) for name in ("out_keys", "out_values"))
+
+    def enqueue(native: int, at: int, values_at: int, out_keys: int, out_values: int) -> None:
+        given = line.bring(native, at), bring(native, values_at)
+        line(native, given[0], of_keys.target(out_keys), given[1], of_values.target(out_values))
+        of_keys.finish(native, out_keys)
+        of_values.finish(native, out_values)
+
+    return Work(memory, enqueue)
 
 
 def segmented_sort(cccl: Cccl, op: "cub.SegmentedSort") -> Work:

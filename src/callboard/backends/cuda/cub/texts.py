@@ -11,7 +11,7 @@ from callboard.kernel.cub.checks import compute_dtype
 
 __all__ = [
     "ALL",
-    "COMPARISONS",
+    "COMPARED",
     "CTYPES",
     "NONE",
     "STORED",
@@ -41,11 +41,9 @@ JOINS = {
     "max": "return a != a ? a : b != b || b > a ? b : a;",
 }
 """NaN wins, as in NumPy; the operators of ``cuda.compute`` drop it or not, as the order of the tiles will have it."""
-ALL, NONE = 6, 7
-"""Comparisons with a constant answer."""
+COMPARED, ALL, NONE = 0, 1, 2
+"""How it is found whether an element is kept: two where the answer is the same for all."""
 SIGNS = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!=", "greater": ">", "greater_equal": ">="}
-COMPARISONS = tuple(SIGNS)
-"""The text refers to them by position."""
 
 
 def _named(stem: str, body: str) -> str:
@@ -128,15 +126,15 @@ def starts(cccl: Cccl, dtype: DType, index: str) -> tuple[str, Any]:
 
 
 def predicate(cccl: Cccl, op: Any) -> tuple[str, Any]:
-    """Predicate: an element is kept. State: the number, and the index of its comparison in :data:`COMPARISONS`.
-
-    One text serves all comparisons of a dtype: a compile costs more than a jump in the kernel.
-    """
+    """Whether an element is to be kept. State: the number, and one of :data:`COMPARED`, :data:`ALL`, :data:`NONE`."""
     dtype = op.x.dtype
     work, stored = CTYPES[compute_dtype(dtype).name], STORED[stored_name(dtype)]
-    cases = "\n".join(f"case {how}: return a {SIGNS[name]} number;" for how, name in enumerate(COMPARISONS))
-    known = f"switch (how) {{ {cases} case {ALL}: return true; }} return false;"
-    body = op.cuda if op.comparison == "custom" else known
+    if op.comparison == "custom":
+        body = op.cuda
+    else:  # the state is read for each element: what is not needed costs time
+        body = f"return a {SIGNS[op.comparison]} number;"
+        if not compute_dtype(dtype).is_float:
+            body = f"if (how) return how == {ALL};\n{body}"
     code = f"""namespace {{
 typedef {work} T;
 struct State {{ alignas(8) T number; alignas(8) i64 how; }};

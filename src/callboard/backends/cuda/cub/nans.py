@@ -1,0 +1,53 @@
+"""NaNs of keys that CUB has sorted: its radix sort goes by the bits, so those with a sign are at the wrong end."""
+
+from collections.abc import Callable
+
+from callboard.backends.cuda.cub.arguments import CubArgs, element_kernel
+from callboard.backends.cuda.cub.cccl import Cccl
+from callboard.backends.cuda.cub.memory import PlanMemory
+from callboard.backends.cuda.launching import linear_grid
+from callboard.core.layout import Layout
+
+__all__ = ["Nans"]
+
+PARTS = 1024
+"""In which the given keys are counted, by a block each."""
+STATE = 3 * 8
+"""Bytes before the counts of the parts."""
+WORKS = ("nans_looked_for", "nans_counted", "nans_left_out", "nans_put")
+
+
+class Nans:
+    """Brings the NaNs of a sorted line together at their end, in the order in which they were given, with their bits.
+
+    One thread looks at both ends of the line. Where there are no NaNs, or equal ones at the right end, which a stable
+    sort has left in order, the other kernels do nothing: a few microseconds. Else the NaNs are taken once more from the
+    given keys, and what had them in front is moved by way of memory of the plan.
+
+    Args:
+        cccl: Has the device.
+        memory: Of the plan.
+        keys: Layout of the keys.
+        n: Length of a line.
+        descending: Their order.
+        size: Bytes of a value beside each key; 0: there are none.
+    """
+
+    def __init__(self, cccl: Cccl, memory: PlanMemory, keys: Layout, n: int, descending: bool, size: int = 0) -> None:
+        item = keys.dtype.itemsize
+        grid = min(linear_grid(n), PARTS)
+        room = -(-n * item // 16) * 16
+        self._args = CubArgs(n=n, m=grid, k=size, room=room, least=descending)
+        self._aside, self._state = memory.take(room + n * size), memory.take(STATE + 8 * grid)
+        self._steps: list[Callable[[int], None]] = [
+            element_kernel(cccl.device, work, keys.dtype, self._args, 1 if at == 0 else grid)
+            for at, work in enumerate(WORKS)
+        ]
+
+    def __call__(self, native: int, keys: int, out_keys: int, values: int = 0, out_values: int = 0) -> None:
+        """Enqueue it, behind the sort; addresses of what was given, and of what it gave."""
+        args = self._args
+        args.a, args.b, args.c, args.d = keys, values, self._aside.ptr, self._state.ptr
+        args.out, args.second = out_keys, out_values
+        for step in self._steps:
+            step(native)
