@@ -198,7 +198,7 @@ def fused(
     text.line(call.template, arguments)
     whole, operands, scalars = text.whole()
     fields = {"scalars": tuple(scalars), "numbers": whole.names, "bools": whole.bools} if scalars else {}
-    return whole.expression, operands, fields
+    return whole.expression, tuple(operands), fields
 
 
 def rewritten(x: Ref, call: Call, values: Sequence[Any]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from callboard.arrays.handles import Ref
 from callboard.core.layout import Layout
+from callboard.core.op import Repeated, info_of
 from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefPort
 from callboard.kernel.elementwise import Map
 from callboard.kernel.elementwise.program import Program
@@ -26,6 +27,8 @@ AGAIN = 2
 computing once more costs less than storing and reading. More often it would cost whatever the call costs."""
 TEXTS = 8192
 """Texts that are kept; beyond that it begins anew."""
+KNOWN = 256
+"""Kinds of arrays and numbers that one text remembers."""
 
 
 class Typed(NamedTuple):
@@ -121,32 +124,18 @@ class Part:
         """True if it would read this memory."""
         return any(one.allocation is allocation for one in _arrays(self._all({})).values())
 
-    def message(self) -> Map:
+    def message(self) -> Map | Repeated:
         """The op that computes it."""
         arguments = self._arguments
-        if self._size == 1 and len(set(map(id, arguments))) == len(arguments):  # the usual one is put together at once
-            whole = self._call.alone
-            if not whole.names:
-                return Map(expression=whole.expression, operands=tuple(arguments))
-            arrays: list[Ref] = []
-            scalars: list[Number] = []
-            for one in arguments:
-                if isinstance(one, GpuRef):
-                    arrays.append(one)
-                else:
-                    scalars.append(one)
-            operands = tuple(arrays)
-        else:
+        if self._size > 1 or len(set(map(id, arguments))) < len(arguments):
             text = Text()
             text.line(self._call.template, arguments)
             whole, operands, scalars = text.whole()
-        return Map(
-            expression=whole.expression,
-            operands=operands,
-            scalars=tuple(scalars),
-            numbers=whole.names,
-            bools=whole.bools,
-        )
+            return whole.message(operands, scalars)
+        operands, scalars = [], []  # the usual one is put together at once
+        for one in arguments:
+            (operands if isinstance(one, GpuRef) else scalars).append(one)
+        return self._call.alone.message(operands, scalars)
 
     def made(self, ref: Ref) -> None:
         """It is this array from now on, for the parts that read it."""
@@ -177,11 +166,32 @@ class Written(NamedTuple):
         expression: For all kernels that are alike.
         names: Of its numbers.
         bools: Those of the names whose numbers are bools.
+        known: Signatures by the layouts of the arrays and the types of the numbers.
     """
 
     expression: str
     names: tuple[str, ...]
     bools: tuple[str, ...]
+    known: dict[tuple[Any, ...], bytes]
+
+    def message(self, operands: list[Ref], scalars: list[Number]) -> Map | Repeated:
+        """The op of these arrays and numbers, which have been checked; it is not made where there was one like it."""
+        names, bools = self.names, self.bools
+
+        def made() -> Map:
+            arrays, numbers = tuple(operands), tuple(scalars)
+            return Map(expression=self.expression, operands=arrays, scalars=numbers, numbers=names, bools=bools)
+
+        if bools or (scalars and complex in map(type, scalars)):
+            return made()
+        key = (*[one.layout.wire for one in operands], *map(type, scalars))
+        signature = self.known.get(key)
+        if signature is not None:
+            return Repeated(signature, operands, scalars, made)
+        message = made()
+        if len(self.known) < KNOWN:
+            self.known[key] = info_of(Map).split(message).signature
+        return message
 
 
 class Text:
@@ -237,9 +247,9 @@ class Text:
             self._operands.append(x)
         return place
 
-    def whole(self) -> tuple[Written, tuple[Ref, ...], list[Number]]:
-        """The expression text, its arrays in order of first use, and its numbers."""
-        return written(tuple(self._key)), tuple(self._operands), self._scalars
+    def whole(self) -> tuple[Written, list[Ref], list[Number]]:
+        """What has been written, its arrays in the order of their first places, and its numbers."""
+        return written(tuple(self._key)), self._operands, self._scalars
 
 
 _written: dict[tuple[Any, ...], Written] = {}
@@ -277,4 +287,4 @@ def _write(key: tuple[Any, ...]) -> Written:
             numbers += 1
         target = f"t{len(lines)}" if end < len(key) else "out"
         lines.append(f"{target} = {key[start].format(*names)}")
-    return Written("; ".join(lines), tuple(f"n{i}" for i in range(numbers)), tuple(bools))
+    return Written("; ".join(lines), tuple(f"n{i}" for i in range(numbers)), tuple(bools), {})

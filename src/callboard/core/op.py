@@ -1,8 +1,8 @@
 """``Op``: a message that a library executes on a device."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from callboard.actors.messages import MessageMeta, Request
 from callboard.core.dtype import DType
@@ -11,7 +11,7 @@ from callboard.core.layout import Layout, OpenLayout, layout_of
 from callboard.core.operand import Operand, Role, StructOperand, parts_of
 from callboard.core.opinfo import OpInfo
 
-__all__ = ["OPS", "Fence", "Op", "Origin", "Outputs", "StructOutputs", "outputs_of"]
+__all__ = ["OPS", "Fence", "Op", "Origin", "Outputs", "Repeated", "StructOutputs", "outputs_of"]
 
 A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -134,6 +134,21 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         op's ``handle`` names, of another process.
         """
         return None
+
+
+class Repeated(NamedTuple):
+    """A message like an earlier one, taken apart as that was: it is made only where something asks for it.
+
+    Attributes:
+        signature: Of the earlier one.
+        operands, numbers: Of this one (:class:`~callboard.core.splitting.Parts`).
+        made: Makes it.
+    """
+
+    signature: bytes
+    operands: list[Any]
+    numbers: list[int | float]
+    made: Callable[[], Op[Any, Any]]
 
 
 def info_of(cls: type[Op[Any, Any]]) -> OpInfo:

@@ -20,7 +20,7 @@ from callboard.backends.cuda.errors import error_of
 from callboard.backends.cuda.fft.callbacks import PassArgs
 from callboard.backends.cuda.fft.linked import PointArgs
 from callboard.backends.cuda.fft.scaling import ScaleArgs
-from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
+from callboard.backends.cuda.launching import CopyArgs, FillArgs, LaunchConfig, TransposeArgs
 from callboard.core.dtype import BY_CODE, DTYPES
 from callboard.core.errors import AccelError
 
@@ -342,6 +342,12 @@ class HostDriver:
         with np.errstate(all="ignore"):  # as on a device
             getattr(self, f"_{name}")(rest, params)
         return self._enqueued(f"kernel {self.functions[function]}", stream)
+
+    def launch_kernel_ex(self, config: int, function: int, params: int, extra: None) -> int:
+        given = LaunchConfig.from_address(config)
+        assert not given.count
+        arguments = *given.grid, *given.block, given.shared, given.stream
+        return self.launch_kernel(function, *arguments, (ctypes.c_void_p * 1).from_address(params), extra)
 
     def _fill(self, kind: str, params: Any) -> None:
         args = FillArgs.from_address(params[0])

@@ -2,18 +2,31 @@
 
 import ctypes
 from collections.abc import Callable
-from ctypes import c_int, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import c_int, c_int64, c_uint, c_uint32, c_uint64, c_void_p
 
 from callboard.backends.cuda.axes import AXES
 from callboard.backends.cuda.driver import Driver
 
-__all__ = ["CopyArgs", "FillArgs", "TransposeArgs", "kernel_launcher", "linear_grid", "suffix"]
+__all__ = ["CopyArgs", "FillArgs", "LaunchConfig", "TransposeArgs", "kernel_launcher", "linear_grid", "suffix"]
 
 THREADS = 256
 MAX_BLOCKS = 1 << 14
 """Enough to fill any GPU several times; the kernels step over the rest."""
 
 _Steps = c_int64 * AXES
+
+
+class LaunchConfig(ctypes.Structure):
+    """``CUlaunchConfig``."""
+
+    _fields_ = (
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("shared", c_uint),
+        ("stream", c_void_p),
+        ("attributes", c_void_p),
+        ("count", c_uint),
+    )
 
 
 class FillArgs(ctypes.Structure):
@@ -79,14 +92,18 @@ def kernel_launcher(
     The driver copies the arguments at the call, so the structure can be changed for the next one. ``shared``: bytes of
     shared memory beside what the kernel declares with a size, at most 48 KiB in all.
     """
-    launch = driver.launch_kernel
-    x, y = block
+    launch = driver.launch_kernel_ex  # of 4 arguments, where cuLaunchKernel has 11: ctypes takes a microsecond less
+    config = LaunchConfig((c_uint * 3)(grid, 1, 1), (c_uint * 3)(*block, 1), shared)
     params = (c_void_p * 1)(ctypes.addressof(args))
+    config_at, params_at, last = ctypes.addressof(config), ctypes.addressof(params), 0
 
     def run(stream: int) -> None:
-        code = launch(function, grid, 1, 1, x, y, 1, shared, stream, params, None)
+        nonlocal last
+        if stream != last:
+            config.stream = last = stream
+        code = launch(config_at, function, params_at, None)
         if code:
-            raise driver.error(code, "cuLaunchKernel")
+            raise driver.error(code, "cuLaunchKernelEx")
 
-    run.keeps = args  # type: ignore[attr-defined] # params points into it
+    run.keeps = args, params  # type: ignore[attr-defined] # config and params point into them
     return run

@@ -127,15 +127,18 @@ class Deferred:
             self.live.clear()
 
     def _refs(self) -> list[DeferredRef[Any]]:
-        """The refs that are still deferred, oldest first."""
-        there = [weak() for weak in self.live.copy().values()]
-        return [ref for ref in there if isinstance(ref, DeferredRef)]
+        """Those that are deferred still, the oldest first. Forgets those that were dropped."""
+        there = []
+        for number, weak in self.live.copy().items():
+            ref = weak()
+            if isinstance(ref, DeferredRef):
+                there.append(ref)
+            elif ref is None:
+                self.live.pop(number, None)
+        return there
 
     def _prune(self) -> None:
         """Forget the dropped ones, and submit the oldest of too many."""
-        for number, weak in self.live.copy().items():
-            if weak() is None:
-                self.live.pop(number, None)
         for ref in self._refs()[:-MOST]:
             self.submit(ref)
 

@@ -23,7 +23,7 @@ from callboard.core.errors import (
     UnsupportedOp,
 )
 from callboard.core.layout import Layout, OpenLayout
-from callboard.core.op import Op, info_of
+from callboard.core.op import Op, Repeated, info_of
 from callboard.core.ref import Allocation, GpuRef, RefServices
 from callboard.core.reply import Cause, OpFailure, Reply
 from callboard.device.client.line.plans import ClientPlan, check_overlaps
@@ -114,8 +114,9 @@ class LocalPort:
             OutOfMemory: There is no room for its result.
             LibraryError: The library refuses it, or it failed on a CPU.
         """
-        info = info_of(type(op))
-        signature, operands, numbers = info.split(op)
+        if isinstance(op, Repeated):
+            op = op.made()
+        signature, operands, numbers = info_of(type(op)).split(op)
         known = self._known.get(signature)
         if known is None:
             known = self._work_out(signature, op)

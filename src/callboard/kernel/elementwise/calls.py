@@ -8,7 +8,7 @@ import numpy as np
 from callboard.core.dtype import DTypeLike
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
-from callboard.core.op import Op
+from callboard.core.op import Op, Repeated, info_of
 from callboard.core.ref import GpuRef
 from callboard.kernel.elementwise.language import Expression, read
 from callboard.kernel.elementwise.map import Map, MapMany, program_of, shape_of_operands
@@ -29,10 +29,12 @@ __all__ = [
     "submit_reduce",
 ]
 
-Submit = Callable[[Op[Any, Any]], Any]
+Submit = Callable[[Any], Any]
 Argument = GpuRef[Mode] | complex | np.number[Any] | np.bool_
 """An input of an expression: an array on a device, or a number."""
 PLAIN = (float, int, complex)
+KNOWN = 256
+"""Kinds of arguments that one expression remembers."""
 NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 R = TypeVar("R")
 
@@ -65,7 +67,11 @@ class Called(Generic[R]):
 class Elementwise(Called[Any]):
     """An expression; calling it computes the last statement. See :func:`elementwise`."""
 
-    __slots__ = ()
+    __slots__ = ("_known",)
+
+    def __init__(self, expression: Expression) -> None:
+        super().__init__(expression)
+        self._known: dict[tuple[Any, ...], bytes] = {}  # signatures by the kinds of the arguments
 
     def __call__(
         self, *operands: Argument[Mode], out: GpuRef[Mode] | None = None, **named: Argument[Mode]
@@ -82,7 +88,37 @@ class Elementwise(Called[Any]):
             ShapeError: Shapes do not broadcast, or these dtypes do not have the functions that are called.
         """
         given = bound(self._expression, operands, named)
-        return submit_map(submit_of(self._expression, given), self._expression, given, out)  # type: ignore[no-any-return]
+        if out is None:
+            out = _in_place(given.get(self._expression.target))
+        answer: GpuRef[Mode] = submit_of(self._expression, given)(self._message(given, out))
+        return answer
+
+    def _message(self, given: Mapping[str, Any], out: Any) -> Op[Any, Any] | Repeated:
+        """The message, which is not made for arguments like earlier ones."""
+        expression = self._expression
+        operands: list[Any] = []
+        scalars: list[Any] = []
+        key: list[Any] = []
+        for value in given.values():
+            if isinstance(value, GpuRef):
+                key.append(value.layout.wire)
+                operands.append(value)
+            elif type(value) is float:
+                key.append(float)
+                scalars.append(value)
+            else:  # to be converted, or checked
+                return Map(out=out, **fields_of(expression, given))
+        if out is not None:
+            key.append(out.layout.wire)
+            operands.append(out)
+        kinds = tuple(key)
+        signature = self._known.get(kinds)
+        if signature is not None:
+            return Repeated(signature, operands, scalars, lambda: Map(out=out, **fields_of(expression, given)))
+        message = Map(out=out, **fields_of(expression, given))
+        if len(self._known) < KNOWN:
+            self._known[kinds] = info_of(Map).split(message).signature
+        return message
 
 
 class ElementwiseMany(Called[Any]):

@@ -10,7 +10,7 @@ import pytest
 from host_backend import HostSession
 from host_driver import HostDriver, array_at
 
-from callboard.backends.cuda.nvrtc.calls import LaunchConfig
+from callboard.backends.cuda.launching import LaunchConfig
 from callboard.backends.cuda.nvrtc.loading import Loaded
 from callboard.backends.cuda.nvrtc.programs import Programs
 from callboard.core.errors import LibraryError, ShapeError, UnsupportedOp

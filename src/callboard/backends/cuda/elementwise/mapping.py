@@ -1,8 +1,7 @@
 """Plans of expressions on elements: the launches of their kernels."""
 
-import ctypes
+import struct
 from collections.abc import Callable, Sequence
-from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.elementwise.across import Across, across
@@ -10,12 +9,14 @@ from callboard.backends.cuda.elementwise.arguments import arguments_class, put_n
 from callboard.backends.cuda.elementwise.axes import Walk, walk_of
 from callboard.backends.cuda.elementwise.map_text import THREADS, at_once, map_fields, map_text, names_of
 from callboard.backends.cuda.elementwise.walking import put_walk
+from callboard.backends.cuda.launching import kernel_launcher
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout, layout_of
 from callboard.kernel.elementwise import Map, MapMany
 from callboard.kernel.elementwise.map import program_of, shape_of_operands
 from callboard.kernel.elementwise.program import Program
 from callboard.kernel.elementwise.shapes import spread
+from callboard.kernel.elementwise.tree import Name, Number
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -44,27 +45,21 @@ class MapKernel:
         args.packs, args.tail = walk.packs, walk.tail
         put_walk(args, walk, names)
         self._args = args
-        self._names = names
+        self._addresses = struct.Struct(f"@{len(names)}Q").pack_into  # they come first in the structure
         self._put = [put_number(f"n{i}", program.steps[at].dtype) for i, at in enumerate(program.numbers)]
         text = map_text(program, dtypes, walk).encode()
-        self._function = device.kernels.compile("elementwise", text, "map")
-        self._driver = device.driver
+        function = device.kernels.compile("elementwise", text, "map")
         groups = -(-walk.packs // (THREADS * at_once(walk, dtypes)))
-        self._grid = max(1, min(groups, MAX_BLOCKS))
-        self._params = (c_void_p * 1)(ctypes.addressof(args))
+        self._launch = kernel_launcher(device.driver, function, max(1, min(groups, MAX_BLOCKS)), (THREADS, 1), args)
 
     def __call__(self, stream: int, addresses: Sequence[int], numbers: Sequence[Any]) -> None:
         """Enqueue it."""
         args = self._args
-        for name, address in zip(self._names, addresses, strict=True):
-            setattr(args, name, address)
-        for put, number in zip(self._put, numbers, strict=True):
-            put(args, number)
-        code = self._driver.launch_kernel(
-            self._function, self._grid, 1, 1, THREADS, 1, 1, 0, stream, self._params, None
-        )
-        if code:
-            raise self._driver.error(code, "cuLaunchKernel")
+        self._addresses(args, 0, *addresses)
+        if numbers:
+            for put, number in zip(self._put, numbers, strict=True):
+                put(args, number)
+        self._launch(stream)
 
 
 class MapPlan:
@@ -81,7 +76,7 @@ class MapPlan:
         operands: Sequence[Layout],
         results: Sequence[Layout],
     ) -> None:
-        self._program = program
+        self._numbers = values_of(program)
         self._library = library
         self._room: Room | None = None
         self._moves: list[Across] = []
@@ -116,20 +111,35 @@ class MapPlan:
         if self._empty:
             return
         addresses = [*operands, *((results,) if isinstance(results, int) else results)]
-        numbers = self._program.values(scalars)
+        numbers = self._numbers(scalars)
         if self._room is not None:
             for move in self._moves:
                 place = self._room.memory.address + move.begin
                 move.copy(stream.native, addresses[move.operand], place)
                 addresses[move.operand] = place
-        apart = any(addresses[i] & mask for i, mask in self._aligned)
-        (self._single if apart else self._packed)(stream.native, addresses, numbers)
+        kernel = self._packed
+        for i, mask in self._aligned:
+            if addresses[i] & mask:
+                kernel = self._single
+                break
+        kernel(stream.native, addresses, numbers)
 
     def close(self) -> None:
         """Give its share of the workspace back; its work is done."""
         if self._room is not None:
             self._library.workspace.leave(self._room)
             self._room = None
+
+
+def values_of(program: Program) -> Callable[[Sequence[Number] | None], Sequence[Number]]:
+    """As ``program.values``; nothing is worked out where the kernel takes each number as it is given, as a real one."""
+    if not program.numbers:
+        return lambda given: ()
+    steps = [program.steps[at] for at in program.numbers]
+    plain = all(isinstance(step.value, Name) and step.dtype.is_float for step in steps)
+    if plain and not program.bools and [step.value.name for step in steps] == list(program.names):
+        return lambda given: given or ()
+    return program.values
 
 
 Plan = Callable[..., None]

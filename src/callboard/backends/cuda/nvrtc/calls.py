@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from callboard.backends.cuda.driver import Driver
+from callboard.backends.cuda.launching import LaunchConfig
 from callboard.backends.cuda.nvrtc.loading import Loaded
 from callboard.backends.cuda.nvrtc.maps import MAP_BYTES, Encoder
 from callboard.core.dtype import DTYPES, DType
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["KernelCall", "LaunchConfig"]
+__all__ = ["KernelCall"]
 
 # CUfunction_attribute
 MAX_THREADS, STATIC_SHARED, REGISTERS = 0, 1, 4
@@ -73,19 +74,6 @@ class Attribute(ctypes.Structure):
     """``CUlaunchAttribute``."""
 
     _fields_ = (("id", c_int), ("pad", c_char * 4), ("value", AttributeValue))
-
-
-class LaunchConfig(ctypes.Structure):
-    """``CUlaunchConfig``."""
-
-    _fields_ = (
-        ("grid", c_uint * 3),
-        ("block", c_uint * 3),
-        ("shared", c_uint),
-        ("stream", c_void_p),
-        ("attributes", c_void_p),
-        ("count", c_uint),
-    )
 
 
 class KernelCall:

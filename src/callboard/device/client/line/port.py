@@ -14,7 +14,7 @@ from typing import Any
 
 from callboard.core.errors import AccelError, DeviceStopped, ShapeError
 from callboard.core.library import Library
-from callboard.core.op import Op, info_of
+from callboard.core.op import Op, Repeated, info_of
 from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefServices
 from callboard.core.reply import Cause, Reply
 from callboard.device import forkguard
@@ -36,6 +36,10 @@ __all__ = ["OpPort", "request_key"]
 
 _entry = tuple.__new__  # a NamedTuple's own constructor costs twice as much
 _ids = itertools.count(1)  # ops and buffers of this process; never reused
+
+
+def _message(op: Op[Any, Any] | Repeated) -> Op[Any, Any]:
+    return op.made() if isinstance(op, Repeated) else op
 
 
 class OpPort:
@@ -94,7 +98,7 @@ class OpPort:
 
     def submit(
         self,
-        op: Op[Any, Any],
+        op: Op[Any, Any] | Repeated,
         extra: Any = None,
         keep: Any = None,
         depth: int = 2,
@@ -103,7 +107,7 @@ class OpPort:
         """Accept an op; its reply at once.
 
         Args:
-            op: The message.
+            op: The message, or what makes it.
             extra: Told when the completion is there.
             keep: Resolve this instead of a reply made here.
             depth: How many frames up to look for the caller, for the creation line; frames of callboard are skipped.
@@ -113,15 +117,17 @@ class OpPort:
             ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: Nothing has been sent.
         """
         if self.recordings and (recording := recorder.get()) is not None and recording.owns(self):
-            return recording.record(op, depth + 1)
-        info = info_of(type(op))
-        try:
-            signature, operands, numbers = info.split(op)
-        except ShapeError as e:
-            raise (not self.services.blocking and refusals.open_extents(op)) or e from None
+            return recording.record(_message(op), depth + 1)
+        if type(op) is Repeated:
+            signature, operands, numbers, _ = op
+        else:
+            try:
+                signature, operands, numbers = info_of(type(op)).split(op)
+            except ShapeError as e:
+                raise (not self.services.blocking and refusals.open_extents(_message(op))) or e from None
         plan = self._plans.get(signature)
         if plan is None:
-            plan = self.plan(signature, op)
+            plan = self.plan(signature, _message(op))
         pending = self.unanswered.entries
         if self.stopped is not None or (len(pending) >= self._room and (into is None or self._forked)):
             raise self._no_room()
@@ -130,14 +136,14 @@ class OpPort:
         for ref in operands:
             allocation = ref.allocation
             if ref.generation != generation or allocation.freed or ref._port is not self:
-                raise self.unusable(plan.tag, op, ref)
+                raise self.unusable(plan.tag, _message(op), ref)
             places.append(allocation.id)
             places.append(ref.offset)
         if plan.written and places != plan.apart:
             buffers = places[::2]
             for at in plan.written:
                 if buffers.count(buffers[at]) > 1:
-                    check_overlaps(op)
+                    check_overlaps(_message(op))
                     break
             plan.apart = places
         deferrals = self.deferrals
@@ -166,7 +172,7 @@ class OpPort:
             reply.allocation.foreign = plan.foreign
             target = weakref.ref(reply)
         else:
-            reply, target, extra = reply_to(self, outbox.released, plan, op, op_id, made, extra)
+            reply, target, extra = reply_to(self, outbox.released, plan, _message(op), op_id, made, extra)
         if keep is not None:
             target = lambda: keep
         origin = origin_of(depth + 1) if into is None else called
