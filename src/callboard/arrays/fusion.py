@@ -196,9 +196,9 @@ def fused(
             arguments.append(x.item() if isinstance(x, np.generic) else x)
     text = Text()
     text.line(call.template, arguments)
-    whole, operands, scalars = text.whole()
+    whole, read, scalars = text.whole()
     fields = {"scalars": tuple(scalars), "numbers": whole.names, "bools": whole.bools} if scalars else {}
-    return whole.expression, tuple(operands), fields
+    return whole.expression, tuple(read), fields
 
 
 def rewritten(x: Ref, call: Call, values: Sequence[Any]) -> bool:

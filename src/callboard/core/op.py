@@ -1,6 +1,6 @@
 """``Op``: a message that a library executes on a device."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
@@ -147,7 +147,7 @@ class Repeated(NamedTuple):
 
     signature: bytes
     operands: list[Any]
-    numbers: list[int | float]
+    numbers: Sequence[Any]
     made: Callable[[], Op[Any, Any]]
 
 

@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas_lt.cublaslt import Candidate, CublasLt
 from callboard.backends.cuda.blas_lt.fused import Fused, fused
-from callboard.backends.cuda.blas_lt.mapping import Mapping, mapping_of
+from callboard.backends.cuda.blas_lt.mapping import Mapping, mapping_of, pointer_mode
 from callboard.backends.cuda.blas_lt.operation import Operation
 from callboard.backends.cuda.blas_lt.rules import refuses
 from callboard.backends.cuda.blas_lt.tuning import fastest
 from callboard.backends.cuda.blas_lt.unfused import Unfused, unfused
+from callboard.backends.cuda.repeats import Repeats
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.errors import UnsupportedOp
 from callboard.core.library import Library, launches, prepares
@@ -36,6 +37,7 @@ class CudaBlasLt(Library):
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
         self.lt = CublasLt(device, stream)
+        self.repeats = Repeats(device)
         self._timing: CudaStream | None = None
 
     def warm_up(self) -> None:
@@ -43,11 +45,19 @@ class CudaBlasLt(Library):
         self.lt.reserve(WORKSPACE)
 
     def close(self) -> None:
+        self.repeats.close()
         self.lt.close()
 
     @prepares(Matmul, MatmulAux, MatmulBgrad)
-    def plan(self, op: Product[Any]) -> Plan:
+    def plan(self, op: Product[Any]) -> "Plan | Again":
         """A search in cuBLASLt, which may load its kernels, and timings: on the helper thread."""
+        plan = self._plan(op)
+        # One call of cuBLASLt, whose workspace stays, and nothing of ours: no kernel, no number that is written to a slot.
+        if isinstance(plan, Fused) and plan.otherwise is None and not pointer_mode(op):
+            return Again(self.repeats, plan)
+        return plan
+
+    def _plan(self, op: Product[Any]) -> Plan:
         made = outputs_of(op)
         mapping = mapping_of(op, made)
         exact = not (op.a.dtype.name == "f64" and op.traits.activation == "gelu")
@@ -72,9 +82,30 @@ class CudaBlasLt(Library):
         return fastest(self.lt, self._timing, op, mapping, made, operation, candidates)
 
     @launches(Matmul, MatmulAux, MatmulBgrad, refuses=refuses)
-    def multiply(self, stream: CudaStream, plan: Plan, *operands: Any) -> None:
+    def multiply(self, stream: CudaStream, plan: "Plan | Again", *operands: Any) -> None:
         self.lt.stream = stream  # where numbers are written to its slots
         plan(stream, *operands)
+
+
+class Again:
+    """A plan whose launches with the same arguments are enqueued as a graph.
+
+    Args:
+        repeats: Of the library.
+        plan: What enqueues.
+    """
+
+    def __init__(self, repeats: Repeats, plan: Fused) -> None:
+        self._plan = plan
+        self._launch: Any = repeats.of(plan)
+
+    def __call__(self, stream: CudaStream, *operands: Any) -> None:
+        self._launch(stream, *operands)
+
+    def close(self) -> None:
+        """Give the graphs and the plan back; all its work is done."""
+        self._launch.close()
+        self._plan.close()
 
 
 def _why(op: Product[Any], mapping: Mapping) -> str:

@@ -162,7 +162,8 @@ class Line:
         self._rows, n = _rows(layout)
         self._steps = n * layout.dtype.itemsize, n * size
         self._keys, self._out_keys = Span(storage(layout)), Span(storage(layout))
-        self._values, self._out_values = (Span(PLAIN[size]), Span(PLAIN[size])) if size else (None, None)
+        self._values = Span(PLAIN[size]) if size else None
+        self._out_values = Span(PLAIN[size]) if size else None
         self._sort = cccl.step(
             memory, "radix_sort", {"order": _order_of(cccl, descending)}, {"num_items": n}, d_in_keys=self._keys,
             d_out_keys=self._out_keys, d_in_values=self._values, d_out_values=self._out_values,

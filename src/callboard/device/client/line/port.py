@@ -118,7 +118,7 @@ class OpPort:
         """
         if self.recordings and (recording := recorder.get()) is not None and recording.owns(self):
             return recording.record(_message(op), depth + 1)
-        if type(op) is Repeated:
+        if isinstance(op, Repeated):
             signature, operands, numbers, _ = op
         else:
             try:
