@@ -1,6 +1,6 @@
 """``Op``: a message that a library executes on a device."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
@@ -147,7 +147,7 @@ class Repeated(NamedTuple):
 
     signature: bytes
     operands: list[Any]
-    numbers: Sequence[Any]
+    numbers: list[Any]
     made: Callable[[], Op[Any, Any]]
 
 

@@ -58,6 +58,8 @@ async def open_device(
     if config.auto_record:
         port.chains = chains = Chains(port)
         port.outbox.shorten = chains.shortened
+    if config.auto_record or config.host.memory_limit is not None:
+        port.outbox.released.few = 1  # a chain has its frees at the same places each time; a limit is kept to the byte
     supervisor = supervisor or DeviceSupervisor(config.max_restarts, config.within, config.on_exhausted)
     made: asyncio.Future[DeviceActor] = asyncio.get_running_loop().create_future()
 

@@ -72,7 +72,7 @@ class Outbox:
         """Send a call at once; False if it has to queue (:meth:`add`)."""
         if get_ident() != self.thread or (self.shorten is not None and not self.here):
             return False
-        if self.queue or self.released.ids:
+        if self.queue or self.released.pressing:
             self.flush()
             if self.queue:
                 return False
@@ -83,7 +83,7 @@ class Outbox:
         """Send the only resident actor's call in flight at once; False if it has to queue (:meth:`add`)."""
         if self.here or get_ident() != self.thread:
             return False
-        if self.queue or self.released.ids:
+        if self.queue or self.released.pressing:
             self.flush()
             if self.queue:
                 return False
@@ -95,7 +95,7 @@ class Outbox:
 
     def add(self, item: Call | ActorCall) -> None:
         """Queue an item, behind the frees made before. Any thread."""
-        if self.released.ids:
+        if self.released.pressing:
             self._free()
         self.queue.append(item)
 
@@ -196,6 +196,7 @@ class Outbox:
 
     def _free(self) -> None:
         """Queue the frees of released buffers, behind every call that named them."""
+        self.released.pressing = False
         released = self.released.ids
         buffers = []
         try:

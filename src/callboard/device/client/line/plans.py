@@ -9,6 +9,7 @@ from callboard.core.layout import Layout, OpenLayout
 from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role, StructOperand
 from callboard.core.ref import GpuRef
+from callboard.device.client.line.releases import SMALL
 
 __all__ = ["ClientPlan", "CompositeOutput", "check_overlaps"]
 
@@ -32,12 +33,13 @@ class ClientPlan:
         open: The extents of made outputs depend on data.
         fenced: It is ordered among all ops.
         foreign: The memory of its outputs is not the device's alone.
+        small: Its only output is so small that it may be freed later, with others.
     """
 
     __slots__ = (
         *("answers", "apart", "arrays", "fenced", "foreign", "made", "one_given", "one_made", "open", "outputs"),
         "returned",
-        *("tag", "value", "written"),
+        *("small", "tag", "value", "written"),
     )
 
     def __init__(self, op: Op[Any, Any]) -> None:
@@ -69,6 +71,7 @@ class ClientPlan:
         self.arrays = plain and all(a or b for a, b in zip(tuples, given, strict=True))
         single = len(self.returned) == 1 and op.results is None and not self.value and not self.open
         self.one_made = single and self.returned[0] == 0 and len(self.outputs) == 1
+        self.small = self.one_made and not self.foreign and self.outputs[0].nbytes <= SMALL
         self.one_given = places.get(op.returns[0], -1) if single and self.returned[0] == -1 and not self.outputs else -1
 
 

@@ -165,11 +165,12 @@ class OpPort:
             target: Callable[[], Any] = weakref.ref(reply)
         elif into is not None:
             called = into.deferral.origin
-            reply = into.settle_on(Allocation(made[0], outbox.released), op_id)
+            reply = into.settle_on(Allocation(made[0], outbox.released.small if plan.small else outbox.released), op_id)
             target = weakref.ref(reply)
         elif plan.one_made:
-            reply = GpuRef(self, Allocation(made[0], outbox.released), plan.outputs[0], generation, 0, op_id)
-            reply.allocation.foreign = plan.foreign
+            owner = Allocation(made[0], outbox.released.small if plan.small else outbox.released)
+            owner.foreign = plan.foreign
+            reply = GpuRef(self, owner, plan.outputs[0], generation, 0, op_id)
             target = weakref.ref(reply)
         else:
             reply, target, extra = reply_to(self, outbox.released, plan, _message(op), op_id, made, extra)

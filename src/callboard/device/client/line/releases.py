@@ -4,7 +4,12 @@ import contextlib
 import os
 from collections import deque
 
-__all__ = ["Releases"]
+__all__ = ["SMALL", "Releases"]
+
+
+FEW = 16
+SMALL = 1 << 18
+"""Bytes that a small buffer has at most."""
 
 
 class Releases:
@@ -16,13 +21,20 @@ class Releases:
 
     Attributes:
         ids: The ids, in the order of their release.
+        small: Takes the ids of buffers so small that several may wait to be freed together: to free each by itself
+            would cost as much as the op behind it.
+        pressing: The ids have to be freed before the next call.
+        few: So many small ones wait at most.
         due: The loop is going to take them in any case, soon. Set to False before they are taken.
     """
 
-    __slots__ = ("_armed", "_read", "_write", "due", "ids")
+    __slots__ = ("_armed", "_read", "_write", "due", "few", "ids", "pressing", "small")
 
     def __init__(self) -> None:
         self.ids: deque[int] = deque()
+        self.small = SmallReleases(self)
+        self.pressing = False
+        self.few = FEW
         self.due = False
         self._armed = False
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
@@ -30,6 +42,11 @@ class Releases:
     def append(self, buffer: int) -> None:
         """Note an id."""
         self.ids.append(buffer)
+        self.pressing = True  # behind the id: what is taken in between leaves nothing behind
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the loop take them."""
         if not (self._armed or self.due):
             self._armed = True
             with contextlib.suppress(OSError):  # closed, or full: then the loop is awake, or gone
@@ -55,3 +72,22 @@ class Releases:
             os.close(self._read)
             os.close(self._write)
             self._read = self._write = -1
+
+
+class SmallReleases:
+    """The same for small buffers."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self, releases: Releases) -> None:
+        self._all = releases
+
+    def append(self, buffer: int) -> None:
+        """Note an id."""
+        releases = self._all
+        ids = releases.ids
+        ids.append(buffer)
+        if len(ids) >= releases.few:
+            releases.pressing = True
+        if not releases.due:
+            releases.wake()
