@@ -22,9 +22,9 @@ def symmetric(matrix: Array, hermitian: bool) -> Array:
     return whole
 
 
-def packed(matrix: Array, lower: bool) -> Array:
-    """The rows of a triangle, one behind the other."""
-    return matrix[inside(len(matrix), lower)]
+def packed(matrix: Array, lower: bool, columns: bool = False) -> Array:
+    """The rows of a triangle, or its columns, one behind the other."""
+    return packed(matrix.T, not lower) if columns else matrix[inside(len(matrix), lower)]
 
 
 def banded(matrix: Array, below: int, above: int) -> Array:
@@ -37,10 +37,10 @@ def banded(matrix: Array, below: int, above: int) -> Array:
     return out
 
 
-def stored(matrix: Array, storage: str, lower: bool, k: int) -> Array:
+def stored(matrix: Array, storage: str, lower: bool, k: int, columns: bool = False) -> Array:
     """One triangle as an op takes it; a band is to lie column-major. What is not to be read is NaN."""
     if storage == "packed":
-        return packed(matrix, lower)
+        return packed(matrix, lower, columns)
     if storage == "banded":
         return banded(matrix, k if lower else 0, 0 if lower else k)
     return np.where(inside(len(matrix), lower), matrix, matrix.dtype.type(np.nan))

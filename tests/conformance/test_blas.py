@@ -75,6 +75,9 @@ SIMPLEST: dict[str, Any] = {
     "her": lambda x: blas.Her(x=x.c64_3, a=x.c64_3_3),
     "her2": lambda x: blas.Her2(x=x.c64_3, y=x.c64_3, a=x.c64_3_3),
     "her2k": lambda x: blas.Her2k(a=x.c64_3_4, b=x.c64_3_4, c=x.c64_3_3),
+    "hpmv": lambda x: blas.Hpmv(a=x.c64_6, x=x.c64_3),
+    "hpr": lambda x: blas.Hpr(x=x.c64_3, a=x.c64_6),
+    "hpr2": lambda x: blas.Hpr2(x=x.c64_3, y=x.c64_3, a=x.c64_6),
     "herk": lambda x: Herk(a=x.c64_3_4, c=x.c64_3_3),
     "iamax": lambda x: Iamax(x=x.f32_4),
     "iamin": lambda x: Iamin(x=x.f32_4),
@@ -105,12 +108,12 @@ SIMPLEST: dict[str, Any] = {
 
 LOWER = np.tri(3)
 FOURS = ("asum", "dot", "dotc", "dotu", "gemm", "gemm_batched", "gemm_strided_batched", "gemv")
-TWOS = ("axpy", "geam", "ger", "gerc", "geru", "nrm2", "scal", "spr")
+TWOS = ("axpy", "geam", "ger", "gerc", "geru", "hpr", "nrm2", "scal", "spr")
 RESULTS: dict[str, Any] = {
     **dict.fromkeys(FOURS, 4),
     **dict.fromkeys(TWOS, 2),
     **dict.fromkeys(("copy", "rot", "swap"), 1),
-    **dict.fromkeys(("gemm_grouped", "hemm", "hemv", "spmv", "symm", "symv"), 3),
+    **dict.fromkeys(("gemm_grouped", "hemm", "hemv", "hpmv", "spmv", "symm", "symv"), 3),
     **{name: [2, 3, 2] for name in ("hbmv", "sbmv")},
     **dict.fromkeys(("her2", "syr2"), 1 + 2 * LOWER),
     **dict.fromkeys(("her2k", "syr2k"), 1 + 7 * LOWER),
@@ -118,7 +121,7 @@ RESULTS: dict[str, Any] = {
     **{name: [1, 0, 0] for name in ("tpsv", "trsv")},
     "gbmv": [1, 2, 2],
     "her": 1 + LOWER,
-    "spr2": 3,
+    **dict.fromkeys(("hpr2", "spr2"), 3),
     "tbmv": [1, 2, 2],
     "tbsv": [1, 0, 1],
     **dict.fromkeys(("iamax", "iamin"), 0),

@@ -31,7 +31,9 @@ from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
 from callboard.testing.tolerances import assert_close
 
-PRODUCTS = (blas.Symv, blas.Hemv, blas.Spmv, blas.Sbmv, blas.Hbmv)
+PRODUCTS = (blas.Symv, blas.Hemv, blas.Spmv, blas.Hpmv, blas.Sbmv, blas.Hbmv)
+RANK_1 = (blas.Her, blas.Hpr)
+UPDATES = (*RANK_1, blas.Her2, blas.Hpr2, blas.Syr2, blas.Spr2)
 TRIANGULAR = (blas.Trmv, blas.Trsv, blas.Tpmv, blas.Tpsv, blas.Tbmv, blas.Tbsv)
 BLAS = ("f32", "f64", "c64", "c128")
 
@@ -59,7 +61,7 @@ def test_products(
     matrix = symmetric(values(dtype, (n, n), seed), cls.hermitian)
     if cls.storage == "banded":
         matrix = within(matrix, k, k)
-    half = stored(matrix, cls.storage, lower, k)
+    half = stored(matrix, cls.storage, lower, k, cls.hermitian)
     at_a = placed(session, half, cls.storage, data.draw(matrix_layouts))
     runs = [1, 2] if cls is blas.Hemv else [1, 2, -1, -3]
     at_x = place_vector(session, x := values(dtype, (n,), seed + 1), data.draw(st.sampled_from(runs)))
@@ -120,35 +122,38 @@ def test_triangular(
     at_x.check_surroundings(session)
 
 
-@pytest.mark.parametrize("cls", [blas.Her, blas.Her2, blas.Syr2, blas.Spr2], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", UPDATES, ids=lambda cls: cls.__name__)
 @SHARED
 @given(data=st.data(), dtype=dtypes(*BLAS), n=extents, seed=seeds, lower=st.booleans())
 def test_updates(session: Any, cls: Any, data: st.DataObject, dtype: DType, n: int, seed: int, lower: bool) -> None:
     if dtype not in cls.dtypes:
         dtype = cls.dtypes[0]
-    hermitian, mask = dtype.is_complex, inside(n, lower)
+    rank_1, mask = cls in RANK_1, inside(n, lower)
+    hermitian = rank_1 or cls.hermitian
     x, y, a = values(dtype, (n,), seed), values(dtype, (n,), seed + 1), values(dtype, (n, n), seed + 2)
     if hermitian:
         a[np.diag_indices(n)] = a.diagonal().real
-    real = cls is blas.Her or not hermitian
+    real = rank_1 or not dtype.is_complex
     alpha = data.draw(factors() if real else complex_factors())
-    runs = st.sampled_from([1, 2] if hermitian else [1, 2, -1, -3])
+    runs = st.sampled_from([1, 2] if dtype.is_complex and not cls.packed else [1, 2, -1, -3])
     at_x, at_y = place_vector(session, x, data.draw(runs)), place_vector(session, y, data.draw(runs))
-    storage = "packed" if cls is blas.Spr2 else "square"
-    at_a = placed(session, stored(a, storage, lower, 0), storage, data.draw(matrix_layouts))
-    factor = alpha.of(session, dtype.real if cls is blas.Her else dtype)
-    second = {} if cls is blas.Her else {"y": at_y.ref}
+    storage = "packed" if cls.packed else "square"
+    at_a = placed(session, stored(a, storage, lower, 0, hermitian), storage, data.draw(matrix_layouts))
+    factor = alpha.of(session, dtype.real if rank_1 else dtype)
+    second = {} if rank_1 else {"y": at_y.ref}
     got = session.get(execute(session, cls(x=at_x.ref, a=at_a.ref, alpha=factor, lower=lower, **second)))
     u, v = wide(x), wide(y)
-    if cls is blas.Her:
+    if rank_1:
         added = alpha.value * np.outer(u, u.conj())
         scale = abs(wide(a)) + abs(added)
     else:
-        added = alpha.value * np.outer(u, v.conj()) + np.conj(alpha.value) * np.outer(v, u.conj())
+        added = alpha.value * np.outer(u, v.conj() if hermitian else v)
+        added = added + (added.conj().T if hermitian else added.T)
         scale = abs(wide(a)) + 2 * abs(alpha.value) * np.outer(abs(u), abs(v)) + abs(added)
     want = wide(a) + added
     if storage == "packed":
-        assert_close(got, packed(want, lower), dtype, 4, scale=packed(scale, lower))
+        want, scale = (packed(one, lower, hermitian) for one in (want, scale))
+        assert_close(got, want, dtype, 4, scale=scale)
     else:
         assert_close(got[mask], want[mask], dtype, 4, scale=scale[mask])
         assert np.isnan(got[~mask]).all(), "the other triangle is written"

@@ -172,12 +172,16 @@ CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
     "herk above": (rank_k(Herk, lower=False), BLAS[2:]),
     **{
         cls.__name__.lower(): (structured(cls), tuple(d.name for d in cls.dtypes))
-        for cls in (blas.Symv, blas.Hemv, blas.Spmv, blas.Sbmv, blas.Hbmv, blas.Gbmv)
+        for cls in (blas.Symv, blas.Hemv, blas.Spmv, blas.Hpmv, blas.Sbmv, blas.Hbmv, blas.Gbmv)
     },
     "her2": (lambda x: (blas.Her2(x=x.bad(x.n), y=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...), BLAS[2:]),
-    "syr2": (lambda x: (blas.Syr2(x=x.bad(x.n), y=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...), BLAS[:2]),
+    "syr2": (lambda x: (blas.Syr2(x=x.bad(x.n), y=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...), BLAS),
     "symm": (product(Symm), BLAS),
     "symm on the right": (product(Symm, left=False), BLAS),
+    "hpr2": (
+        lambda x: (blas.Hpr2(x=x.bad(x.n), y=x.bad(x.n), a=x.put(x.packed), alpha=x.number(0)), x.packed, ...),
+        BLAS[2:],
+    ),
     "spr": (lambda x: (Spr(x=x.bad(x.n), a=x.put(x.packed), alpha=x.number(0)), x.packed, ...), BLAS[:2]),
     "syr": (lambda x: (Syr(x=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...), BLAS),
     "syrk": (rank_k(Syrk, lower=True), BLAS),

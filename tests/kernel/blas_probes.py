@@ -23,7 +23,7 @@ def banded(dtype: DType) -> dict[str, Any]:
 
 
 PROBES: dict[str, Callable[[DType], dict[str, Any]]] = {
-    **{f"blas.{name}": packed for name in ("spmv", "tpmv", "tpsv")},
+    **{f"blas.{name}": packed for name in ("hpmv", "spmv", "tpmv", "tpsv")},
     **{f"blas.{name}": banded for name in ("gbmv", "hbmv", "sbmv", "tbmv", "tbsv")},
 }
 """By tag."""

@@ -66,6 +66,9 @@ class Structured:
     def on_spmv(self, t: Any, uplo: int, n: int, alpha: int, a: int, *rest: int) -> None:
         self._product(t, self._whole(self._packed(t, uplo, n, a), False), alpha, *rest)
 
+    def on_hpmv(self, t: Any, uplo: int, n: int, alpha: int, a: int, *rest: int) -> None:
+        self._product(t, self._whole(self._packed(t, uplo, n, a), True), alpha, *rest)
+
     def on_sbmv(self, t: Any, uplo: int, n: int, k: int, alpha: int, a: int, lda: int, *rest: int) -> None:
         self._product(t, self._whole(self._band(t, uplo, n, k, a, lda), False), alpha, *rest)
 
@@ -111,6 +114,19 @@ class Structured:
     def on_spr2(self, t: Any, uplo: int, n: int, *rest: int) -> None:
         packed, places = self._vector(rest[-1], n * (n + 1) // 2, 1, t), self._columns(n, uplo)
         packed[...] = packed + self._two(t, n, *rest[:-1], False)[places]
+
+    def on_hpr(self, t: Any, uplo: int, n: int, alpha: int, x: int, incx: int, a: int) -> None:
+        v = self._vector(x, n, incx, t).astype(wide(t))
+        added = self._factor(alpha, np.zeros(0, t).real.dtype) * np.outer(v, v.conj())
+        self._added_packed(t, uplo, n, a, added)
+
+    def on_hpr2(self, t: Any, uplo: int, n: int, *rest: int) -> None:
+        self._added_packed(t, uplo, n, rest[-1], self._two(t, n, *rest[:-1], True))
+
+    def _added_packed(self, t: Any, uplo: int, n: int, a: int, added: Any) -> None:
+        out, (rows, columns) = self._vector(a, n * (n + 1) // 2, 1, t), self._columns(n, uplo)
+        total = out + added[rows, columns]
+        out[...] = np.where(rows == columns, total.real, total)
 
     def _rank_2k(
         self, t: Any, scale: Any, uplo: int, trans: int, n: int, k: int, alpha: int, a: int, lda: int, b: int, ldb: int,

@@ -36,7 +36,7 @@ from callboard.kernel.blas.level1 import (
 )
 from callboard.kernel.blas.level2 import Gemv, Ger, Gerc, Geru, Spr, Syr
 from callboard.kernel.blas.level3 import Geam, Gemm, Hemm, Her2k, Herk, Symm, Syr2k, Syrk, Trmm, Trsm
-from callboard.kernel.blas.symmetric import Hbmv, Hemv, Her, Her2, Sbmv, Spmv, Spr2, Symv, Syr2
+from callboard.kernel.blas.symmetric import Hbmv, Hemv, Her, Her2, Hpmv, Hpr, Hpr2, Sbmv, Spmv, Spr2, Symv, Syr2
 from callboard.kernel.blas.triangular import Tbmv, Tbsv, Tpmv, Tpsv, Trmv, Trsv
 
 __all__ = [
@@ -64,6 +64,9 @@ __all__ = [
     "Her2",
     "Her2k",
     "Herk",
+    "Hpmv",
+    "Hpr",
+    "Hpr2",
     "Iamax",
     "Iamin",
     "Nrm2",

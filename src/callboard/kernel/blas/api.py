@@ -33,7 +33,7 @@ from callboard.kernel.blas.level1 import (
 )
 from callboard.kernel.blas.level2 import Gemv, Ger, Gerc, Geru, Spr, Syr
 from callboard.kernel.blas.level3 import Geam, Gemm, Hemm, Her2k, Herk, Symm, Syr2k, Syrk, Trmm, Trsm
-from callboard.kernel.blas.symmetric import Hbmv, Hemv, Her, Her2, Sbmv, Spmv, Spr2, Symv, Syr2
+from callboard.kernel.blas.symmetric import Hbmv, Hemv, Her, Her2, Hpmv, Hpr, Hpr2, Sbmv, Spmv, Spr2, Symv, Syr2
 from callboard.kernel.blas.triangular import Tbmv, Tbsv, Tpmv, Tpsv, Trmv, Trsv
 
 __all__ = ["BlasApi"]
@@ -555,6 +555,21 @@ class BlasApi(Api[Mode]):
         answer: GpuRef[Mode] = self._submit(Spmv(a=a, x=x, out=out, y=y, alpha=alpha, beta=beta, lower=lower))
         return answer
 
+    def hpmv(
+        self,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        out: GpuRef[Mode] | None = None,
+        y: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+        beta: Scalar = 0.0,
+        lower: bool = True,
+    ) -> GpuRef[Mode]:
+        """``out = alpha * a @ x + beta * y`` with a Hermitian ``a`` that is packed."""
+        answer: GpuRef[Mode] = self._submit(Hpmv(a=a, x=x, out=out, y=y, alpha=alpha, beta=beta, lower=lower))
+        return answer
+
     def sbmv(
         self,
         a: GpuRef[Mode],
@@ -590,6 +605,11 @@ class BlasApi(Api[Mode]):
         answer: GpuRef[Mode] = self._submit(Her(x=x, a=a, alpha=alpha, lower=lower))
         return answer
 
+    def hpr(self, x: GpuRef[Mode], a: GpuRef[Mode], *, alpha: Scalar = 1.0, lower: bool = True) -> GpuRef[Mode]:
+        """One triangle, packed, of ``a += alpha * outer(x, conj(x))``, Hermitian; answers ``a``."""
+        answer: GpuRef[Mode] = self._submit(Hpr(x=x, a=a, alpha=alpha, lower=lower))
+        return answer
+
     def syr2(
         self, x: GpuRef[Mode], y: GpuRef[Mode], a: GpuRef[Mode], *, alpha: Scalar = 1.0, lower: bool = True
     ) -> GpuRef[Mode]:
@@ -609,6 +629,13 @@ class BlasApi(Api[Mode]):
     ) -> GpuRef[Mode]:
         """One triangle of ``a += alpha * outer(x, conj(y)) + conj(alpha) * outer(y, conj(x))``; answers ``a``."""
         answer: GpuRef[Mode] = self._submit(Her2(x=x, y=y, a=a, alpha=alpha, lower=lower))
+        return answer
+
+    def hpr2(
+        self, x: GpuRef[Mode], y: GpuRef[Mode], a: GpuRef[Mode], *, alpha: Scalar = 1.0, lower: bool = True
+    ) -> GpuRef[Mode]:
+        """A packed triangle of ``a += alpha * outer(x, conj(y)) + conj(alpha) * outer(y, conj(x))``; answers ``a``."""
+        answer: GpuRef[Mode] = self._submit(Hpr2(x=x, y=y, a=a, alpha=alpha, lower=lower))
         return answer
 
     def trmv(

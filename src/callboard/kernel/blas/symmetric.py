@@ -27,7 +27,7 @@ from callboard.kernel.blas.checks import (
     refuse,
 )
 
-__all__ = ["Hbmv", "Hemv", "Her", "Her2", "Sbmv", "Spmv", "Spr2", "Symv", "Syr2"]
+__all__ = ["Hbmv", "Hemv", "Her", "Her2", "Hpmv", "Hpr", "Hpr2", "Sbmv", "Spmv", "Spr2", "Symv", "Syr2"]
 
 
 class SymmetricProduct(Op[BlasActor, GpuRef]):
@@ -35,9 +35,10 @@ class SymmetricProduct(Op[BlasActor, GpuRef]):
 
     Args:
         a: One of ``dtypes``. Square: ``[n, n]``, row- or column-major. Packed: ``[n * (n + 1) / 2]`` without gaps, the
-            rows of the triangle one behind the other. Banded: ``[k + 1, n]``, column-major, with ``a[i - j, j]`` for
-            the element ``i, j`` of the lower triangle, ``a[k + i - j, j]`` for that of the upper one (the forms of
-            ``scipy.linalg.solveh_banded``). Nothing else is read, nor the imaginary parts of a Hermitian diagonal.
+            rows of a symmetric triangle one behind the other, the columns of a Hermitian one. Banded: ``[k + 1, n]``,
+            column-major, with ``a[i - j, j]`` for the element ``i, j`` of the lower triangle, ``a[k + i - j, j]`` for
+            that of the upper one (the forms of ``scipy.linalg.solveh_banded``). Nothing else is read, nor the imaginary
+            parts of a Hermitian diagonal.
         x: ``[n]``, same dtype.
         out: ``[n]``, same dtype; a new array when None. May be ``y``. Beside a Hermitian row-major square, neither
             ``x`` nor ``out`` runs backwards.
@@ -110,6 +111,17 @@ class Spmv(SymmetricProduct, tag="blas.spmv"):
     storage: ClassVar[Literal["square", "packed", "banded"]] = "packed"
 
 
+class Hpmv(SymmetricProduct, tag="blas.hpmv"):
+    """``out = alpha * a @ x + beta * y`` with a Hermitian ``a`` that is packed.
+
+    Of c64 or c128.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
+    storage: ClassVar[Literal["square", "packed", "banded"]] = "packed"
+    hermitian: ClassVar[bool] = True
+
+
 class Sbmv(SymmetricProduct, tag="blas.sbmv"):
     """``out = alpha * a @ x + beta * y`` with a symmetric ``a`` that is banded.
 
@@ -131,19 +143,21 @@ class Hbmv(SymmetricProduct, tag="blas.hbmv"):
     hermitian: ClassVar[bool] = True
 
 
-class Her(Op[BlasActor, GpuRef], tag="blas.her"):
-    """One triangle of ``a += alpha * outer(x, conj(x))``, Hermitian; answers ``a``.
+class HermitianRank1(Op[BlasActor, GpuRef]):
+    """A Hermitian matrix and a product of a vector with itself, added in place; answers ``a``.
 
     Args:
         x: ``[n]``, c64 or c128; beside a row-major ``a`` it does not run backwards.
         a: ``[n, n]``, same dtype; row- or column-major. Only the triangle that ``lower`` names is read and written; the
-            imaginary parts of its diagonal are taken as 0, and set to 0 unless ``alpha`` is 0.
+            imaginary parts of its diagonal are taken as 0, and set to 0 unless ``alpha`` is 0. Packed:
+            ``[n * (n + 1) / 2]`` without gaps, the columns of that triangle one behind the other.
         alpha: Real number, or 0-d array of the real dtype.
         lower: The lower triangle; else the upper one.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
     returns: ClassVar[tuple[str, ...]] = ("a",)
+    packed: ClassVar[bool] = False
 
     x: In
     a: InOut
@@ -151,11 +165,23 @@ class Her(Op[BlasActor, GpuRef], tag="blas.her"):
     lower: bool = True
 
     def infer(self) -> Outputs:
-        dtype = dtype_of(self, self.dtypes, x=self.x, a=self.a)
-        if not check_square(self, "a", self.a.layout, extent(self, "x", self.x)).transposed:
+        dtype, n = dtype_of(self, self.dtypes, x=self.x, a=self.a), extent(self, "x", self.x)
+        if self.packed:
+            check_packed(self, "a", self.a, n)
+        elif not check_square(self, "a", self.a.layout, n).transposed:
             check_runs_forwards(self, x=self.x)
         check_scalars(self, dtype.real, alpha=self.alpha)
         return {}
+
+
+class Her(HermitianRank1, tag="blas.her"):
+    """One triangle of ``a += alpha * outer(x, conj(x))``, Hermitian; answers ``a``."""
+
+
+class Hpr(HermitianRank1, tag="blas.hpr"):
+    """One triangle, packed, of ``a += alpha * outer(x, conj(x))``, Hermitian; answers ``a``."""
+
+    packed: ClassVar[bool] = True
 
 
 class SymmetricRank2(Op[BlasActor, GpuRef]):
@@ -163,10 +189,12 @@ class SymmetricRank2(Op[BlasActor, GpuRef]):
 
     Args:
         x: ``[n]``, one of ``dtypes``.
-        y: ``[n]``, same dtype. Beside a Hermitian row-major ``a``, neither of them runs backwards.
+        y: ``[n]``, same dtype. Beside a Hermitian row-major or a complex symmetric ``a``, neither of them runs
+            backwards.
         a: ``[n, n]``, same dtype; row- or column-major. Only the triangle that ``lower`` names is read and written; of
             a Hermitian diagonal the imaginary parts are taken as 0, and set to 0 unless ``alpha`` is 0. Packed:
-            ``[n * (n + 1) / 2]`` without gaps, the rows of that triangle one behind the other.
+            ``[n * (n + 1) / 2]`` without gaps, the rows of that triangle one behind the other, the columns of a
+            Hermitian one.
         alpha: Number or 0-d array of the arrays' dtype.
         lower: The lower triangle; else the upper one.
     """
@@ -174,6 +202,7 @@ class SymmetricRank2(Op[BlasActor, GpuRef]):
     dtypes: ClassVar[tuple[DType, ...]]
     returns: ClassVar[tuple[str, ...]] = ("a",)
     packed: ClassVar[bool] = False
+    hermitian: ClassVar[bool] = False
 
     x: In
     y: In
@@ -188,8 +217,10 @@ class SymmetricRank2(Op[BlasActor, GpuRef]):
             raise refuse(self, f"y is {self.y.layout!r} and x is {self.x.layout!r}; pass vectors of one length")
         if self.packed:
             check_packed(self, "a", self.a, n)
-        elif not check_square(self, "a", self.a.layout, n).transposed and dtype.is_complex:
-            check_runs_forwards(self, x=self.x, y=self.y)
+        else:
+            by_columns = check_square(self, "a", self.a.layout, n).transposed
+            if dtype.is_complex and not (by_columns and self.hermitian):
+                check_runs_forwards(self, x=self.x, y=self.y)
         check_scalars(self, dtype, alpha=self.alpha)
         return {}
 
@@ -197,10 +228,10 @@ class SymmetricRank2(Op[BlasActor, GpuRef]):
 class Syr2(SymmetricRank2, tag="blas.syr2"):
     """One triangle of ``a += alpha * (outer(x, y) + outer(y, x))``; answers ``a``.
 
-    Of f32 or f64.
+    Of f32, f64, c64 or c128.
     """
 
-    dtypes: ClassVar[tuple[DType, ...]] = REALS
+    dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
 
 
 class Spr2(SymmetricRank2, tag="blas.spr2"):
@@ -220,3 +251,15 @@ class Her2(SymmetricRank2, tag="blas.her2"):
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
+    hermitian: ClassVar[bool] = True
+
+
+class Hpr2(SymmetricRank2, tag="blas.hpr2"):
+    """A packed triangle of ``a += alpha * outer(x, conj(y)) + conj(alpha) * outer(y, conj(x))``; answers ``a``.
+
+    Of c64 or c128.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
+    packed: ClassVar[bool] = True
+    hermitian: ClassVar[bool] = True

@@ -16,7 +16,9 @@ import callboard.kernel.blas as blas
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 
-PRODUCTS = (blas.Symv, blas.Hemv, blas.Spmv, blas.Sbmv, blas.Hbmv)
+PRODUCTS = (blas.Symv, blas.Hemv, blas.Spmv, blas.Hpmv, blas.Sbmv, blas.Hbmv)
+RANK_1 = (blas.Her, blas.Hpr)
+UPDATES = (*RANK_1, blas.Her2, blas.Hpr2, blas.Syr2, blas.Spr2)
 TRIANGULAR = (blas.Trmv, blas.Trsv, blas.Tpmv, blas.Tpsv, blas.Tbmv, blas.Tbsv)
 N, K = 5, 2
 
@@ -47,7 +49,7 @@ def test_products(host: Host, cls: Any, dtype: str, on_device: bool) -> None:
     for lower, layout, incx, incy in itertools.product(BOTH, layouts, runs, runs):
         matrix = symmetric(host.values((N, N), dtype), cls.hermitian)
         matrix = within(matrix, K, K) if cls.storage == "banded" else matrix
-        a = put(host, stored(matrix, cls.storage, lower, K), cls.storage, layout)
+        a = put(host, stored(matrix, cls.storage, lower, K, cls.hermitian), cls.storage, layout)
         x, y, out = host.vector(N, dtype, incx), host.vector(N, dtype), host.vector(N, dtype, incy)
         want = alpha * matrix @ host.get(x) + beta * host.get(y)
         factors = [host.scalar(one, dtype) if on_device else one for one in (alpha, beta)]
@@ -81,25 +83,27 @@ def test_triangular(host: Host, cls: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("on_device", BOTH)
-@pytest.mark.parametrize("cls, dtype", cases(blas.Her, blas.Her2, blas.Syr2, blas.Spr2))
+@pytest.mark.parametrize("cls, dtype", cases(*UPDATES))
 def test_updates(host: Host, cls: Any, dtype: str, on_device: bool) -> None:
-    hermitian = DTYPES[dtype].is_complex
-    alpha = 0.5 if cls is blas.Her else numbers(dtype)[0]
-    storage = "packed" if cls is blas.Spr2 else "square"
-    for lower, layout, inc in itertools.product(BOTH, LAYOUTS, (1, 2) if hermitian else (1, 2, -1)):
+    rank_1, turned = cls in RANK_1, DTYPES[dtype].is_complex and not cls.packed
+    hermitian = rank_1 or cls.hermitian
+    alpha = 0.5 if rank_1 else numbers(dtype)[0]
+    storage = "packed" if cls.packed else "square"
+    for lower, layout, inc in itertools.product(BOTH, LAYOUTS, (1, 2) if turned else (1, 2, -1)):
         matrix = symmetric(host.values((N, N), dtype), hermitian)
-        a = put(host, stored(matrix, storage, lower, 0), storage, layout)
+        a = put(host, stored(matrix, storage, lower, 0, hermitian), storage, layout)
         x, y = host.vector(N, dtype, inc), host.vector(N, dtype, 3)
         u, v = host.get(x), host.get(y)
-        added = alpha * np.outer(u, v.conj()) + np.conj(alpha) * np.outer(v, u.conj())
-        if cls is blas.Her:
+        added = alpha * np.outer(u, v.conj() if hermitian else v)
+        added = added + (added.conj().T if hermitian else added.T)
+        if rank_1:
             added = alpha * np.outer(u, u.conj())
-        scale = DTYPES[dtype].real.name if cls is blas.Her else dtype
+        scale = DTYPES[dtype].real.name if rank_1 else dtype
         factor = host.scalar(alpha, scale) if on_device else alpha
-        second = {} if cls is blas.Her else {"y": y}
+        second = {} if rank_1 else {"y": y}
         host.session.submit(cls(x=x, a=a, alpha=factor, lower=lower, **second))
         if storage == "packed":
-            close(host.get(a), packed(matrix + added, lower), dtype)
+            close(host.get(a), packed(matrix + added, lower, hermitian), dtype)
         else:
             mask, got = inside(N, lower), host.get(a)
             close(got[mask], (matrix + added)[mask], dtype)

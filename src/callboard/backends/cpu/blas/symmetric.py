@@ -14,8 +14,7 @@ from callboard.backends.cpu.blas.routines import integer, letter, number, prefix
 from callboard.backends.cpu.blas.scalars import reader
 from callboard.backends.cpu.blas.triangular import stored
 from callboard.backends.cpu.views import viewer
-from callboard.kernel.blas import Her, Her2
-from callboard.kernel.blas.symmetric import SymmetricProduct, SymmetricRank2
+from callboard.kernel.blas.symmetric import HermitianRank1, SymmetricProduct, SymmetricRank2
 
 __all__ = ["product", "rank_1", "rank_2"]
 
@@ -55,16 +54,21 @@ def _call(op: SymmetricProduct) -> Callable[[Any, int, int, Any, int], None]:
         )
     call = routine(letters + name)
     lead, steps, column_major = stored(op)
-    uplo = triangle(op.lower, column_major)
+    uplo = triangle(op.lower, column_major or op.hermitian)
     return lambda alpha, a, x, beta, out: call(
         *(uplo, x_at.n, *lead, alpha, a, *steps, x + x_at.first, x_at.inc),
         *(beta, out + out_at.first, out_at.inc),
     )
 
 
-def rank_1(op: Her) -> Plan:
+def rank_1(op: HermitianRank1) -> Plan:
     """Called with ``(x, a, alpha)``."""
-    dtype, x_at, form = op.a.dtype, strided(op.x.layout), required(op.a.layout)
+    dtype, x_at = op.a.dtype, strided(op.x.layout)
+    if op.packed:
+        hpr, by_columns = routine(prefix(dtype) + "hpr"), triangle(op.lower, True)
+        pack, read_alpha = number(dtype.real), reader(op.alpha)
+        return lambda x, a, alpha: hpr(by_columns, x_at.n, pack(read_alpha(alpha)), x + x_at.first, x_at.inc, a)
+    form = required(op.a.layout)
     uplo, lda, pack, read_alpha = (
         triangle(op.lower, form.transposed),
         integer(form.ld),
@@ -84,11 +88,12 @@ def rank_2(op: SymmetricRank2) -> Plan:
     dtype, x_at, y_at = op.a.dtype, strided(op.x.layout), strided(op.y.layout)
     pack, read_alpha = number(dtype), reader(op.alpha)
     form = None if op.packed else required(op.a.layout)
-    uplo = triangle(op.lower, form is not None and form.transposed)
+    uplo = triangle(op.lower, op.hermitian if form is None else form.transposed)
     ld = () if form is None else (integer(form.ld),)
-    if isinstance(op, Her2) and form is not None and not form.transposed:
-        call, trans, one = routine(prefix(dtype) + "her2k"), letter("C"), integer(1)
-        keep = number(dtype.real)(1.0)
+    if form is not None and dtype.is_complex and not (op.hermitian and form.transposed):
+        name, scale = ("her2k", dtype.real) if op.hermitian else ("syr2k", dtype)  # BLAS has no syr2 of these
+        call, trans, one = routine(prefix(dtype) + name), letter("C" if op.hermitian else "T"), integer(1)
+        keep = number(scale)(1.0)
         return lambda x, y, a, alpha: call(
             uplo, trans, x_at.n, one, pack(read_alpha(alpha)), y, y_at.inc, x, x_at.inc, keep, a, *ld
         )

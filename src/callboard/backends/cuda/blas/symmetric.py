@@ -10,9 +10,8 @@ from callboard.backends.cuda.blas.level1 import nothing, vector_at
 from callboard.backends.cuda.blas.level2 import matrix_at, triangle, with_addend
 from callboard.backends.cuda.blas.products import PREFIX
 from callboard.backends.cuda.blas.scalars import Factor, factor_of, pointers
-from callboard.kernel.blas import Her, Her2
 from callboard.kernel.blas.strides import Matrix, band_of
-from callboard.kernel.blas.symmetric import SymmetricProduct, SymmetricRank2
+from callboard.kernel.blas.symmetric import HermitianRank1, SymmetricProduct, SymmetricRank2
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.blas.cublas import Cublas, Run
@@ -26,7 +25,10 @@ CONJUGATE = 2
 
 
 def product(cublas: "Cublas", op: SymmetricProduct) -> "Run":
-    """``run(a, x, out, y, alpha, beta)``. A triangle packed by rows is the other one packed by columns."""
+    """``run(a, x, out, y, alpha, beta)``. A triangle packed by rows is the other one packed by columns.
+
+    A Hermitian one is packed by columns.
+    """
     dtype = op.a.dtype
     out = op.infer()["out"] if op.out is None else op.out.layout
     x_at, out_at = vector_at(op.x.layout), vector_at(out)
@@ -35,7 +37,8 @@ def product(cublas: "Cublas", op: SymmetricProduct) -> "Run":
         return nothing
     hand = pointers(cublas, (factor_of(op.alpha, dtype), factor_of(op.beta, dtype)))
     incx, incy, dx, dy = x_at.inc, out_at.inc, x_at.first * item, out_at.first * item
-    form = Matrix(n, n, n, op.storage == "banded") if op.storage != "square" else matrix_at(op.a.layout)
+    by_columns = op.storage == "banded" or op.hermitian
+    form = matrix_at(op.a.layout) if op.storage == "square" else Matrix(n, n, n, by_columns)
     uplo = triangle(op.lower, form)
     if op.storage == "square" and op.hermitian and not form.transposed:
         ld = form.ld
@@ -59,12 +62,14 @@ def product(cublas: "Cublas", op: SymmetricProduct) -> "Run":
     return with_addend(cublas, run, op.y, out, op.beta)
 
 
-def rank_1(cublas: "Cublas", op: Her) -> "Run":
+def rank_1(cublas: "Cublas", op: HermitianRank1) -> "Run":
     """``run(x, a, alpha)``."""
-    dtype, vector, form = op.a.dtype, vector_at(op.x.layout), matrix_at(op.a.layout)
-    n, inc, ld, handle = vector.n, vector.inc, form.ld, cublas.handle
+    dtype, vector = op.a.dtype, vector_at(op.x.layout)
+    n, inc, handle = vector.n, vector.inc, cublas.handle
     if n == 0:
         return nothing
+    form = Matrix(n, n, n, True) if op.packed else matrix_at(op.a.layout)
+    ld = form.ld
     uplo, dx = triangle(op.lower, form), vector.first * dtype.itemsize
     if not form.transposed:
         keep = _kept(cublas, op.alpha, dtype.real)
@@ -77,11 +82,12 @@ def rank_1(cublas: "Cublas", op: Her) -> "Run":
 
         return by_rows
     hand = pointers(cublas, (factor_of(op.alpha, dtype.real),))
-    fn = cublas.function(f"{PREFIX[dtype.name]}her", n, inc, ld)
+    steps = () if op.packed else (ld,)
+    fn = cublas.function(f"{PREFIX[dtype.name]}{type(op).__name__.lower()}", n, inc, *steps)
 
     def run(x: int, a: int, alpha: Any) -> None:
         (p_alpha,) = hand(alpha)
-        fn(handle, uplo, n, p_alpha, x + dx, inc, a, ld)
+        fn(handle, uplo, n, p_alpha, x + dx, inc, a, *steps)
 
     return run
 
@@ -99,10 +105,10 @@ def rank_2(cublas: "Cublas", op: SymmetricRank2) -> "Run":
     n, incx, incy, handle = first.n, first.inc, second.inc, cublas.handle
     if n == 0:
         return nothing
-    form = Matrix(n, n, n, False) if op.packed else matrix_at(op.a.layout)
+    form = Matrix(n, n, n, op.hermitian) if op.packed else matrix_at(op.a.layout)
     uplo, item = triangle(op.lower, form), dtype.itemsize
     dx, dy = first.first * item, second.first * item
-    if isinstance(op, Her2) and not form.transposed:
+    if op.hermitian and not form.transposed:
         keep = _kept(cublas, op.alpha, dtype.real)
         hand = pointers(cublas, (factor_of(op.alpha, dtype), keep[0]))
         rank_2k, ld = cublas.function(f"{PREFIX[dtype.name]}her2k", n, incx, incy, form.ld), form.ld
