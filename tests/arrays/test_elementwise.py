@@ -180,3 +180,25 @@ def test_what_is_not_an_array_says_how_to_make_it_one(session: cb.sync.Device) -
     with pytest.raises(OverflowError, match="at most 64 bits"):
         x + 2**64
     same(np.float32(2) * x, np.array([2.0, 4.0]))
+
+
+def test_a_call_like_an_earlier_one_is_checked_like_it(session: cb.sync.Device) -> None:
+    """It is sent by the signature of the earlier one: what is refused is refused all the same."""
+    call = cb.elementwise("z = alpha * x + y")
+    x, y = (session.array(np.arange(6.0) + one) for one in range(2))
+    out = session.empty(6, "f64")
+    for alpha in (2.0, 3.0, 3, np.float32(2)):  # the last two go by messages
+        np.testing.assert_array_equal(
+            call(alpha, x, y, out=out).get(), float(alpha) * np.arange(6.0) + np.arange(6) + 1
+        )
+    with pytest.raises(cb.ShapeError, match="shares memory"):
+        call(2.0, out[:5], y[:5], out=out[1:])
+        call(2.0, out[:5], y[:5], out=out[1:])
+    out.free()
+    with pytest.raises(cb.GpuRefStale, match="freed"):
+        call(2.0, x, y, out=out)
+    with pytest.raises(TypeError, match="x is ndarray"):
+        call(2.0, np.arange(6.0), y)
+    both = cb.elementwise("x += alpha * y")
+    for times in (1, 2):
+        np.testing.assert_array_equal(both(x=x, alpha=1.0, y=y).get()[:2], [times, 1 + 2 * times])

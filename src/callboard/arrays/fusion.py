@@ -39,16 +39,19 @@ class Call:
     Args:
         text: An expression, or a reduction of one.
         names: Of its arguments, in the order of their first places in it.
+
+    Attributes:
+        known: What it is of arguments that it was called with, by :meth:`typed`'s key.
     """
 
-    __slots__ = ("_typed", "names", "template", "text")
+    __slots__ = ("known", "names", "template", "text")
 
     def __init__(self, text: str, names: tuple[str, ...]) -> None:
         places = {name: f"{{{at}}}" for at, name in enumerate(names)}
         self.text = text
         self.names = names
         self.template = re.sub(r"\b[A-Za-z_]\w*\b", lambda word: places.get(word[0], word[0]), text)
-        self._typed: dict[tuple[Any, ...], Typed] = {}
+        self.known: dict[tuple[Any, ...], Typed] = {}
 
     def typed(self, key: tuple[Any, ...], values: Sequence[Any]) -> Typed | None:
         """Return the expression for these arguments; None if it cannot be called with them.
@@ -57,15 +60,15 @@ class Call:
             key: Wire forms of the arrays' layouts, types of the numbers.
             values: The arguments: the arrays are looked at.
         """
-        found = self._typed.get(key)
+        found = self.known.get(key)
         if found is None:
             layouts = iter([x.layout for x in values if isinstance(x, GpuRef)])
             kinds = [KINDS.get(one) if isinstance(one, type) else next(layouts) for one in key]
             found = self._compiled(kinds, key)
             if found is not None:
-                if len(self._typed) >= TYPED:
-                    self._typed.clear()
-                self._typed[key] = found
+                if len(self.known) >= TYPED:
+                    self.known.clear()
+                self.known[key] = found
         return found
 
     def _compiled(self, kinds: Sequence[Any], types: Sequence[Any]) -> Typed | None:
@@ -147,7 +150,8 @@ def _part_of(call: Call, values: Sequence[Any], port: Any) -> Part | None:
             if type(x) is int and not -(2**63) <= x < 2**64:
                 return None
         arguments.append(x)
-    typed = call.typed(tuple(key), values)
+    kinds = tuple(key)
+    typed = call.known.get(kinds) or call.typed(kinds, values)
     if typed is None:
         return None
     if typed.integers:

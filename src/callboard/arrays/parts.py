@@ -18,6 +18,8 @@ from callboard.kernel.elementwise.tree import Number
 
 __all__ = ["Part", "Text", "Typed", "written"]
 
+repeated = tuple.__new__  # a NamedTuple's own constructor costs twice as much
+
 PARTS = 48
 """Calls in one kernel."""
 OPERANDS = 12
@@ -127,7 +129,7 @@ class Part:
     def message(self) -> Map | Repeated:
         """The op that computes it."""
         arguments = self._arguments
-        if self._size > 1 or len(set(map(id, arguments))) < len(arguments):
+        if self._size > 1 or (len(arguments) > 1 and _repeats(arguments)):
             text = Text()
             text.line(self._call.template, arguments)
             whole, operands, scalars = text.whole()
@@ -151,6 +153,13 @@ class Part:
             ref = DeferredRef(self._port, self, self.layout, self._generation)
         self._port.deferrals.submit(ref)  # type: ignore[union-attr] # there are some: it is one of them
         return ref
+
+
+def _repeats(arguments: Sequence[Any]) -> bool:
+    """Whether one of them is there twice."""
+    if len(arguments) == 2:
+        return arguments[0] is arguments[1]
+    return len(set(map(id, arguments))) < len(arguments)
 
 
 def _arrays(parts: "dict[Part, None]") -> dict[int, Ref]:
@@ -182,12 +191,15 @@ class Written(NamedTuple):
             arrays, numbers = tuple(operands), tuple(scalars)
             return Map(expression=self.expression, operands=arrays, scalars=numbers, numbers=names, bools=bools)
 
-        if bools or (scalars and complex in map(type, scalars)):
-            return made()
-        key = (*[one.layout.wire for one in operands], *map(type, scalars))
+        if scalars:
+            if bools or complex in map(type, scalars):
+                return made()
+            key = (*[one.layout.wire for one in operands], *map(type, scalars))
+        else:
+            key = tuple([one.layout.wire for one in operands])
         signature = self.known.get(key)
         if signature is not None:
-            return Repeated(signature, operands, scalars, made)
+            return repeated(Repeated, (signature, operands, scalars, made))
         message = made()
         if len(self.known) < KNOWN:
             self.known[key] = info_of(Map).split(message).signature

@@ -33,6 +33,7 @@ Submit = Callable[[Any], Any]
 Argument = GpuRef[Mode] | complex | np.number[Any] | np.bool_
 """An input of an expression: an array on a device, or a number."""
 PLAIN = (float, int, complex)
+repeated = tuple.__new__  # a NamedTuple's own constructor costs twice as much
 KNOWN = 256
 """Kinds of arguments that one expression remembers."""
 NUMBERS = (bool, int, float, complex, np.number, np.bool_)
@@ -114,7 +115,8 @@ class Elementwise(Called[Any]):
         kinds = tuple(key)
         signature = self._known.get(kinds)
         if signature is not None:
-            return Repeated(signature, operands, scalars, lambda: Map(out=out, **fields_of(expression, given)))
+            made = lambda: Map(out=out, **fields_of(expression, given))
+            return repeated(Repeated, (signature, operands, scalars, made))
         message = Map(out=out, **fields_of(expression, given))
         if len(self._known) < KNOWN:
             self._known[kinds] = info_of(Map).split(message).signature

@@ -1,0 +1,115 @@
+"""The kernels that put NaNs into their places behind a radix sort, compiled for the CPU, and histograms."""
+
+import ctypes
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "attention"))  # tests are no package
+
+from emulation import COMPILER, HERE
+from host_cccl import by_bits
+
+from callboard.backends.cuda.cub.arguments import CubArgs
+from callboard.backends.cuda.cub.nans import WORKS
+from callboard.backends.cuda.kernels import source_text
+from callboard.core.dtype import DTYPES
+
+THREADS = 256
+TYPES = {"f16": "Half", "bf16": "Brain", "f32": "float", "f64": "double"}
+REST_OF_CUDA = """
+#define __shared__ static
+#define __grid_constant__
+static int __popc(unsigned x) { return __builtin_popcount(x); }
+static unsigned atomicAdd(unsigned* at, unsigned n) { const unsigned old = *at; *at += n; return old; }
+static unsigned long long atomicAdd(unsigned long long* at, unsigned long long n) { *at += n; return *at - n; }
+static double __longlong_as_double(long long x) { double f; std::memcpy(&f, &x, 8); return f; }
+static long long __double_as_longlong(double f) { long long x; std::memcpy(&x, &f, 8); return x; }
+static double __dmul_rn(double x, double y) { return x * y; }
+static double __dsub_rn(double x, double y) { return x - y; }
+static int __double2int_rz(double x) { return (int)x; }
+static unsigned __ballot_sync(unsigned, bool vote) {
+    unsigned votes = 0;
+    for (unsigned lane = 0; lane < 32; lane++) votes |= (unsigned)__shfl_sync(~0u, (int)vote, lane) << lane;
+    return votes;
+}
+static unsigned counters[1 << 12];
+"""
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no g++")
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Functions ``run_<work>_<dtype>(arguments, blocks, threads)``."""
+    text = source_text("cub").decode()
+    text = re.sub(r"asm\(.*?\);", ";", text)  # of halves, whose bits alone are looked at here
+    text = re.sub(r"extern __shared__[^;]*;", "", text)
+    for work in (*WORKS, "even"):
+        for name, kind in TYPES.items():
+            call = f"{work}<{kind}, {'double' if name == 'f64' else 'float'}>(*(CubArgs*)a)"
+            head = f'extern "C" void run_{work}_{name}(void* a, unsigned blocks, unsigned threads)'
+            text += f"\n{head} {{ run([a] {{ {call}; }}, blocks, threads); }}"
+    folder = tmp_path_factory.mktemp("nans")
+    path, library = folder / "cub.cpp", folder / "cub.so"
+    path.write_text((HERE / "emulation.hpp").read_text() + REST_OF_CUDA + text)
+    options = ["-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-shared", "-fPIC"]
+    subprocess.run([str(COMPILER), *options, "-o", library, path], check=True, timeout=300)
+    return ctypes.CDLL(str(library))
+
+
+def drawn(dtype: str, n: int, part: float, signs: tuple[int, ...]) -> Any:
+    """Numbers, some of them NaNs of these signs, of several bits."""
+    rng, kind = np.random.default_rng(n), DTYPES[dtype].np
+    word = np.dtype(f"u{kind.itemsize}")
+    nan = np.array([np.nan], kind).view(word)[0] | rng.integers(0, 3, n).astype(word)
+    nan = np.where(rng.choice(signs, n) == 1, nan | word.type(1 << 8 * kind.itemsize - 1), nan)
+    keys = np.round(rng.standard_normal(n) * 3).astype(kind)
+    return np.where(rng.random(n) < part, nan, keys.view(word)).view(kind)
+
+
+@pytest.mark.parametrize("dtype, size", [("f16", 0), ("bf16", 1), ("f32", 0), ("f32", 4), ("f64", 2), ("f64", 8)])
+@pytest.mark.parametrize("descending", [False, True])
+def test_nans_come_together_in_their_order(kernels: Any, dtype: str, size: int, descending: bool) -> None:
+    for n in (1, 700):
+        for part, signs, blocks in ((0, (0,), 1), (0.1, (0,), 3), (0.1, (1,), 2), (0.2, (0, 1), 3), (1, (0, 1), 2)):
+            keys = drawn(dtype, n, part, signs)
+            values = np.arange(n).astype(f"u{size}") if size else np.zeros(0, np.uint8)
+            ranks = by_bits(keys)
+            order = (
+                n - 1 - np.argsort(ranks[::-1], kind="stable")[::-1] if descending else np.argsort(ranks, kind="stable")
+            )
+            out, second = keys[order], values[order] if size else values
+            odd = np.isnan(keys.astype(np.float64))
+            whole = np.where(odd, 0, ranks)
+            by_rank = np.lexsort((np.arange(n), -whole.astype(object) if descending else whole)).astype(np.int64)
+            numbers, nans = by_rank[~odd[by_rank]], np.flatnonzero(odd)
+            want = np.concatenate([nans, numbers] if descending else [numbers, nans])
+            room = -(-n * keys.itemsize // 16) * 16
+            aside, state = np.zeros(room + n * size, np.uint8), np.full(3 + blocks, -1, np.int64)
+            given: list[Any] = [keys, values, aside, state, out, second]
+            addresses = [one.ctypes.data for one in given]
+            args = CubArgs(*addresses, n=n, m=blocks, k=size, room=room, least=descending)
+            for at, work in enumerate(WORKS):
+                getattr(kernels, f"run_{work}_{dtype}")(ctypes.byref(args), 1 if at == 0 else blocks, THREADS)
+            assert out.tobytes() == keys[want].tobytes()
+            if size:
+                np.testing.assert_array_equal(second, values[want])
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_a_histogram_counts_each_sample_once(kernels: Any, dtype: str, shared: int) -> None:
+    rng = np.random.default_rng(1)
+    for n in (1, 256 * 3 + 1, 256 * 3 * 4 + 5):
+        x = np.concatenate([rng.uniform(-0.1, 1.1, n - 1), [np.nan]]).astype(DTYPES[dtype].np)
+        out = np.zeros(10, np.int64)
+        args = CubArgs(x.ctypes.data, 0, 0, 0, out.ctypes.data, n=n, m=1, k=1, bins=10, shared=shared)
+        args.lower, args.upper, args.scale = 0.0, 1.0, 10.0
+        getattr(kernels, f"run_even_{dtype}")(ctypes.byref(args), 3, THREADS)
+        inside = x[(x >= 0) & (x < 1)].astype(np.float64)
+        np.testing.assert_array_equal(out, np.bincount(np.minimum(np.floor(inside * 10), 9).astype(int), minlength=10))

@@ -1,0 +1,36 @@
+"""Buffers without a ref on their way to the host: which of them wait for others."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from callboard.device.client.line.releases import FEW, Releases
+
+
+@pytest.fixture
+def releases() -> Iterator[Releases]:
+    made = Releases()
+    yield made
+    made.close()
+
+
+def test_a_large_buffer_is_freed_before_the_next_call(releases: Releases) -> None:
+    assert not releases.pressing
+    releases.append(7)
+    assert releases.pressing
+    assert list(releases.ids) == [7]
+
+
+def test_small_buffers_wait_for_a_few_others(releases: Releases) -> None:
+    for buffer in range(FEW - 1):
+        releases.small.append(buffer)
+        assert not releases.pressing
+    releases.small.append(FEW)
+    assert releases.pressing
+    assert list(releases.ids) == [*range(FEW - 1), FEW]
+
+
+def test_small_buffers_wait_for_none_where_frees_have_fixed_places(releases: Releases) -> None:
+    releases.few = 1
+    releases.small.append(1)
+    assert releases.pressing
