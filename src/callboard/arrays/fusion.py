@@ -41,7 +41,7 @@ class Call:
         names: Of its arguments, in the order of their first places in it.
 
     Attributes:
-        known: What it is of arguments that it was called with, by :meth:`typed`'s key.
+        known: Typed forms by the key of :meth:`typed`.
     """
 
     __slots__ = ("known", "names", "template", "text")

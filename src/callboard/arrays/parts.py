@@ -156,7 +156,7 @@ class Part:
 
 
 def _repeats(arguments: Sequence[Any]) -> bool:
-    """Whether one of them is there twice."""
+    """True if an argument occurs twice."""
     if len(arguments) == 2:
         return arguments[0] is arguments[1]
     return len(set(map(id, arguments))) < len(arguments)
@@ -184,7 +184,7 @@ class Written(NamedTuple):
     known: dict[tuple[Any, ...], bytes]
 
     def message(self, operands: list[Ref], scalars: list[Number]) -> Map | Repeated:
-        """The op of these arrays and numbers, which have been checked; it is not made where there was one like it."""
+        """The op of these checked arrays and numbers; a :class:`Repeated` if there was one like it."""
         names, bools = self.names, self.bools
 
         def made() -> Map:
@@ -260,7 +260,7 @@ class Text:
         return place
 
     def whole(self) -> tuple[Written, list[Ref], list[Number]]:
-        """What has been written, its arrays in the order of their first places, and its numbers."""
+        """The expression text, its arrays in order of first use, and its numbers."""
         return written(tuple(self._key)), self._operands, self._scalars
 
 

@@ -137,12 +137,12 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
 
 
 class Repeated(NamedTuple):
-    """A message like an earlier one, taken apart as that was: it is made only where something asks for it.
+    """A message with the signature of an earlier one. The message itself is made only on request.
 
     Attributes:
-        signature: Of the earlier one.
-        operands, numbers: Of this one (:class:`~callboard.core.splitting.Parts`).
-        made: Makes it.
+        signature: The signature of both.
+        operands, numbers: Operands and numbers of this message (:class:`~callboard.core.splitting.Parts`).
+        made: A function that makes the message.
     """
 
     signature: bytes

@@ -127,7 +127,7 @@ class Deferred:
             self.live.clear()
 
     def _refs(self) -> list[DeferredRef[Any]]:
-        """Those that are deferred still, the oldest first. Forgets those that were dropped."""
+        """The refs that are still deferred, oldest first; dropped ones are forgotten."""
         there = []
         for number, weak in self.live.copy().items():
             ref = weak()

@@ -95,7 +95,7 @@ class Elementwise(Called[Any]):
         return answer
 
     def _message(self, given: Mapping[str, Any], out: Any) -> Op[Any, Any] | Repeated:
-        """The message, which is not made for arguments like earlier ones."""
+        """The message; a :class:`Repeated` if the arguments are like earlier ones."""
         expression = self._expression
         operands: list[Any] = []
         scalars: list[Any] = []

@@ -18,7 +18,7 @@ WORKS = ("nans_looked_for", "nans_counted", "nans_left_out", "nans_put")
 
 
 class Nans:
-    """Brings the NaNs of a sorted line together at their end, in the order in which they were given, with their bits.
+    """Kernels that move the NaNs of a sorted line to their end, in the order of the input, with their bits.
 
     One thread looks at both ends of the line. Where there are no NaNs, or equal ones at the right end, which a stable
     sort has left in order, the other kernels do nothing: a few microseconds. Else the NaNs are taken once more from the

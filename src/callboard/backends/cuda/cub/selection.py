@@ -67,7 +67,7 @@ class Sized:
 
     @property
     def bounded(self) -> bool:
-        """Whether the given arrays hold whatever is found."""
+        """True if the given arrays hold any number of results."""
         return False
 
     def query_size(self, stream: "CudaStream", *dynamic: Any) -> Extents:

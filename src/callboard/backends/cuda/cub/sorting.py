@@ -27,7 +27,7 @@ __all__ = ["Taking", "argsort", "merge_sort", "segmented_sort", "sort", "sort_pa
 FEW_ROWS, LONG_ROW = 32, 1 << 16
 """Rows that are sorted one by one, by the whole GPU each."""
 PLAIN = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-"""What values beside keys are moved as; those of other sizes are taken by indices."""
+"""The unsigned type used to move values with their keys, by size; values of other sizes are taken by indices."""
 
 Run = Callable[[int], None]
 
@@ -144,7 +144,7 @@ class Taking:
 
 
 class Line:
-    """A sort of lines that the whole GPU sorts, one after the other, with values of any dtype beside the keys.
+    """A sort of rows by the whole GPU, one after the other, with values of up to 8 bytes.
 
     Args:
         cccl: Builds.
@@ -185,7 +185,7 @@ class Line:
 
 
 def _by_lines(layout: Layout) -> bool:
-    """Whether its rows are sorted one by one, rather than all at once by way of indices."""
+    """True if the rows are sorted one by one, not all at once by indices."""
     rows, n = _rows(layout)
     return rows == 1 or (rows <= FEW_ROWS and n >= LONG_ROW)
 

@@ -42,7 +42,7 @@ JOINS = {
 }
 """NaN wins, as in NumPy; the operators of ``cuda.compute`` drop it or not, as the order of the tiles will have it."""
 COMPARED, ALL, NONE = 0, 1, 2
-"""How it is found whether an element is kept: two where the answer is the same for all."""
+"""Answers of a predicate: by comparison, or constant."""
 SIGNS = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!=", "greater": ">", "greater_equal": ">="}
 
 
@@ -126,7 +126,7 @@ def starts(cccl: Cccl, dtype: DType, index: str) -> tuple[str, Any]:
 
 
 def predicate(cccl: Cccl, op: Any) -> tuple[str, Any]:
-    """Whether an element is to be kept. State: the number, and one of :data:`COMPARED`, :data:`ALL`, :data:`NONE`."""
+    """Predicate: an element is kept. State: the number, and one of :data:`COMPARED`, :data:`ALL`, :data:`NONE`."""
     dtype = op.x.dtype
     work, stored = CTYPES[compute_dtype(dtype).name], STORED[stored_name(dtype)]
     if op.comparison == "custom":

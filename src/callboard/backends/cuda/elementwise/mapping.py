@@ -132,7 +132,7 @@ class MapPlan:
 
 
 def values_of(program: Program) -> Callable[[Sequence[Number] | None], Sequence[Number]]:
-    """As ``program.values``; nothing is worked out where the kernel takes each number as it is given, as a real one."""
+    """As ``program.values``; the identity if the kernel takes each number unchanged."""
     if not program.numbers:
         return lambda given: ()
     steps = [program.steps[at] for at in program.numbers]

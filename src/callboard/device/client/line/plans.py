@@ -33,7 +33,7 @@ class ClientPlan:
         open: The extents of made outputs depend on data.
         fenced: It is ordered among all ops.
         foreign: The memory of its outputs is not the device's alone.
-        small: Its only output is so small that it may be freed later, with others.
+        small: True if its only output may be freed later, together with others.
     """
 
     __slots__ = (

@@ -9,7 +9,7 @@ __all__ = ["SMALL", "Releases"]
 
 FEW = 16
 SMALL = 1 << 18
-"""Bytes that a small buffer has at most."""
+"""Limit of the size of a small buffer, in bytes."""
 
 
 class Releases:
@@ -21,10 +21,9 @@ class Releases:
 
     Attributes:
         ids: The ids, in the order of their release.
-        small: Takes the ids of buffers so small that several may wait to be freed together: to free each by itself
-            would cost as much as the op behind it.
-        pressing: The ids have to be freed before the next call.
-        few: So many small ones wait at most.
+        small: The sink of small buffers, which are freed together: to free each by itself costs as much as a small op.
+        pressing: True if the ids must be freed before the next call.
+        few: Limit of small buffers that wait.
         due: The loop is going to take them in any case, soon. Set to False before they are taken.
     """
 
@@ -75,7 +74,7 @@ class Releases:
 
 
 class SmallReleases:
-    """The same for small buffers."""
+    """The sink of buffers that may wait for others to be freed with them."""
 
     __slots__ = ("_all",)
 
