@@ -9,6 +9,7 @@ does not move. So these results are kept (:class:`BindingCache`). What may have 
 that produces the contents, and the timelines to wait for.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -303,6 +304,7 @@ class BlockPool:
             return self._device.allocate(size)
 
 
+@functools.lru_cache(maxsize=1024)
 def size_class(nbytes: int) -> int:
     """``nbytes`` rounded up to one of eight sizes per doubling (at most 12.5 % lost), at least 512."""
     if nbytes <= 512:

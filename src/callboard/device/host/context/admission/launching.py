@@ -21,6 +21,8 @@ from callboard.device.protocol.messages import Call
 
 __all__ = ["Launching"]
 
+_use = tuple.__new__  # a NamedTuple's own constructor costs twice as much
+
 
 class Launching:
     """Launches calls.
@@ -146,7 +148,7 @@ class Launching:
             for buffer, block in zip(call.outputs, made, strict=True):
                 self._buffers[buffer] = block
                 block.buffer = buffer
-                uses.append(BlockUse(block, buffer, True, False))
+                uses.append(_use(BlockUse, (block, buffer, True, False)))
         if plan.recording and not call.numbers[0]:  # it is made ready, and writes nothing
             uses, sources, entered = [use._replace(writes=False) for use in uses], [], False
         if not entered:
