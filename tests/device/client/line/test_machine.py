@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import callboard as cb
 import callboard.system
 from callboard.core.errors import Withdrawn
+from callboard.device.client.line.releases import FEW
 from callboard.device.host.socketchannel import Pulse, SocketChannel
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.messages import Calls, Completions, FromHost, Open, Plain, Ready
@@ -179,15 +180,20 @@ class LineMachine(RuleBasedStateMachine):
             assert full
             return
         assert not full
-        if self.released:
-            self.expected.append(frozenset(self.released))  # they ride in front
-            self.released = []
+        if len(self.released) >= FEW:
+            self._freed()  # they ride in front; fewer ones wait, since all are small
         self.expected.append((reply._op, False))
+        if self.released and not self.dev._port.outbox.released.ids:
+            self._freed()  # sent with a long burst, behind it
         self.pending[reply._op] = reply
         self.refs.append(reply)
         self.unsent.append(reply._op)
         if not self.dev._port.queued:
             self.unsent = []
+
+    def _freed(self) -> None:
+        self.expected.append(frozenset(self.released))
+        self.released = []
 
     @rule(count=st.integers(1, 120))
     def calls(self, count: int) -> None:
@@ -200,7 +206,7 @@ class LineMachine(RuleBasedStateMachine):
         self.call(self.refs[-data.draw(st.integers(1, min(4, len(self.refs))))])
 
     @precondition(lambda self: self.refs)
-    @rule(count=st.integers(1, 5), between=st.booleans())
+    @rule(count=st.integers(1, 2 * FEW), between=st.booleans())
     def release(self, count: int, between: bool) -> None:
         """Drop the last refs that are answered, perhaps between two calls."""
         if between:
@@ -232,8 +238,7 @@ class LineMachine(RuleBasedStateMachine):
     def turn(self) -> None:
         """The loop runs: what is queued is sent, what has come is delivered."""
         if self.released:
-            self.expected.append(frozenset(self.released))
-            self.released = []
+            self._freed()
         self.run(_turns())
         self.unsent = []
         free = ROOM - self.in_flight()

@@ -4,10 +4,11 @@ import contextlib
 import os
 from collections import deque
 
-__all__ = ["SMALL", "Releases"]
+__all__ = ["FEW", "SMALL", "Releases"]
 
 
 FEW = 16
+"""Limit of small buffers that wait, by default."""
 SMALL = 1 << 18
 """Limit of the size of a small buffer, in bytes."""
 
