@@ -157,7 +157,7 @@ def _beside(table: str, mine: str, others: Mapping[str, str]) -> Callable[[Resul
 
 
 def _slowest_stage(results: Results) -> str:
-    return f"{results['numbers']['slowest stage / pipeline']:.2f} of the speed of its slowest stage"
+    return f"{_median(results['slowest stage / pipeline']['all']):.2f} of the speed of its slowest stage"
 
 
 def _beside_actor(results: Results) -> str:
@@ -242,7 +242,6 @@ BLOCKS: dict[str, list[Figure] | Problems] = {
         "blas_lt", unit="TFLOP/s", peaks={"matmul, bias, GELU 4096 bf16": 989.0, "matmul 8192 fp8": 1979.0}
     ),
     "cub": Problems("cub", unit="GB/s"),
-    "dnn": Problems("dnn"),
     "elementwise": Problems("elementwise", unit="GB/s"),
     "encoder": Problems("encoder"),
     "fft": Problems("fft"),

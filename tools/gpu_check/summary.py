@@ -1,4 +1,4 @@
-"""Summaries of runs, as ``docs/hardware/`` keeps them: JSON with one line per test file and figure.
+"""Summaries of runs, as ``docs/hardware/`` keeps them: JSON with one line per test file and benchmark.
 
 ``python -m gpu_check.summary RECORD...`` (with ``tools`` and ``src`` on the path) does so for full records from other
 machines.
@@ -124,8 +124,8 @@ def _short(value: float) -> float:
 
 
 def written(summary: Summary) -> str:
-    """JSON with one test file or figure on a line."""
-    depths = {"probe": 0, "libraries": 0, "benchmarks": 2}
+    """JSON with one test file or benchmark on a line."""
+    depths = {"probe": 0, "libraries": 0, "benchmarks": 1}
     parts = {key: _lines(value, depths.get(key, 1), " ") for key, value in summary.items() if key != "name"}
     return "{\n" + ",\n".join(f" {_json(key)}: {text}" for key, text in parts.items()) + "\n}\n"
 
