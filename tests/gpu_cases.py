@@ -4,6 +4,7 @@ They are nearly half of all cases: skipping them one by one, each with its repor
 With ``CALLBOARD_REQUIRE=cuda`` they stay, and fail.
 """
 
+import functools
 import os
 from typing import Any
 
@@ -17,19 +18,34 @@ OUTPUT = "gpu_cases_left_out"
 """Under it, a worker of xdist says what it has left out; all of them collect the same."""
 
 
-@pytest.hookimpl(trylast=True)  # behind -k and -m: what those have taken away is not missing
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get("CALLBOARD_REQUIRE") == "cuda":
-        return
+def keep(config: pytest.Config, items: list[pytest.Item], least: int = 0) -> list[pytest.Item]:
+    """The items that can run, or ``least`` of all; the others are counted."""
     cases = [item for item in items if item.get_closest_marker("gpu")]
-    if not cases:
-        return
+    reason = _why_not() if cases else None
+    if reason is None:
+        return items
+    cases = cases[max(0, least - (len(items) - len(cases))) :]
+    if cases:
+        config.hook.pytest_deselected(items=cases)
+        _remember(config, len(cases) + config.stash.get(LEFT_OUT, (0, ""))[0], reason)
+    out = set(cases)
+    return [item for item in items if item not in out]
+
+
+@functools.cache
+def _why_not() -> str | None:
+    if os.environ.get("CALLBOARD_REQUIRE") == "cuda":
+        return None
     try:
         registry.resolve("cuda")
     except BackendUnavailable as e:
-        config.hook.pytest_deselected(items=cases)
-        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
-        _remember(config, len(cases), str(e))
+        return str(e)
+    return None
+
+
+@pytest.hookimpl(trylast=True)  # behind -k and -m: what those have taken away is not missing
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items[:] = keep(config, items)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -77,13 +77,22 @@ def in_other_places(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     return out
 
 
-@pytest.hookimpl(trylast=True)  # behind -k and -m
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    out = left_out(items) if is_plain(config) else set()
+def keep(config: pytest.Config, items: list[pytest.Item], least: int = 0) -> list[pytest.Item]:
+    """The items of this run, or ``least`` of all; the others are counted."""
+    if not is_plain(config):
+        return items
+    chosen = left_out(items)
+    kept = [item for item in items if item not in chosen] or items[:least]
+    out = chosen.difference(kept)
     if out:
         config.hook.pytest_deselected(items=[item for item in items if item in out])
-        items[:] = [item for item in items if item not in out]
-        config.stash[LEFT_OUT] = len(out)
+        config.stash[LEFT_OUT] = config.stash.get(LEFT_OUT, 0) + len(out)
+    return kept
+
+
+@pytest.hookimpl(trylast=True)  # behind -k and -m
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items[:] = keep(config, items)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
