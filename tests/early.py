@@ -38,5 +38,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     cases: list[Any] = [Case(metafunc, callspec) for callspec in metafunc._calls]
     if len(cases) < 2 or _are_chosen(metafunc.config):
         return
-    kept = thorough.keep(metafunc.config, gpu_cases.keep(metafunc.config, cases, least=1), least=1)
+    kept: list[Any] = thorough.keep(metafunc.config, gpu_cases.keep(metafunc.config, cases, least=1), least=1)
     metafunc._calls = [case.callspec for case in kept]

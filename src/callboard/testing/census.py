@@ -25,8 +25,8 @@ PATIENCE = 5.0
 
 FDS = "/proc/self/fd"
 MEMFD = "/memfd:callboard"
-NVIDIA = ("/dev/nvidiactl", "/dev/dxg")
-"""Devices of the kernel's driver, on Linux and under WSL: without one, CUDA's driver opens nothing."""
+DEVICES = ("/dev/nvidiactl", "/dev/dxg")
+"""Device files of NVIDIA's kernel driver, on Linux and under WSL: without one, its libraries keep nothing open."""
 HOST = b"callboard.device.host.child"
 
 NVIDIA = (b"/libnvidia-ml.so", b"/libcuda.so", b"/libnccl.so")
@@ -61,12 +61,12 @@ class Census(NamedTuple):
     def take(cls) -> "Census":
         """Count now. On other systems than Linux, only the threads.
 
-        It is taken twice for each test: without children, memfds and an NVIDIA device it costs 0.1 ms, for the kernel
-        then prints neither all processes nor all mappings.
+        Taken twice for each test. The kernel takes milliseconds to print all processes and all mappings: it is asked
+        for them only where this process has children, and an open memfd or a GPU.
         """
         descriptors = dict(_descriptors())
         # mmap.mmap keeps a descriptor of its own: where none of ours is open, none of ours is mapped.
-        wanted = any(MEMFD in text for text in descriptors.values()) or any(map(os.path.exists, NVIDIA))
+        wanted = any(MEMFD in text for text in descriptors.values()) or any(map(os.path.exists, DEVICES))
         maps = _read("/proc/self/maps") if wanted else b""
         processes = dict(_processes()) if _has_children() else {}
         return cls(processes, descriptors, dict(_mappings(maps)), dict(_threads()), _driver(maps))
@@ -154,6 +154,8 @@ def _lasting_descriptors() -> frozenset[int]:
 
 
 def _mappings(maps: bytes) -> Iterator[tuple[object, str]]:
+    if MEMFD.encode() not in maps:
+        return
     for line in maps.decode(errors="replace").splitlines():
         if MEMFD in line:
             where, name = line.split()[0], line.partition("/memfd:")[2]

@@ -40,10 +40,23 @@ def pytest_configure(config: pytest.Config) -> None:
     """The marks, and the async fixtures where a plugin can run them."""
     config.addinivalue_line("markers", f"{MARK}: no process, descriptor, arena or thread of callboard may be left")
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU")
+    _rewrite_only_testing(config)
     if config.pluginmanager.hasplugin("asyncio"):
         from callboard.testing import async_fixtures
 
         config.pluginmanager.register(async_fixtures, "callboard-async")
+
+
+def _rewrite_only_testing(config: pytest.Config) -> None:
+    """Take the assertions of callboard's other modules as they are.
+
+    pytest rewrites all modules of a distribution that has a plugin. A context host in a thread imports some of them
+    while others are imported elsewhere, and before Python 3.11.8 ``ast.parse`` in two threads can fail (gh-106905).
+    """
+    marked: set[str] = getattr(config.pluginmanager.rewrite_hook, "_must_rewrite", set())
+    if "callboard" in marked:
+        marked.remove("callboard")
+        marked.add("callboard.testing")
 
 
 @pytest.fixture(autouse=True)
