@@ -4,6 +4,7 @@ Fixtures come from the plugin, ``callboard.testing.plugin``.
 """
 
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -53,6 +54,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "session" not in getattr(item, "fixturenames", ()):
             item.add_marker(plugin.MARK)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected out of the many collections of garbage that tests ask for: it lives to the end."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

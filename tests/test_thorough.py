@@ -14,13 +14,14 @@ from tests import thorough
 CONFTEST = """
 import sys
 sys.path.insert(0, {root!r})
-from tests import thorough
+from tests import early, thorough
 
 def pytest_addoption(parser):
     thorough.add_option(parser)
 
 def pytest_configure(config):
     config.pluginmanager.register(thorough, "thorough")
+    config.pluginmanager.register(early, "early")
     config.addinivalue_line("markers", "slow: takes long")
 """
 TESTS = """
@@ -64,11 +65,16 @@ class Case:
         return self if self.slow and name == "slow" else None
 
 
+def kept_of(items: list[Any]) -> list[Any]:
+    out = thorough.left_out(items)
+    return [item for item in items if item not in out]
+
+
 def test_of_repeats_every_session_keeps_one() -> None:
     sessions = ("library:cpu", *thorough.REPEATS, "process:cuda", None)
     items: list[Any] = [Case("f", i, session) for i in range(30) for session in sessions]
     items += [Case("g", 0, session) for session in sessions]
-    kept = [item for item in items if item not in thorough.left_out(items)]
+    kept = kept_of(items)
     for session in sessions:
         numbers = [c.number for c in kept if c.originalname == "f" and c.callspec.params.get("session") == session]
         assert numbers == ([0] if session in thorough.REPEATS else list(range(30)))
@@ -80,7 +86,7 @@ def test_a_case_runs_in_one_of_its_places() -> None:
     items: list[Any] = [
         Case(name, i, None, place=place) for name in names for i in range(2) for place in ("thread", "process")
     ]
-    kept = [item for item in items if item not in thorough.left_out(items)]
+    kept = kept_of(items)
     assert [(case.originalname, case.number) for case in kept] == [(name, i) for name in names for i in range(2)]
     assert {case.callspec.params["isolation"] for case in kept} == {"thread", "process"}
 
@@ -88,7 +94,7 @@ def test_a_case_runs_in_one_of_its_places() -> None:
 def test_of_a_test_with_very_many_cases_each_session_keeps_some() -> None:
     items: list[Any] = [Case("f", i, session) for i in range(450) for session in ("library:cpu", None)]
     items += [Case("few", i, None, few=120) for i in range(300)]
-    kept = [item for item in items if item not in thorough.left_out(items)]
+    kept = kept_of(items)
     for session in ("library:cpu", None):
         numbers = [c.number for c in kept if c.originalname == "f" and c.callspec.params.get("session") == session]
         assert numbers == [i * 450 // thorough.MOST for i in range(thorough.MOST)]
@@ -102,7 +108,7 @@ def test_slow_tests_are_left_out() -> None:
 
 def test_of_tests_with_many_costly_cases_few_are_kept() -> None:
     items: list[Any] = [Case("f", i, session, few=2) for i in range(9) for session in (None, "library:cpu")]
-    kept = [item for item in items if item not in thorough.left_out(items)]
+    kept = kept_of(items)
     assert [(c.number, c.callspec.params.get("session")) for c in kept] == [
         (number, session) for number in (0, 4) for session in (None, "library:cpu")
     ]

@@ -20,7 +20,7 @@ def kill(device: cb.Device) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind, ordering", STREAMS)
 async def test_numbers_go_on_behind_a_lost_host(kind: str, ordering: RngOrdering) -> None:
     async with cb.device("cpu", isolation="process", standby=None, max_restarts=None) as device:

@@ -26,7 +26,10 @@ async def test_calls_of_resident_actors_that_are_restarted() -> None:
 
 @pytest.mark.parametrize(
     "collectives, kills",
-    [(60, 1), pytest.param(20_000, 100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
+    [
+        pytest.param(60, 1, marks=pytest.mark.slow),
+        pytest.param(20_000, 100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+    ],
 )
 async def test_collectives_of_ranks_that_are_killed(
     collectives: int, kills: int, monkeypatch: pytest.MonkeyPatch

@@ -62,7 +62,7 @@ async def test_hung_hosts_are_killed_and_replaced() -> None:
         assert load.errors["ContextPoisoned"] >= 2
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["poison_at", "exit_at", "kill_at"])
 async def test_every_context_dies_again_at_an_op(fault: str) -> None:
     """Each context comes to its 400th op, so the device loses several; what was answered before is right."""

@@ -120,6 +120,7 @@ async def test_openai_client_gets_the_reference_vectors() -> None:
 
 
 @pytest.mark.fault
+@pytest.mark.slow
 async def test_every_request_ends_while_the_device_is_killed_and_the_model_replaced() -> None:
     async with demo() as (app, url):
 

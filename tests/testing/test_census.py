@@ -31,7 +31,7 @@ def test_the_drivers_own_descriptors_are_not(before: int, now: int) -> None:
 def test_a_descriptor_and_a_thread_are_named() -> None:
     read, write = os.pipe()
     end = threading.Event()
-    thread = threading.Thread(target=end.wait, args=(5,), name="callboard-of-a-test", daemon=True)
+    thread = threading.Thread(target=end.wait, args=(60,), name="callboard-of-a-test", daemon=True)
     kept: list[int] = []
 
     def leave() -> None:
