@@ -18,7 +18,7 @@ __all__ = ["changed_since", "groups_to_run", "touched", "users_of"]
 SOURCE = "src/callboard/"
 EVERY_OP = ("actors", "core", "device", "kernel", "testing")
 """Packages that every op runs through; in ``kernel``, what belongs to no library."""
-EVERY_TEST = ("tests/conftest.py", "tests/gpu_cases.py")
+EVERY_TEST = ("tests/conftest.py", "tests/early.py", "tests/gpu_cases.py")
 NO_GPU = tuple(f"tests/{name}/" for name in ("actors", "backends/cpu", "core", "data", "kernel", "testing", "tools"))
 """Tests without cases for a GPU."""
 
