@@ -34,6 +34,7 @@ def test_a_notebook_computes_and_copies_nothing(session: cb.sync.Device) -> None
         go.set()
     x.free()
     assert "stale: freed" in x._repr_html_()
+    session.drain()  # the search starts the context's second thread, which the next test would find new
 
 
 def test_a_preview_shows_the_first_values_of_what_is_computed() -> None:
