@@ -1,5 +1,6 @@
 """Requirements of the array API's own test suite beyond NumPy's results that were once missing here."""
 
+import inspect
 import itertools
 import math
 from typing import Any
@@ -48,6 +49,9 @@ def test_asarray_joins_refs(session: cb.sync.Device) -> None:
     nested = xp.asarray([[x[i, j] for i in range(2)] for j in range(3)])
     np.testing.assert_array_equal(nested.get(), np.arange(6.0).reshape(2, 3).T)
     np.testing.assert_array_equal(xp.asarray(xp.unstack(x, axis=1), dtype="f32").get(), x.get().T.astype("f4"))
+    cube = session.put(np.arange(8.0).reshape(2, 2, 2))
+    parts = xp.asarray(xp.unstack(cube, axis=1), dtype=xp.float64)  # whose rows have gaps
+    np.testing.assert_array_equal(parts.get(), np.moveaxis(cube.get(), 1, 0))
     mixed = xp.asarray([x[0, 1], 7])
     assert mixed.dtype is xp.float64
     np.testing.assert_array_equal(mixed.get(), [1.0, 7.0])
@@ -75,6 +79,35 @@ def test_running_products_of_complex_numbers(session: cb.sync.Device, n: int) ->
     got = session.xp.cumulative_prod(session.put(x), axis=1)
     assert got.dtype is session.xp.complex128
     np.testing.assert_allclose(got.get(), np.cumprod(x, 1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "u64"])
+def test_repeats_of_each_integer_dtype(session: cb.sync.Device, dtype: Any) -> None:
+    x, repeats = session.put(np.arange(3.0)), np.array([2, 0, 1])
+    got = session.xp.repeat(x, session.put(repeats, dtype=dtype))
+    np.testing.assert_array_equal(got.get(), np.repeat(np.arange(3.0), repeats))
+
+
+@pytest.mark.parametrize("k", [10**30, -(10**30), 2**63, -(2**63)])
+def test_a_diagonal_far_outside(session: cb.sync.Device, k: int) -> None:
+    xp, ones, zeros = session.xp, np.ones((2, 3)), np.zeros((2, 3))
+    x = session.put(ones)
+    np.testing.assert_array_equal(xp.eye(2, 3, k=k).get(), zeros)
+    np.testing.assert_array_equal(xp.tril(x, k=k).get(), ones if k > 0 else zeros)
+    np.testing.assert_array_equal(xp.triu(x, k=k).get(), zeros if k > 0 else ones)
+
+
+@pytest.mark.parametrize("unit", [1.0, -1.0, 1j])
+def test_numbers_whose_difference_overflows(session: cb.sync.Device, unit: complex) -> None:
+    largest = float(np.finfo(np.float64).max)
+    got = session.xp.linspace(-largest * unit, largest * unit, 5).get()
+    np.testing.assert_allclose(got / largest, np.array([-1, -0.5, 0, 0.5, 1]) * unit, rtol=1e-15)
+
+
+def test_dlpack_names_its_parameters(session: cb.sync.Device) -> None:
+    parameters = inspect.signature(session.put(np.ones(3)).__dlpack__).parameters
+    assert list(parameters) == ["stream", "max_version", "dl_device", "copy"]
+    assert {one.kind for one in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
 
 
 @pytest.mark.parametrize("kept", [True, False])

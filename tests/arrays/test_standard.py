@@ -28,6 +28,7 @@ RESTRICTIONS = {
     "x.shape": "of a result whose extents depend on data, in asyncio: await the result first",
     "float(x)": "in asyncio, as bool, int, complex, index: the value has to be awaited",
     "x.to_device": "another device: other.put(await x.get()) copies through the host",
+    "x.__dlpack__": "under process isolation, and a capsule of host memory for an array of a GPU: x.get() copies it",
 }
 """Where a function that is there does less than the standard: shown by the tests of its module, listed in the guide."""
 

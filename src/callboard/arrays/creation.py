@@ -1,5 +1,6 @@
 """New arrays: those functions of the namespace that are not given one, and know their device."""
 
+import cmath
 import math
 from collections.abc import Callable
 from typing import Any, Generic
@@ -9,7 +10,7 @@ import numpy as np
 from callboard.arrays.dtypes import DEFAULTS, NAMES, result_type
 from callboard.arrays.elementwise import apply
 from callboard.arrays.handles import cast, check_array, check_device, is_scalar, submit, view
-from callboard.arrays.manipulation import broadcast_to, concat
+from callboard.arrays.manipulation import broadcast_to, concat, reshape
 from callboard.core.dtype import DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import shape_of
@@ -87,7 +88,7 @@ class Creation(Generic[Mode]):
             raise ShapeError(
                 f"xp.asarray: obj is a sequence of refs of several shapes; the first is {refs[0].layout!r}"
             )
-        lines = [cast(self.asarray(one), to).reshape(-1) for one in leaves]
+        lines = [reshape(cast(self.asarray(one), to), (-1,)) for one in leaves]
         return concat(lines).reshape((*shape, *own))
 
     def from_dlpack(self, x: Any, /, *, device: str | None = None, copy: bool | None = None) -> GpuRef[Mode]:
@@ -205,6 +206,10 @@ class Creation(Generic[Mode]):
         to = as_dtype(dtype) if dtype is not None else DEFAULTS["complex floating" if has_complex else "real floating"]
         if num < 0:
             raise ShapeError(f"xp.linspace: num is {num}; it must be >= 0")
+        if cmath.isfinite(start) and cmath.isfinite(stop) and not cmath.isfinite(stop - start):
+            half = self.linspace(start / 2, stop / 2, num, dtype=to, device=device, endpoint=endpoint)
+            doubled: GpuRef[Mode] = apply("2 * x", x=half)
+            return doubled
         parts = num - 1 if endpoint else num
         step = (stop - start) / parts if parts > 0 else 0.0
         wide = DEFAULTS["real floating"] if to.is_integer else to
@@ -338,5 +343,6 @@ def _triangle(function: str, x: GpuRef[Mode], inside: str, k: int) -> GpuRef[Mod
     xp = x._port.services.xp
     i, j = xp.arange(x.shape[-2]).reshape(-1, 1), xp.arange(x.shape[-1])
     text = f"({inside}) & x" if x.dtype.kind == "bool" else f"where({inside}, x, 0)"
-    found: GpuRef[Mode] = apply(text, j=j, i=i, k=k, x=x)
+    nearest = max(-x.shape[-2], min(k, x.shape[-1]))  # what is further off is outside, and need not be an int64
+    found: GpuRef[Mode] = apply(text, j=j, i=i, k=nearest, x=x)
     return found

@@ -282,7 +282,7 @@ def repeat(x: GpuRef[Mode], repeats: int | Ref | Sequence[int], /, *, axis: int 
         return reshape(wide, shape, copy=True)
     if counts.shape != (n,):
         raise ShapeError(f"xp.repeat: repeats has {counts.size} numbers, and axis {along} of {x.layout!r} has {n}")
-    return take(x, device_of(x).asarray(np.repeat(np.arange(n), counts)), axis=along)
+    return take(x, device_of(x).asarray(np.repeat(np.arange(n), counts.astype(np.int64))), axis=along)
 
 
 def tile(x: GpuRef[Mode], repetitions: tuple[int, ...], /) -> GpuRef[Mode]:

@@ -358,8 +358,17 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
             "host, `await ref.get()`; with cb.sync, `ref.get()`"
         )
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._port.services.dlpack(self.access(), **options)
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = ...,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        named = {} if stream is ... else {"stream": stream}
+        export = self._port.services.dlpack
+        return export(self.access(), max_version=max_version, dl_device=dl_device, copy=copy, **named)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         device: tuple[int, int] = self._port.services.dlpack(self.access(), device_only=True)

@@ -112,6 +112,47 @@ def _floor_divide(arguments: Sequence[DType], dtype: DType) -> Compute:
     return divide
 
 
+def _expm1(arguments: Sequence[DType], dtype: DType) -> Compute:
+    if not dtype.is_complex:
+        return np.expm1
+
+    def expm1(x: Any, out: Array) -> None:
+        # NumPy has NaN for what is infinite, and -0 of -0 + 0j, where the array API has exp(x) - 1
+        odd = np.logical_or(np.logical_not(np.isfinite(x)), np.equal(x, 0))
+        wanted = np.subtract(np.exp(x), 1) if np.any(odd) else None
+        np.expm1(x, out=out)
+        if wanted is not None:
+            np.copyto(out, wanted, where=odd)
+
+    return expm1
+
+
+def _tanh(arguments: Sequence[DType], dtype: DType) -> Compute:
+    if not dtype.is_complex:
+        return np.tanh
+
+    def tanh(x: Any, out: Array) -> None:
+        # C99 has 0 * sin(2 * imag(x)) for an infinite real part, the array API a 0 of the sign of imag(x)
+        odd, zero = np.isinf(np.real(x)), np.copysign(0.0, np.imag(x))
+        np.tanh(x, out=out)
+        np.copyto(out.imag, zero, where=odd, casting="same_kind")
+
+    return tanh
+
+
+def _sign(arguments: Sequence[DType], dtype: DType) -> Compute:
+    if not dtype.is_complex:
+        return np.sign
+
+    def sign(x: Any, out: Array) -> None:
+        # Of an infinite part with a NaN NumPy has the sign of the infinite one
+        odd = np.isnan(x)
+        np.sign(x, out=out)
+        np.copyto(out, complex(np.nan, np.nan), where=odd)
+
+    return sign
+
+
 def _rsqrt(arguments: Sequence[DType], dtype: DType) -> Compute:
     def rsqrt(x: Any, out: Array) -> None:
         np.sqrt(x, out=out)
@@ -172,6 +213,9 @@ SPECIAL: Mapping[str, Callable[[Sequence[DType], DType], Compute]] = {
     "where": _where,
     "pow": _power,
     "floor_divide": _floor_divide,
+    "expm1": _expm1,
+    "tanh": _tanh,
+    "sign": _sign,
     "rsqrt": _rsqrt,
     "real": _real,
     "imag": _imag,

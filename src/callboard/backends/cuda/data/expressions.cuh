@@ -124,7 +124,7 @@ __device__ __forceinline__ T f_abs(T x) {
 }
 __device__ __forceinline__ bool f_abs(bool x) { return x; }
 template <typename T>
-__device__ __forceinline__ T f_sign(T x) { return x > T(0) ? T(1) : x < T(0) ? (T)-1 : x; }
+__device__ __forceinline__ T f_sign(T x) { return x > T(0) ? T(1) : x < T(0) ? (T)-1 : x != x ? x : T(0); }
 template <typename T>
 __device__ __forceinline__ T f_square(T x) { return f_multiply(x, x); }
 template <typename T>

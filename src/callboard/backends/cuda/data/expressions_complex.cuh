@@ -1,4 +1,5 @@
-// Functions of expressions on complex numbers, each as NumPy has it.
+// Functions of expressions on complex numbers, each as NumPy has it. Infinities, NaN and signed zeros give what the array
+// API standard 2024.12 says, which is C99's annex G but for expm1(-0 + 0i) and tanh of an infinite real part.
 
 #include "complex.cuh"
 
@@ -59,6 +60,7 @@ __device__ __forceinline__ bool f_isinf(C x) { return f_isinf(x.re) || f_isinf(x
 template <typename R>
 __device__ __forceinline__ bool f_isfinite(C x) { return f_isfinite(x.re) && f_isfinite(x.im); }
 OF(sign) {
+    if (f_isnan(x)) return {x.re + x.im, x.re + x.im};
     const R size = f_abs(x);
     if (size == R(0)) return {R(0), R(0)};
     if (f_isinf(size)) {
@@ -68,15 +70,24 @@ OF(sign) {
     return {x.re / size, x.im / size};
 }
 
-// C99's definitions (annex G), for finite arguments; what is not finite follows from the real functions.
+// C99's definitions (annex G). Where they leave a NaN that is not wanted, a product of 0 and infinity is avoided.
 LONG(exp) {
     const R size = exp(x.re);
     if (x.im == R(0)) return {size, x.im};
+    if (!f_isfinite(x.im)) {
+        if (f_isinf(x.re)) return {size, size == R(0) ? R(0) : x.im - x.im};
+        return {x.im - x.im, x.im - x.im};
+    }
     if (size == R(0)) return {copysign(R(0), cos(x.im)), copysign(R(0), sin(x.im))};
     return {size * cos(x.im), size * sin(x.im)};
 }
 LONG(exp2) { return f_exp(C{x.re * R(0.6931471805599453), x.im * R(0.6931471805599453)}); }
 LONG(expm1) {
+    if (x.im == R(0)) return {expm1(x.re) + R(0), x.im};
+    if (f_isinf(x.re) && !f_isfinite(x.im)) {
+        const C y = f_exp(x);
+        return {y.re - R(1), y.im};
+    }
     const R half = sin(x.im * R(0.5));
     return {expm1(x.re) * cos(x.im) - R(2) * half * half, exp(x.re) * sin(x.im)};
 }
@@ -108,10 +119,19 @@ LONG(sqrt) {  // W. Kahan, "Branch cuts for complex elementary functions", 1987
     if (re >= R(0)) return {t * back, im / (R(2) * t) * back};
     return {fabs(im) / (R(2) * t) * back, copysign(t, im) * back};
 }
-LONG(sinh) { return {sinh(x.re) * cos(x.im), cosh(x.re) * sin(x.im)}; }
-LONG(cosh) { return {cosh(x.re) * cos(x.im), sinh(x.re) * sin(x.im)}; }
+LONG(sinh) {
+    const bool whole = !f_isfinite(x.im) && (x.re == R(0) || f_isinf(x.re));
+    return {whole ? x.re : sinh(x.re) * cos(x.im), x.im == R(0) ? x.im : cosh(x.re) * sin(x.im)};
+}
+LONG(cosh) {
+    const bool wild = !f_isfinite(x.im), real = x.im == R(0) || (wild && x.re == R(0));
+    const R none = copysign(R(0), x.re) * copysign(R(1), x.im);
+    return {wild && f_isinf(x.re) ? fabs(x.re) : cosh(x.re) * cos(x.im), real ? none : sinh(x.re) * sin(x.im)};
+}
 LONG(tanh) {  // W. Kahan, as above
     if (f_isinf(x.re)) return {copysign(R(1), x.re), copysign(R(0), x.im)};
+    if (!f_isfinite(x.im)) return {x.re == R(0) ? x.re : x.im - x.im, x.im - x.im};
+    if (x.im == R(0)) return {tanh(x.re), x.im};
     if (fabs(x.re) > R(sizeof(R) == 4 ? 11 : 22)) {
         const R far = exp(-fabs(x.re));
         return {copysign(R(1), x.re), R(4) * sin(x.im) * cos(x.im) * far * far};
@@ -124,22 +144,33 @@ LONG(tanh) {  // W. Kahan, as above
 LONG(sin) { const C y = f_sinh(C{-x.im, x.re}); return {y.im, -y.re}; }
 LONG(cos) { return f_cosh(C{-x.im, x.re}); }
 LONG(tan) { const C y = f_tanh(C{-x.im, x.re}); return {y.im, -y.re}; }
+template <typename R>
+__device__ R angle_to(R re) {  // of the point (re, infinity)
+    if (f_isinf(re)) return R(re > R(0) ? 0.7853981633974483 : 2.356194490192345);
+    return re == re ? R(1.5707963267948966) : re;
+}
 LONG(asinh) {  // W. Kahan, as above
-    if (f_isinf(x.im)) return {copysign(x.im, x.re), copysign(R(f_isinf(x.re) ? 0.7853981633974483 : 1.5707963267948966), x.im)};
+    if (f_isinf(x.im)) return {copysign(x.im, x.re), copysign(angle_to(fabs(x.re)), x.im)};
     if (f_isinf(x.re)) return {x.re, copysign(x.im == x.im ? R(0) : x.im, x.im)};
+    if (x.im == R(0)) return {asinh(x.re), x.im};
     const C s = f_sqrt(C{R(1) + x.im, -x.re}), t = f_sqrt(C{R(1) - x.im, x.re});
     return {asinh(s.re * t.im - s.im * t.re), atan2(x.im, s.re * t.re - s.im * t.im)};
 }
 LONG(acosh) {
+    if (f_isinf(x.im)) return {fabs(x.im), copysign(angle_to(x.re), x.im)};
+    if (x.im != x.im) return {f_isinf(x.re) ? fabs(x.re) : x.im, x.re == R(0) ? R(1.5707963267948966) : x.im};
     const C s = f_sqrt(C{x.re - R(1), x.im}), t = f_sqrt(C{x.re + R(1), x.im});
     return {asinh(s.re * t.re + s.im * t.im), R(2) * atan2(s.im, t.re)};
 }
 LONG(acos) {
+    if (f_isinf(x.im)) return {angle_to(x.re), -x.im};
+    if (x.im != x.im) return {x.re == R(0) ? R(1.5707963267948966) : x.im, f_isinf(x.re) ? fabs(x.re) : x.im};
     const C s = f_sqrt(C{R(1) - x.re, -x.im}), t = f_sqrt(C{R(1) + x.re, x.im});
     return {R(2) * atan2(s.re, t.re), asinh(t.re * s.im - t.im * s.re)};
 }
 LONG(asin) { const C y = f_asinh(C{-x.im, x.re}); return {y.im, -y.re}; }
 LONG(atanh) {
+    if (x.im != x.im) return {x.re == R(0) || f_isinf(x.re) ? copysign(R(0), x.re) : x.im, x.im};
     if (f_isinf(x.re) || f_isinf(x.im)) return {copysign(R(0), x.re), copysign(R(1.5707963267948966), x.im)};
     const R size = fabs(x.re), apart = R(1) - size;
     const R re = R(0.25) * log1p(R(4) * size / (apart * apart + x.im * x.im));
