@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.leaves_nothing]
 BOUND = 20.0
 MOMENT = 0.25
 """Seconds that an op which must not run yet gets to run anyway; without the safeguard it takes a fraction of this."""
+LARGE = 1 << 17
+"""Elements of an array whose memory is given back at once; small ones are freed several at a time."""
 
 Check = Callable[[cb.Device], Awaitable[None]]
 
@@ -99,8 +101,8 @@ async def a_writer_waits_for_the_writer(dev: cb.Device) -> None:
 
 
 async def memory_in_use_is_not_used_again(dev: cb.Device) -> None:
-    x = dev.put(ones(4096))
-    y = dev.put(ones(4096))
+    x = dev.put(ones(LARGE))
+    y = dev.put(ones(LARGE))
     await dev.drain()
     late = dev.ask(Left(x=x, after="go"))
     x.free()
@@ -110,8 +112,8 @@ async def memory_in_use_is_not_used_again(dev: cb.Device) -> None:
         dev._port.flush()
         await a_moment("written")
     events["go"].set()
-    await equal(late, ones(4096) * 2)
-    await equal(other, ones(4096) * 7)
+    await equal(late, ones(LARGE) * 2)
+    await equal(other, ones(LARGE) * 7)
 
 
 async def memory_in_use_is_not_given_to_the_driver(dev: cb.Device) -> None:
