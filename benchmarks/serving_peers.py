@@ -28,7 +28,7 @@ LIMITS = {"litserve": (2.4, 0.5), "ray": (1.5, 0.7), "bentoml": (4.0, 0.5)}
 
 
 def _extend(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--peers", nargs="+", choices=REQUIREMENTS, default=list(REQUIREMENTS))
+    parser.add_argument("--peers", nargs="+", choices=LIMITS, default=list(LIMITS))
     parser.add_argument("--clients", type=int, default=128)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each round (default 8)")
 

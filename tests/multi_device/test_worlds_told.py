@@ -26,7 +26,7 @@ async def test_what_waits_in_a_world_ends_without_an_op(isolation: str, monkeypa
             assert host is not None
             host.end_world(EndWorld(number + 1, 1, "of another world", 1))
             host.end_world(EndWorld(number, 1, "rank 1 is gone", 7))
-            with pytest.raises(cb.WorldLost, match="rank 1 is gone|rank 1 has left") as lost:
+            with pytest.raises(cb.WorldLost, match=r"rank 1 is gone|rank 1 has left") as lost:
                 await alone  # rank 1 may have learnt of it already, and have left
             assert lost.value.rank == 1
             # The other rank learns of it from this one, and the world forms again when its op comes.
