@@ -55,9 +55,9 @@ def test_a_test_keeps_a_case_for_the_rules_that_see_items(config: Any, own: str,
     assert counted(config) == left
 
 
-def test_of_very_many_cases_fifty_are_made(config: Any) -> None:
+def test_of_very_many_cases_a_number_are_made(config: Any) -> None:
     assert len(made(config, *([] for _ in range(120)))) == thorough.MOST
-    assert counted(config) == (0, 70)
+    assert counted(config) == (0, 120 - thorough.MOST)
 
 
 @pytest.mark.parametrize("chosen", ["keyword", "markexpr", "args"])

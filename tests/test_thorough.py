@@ -70,15 +70,18 @@ def kept_of(items: list[Any]) -> list[Any]:
     return [item for item in items if item not in out]
 
 
-def test_of_repeats_every_session_keeps_one() -> None:
+def test_a_test_runs_once_on_one_of_the_sessions_that_repeat_others() -> None:
     sessions = ("library:cpu", *thorough.REPEATS, "process:cuda", None)
-    items: list[Any] = [Case("f", i, session) for i in range(30) for session in sessions]
-    items += [Case("g", 0, session) for session in sessions]
+    names = [f"test_{i}" for i in range(40)]
+    items: list[Any] = [Case(name, i, session) for name in names for i in range(3) for session in sessions]
     kept = kept_of(items)
-    for session in sessions:
-        numbers = [c.number for c in kept if c.originalname == "f" and c.callspec.params.get("session") == session]
-        assert numbers == ([0] if session in thorough.REPEATS else list(range(30)))
-        assert sum(c.originalname == "g" and c.callspec.params.get("session") == session for c in kept) == 1
+    repeats = [case for case in kept if case.callspec.params.get("session") in thorough.REPEATS]
+    assert [case.originalname for case in repeats] == names
+    assert {case.callspec.params["session"] for case in repeats} == set(thorough.REPEATS)
+    assert len({case.number for case in repeats}) == 3
+    others = [case for case in items if case.callspec.params.get("session") not in thorough.REPEATS]
+    assert [case for case in kept if case not in repeats] == others
+    assert kept_of(kept) == kept
 
 
 def test_a_case_runs_in_one_of_its_places() -> None:

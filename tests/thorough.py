@@ -1,9 +1,9 @@
 """Cases that a plain run leaves to ``scripts/test --all``: ``slow`` tests, and cases that repeat another's work.
 
 A plain run is one that names no tests. Of the conformance suites it executes the cases on the CPU's libraries, and of
-each test one behind a host in a thread and in a process; of a test marked ``few(n)`` it takes n cases, and of any other
-with more than fifty, fifty, evenly spread. A test for several places of a context (a thread, a process, the loop) runs
-in one of them, and the next test in another.
+each test one on another session, behind a host or as a recording, which changes from test to test. Of a test marked
+``few(n)`` it takes n cases, and of any other with more than twenty, twenty, evenly spread. A test for several places of
+a context (a thread, a process, the loop) runs in one of them, and the next test in another.
 Conformance tests that draw examples draw half of them. What is left out is counted.
 """
 
@@ -16,9 +16,7 @@ import pytest
 
 REPEATS = ("thread:cpu", "process:cpu", "node:cpu", "recorded:cpu")
 """Sessions that compute on the CPU what ``library:cpu`` does, behind a host and a wire, or as recordings."""
-KEPT = 1
-"""Cases of a test that a plain run executes on each of them."""
-MOST = 50
+MOST = 20
 """Cases of any test that a plain run executes, for each session."""
 PLACES = frozenset({"thread", "process", "loop", "host_fn", "polled"})
 """Parameters that say where a context is, or how it finds out that work is done."""
@@ -47,6 +45,7 @@ def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """The items that a plain run leaves out."""
     out: set[pytest.Item] = set()
     groups: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)  # by test, session and cases to keep
+    repeats: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)  # by test
     elsewhere = in_other_places(items)
     for item in items:
         callspec = getattr(item, "callspec", None)
@@ -54,17 +53,26 @@ def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         few = item.get_closest_marker("few")
         if item.get_closest_marker("slow") or item in elsewhere:
             out.add(item)
+        elif few is None and session in REPEATS:
+            repeats[item.path, getattr(item, "originalname", item.name)].append(item)
         elif callspec is not None:
-            number = few.args[0] if few is not None else KEPT if session in REPEATS else MOST
+            number = MOST if few is None else few.args[0]
             groups[item.path, getattr(item, "originalname", item.name), session, number].append(item)
     for (*_, number), cases in groups.items():
         out |= set(cases) - {cases[i * len(cases) // number] for i in range(number)} if len(cases) > number else set()
+    for (_, name), cases in repeats.items():
+        out |= set(cases) - {one_of(cases, name)}
     return out
+
+
+def one_of(cases: list[pytest.Item], name: str) -> pytest.Item:
+    """One case of a test, the same in every run, and of other tests others."""
+    return cases[zlib.crc32(name.encode()) % len(cases)]
 
 
 def in_other_places(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Of each case that is there for several places, all but one."""
-    groups: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)
+    groups: defaultdict[tuple[Any, str, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
         callspec = getattr(item, "callspec", None)
         params = {} if callspec is None else callspec.params
@@ -72,8 +80,8 @@ def in_other_places(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         if len(others) < len(params) and not item.get_closest_marker("slow"):
             groups[item.path, getattr(item, "originalname", item.name), repr(others)].append(item)
     out: set[pytest.Item] = set()
-    for key, cases in groups.items():
-        out |= set(cases) - {cases[zlib.crc32(str(key[1]).encode()) % len(cases)]}
+    for (_, name, _), cases in groups.items():
+        out |= set(cases) - {one_of(cases, name)}
     return out
 
 
