@@ -107,6 +107,26 @@ def test_fail_refuses_from_the_failure_on() -> None:
     assert [type(each) for each in told] == [cb.JournalFailed]  # by the writer's thread, which has ended
 
 
+def test_what_is_lost_is_counted_behind_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[Any] = []
+    settle = JournalWriter._settle
+
+    def noting(self: JournalWriter, recorded: int, lost: int) -> None:
+        failures.append(self.failure)
+        settle(self, recorded, lost)
+
+    monkeypatch.setattr(JournalWriter, "_settle", noting)
+    journal = Flaky()
+    writer = started(journal)
+    journal.error = OSError("no space left")
+    writer.put(b"a")
+    with pytest.raises(cb.JournalFailed):  # also for a flush that ends between the two
+        writer.flush()
+    assert [type(each) for each in failures] == [cb.JournalFailed]
+    with pytest.raises(cb.JournalFailed):
+        writer.close()
+
+
 def test_degrade_counts_says_and_goes_on_with_a_gap(caplog: pytest.LogCaptureFixture) -> None:
     journal, told, again = Flaky(), [], threading.Event()
 

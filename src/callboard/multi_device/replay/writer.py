@@ -251,8 +251,8 @@ class JournalWriter:
         try:
             self.journal.append(self._next, group)
         except Exception as e:  # of any class: a journal is a user's
+            self._fail(e)  # before flush() may return
             self._settle(0, len(group))
-            self._fail(e)
             return
         self._next += len(group)
         self._settle(len(group), 0)
