@@ -9,6 +9,7 @@ copy whatever is not contiguous.
 import ctypes
 import importlib.util
 import sys
+import threading
 from collections.abc import Callable
 from functools import cache
 from importlib.machinery import PathFinder
@@ -70,6 +71,10 @@ def routine(name: str) -> Callable[..., Any]:
     return prototype(_capsule_pointer(capsule, signature))
 
 
+_loading = threading.Lock()
+"""An extension cannot be initialised twice, and is no module of ``sys.modules`` before it has been."""
+
+
 @cache
 def _published(part: str) -> dict[str, Any]:
     """The function pointers of ``scipy.linalg.cython_blas`` or ``cython_lapack``.
@@ -78,13 +83,14 @@ def _published(part: str) -> dict[str, Any]:
     is started in the middle of a loss is waited for.
     """
     name = f"scipy.linalg.cython_{part}"
-    module = sys.modules.get(name)
-    if module is None:
-        spec = PathFinder.find_spec(name, [str(Path(scipy.__file__).parent / "linalg")])
-        if spec is None or spec.loader is None:
-            raise BackendUnavailable(f"this SciPy has no {name}; install scipy>=1.14")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+    with _loading:  # the contexts and actors of a process have threads of their own
+        module = sys.modules.get(name)
+        if module is None:
+            spec = PathFinder.find_spec(name, [str(Path(scipy.__file__).parent / "linalg")])
+            if spec is None or spec.loader is None:
+                raise BackendUnavailable(f"this SciPy has no {name}; install scipy>=1.14")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
     pointers: dict[str, Any] = module.__pyx_capi__
     return pointers
 
