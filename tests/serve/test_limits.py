@@ -247,6 +247,13 @@ async def test_a_token_is_asked_for(given: str | None, status: int) -> None:
         assert (await http.get("/v2/health/ready")).status_code == 200
 
 
+async def test_a_token_is_asked_for_on_a_route_that_is_known() -> None:
+    async with client_of(small_app(token="secret")) as http:
+        path, right = "/v2/models/double/infer", {"Authorization": "Bearer secret"}
+        for headers, status in ((right, 200), (right, 200), ({}, 401), ({"Authorization": "Bearer wrong"}, 401)):
+            assert (await http.post(path, json=request_of([1.0, 2.0]), headers=headers)).status_code == status
+
+
 async def test_a_token_that_is_not_ascii_is_compared() -> None:
     async with client_of(small_app(token="geheim-ü")) as http:
         assert (await http.get("/v2", headers={"Authorization": "Bearer ä".encode()})).status_code == 401

@@ -407,7 +407,7 @@ def _parts(hint: Any) -> tuple[Any, ...]:
 
 
 def _any_part(test: Callable[[Any], bool], hint: Any) -> bool:
-    """Whether one of them is so: ``_is_word`` of ``Literal["a", "b"] | None``."""
+    """True if one of them is so: ``_is_word`` of ``Literal["a", "b"] | None``."""
     return any(map(test, _parts(hint)))
 
 
@@ -416,12 +416,12 @@ def _decided_by_type(hint: Any) -> bool:
 
 
 def _is_told(hint: Any) -> bool:
-    """Whether a value's own type tells that it is right."""
+    """True if a value's own type tells that it is right."""
     return hint in PLAIN or (isinstance(hint, type) and issubclass(hint, msgspec.Struct))
 
 
 def _is_row(hint: Any) -> bool:
-    """Whether the types of its items tell that a setting is right: ``tuple[int, ...]``."""
+    """True if the types of its items tell that a setting is right: ``tuple[int, ...]``."""
     return get_origin(hint) is tuple and all(item is ... or _is_told(item) for item in get_args(hint))
 
 

@@ -65,7 +65,7 @@ class Census(NamedTuple):
         for them only where this process has children, and an open memfd or a GPU.
         """
         descriptors = dict(_descriptors())
-        # mmap.mmap keeps a descriptor of its own: where none of ours is open, none of ours is mapped.
+        # mmap.mmap keeps a descriptor of its own: without an open arena, no arena is mapped.
         wanted = any(MEMFD in text for text in descriptors.values()) or any(map(os.path.exists, DEVICES))
         maps = _read("/proc/self/maps") if wanted else b""
         processes = dict(_processes()) if _has_children() else {}

@@ -32,7 +32,7 @@ class PartReply:
         self.refs: tuple[GpuRef[Any], ...] = ()
 
     def done(self) -> bool:
-        """Whether its completion is known."""
+        """True if its completion is known."""
         return self._done
 
     def _resolve(self) -> None:

@@ -162,7 +162,7 @@ class BatchPolicy:
         return key if self._joining is None else length_of(key)
 
     def _buckets(self) -> Sequence[Bucket | Group]:
-        """What batches are formed of, the one with the most urgent entry first."""
+        """The groups that batches are formed of, the one with the most urgent entry first."""
         buckets, settings = self.line.buckets(), self.settings
         if self._joining is None or len(buckets) < 2:
             return buckets

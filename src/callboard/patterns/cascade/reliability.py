@@ -1,4 +1,4 @@
-"""Whether confidences are what they say: the expected calibration error of answers, at once and over a window."""
+"""The reliability of confidences: the expected calibration error of answers, at once and over a window."""
 
 import math
 from collections import deque
@@ -44,7 +44,7 @@ class _Bins:
 
 
 def is_probability(confidence: float) -> bool:
-    """Whether a confidence can be compared with a share; NaN cannot."""
+    """True if a confidence can be compared with a share; NaN cannot."""
     return 0 <= confidence <= 1
 
 

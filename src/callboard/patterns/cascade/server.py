@@ -233,7 +233,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         return chosen
 
     def _early_error(self, rows: Sequence[Sequence[tuple[Any, float]]]) -> float | None:
-        """How far the confidences of early answers are from their agreement with the last stage; None: not known."""
+        """The distance of early answers' confidences from their agreement with the last stage; None: not known."""
         early: list[tuple[float, bool]] = []
         for row in rows:
             for stage, (answer, confidence) in zip(self._stages[:-1], row, strict=False):

@@ -14,14 +14,14 @@ from callboard.serve.errors import BadRequest, HttpError
 __all__ = ["FOLDER", "Place", "Regions"]
 
 FOLDER = "/dev/shm"
-"""Where Linux has the objects of POSIX shared memory."""
+"""The folder in which Linux has the objects of POSIX shared memory."""
 MOST = 256
 """Regions that are registered at once."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor is: so many bytes of a region, from an offset on."""
+    """The place of a tensor: a number of bytes of a region, from an offset on."""
 
     region: str
     offset: int
@@ -115,7 +115,7 @@ class Regions:
                 os.close(region.file)
 
     def status(self, name: str | None = None) -> list[dict[str, Any]]:
-        """What is registered.
+        """The registered regions.
 
         Raises:
             HttpError: There is no region of this name: status 404.

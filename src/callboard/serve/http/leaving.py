@@ -15,7 +15,7 @@ CONNECTION = "callboard.connection"
 
 
 class ClientLeft(Exception):
-    """Nobody reads the response."""
+    """The client has closed its connection before the response."""
 
 
 class Connection(Protocol):

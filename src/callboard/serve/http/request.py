@@ -77,7 +77,7 @@ async def receive_soon(receive: Receive, seconds: float) -> Message:
 
 
 class _Rest:
-    """What is left of an awaitable that was run to where it waits."""
+    """The rest of an awaitable that was run up to its first wait."""
 
     def __init__(self, steps: Generator[Any, Any, Any], waits_for: Any) -> None:
         self._steps = steps

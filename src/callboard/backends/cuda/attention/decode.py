@@ -27,7 +27,7 @@ LEAST, MOST = 64, 256
 
 
 def decodes(w: Wanted) -> bool:
-    """Whether the kernel computes a call that could be cuDNN's (no feature of which is of the table's)."""
+    """True if the kernel computes a call that could be cuDNN's (no feature of which is of the table's)."""
     p = w.problem
     return (
         isinstance(w.op, PagedForward)
@@ -41,7 +41,7 @@ def decodes(w: Wanted) -> bool:
 
 
 def parts_of(problem: Problem) -> tuple[int, int]:
-    """How many parts a sequence is computed in at most, and the keys of each.
+    """The largest number of parts of a sequence, and the keys of each.
 
     Shapes decide it alone, so that equal calls give equal bits: there may be more keys than a sequence has.
     """

@@ -52,7 +52,7 @@ class CudaBlasLt(Library):
     def plan(self, op: Product[Any]) -> "Plan | Again":
         """A search in cuBLASLt, which may load its kernels, and timings: on the helper thread."""
         plan = self._plan(op)
-        # One call of cuBLASLt, whose workspace stays, and nothing of ours: no kernel, no number written to a slot.
+        # One call of cuBLASLt, whose workspace stays: no further kernel, no number written to a slot.
         if isinstance(plan, Fused) and plan.otherwise is None and not pointer_mode(op):
             return Again(self.repeats, plan)
         return plan

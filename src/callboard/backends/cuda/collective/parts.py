@@ -31,7 +31,7 @@ FP8 = (DTYPES["f8_e4m3"], DTYPES["f8_e5m2"])
 
 
 class Fixed(NamedTuple):
-    """What is the same in every call of a step.
+    """The values that are the same in every call of a step.
 
     Attributes:
         step: The step.

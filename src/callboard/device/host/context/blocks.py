@@ -227,7 +227,7 @@ class BlockPool:
         return None
 
     def _plenty(self, size: int) -> bool:
-        """Whether the device still has free memory after an allocation of this size."""
+        """True if the device still has free memory after an allocation of this size."""
         if self.limit is not None and self.used + self.cached + size > self.limit:
             return False
         free, total = self._device.memory_info()
