@@ -92,11 +92,12 @@ async def a_writer_waits_for_the_writer(dev: cb.Device) -> None:
     x = dev.put(ones())
     y = dev.put(ones())
     await dev.drain()
-    dev.ask(Bump(x=x, after="go"))
+    dev.ask(Bump(x=x, after="go", sets="bumped"))
     dev.ask(Right(x=y, n=41, out=x, sets="written"))
     dev._port.flush()
     await a_moment("written")
     events["go"].set()
+    assert await asyncio.to_thread(events["bumped"].wait, BOUND)  # without the safeguard, a copy would not wait for it
     await equal(x, ones() * 42)
 
 
