@@ -15,14 +15,14 @@ from gpu_check.coverage import proofs
 from gpu_check.groups import FAULTS, ROOT, libraries, ops_of, suite_group, suites
 from gpu_check.results import cases_of, counts_of, uses_of
 from gpu_check.sanitizer import SECTION as SANITIZER
-from gpu_check.sections import FOLDERS, TESTS, benchmark_section, cards_of, probe, sanitized, test_section
+from gpu_check.sections import FOLDERS, benchmark_section, cards_of, probe, sanitized, test_section
 from gpu_check.summary import HARDWARE, stored, summary_of, written
 
-SECTIONS = (*TESTS, "bench")
-ASKED = (SANITIZER,)
+SECTIONS = ("conformance", "faults", "bench")
+ASKED = ("slow", SANITIZER)
 """Sections that run only where they are named: ``--only sanitizer``."""
-SHARES = {"conformance": 0.15, "faults": 0.5, "bench": 0.35, SANITIZER: 1.0}
-"""Of the time: what one section leaves goes to the next."""
+SHARES = {"conformance": 0.5, "faults": 0.15, "bench": 0.35, "slow": 1.0, SANITIZER: 1.0}
+"""Share of the time; what one section leaves goes to the next."""
 RECORDS = ROOT / "build" / "gpu-check"
 
 
@@ -34,8 +34,8 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", choices=(*SECTIONS, *ASKED), action="append", help="this section; may be given several times"
     )
-    parser.add_argument("--seconds", type=float, default=900.0, help="for everything together (900)")
-    parser.add_argument("--workers", type=int, default=4, help="pytest-xdist workers for the conformance suites (4)")
+    parser.add_argument("--seconds", type=float, default=1800.0, help="for everything together (1800)")
+    parser.add_argument("--workers", type=int, default=4, help="pytest-xdist workers; half of them for the faults (4)")
     parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="these tests only")
     parser.add_argument("--changed", action="store_true", help="the tests of what changed since each last passed")
     parser.add_argument("--list", action="store_true", help="with --changed: say which these are, run nothing")
@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
                 good &= one["ended"]["code"] == 0 and one["errors"] == 0
                 _store(given, name, record, lines)
         else:
-            workers = given.workers if section == "conformance" else 1
+            workers = max(1, given.workers // 2) if section == "faults" else given.workers
             found, ended = test_section(section, seconds, workers, selected[section], cards)
             lines += found
             record["sections"][section] = {**ended, "chosen": given.tests, "cases": cases_of(found)}

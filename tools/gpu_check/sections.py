@@ -30,7 +30,11 @@ __all__ = [
     "test_section",
 ]
 
-TESTS = {"conformance": "gpu and not fault", "faults": "gpu and fault and not slow"}
+TESTS = {
+    "conformance": "gpu and not fault and not slow",
+    "faults": "gpu and fault and not slow",
+    "slow": "gpu and slow",
+}
 """Sections of tests, and the marks that choose them."""
 
 FILE, CARDS = "CALLBOARD_GPU_REPORT", "CALLBOARD_GPU_CARDS"
@@ -132,7 +136,7 @@ def test_section(
     with tempfile.TemporaryDirectory(prefix="callboard-gpu-") as folder:
         report = Path(folder) / "report.jsonl"
         command = [sys.executable, "-m", "pytest", "-q", "-m", TESTS[name], "-p", "no:benchmark"]
-        command += [*_pytest_options(), *selected]
+        command += [*_pytest_options(), *(selected or ["tests"])]  # a named path: with the repeats on other sessions
         if workers and importlib.util.find_spec("xdist") is not None:
             command += ["-n", str(workers)]
         environment = _environment(CALLBOARD_REQUIRE="cuda", CI="true", **{FILE: str(report), CARDS: ",".join(cards)})
