@@ -1,7 +1,10 @@
 """Refs: handles of arrays on a device, which are arrays to compute with."""
 
+from callboard.core.ref.allocation import Allocation, Released
 from callboard.core.ref.deferred import Deferral, Deferrals, DeferredRef
-from callboard.core.ref.handle import AccelRef, Allocation, GpuRef, GpuToken, RefPort, RefServices, Released, stale
+from callboard.core.ref.handle import AccelRef, GpuRef, stale
+from callboard.core.ref.ports import RefPort, RefServices
+from callboard.core.ref.tokens import GpuToken
 
 __all__ = [
     "AccelRef",

@@ -5,7 +5,9 @@ from typing import Any, Protocol
 
 from callboard.core.layout import Layout
 from callboard.core.mode import Mode
-from callboard.core.ref.handle import Allocation, GpuRef, RefPort
+from callboard.core.ref.allocation import Allocation
+from callboard.core.ref.handle import GpuRef
+from callboard.core.ref.ports import RefPort
 from callboard.core.reply import Reply
 
 __all__ = ["Deferral", "Deferrals", "DeferredRef"]

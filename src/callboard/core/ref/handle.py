@@ -1,12 +1,10 @@
 """``GpuRef``: a generation-checked handle of an array on a device, which may not have been computed yet."""
 
-import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, overload
+from typing import Any, Generic, NoReturn, overload
 
-import msgspec
 import numpy as np
 
 from callboard.core.dtype import DTypeLike, as_dtype
@@ -14,159 +12,14 @@ from callboard.core.errors import GpuRefStale
 from callboard.core.layout import Layout, layout_of
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.operand import Operand
+from callboard.core.ref.allocation import Allocation
 from callboard.core.ref.operators import ArrayOperators
+from callboard.core.ref.ports import RefPort, Target
+from callboard.core.ref.tokens import GpuToken
 from callboard.core.ref.views import Index, indexed, reinterpreted, reshaped
-from callboard.core.reply import Reply, ReplyPort
+from callboard.core.reply import Reply
 
-if TYPE_CHECKING:
-    from callboard.core.ref.deferred import Deferrals
-
-__all__ = ["AccelRef", "Allocation", "GpuRef", "GpuToken", "RefPort", "RefServices"]
-
-
-class GpuToken(msgspec.Struct, frozen=True, array_like=True):
-    """A ref as plain data, for another actor or a journal; ``dev.resolve(token)`` gives the ref back.
-
-    Attributes:
-        device: UUID of the device.
-        generation: The generation that the buffer belongs to.
-        buffer: Id of the allocation.
-        offset: Bytes from its start to element 0.
-        dtype: Wire code of the dtype.
-        shape, strides: Layout, strides in elements.
-    """
-
-    device: str
-    generation: int
-    buffer: int
-    offset: int
-    dtype: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-class RefServices(Protocol):
-    """The services of a device for its refs.
-
-    Attributes:
-        blocking: True if refs wait for what is not known yet, instead of raising.
-        xp: The device's array namespace.
-    """
-
-    blocking: bool
-
-    @property
-    def submit(self) -> Callable[..., Any]:
-        """Accepts an op, as ``dev.ask`` does."""
-        ...
-
-    @property
-    def xp(self) -> Any: ...
-
-    def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
-        """The array, or a reply whose value it is, as the mode of the device's refs says."""
-
-    def preview(self, ref: "GpuRef[Any]", /) -> "np.ndarray[Any, Any] | None":
-        """The first values, for a notebook; None where none may be copied, or they are not there yet."""
-
-    def remember(self, allocation: "Allocation", /) -> None:
-        """Make the allocation resolvable from a token."""
-
-    def last_write_stream(self, buffer: int, /) -> int | None: ...
-    def raw_device_ptr(self, ref: "GpuRef[Any]", /) -> int: ...
-    @property
-    def dlpack(self) -> Callable[..., Any]: ...
-    def array_interface(self, ref: "GpuRef[Any]", /) -> dict[str, Any]: ...
-
-
-class Target(Protocol[Mode]):
-    """A device that arrays can be copied to."""
-
-    def put(self, array: Any, /) -> "GpuRef[Mode]": ...
-
-
-class RefPort(ReplyPort, Protocol):
-    """The part of a device's op line that a ref uses.
-
-    Attributes:
-        services: Of the device.
-    """
-
-    services: RefServices
-
-    @property
-    def deferrals(self) -> "Deferrals | None":
-        """Refs whose ops are submitted later; None where all are submitted at once."""
-        ...
-
-    def submit(self, op: Any, /) -> Any:
-        """Accept an op; its reply at once."""
-        ...
-
-    @property
-    def uuid(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def generation(self) -> int:
-        """The generation that ops belong to now."""
-        ...
-
-    @property
-    def stopped(self) -> str | None:
-        """The reason why the device takes no more work, None while it does."""
-
-
-class Released(Protocol):
-    """Takes the ids of buffers that cannot be named any more."""
-
-    def append(self, id: int, /) -> None: ...
-
-
-_pinning = threading.RLock()  # re-entrant: a garbage collection inside it may unpin
-
-
-class Allocation:
-    """The one owner of a buffer on the device, shared by all refs and views of it.
-
-    Attributes:
-        foreign: True if code other than ops may write it: another package, another process, the host.
-    """
-
-    __slots__ = ("__weakref__", "foreign", "freed", "id", "pins", "released")
-
-    def __init__(self, id: int, released: Released) -> None:
-        self.id = id
-        self.released = released
-        self.freed: bool | str = False  # or why it cannot be used yet
-        self.pins = 0
-        self.foreign = False
-
-    def free(self) -> None:
-        """Give the buffer back, when it is not pinned; freeing twice is harmless."""
-        if not self.freed:
-            with _pinning:
-                self.freed = True
-                pinned = self.pins
-            if not pinned:
-                self.released.append(self.id)
-
-    def pin(self) -> None:
-        """Keep the memory for a user other than ops, which also holds the allocation."""
-        with _pinning:
-            self.pins += 1
-
-    def unpin(self) -> None:
-        """Release a pin. Called on any thread, also inside a garbage collection."""
-        with _pinning:
-            self.pins -= 1
-            last = self.freed and not self.pins
-        if last:
-            self.released.append(self.id)
-
-    def __del__(self) -> None:  # runs anywhere, even inside a garbage collection: no lock, no loop, no log
-        if not self.freed:
-            self.released.append(self.id)
+__all__ = ["AccelRef", "GpuRef", "stale"]
 
 
 class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # type: ignore[misc] # other than a reply, it has values

@@ -1,0 +1,58 @@
+"""``Allocation``: the one owner of a buffer on a device."""
+
+import threading
+from typing import Protocol
+
+__all__ = ["Allocation", "Released"]
+
+
+class Released(Protocol):
+    """Takes the ids of buffers that cannot be named any more."""
+
+    def append(self, id: int, /) -> None: ...
+
+
+_pinning = threading.RLock()  # re-entrant: a garbage collection inside it may unpin
+
+
+class Allocation:
+    """The one owner of a buffer on the device, shared by all refs and views of it.
+
+    Attributes:
+        foreign: True if code other than ops may write it: another package, another process, the host.
+    """
+
+    __slots__ = ("__weakref__", "foreign", "freed", "id", "pins", "released")
+
+    def __init__(self, id: int, released: Released) -> None:
+        self.id = id
+        self.released = released
+        self.freed: bool | str = False  # or why it cannot be used yet
+        self.pins = 0
+        self.foreign = False
+
+    def free(self) -> None:
+        """Give the buffer back, when it is not pinned; freeing twice is harmless."""
+        if not self.freed:
+            with _pinning:
+                self.freed = True
+                pinned = self.pins
+            if not pinned:
+                self.released.append(self.id)
+
+    def pin(self) -> None:
+        """Keep the memory for a user other than ops, which also holds the allocation."""
+        with _pinning:
+            self.pins += 1
+
+    def unpin(self) -> None:
+        """Release a pin. Called on any thread, also inside a garbage collection."""
+        with _pinning:
+            self.pins -= 1
+            last = self.freed and not self.pins
+        if last:
+            self.released.append(self.id)
+
+    def __del__(self) -> None:  # runs anywhere, even inside a garbage collection: no lock, no loop, no log
+        if not self.freed:
+            self.released.append(self.id)

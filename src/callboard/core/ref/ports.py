@@ -1,0 +1,88 @@
+"""The parts of a device that refs use, as protocols: a device's op line and its services."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from callboard.core.mode import Mode
+from callboard.core.ref.allocation import Allocation
+from callboard.core.reply import ReplyPort
+
+if TYPE_CHECKING:
+    from callboard.core.ref.deferred import Deferrals
+    from callboard.core.ref.handle import GpuRef
+
+__all__ = ["RefPort", "RefServices", "Target"]
+
+
+class RefServices(Protocol):
+    """The services of a device for its refs.
+
+    Attributes:
+        blocking: True if refs wait for what is not known yet, instead of raising.
+        xp: The device's array namespace.
+    """
+
+    blocking: bool
+
+    @property
+    def submit(self) -> Callable[..., Any]:
+        """Accepts an op, as ``dev.ask`` does."""
+        ...
+
+    @property
+    def xp(self) -> Any: ...
+
+    def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
+        """The array, or a reply whose value it is, as the mode of the device's refs says."""
+
+    def preview(self, ref: "GpuRef[Any]", /) -> "np.ndarray[Any, Any] | None":
+        """The first values, for a notebook; None where none may be copied, or they are not there yet."""
+
+    def remember(self, allocation: "Allocation", /) -> None:
+        """Make the allocation resolvable from a token."""
+
+    def last_write_stream(self, buffer: int, /) -> int | None: ...
+    def raw_device_ptr(self, ref: "GpuRef[Any]", /) -> int: ...
+    @property
+    def dlpack(self) -> Callable[..., Any]: ...
+    def array_interface(self, ref: "GpuRef[Any]", /) -> dict[str, Any]: ...
+
+
+class Target(Protocol[Mode]):
+    """A device that arrays can be copied to."""
+
+    def put(self, array: Any, /) -> "GpuRef[Mode]": ...
+
+
+class RefPort(ReplyPort, Protocol):
+    """The part of a device's op line that a ref uses.
+
+    Attributes:
+        services: Of the device.
+    """
+
+    services: RefServices
+
+    @property
+    def deferrals(self) -> "Deferrals | None":
+        """Refs whose ops are submitted later; None where all are submitted at once."""
+        ...
+
+    def submit(self, op: Any, /) -> Any:
+        """Accept an op; its reply at once."""
+        ...
+
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def generation(self) -> int:
+        """The generation that ops belong to now."""
+        ...
+
+    @property
+    def stopped(self) -> str | None:
+        """The reason why the device takes no more work, None while it does."""

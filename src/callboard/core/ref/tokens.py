@@ -1,0 +1,26 @@
+"""``GpuToken``: a ref as plain data."""
+
+import msgspec
+
+__all__ = ["GpuToken"]
+
+
+class GpuToken(msgspec.Struct, frozen=True, array_like=True):
+    """A ref as plain data, for another actor or a journal; ``dev.resolve(token)`` gives the ref back.
+
+    Attributes:
+        device: UUID of the device.
+        generation: The generation that the buffer belongs to.
+        buffer: Id of the allocation.
+        offset: Bytes from its start to element 0.
+        dtype: Wire code of the dtype.
+        shape, strides: Layout, strides in elements.
+    """
+
+    device: str
+    generation: int
+    buffer: int
+    offset: int
+    dtype: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
