@@ -13,7 +13,7 @@ import callboard as cb
 from callboard.core import registry
 from callboard.device.host.context.admission import Admission
 from callboard.device.host.context.libraries import LibraryActor
-from callboard.device.host.context.plans import Plan
+from callboard.device.host.context.plans.plan import Plan
 from callboard.device.protocol.messages import Call
 
 pytestmark = pytest.mark.leaves_nothing

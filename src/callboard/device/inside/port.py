@@ -31,7 +31,7 @@ from callboard.device.client.line.replies import reply_to
 from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.ledger import value_of
 from callboard.device.host.context.libraries import Libraries
-from callboard.device.host.context.plans import Plan, read_plan
+from callboard.device.host.context.plans.plan import Plan, read_plan
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.inside.memory import LocalMemory
 from callboard.device.inside.regions import LocalRegion

@@ -12,7 +12,7 @@ from tests.device.steps import Left, Right, StepsBackend, events
 
 import callboard as cb
 from callboard.core import registry
-from callboard.device.host.context.plans import Plan
+from callboard.device.host.context.plans.plan import Plan
 from callboard.device.host.context.timelines import Timeline
 
 BOUND = 20.0

@@ -9,7 +9,7 @@ from tests.device.steps import Bump, Left, LeftLibrary, Right, StepsBackend, eve
 
 from callboard.core.errors import BackendUnavailable, ContextPoisoned
 from callboard.core.library import Library
-from callboard.device.host.context import plans
+from callboard.device.host.context.plans import cache
 from callboard.device.protocol.messages import Ask, Call, Calls
 from callboard.kernel.memory import Copy, Empty, Fill
 from callboard.testing.faulty import Failed
@@ -209,7 +209,7 @@ def test_out_of_memory_asks_for_the_frees_once_and_fails_then() -> None:
 
 
 def test_plans_are_dropped_and_made_again(host: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "MAX_PLANS", 8)
+    monkeypatch.setattr(cache, "MAX_PLANS", 8)
     x = filled(host, 1)
     for n in range(40):
         host.call(Bump(x=x, n=1, sets=f"event {n}"))

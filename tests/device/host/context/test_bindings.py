@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from tests.device.host.context.hosting import Buffer, Hosted, vector
 from tests.device.steps import Bump, Left, Right, StepsBackend, events
 
-from callboard.device.host.context import blocks, plans
+from callboard.device.host.context import blocks
 from callboard.device.host.context.blocks import BindingCache
 from callboard.device.host.context.pending import FAILED
+from callboard.device.host.context.plans import plan as plan_module
 from callboard.kernel.memory import Empty, Fill
 from callboard.testing.faulty import FaultyBackend
 
@@ -86,7 +87,7 @@ def contents(host: Hosted, array: Buffer) -> list[float] | None:
 @given(acts, faults, st.integers(0, 3))
 def test_completions_and_values_are_those_without_it(program: list[Act], fault: dict[str, int], seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "BindingCache", lambda: None)
+        patch.setattr(plan_module, "BindingCache", lambda: None)
         wanted = played(program, fault, seed)
     assert played(program, fault, seed) == wanted
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from callboard.core.backend import AccelDevice
 from callboard.core.errors import ContextPoisoned, Unrecoverable, UnsupportedOp
 from callboard.core.library import Library, WouldBlock
-from callboard.device.host.context.plans import Plan
+from callboard.device.host.context.plans.plan import Plan
 from callboard.device.host.context.streams import StreamAllocator
 from callboard.device.host.context.timelines import Timeline
 

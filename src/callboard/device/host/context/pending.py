@@ -9,7 +9,7 @@ from callboard.core.backend import Readback, Status
 from callboard.device.protocol.messages import FailureMessage
 
 if TYPE_CHECKING:
-    from callboard.device.host.context.plans import Plan
+    from callboard.device.host.context.plans.plan import Plan
 
 __all__ = ["FAILED", "FLYING", "OK", "Pending"]
 

@@ -15,7 +15,7 @@ from callboard.core.library import Extents
 from callboard.device.host.context.blocks import Block
 from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.pending import FAILED, FLYING, Pending
-from callboard.device.host.context.plans import Plan
+from callboard.device.host.context.plans.plan import Plan
 from callboard.device.protocol.messages import Call
 
 __all__ = ["Helper", "Sizing"]

@@ -9,7 +9,7 @@ from callboard.core.errors import AccelError
 from callboard.core.layout import Layout
 from callboard.core.op import info_of
 from callboard.core.operand import Operand, Role
-from callboard.device.host.context.plans import read_plan
+from callboard.device.host.context.plans.plan import read_plan
 from callboard.device.protocol.recording import MARK
 
 __all__ = ["HostOperand", "host_parts"]

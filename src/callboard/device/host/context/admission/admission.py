@@ -20,7 +20,8 @@ from callboard.device.host.context.blocks import Block, BlockPool
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
-from callboard.device.host.context.plans import Plan, Plans, read_plan, unreadable
+from callboard.device.host.context.plans.cache import Plans
+from callboard.device.host.context.plans.plan import Plan, read_plan, unreadable
 from callboard.device.host.context.preparing import Helper, Sizing
 from callboard.device.host.context.streams import StreamAllocator
 from callboard.device.protocol.messages import Call, Plain

@@ -15,7 +15,7 @@ from callboard.device.host.context.admission.refusing import Refusing
 from callboard.device.host.context.blocks import Block, BlockPool, BlockUse
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.pending import FAILED, OK, Pending
-from callboard.device.host.context.plans import Plan
+from callboard.device.host.context.plans.plan import Plan
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.protocol.messages import Call
 

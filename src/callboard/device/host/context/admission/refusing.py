@@ -11,7 +11,8 @@ from callboard.device.host.context.blocks import Block
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.libraries import Libraries, LibraryActor
 from callboard.device.host.context.pending import Pending
-from callboard.device.host.context.plans import Plan, Plans
+from callboard.device.host.context.plans.cache import Plans
+from callboard.device.host.context.plans.plan import Plan
 from callboard.device.protocol.messages import Call
 
 __all__ = ["Refusing"]

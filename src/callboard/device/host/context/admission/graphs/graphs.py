@@ -7,7 +7,8 @@ from callboard.core.backend import AccelDevice
 from callboard.core.errors import ShapeError
 from callboard.device.host.context.admission.graphs.lanes import Lanes
 from callboard.device.host.context.admission.graphs.replay import RecordedStep, Replay, noted
-from callboard.device.host.context.plans import GRAPH, Plan, Plans, unreadable
+from callboard.device.host.context.plans.cache import GRAPH, Plans
+from callboard.device.host.context.plans.plan import Plan, unreadable
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.protocol.messages import ProtocolError
 from callboard.device.protocol.recording import Step, read_script

@@ -30,7 +30,7 @@ from callboard.core.layout import OpenLayout
 from callboard.core.opinfo import read_signature
 from callboard.device.host.context.admission.graphs.choices import arranged, inside, kinds
 from callboard.device.host.context.admission.graphs.lanes import Lanes, Task
-from callboard.device.host.context.plans import Plan
+from callboard.device.host.context.plans.plan import Plan
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.protocol.recording import Script, ScriptOperand, Step
 

@@ -1,10 +1,10 @@
-"""Plans: how the host executes a signature, worked out once and kept while it is used."""
+"""``Plan``: one signature, ready to be launched."""
 
 import contextlib
 import copy
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from callboard.core import plugins
 from callboard.core.backend import Status
@@ -13,9 +13,10 @@ from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unr
 from callboard.core.layout import Layout, OpenLayout, layout_of
 from callboard.core.library import Extents
 from callboard.core.op import OPS, Fence, Op, info_of, outputs_of
-from callboard.core.operand import Operand, Role
+from callboard.core.operand import Operand
 from callboard.core.opinfo import read_signature
 from callboard.device.host.context.blocks import BindingCache
+from callboard.device.host.context.plans.binding import Binding, binding_of
 from callboard.device.host.context.timelines import SEAL_EVERY, seal_every
 from callboard.device.protocol.messages import Call
 from callboard.device.protocol.recording import Script
@@ -25,41 +26,12 @@ if TYPE_CHECKING:
     from callboard.device.host.context.libraries import LibraryActor
     from callboard.device.host.context.timelines import Timeline
 
-__all__ = ["Binding", "Plan", "Plans", "read_plan", "unreadable"]
+__all__ = ["Plan", "read_plan", "unreadable"]
 
 _log = logging.getLogger(__name__)
 
-MAX_PLANS = 8192
-"""Plans kept per library that sets no limit; beyond that, the least recently used ones, half this many, are dropped."""
 MAX_CACHED = 32
 """Operands of a call whose resolved bindings are kept; a tuple of thousands is seldom the same twice."""
-HOST_ROLES = (Role.HOST_IN, Role.HOST_OUT)
-GRAPH = "graph"
-"""The library of the plans of recordings."""
-
-
-class Binding(NamedTuple):
-    """An operand that a call passes.
-
-    Attributes:
-        at: Its position among the arguments of the launch.
-        item: Its position in a tuple of operands, -1 when it is not in one.
-        host: True if it lies in an arena.
-        reads, writes: True if the op reads it, writes it.
-        whole: For an ``Out`` that overwrites every byte of a buffer of this size, that size; otherwise -1.
-        low, high: First byte accessed and the byte after the last, relative to element 0.
-        name: The field, for error messages.
-    """
-
-    at: int
-    item: int
-    host: bool
-    reads: bool
-    writes: bool
-    whole: int
-    low: int
-    high: int
-    name: str
 
 
 class Plan:
@@ -144,7 +116,7 @@ class Plan:
         numbers: list[tuple[int, int, bool]] = []
         for at, item, name, role, value in info.leaves(op):
             if isinstance(value, Operand):
-                bindings.append(_binding(at, item, role, value, name))
+                bindings.append(binding_of(at, item, role, value, name))
             else:
                 numbers.append((at, item, isinstance(value, complex)))
         at_of = {field.name: at for at, field in enumerate(info.dynamic)}
@@ -302,137 +274,6 @@ class Plan:
                 _log.warning("%s: a plan could not be closed: %s: %s", self.tag, type(e).__name__, e)
 
 
-class Kept:
-    """The plans of one library.
-
-    Attributes:
-        plans: By signature.
-        misses, evictions: Number of plans made, and of plans dropped for new ones.
-        hits: Launches of dropped plans, without the first of each.
-    """
-
-    __slots__ = ("evictions", "hits", "misses", "plans")
-
-    def __init__(self) -> None:
-        self.plans: dict[bytes, Plan] = {}
-        self.misses = self.evictions = self.hits = 0
-
-
-class Plans:
-    """The plans of a context. When a library has too many, its least recently used ones are dropped.
-
-    A plan's state is closed when its last launch is done. Plans that are being prepared, and pinned ones, are not
-    dropped.
-
-    Attributes:
-        by_signature: All plans, by signature; looked up for every call.
-    """
-
-    def __init__(self) -> None:
-        self.by_signature: dict[bytes, Plan] = {}
-        self._libraries: dict[str, Kept] = {}
-        self._leaving: list[Plan] = []
-
-    def add(self, signature: bytes, plan: Plan) -> None:
-        """Keep a new plan, bound to its library."""
-        assert plan.library is not None
-        kept = self._libraries.setdefault(plan.library.lib, Kept())
-        limit = plan.library.max_plans
-        if len(kept.plans) >= (MAX_PLANS if limit is None else limit):
-            unused = [(p.used, h) for h, p in kept.plans.items() if p.ready and not p.pins]
-            unused.sort()
-            many = MAX_PLANS // 2 if limit is None else len(kept.plans) - limit + 1
-            for _, old in unused[:many]:
-                self._drop(kept, old)
-                kept.evictions += 1
-        kept.misses += 1
-        self.by_signature[signature] = kept.plans[signature] = plan
-
-    def refused(self, signature: bytes, lib: str) -> None:
-        """Remove the plan of a signature that could not be prepared; its calls have been refused."""
-        self.by_signature.pop(signature, None)
-        self._libraries[lib].plans.pop(signature, None)
-
-    def release(self, plan: Plan) -> None:
-        """Close a plan that was made for a library handle which has been given up meanwhile."""
-        self._leaving.append(plan)
-
-    def recording(self, recording: int) -> Plan | None:
-        """The plan of a recording, by its id."""
-        kept = self._libraries.get(GRAPH)
-        plans = () if kept is None else kept.plans.values()
-        return next((plan for plan in plans if plan.recording == recording), None)
-
-    def release_recording(self, recording: int) -> None:
-        """The application has given a recording up, or it was refused: drop its plan."""
-        kept = self._libraries.get(GRAPH)
-        if kept is not None:
-            for signature in [s for s, plan in kept.plans.items() if plan.recording == recording]:
-                self._drop(kept, signature)
-
-    def recordings_of(self, lib: str) -> list[tuple[bytes, Plan]]:
-        """The plans of recordings with ops of a library, by signature."""
-        kept = self._libraries.get(GRAPH)
-        return [] if kept is None else [(s, plan) for s, plan in kept.plans.items() if lib in plan.state.libs]
-
-    def forget(self, lib: str) -> None:
-        """Drop all plans of a library, and of recordings with ops of it: they are recorded again when they are used."""
-        for signature, _ in self.recordings_of(lib):
-            self._drop(self._libraries[GRAPH], signature)
-        kept = self._libraries.get(lib)
-        if kept is not None:
-            for signature in list(kept.plans):
-                self._drop(kept, signature)
-
-    def sweep(self) -> bool:
-        """Close dropped plans whose last launch is done; True while some are left.
-
-        Raises:
-            ContextPoisoned, Unrecoverable: The context is dead.
-        """
-        if self._leaving:
-            leaving, self._leaving = self._leaving, []
-            for plan in leaving:
-                if plan.passed:
-                    plan.close()
-                else:
-                    self._leaving.append(plan)
-        return bool(self._leaving)
-
-    def close(self) -> None:
-        """Close all plans; no work is in flight."""
-        for lib in self._libraries:
-            self.forget(lib)
-        for plan in self._leaving:
-            plan.close()
-        self._leaving.clear()
-
-    def stats(self) -> dict[str, dict[str, int]]:
-        """Counters of each library's plans."""
-        return {
-            lib: {
-                "entries": len(kept.plans),
-                "hits": kept.hits + _hits(kept.plans.values()),
-                "misses": kept.misses,
-                "evictions": kept.evictions,
-            }
-            for lib, kept in self._libraries.items()
-        }
-
-    def _drop(self, kept: Kept, signature: bytes) -> None:
-        plan = kept.plans.pop(signature)
-        del self.by_signature[signature]
-        kept.hits += _hits([plan])
-        if plan.ready:
-            self._leaving.append(plan)
-        elif plan.recording:
-            plan.close()
-
-
-def _hits(plans: Iterable[Plan]) -> int:
-    return sum(plan.launched - 1 for plan in plans if plan.launched)
-
-
 def read_plan(signature: bytes) -> Plan:
     """The plan of a signature, not bound to a library yet.
 
@@ -460,23 +301,6 @@ def unreadable(error: AccelError) -> Plan:
     plan.error = error
     plan.makes, plan.bindings = (), ()
     return plan
-
-
-def _binding(at: int, item: int, role: Role, operand: Operand, name: str) -> Binding:
-    layout = operand.layout
-    low, high = layout.span
-    whole = layout.nbytes if role is Role.OUT and layout.contiguous else -1
-    return Binding(
-        at,
-        item,
-        role in HOST_ROLES,
-        role in (Role.IN, Role.INOUT, Role.SCALAR),
-        role in (Role.OUT, Role.INOUT),
-        whole,
-        low,
-        high,
-        name,
-    )
 
 
 def _row(numbers: Sequence[tuple[int, int, bool]]) -> slice | None:
