@@ -1,0 +1,61 @@
+"""``xp.linalg``: linear algebra of matrices and of stacks of them, by :mod:`callboard.kernel.solver`.
+
+Arrays that are not floating are computed in float64, halves in float32. Where the solver has no op for a stack, its
+matrices are taken one after the other.
+
+A NaN or an infinity in a matrix gives NaN by ``det``, ``inv``, ``qr``, ``slogdet`` and ``solve``. By the others, whose
+routines iterate, the result fails with ``NumericalError``.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from callboard.arrays.introspection.unknown import unknown
+from callboard.arrays.linalg.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals
+from callboard.arrays.linalg.equations import inv, lstsq, pinv, solve
+from callboard.arrays.linalg.norms import det, matrix_norm, matrix_rank, slogdet, vector_norm
+from callboard.arrays.linalg.products import cross, matrix_power
+from callboard.arrays.linalg.results import EighResult, EigResult, LstsqResult, QRResult, SlogdetResult, SVDResult
+from callboard.arrays.manipulation import matrix_transpose
+from callboard.arrays.products.contracting import matmul, outer, tensordot, vecdot
+from callboard.arrays.products.diagonals import diagonal, trace
+
+__all__ = [
+    "EigResult",
+    "EighResult",
+    "LstsqResult",
+    "QRResult",
+    "SVDResult",
+    "SlogdetResult",
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
+    "inv",
+    "lstsq",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]
+
+
+if not TYPE_CHECKING:  # type checkers would take every name for a function
+
+    def __getattr__(name: str) -> Any:
+        raise unknown("xp.linalg", name, __all__)
