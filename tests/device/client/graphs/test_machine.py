@@ -194,7 +194,7 @@ class Recordings(RuleBasedStateMachine):
             value = given.get(f"in{at}")
             if isinstance(value, np.ndarray):
                 if cell.ref.is_stale:  # a new array, which only the recording has
-                    cell = Cell(chain.recording._built.inputs[at].ref, value.copy())
+                    cell = Cell(chain.recording._ready().built.inputs[at].ref, value.copy())
                 else:
                     cell.value[...] = value
             chain.inputs[at] = cell

@@ -1,31 +1,23 @@
 """``Recording``: a chain of ops, called once and replayed as one."""
 
-import functools
-import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AbstractContextManager
 from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
-from callboard.core.errors import DeviceMismatch, GpuRefStale, ShapeError
+from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
 from callboard.core.mode import Asynchronous, Blocking, Mode
-from callboard.core.op import info_of
-from callboard.core.ref import Allocation, GpuRef
-from callboard.core.reply import Reply
+from callboard.core.ref import GpuRef
 from callboard.device.client.graphs.blocks import Cases, else_block, if_block, switch_block, while_block
-from callboard.device.client.graphs.building import BuiltRecording, Input, built
+from callboard.device.client.graphs.building import Input, built
 from callboard.device.client.graphs.drawing import dot, svg
-from callboard.device.client.graphs.including import include
 from callboard.device.client.graphs.recorder import OpRecorder
+from callboard.device.client.graphs.replaying import Replays, checked_ref
 from callboard.device.client.graphs.script import RecordingNode, nodes_of
 from callboard.device.client.graphs.services import RecordingServices, RecordingStats
-from callboard.device.client.line.entries import Several
-from callboard.device.client.line.hostarrays import host_array
 from callboard.device.client.line.transfers import Transfers
-from callboard.device.protocol.messages import Call
-from callboard.kernel.memory import Empty
 from callboard.kernel.recording import Recorder, recorder
 
 if TYPE_CHECKING:
@@ -35,7 +27,6 @@ __all__ = ["Recording"]
 
 MOST_REPLAYS = 10_000
 """Replays in one message, so that one message does not hold the host for long."""
-TAG = "graph.replay"
 
 
 class Recording(Generic[Mode]):
@@ -67,27 +58,17 @@ class Recording(Generic[Mode]):
     def __init__(
         self, port: "OpPort", transfers: Transfers, services: RecordingServices, inputs: Mapping[str, GpuRef[Any]]
     ) -> None:
-        self._owners: list[Allocation] = []
         self._port = port
         self._transfers = transfers
         self._services = services
-        self._named = [Input(name, self._checked(name, ref), named=True) for name, ref in inputs.items()]
+        self._named = [Input(name, checked_ref(port, name, ref), named=True) for name, ref in inputs.items()]
         self._returned: tuple[GpuRef[Any], ...] = ()
         self._recorder: OpRecorder | None = None
         self._token: Token[Recorder | None] | None = None
         self._state = "not begun: use it in a with statement"
-        self._built: BuiltRecording | None = None
+        self._replays: Replays | None = None
         self._recorded = 0  # the generation of the refs that the block has given
-        self._generation = 0  # the generation that the recording's own arrays are of
-        self._places: list[int] = []
         self.nodes: list[RecordingNode] = []
-
-    def _checked(self, name: str, ref: Any) -> GpuRef[Any]:
-        if not isinstance(ref, GpuRef):
-            raise TypeError(f"{name} is {type(ref).__name__}; pass a GpuRef (dev.put(array) makes one)")
-        if ref._port is not self._port:
-            raise DeviceMismatch(f"{name} {ref.layout!r} is on {ref.device}; the recording is on {self._port.name}")
-        return ref.access()
 
     # -- recording -----------------------------------------------------------------------------------------------------
 
@@ -115,7 +96,8 @@ class Recording(Generic[Mode]):
             return
         if not taken.ops:
             raise ValueError("nothing was recorded: no op of this device was called in the block")
-        self._built = built(self._port, taken, self._named, self._returned)
+        made = built(self._port, taken, self._named, self._returned)
+        self._replays = Replays(self._port, self._transfers, self._services, made, self._recorded)
         self._returned = ()
         self.nodes = nodes_of(taken.ops, taken.blocks)
         self._state = ""
@@ -231,7 +213,7 @@ class Recording(Generic[Mode]):
         """
         if type(n) is not int or not 1 <= n <= MOST_REPLAYS:
             raise ValueError(f"n is {n!r}; one message replays 1 to {MOST_REPLAYS:,} times")
-        return self._replay(n, inputs)
+        return self._ready().run(n, inputs)
 
     def prepare(self, **inputs: Any) -> Any:
         """Make the plans and the graph now, and run nothing; :meth:`replay` does it on first use.
@@ -239,7 +221,7 @@ class Recording(Generic[Mode]):
         Returns:
             A reply without value; awaiting it raises what cannot be recorded on this device.
         """
-        return self._replay(0, inputs)
+        return self._ready().run(0, inputs)
 
     @overload
     def replay_while(
@@ -264,7 +246,7 @@ class Recording(Generic[Mode]):
         Raises:
             ShapeError: ``go`` is not 0-d, or no op of the recording writes it.
         """
-        made = self._ready()
+        made = self._ready().built
         if go.shape != () or go.allocation.id not in made.written:
             raise ShapeError(f"replay_while: go is {go.layout!r}; name a 0-d array that the recording writes")
         if not 1 <= every <= most:
@@ -275,64 +257,11 @@ class Recording(Generic[Mode]):
         done = 0
         while done < most:
             n = min(every, most - done)
-            self._replay(n, inputs)
+            self._ready().run(n, inputs)
             done, inputs = done + n, {}
             if not await self._transfers.get(go, None):
                 break
         return done
-
-    def _replay(self, n: int, inputs: Mapping[str, Any]) -> Any:
-        port, made = self._port, self._ready()
-        if port.recordings and (open_ := recorder.get()) is not None and open_.owns(port):
-            assert isinstance(open_, OpRecorder)
-            outputs = include(port, open_, made, n, inputs)
-            if len(outputs) == 1:
-                return outputs[0]
-            return tuple(outputs) if outputs else _done(port)
-        if inputs:
-            self._give(inputs)
-        generation = port.generation
-        if self._generation != generation:
-            self._renew(made)
-        for one in made.inputs:
-            if one.ref.allocation.freed or one.ref.generation != generation:
-                raise self._missing(made)
-        send = self._services._patiently
-        if not made.draws or not n:
-            numbers: list[int | float] = [n, *[0] * (2 * sum(len(draw.at) for draw in made.draws))]
-            return send(lambda: self._send(made, numbers))
-        port.check_room(1)
-        answer: Any = None
-        for numbers in made.drawn(n):
-            answer = send(functools.partial(self._send, made, numbers))
-        return answer
-
-    def _send(self, made: BuiltRecording, numbers: list[int | float]) -> Any:
-        port = self._port
-        op_id = port.mint()
-        answer: Any
-        if numbers[0] and len(made.outputs) == 1:
-            answer = self._output(made, 0, op_id)
-            target: Callable[[], Any] = weakref.ref(answer)
-        elif numbers[0] and made.outputs:
-            answer = tuple(self._output(made, at, op_id) for at in range(len(made.outputs)))
-            weak = [weakref.ref(ref) for ref in answer]
-            target = lambda: Several([ref for w in weak if (ref := w()) is not None])
-        else:
-            answer = Reply(port, op_id)
-            target = weakref.ref(answer)
-        port.send(Call(op_id, made.signature, self._places, numbers, []), TAG, target, depth=4)
-        return answer
-
-    def _output(self, made: BuiltRecording, at: int, op_id: int) -> GpuRef[Any]:
-        operand, offset, layout = made.outputs[at]
-        given = len(made.inputs)
-        if operand >= given:
-            allocation = self._owners[operand - given]
-        else:
-            ref = made.inputs[operand].ref
-            allocation, offset = ref.allocation, offset + ref.offset
-        return GpuRef(self._port, allocation, layout, self._generation, offset, op_id)
 
     def clone(self) -> "Recording[Mode]":
         """Another recording of the same ops, on the same inputs, with separate output arrays.
@@ -342,10 +271,10 @@ class Recording(Generic[Mode]):
         Raises:
             GpuRefStale: Inputs were lost with the context, or freed; give :meth:`replay` others first.
         """
-        named = {one.name: one.ref for one in self._ready().inputs if one.named}
+        named = {one.name: one.ref for one in self._ready().built.inputs if one.named}
         twin: Recording[Mode] = Recording(self._port, self._transfers, self._services, named)
         with twin:
-            made = self._replay(1, {})
+            made = self._ready().run(1, {})
             twin.returns(*(made if isinstance(made, tuple) else (made,) if isinstance(made, GpuRef) else ()))
         return twin
 
@@ -354,98 +283,7 @@ class Recording(Generic[Mode]):
     @property
     def inputs(self) -> dict[str, Layout]:
         """The layouts of the arrays :meth:`replay` takes, by name. Unnamed arrays are ``in0``, ``in1`` and so on."""
-        return {one.name: one.layout for one in self._ready().inputs if one.layout is not None}
-
-    def _give(self, values: Mapping[str, Any]) -> None:
-        made = self._ready()
-        by_name = {one.name: one for one in made.inputs}
-        given: list[tuple[Input, Any]] = []
-        for name, value in values.items():
-            one = by_name.get(name)
-            if one is None:
-                raise TypeError(f"replay: the recording has no input {name!r}; its inputs are {', '.join(by_name)}")
-            if one.layout is None:
-                raise ShapeError(
-                    f"replay: ops use several parts of {name}, {one.used}; name the whole array in record()"
-                )
-            given.append((one, self._fitting(one, value)))
-        after = {one.name: value for one, value in given if isinstance(value, GpuRef)}
-        self._check_apart(made, after)
-        for one, value in given:
-            if isinstance(value, GpuRef):
-                one.ref = value
-            elif one.ref.is_stale:
-                one.ref = self._services._patiently(lambda v=value: self._transfers.put(v, None, False))  # type: ignore[misc]
-            else:
-                self._services._patiently(lambda v=value, r=one.ref: self._transfers.put(v, None, False, r))  # type: ignore[misc]
-        self._place(made)
-
-    def _fitting(self, one: Input, value: Any) -> Any:
-        layout = one.layout
-        assert layout is not None
-        if isinstance(value, GpuRef):
-            ref = self._checked(one.name, value)
-            if ref.layout != layout:
-                raise ShapeError(f"replay: {one.name} is {ref.layout!r}, recorded was {layout!r}, strides included")
-            return ref
-        array = host_array(value, None)
-        if array.shape != layout.shape or array.dtype != layout.dtype.np:
-            raise ShapeError(f"replay: {one.name} is {array.dtype}{list(array.shape)}, recorded was {layout!r}")
-        return array
-
-    def _check_apart(self, made: BuiltRecording, after: Mapping[str, GpuRef[Any]]) -> None:
-        """Reject refs by which an op would write to another operand's input."""
-        refs = [after.get(one.name, one.ref) for one in made.inputs]
-        for at, ref in enumerate(refs):
-            if made.inputs[at].name not in after:
-                continue
-            if any(ref.allocation is owner for owner in self._owners):
-                raise ShapeError(f"replay: {made.inputs[at].name} is an array that the recording writes; pass a copy")
-            for other, beside in enumerate(refs):
-                written = made.operands[at].writes or made.operands[other].writes
-                if other != at and beside.allocation is ref.allocation and written:
-                    raise ShapeError(
-                        f"replay: {made.inputs[at].name} and {made.inputs[other].name} share memory, and the recording "
-                        "writes to it; pass a copy"
-                    )
-
-    def _renew(self, made: BuiltRecording) -> None:
-        """Make the recording's own arrays in this generation."""
-        if any(one.ref.generation != self._port.generation for one in made.inputs):
-            raise self._missing(made)
-        port = self._port
-        self._drop_owners()
-        first, given = port.generation == self._recorded, len(made.inputs)
-        for at, nbytes in enumerate(made.own):
-            named = made.owners.get(given + at) if first else None
-            owner = named or Allocation(port.mint(), port.outbox.released)
-            owner.freed = False
-            owner.pin()
-            self._owners.append(owner)
-            signature, _, _ = info_of(Empty).split(Empty(shape=(nbytes,), dtype="u8"))
-            call = Call(port.mint(), signature, [], [], [owner.id])
-            self._services._patiently(lambda call=call: port.send(call, "memory.empty", lambda: None, depth=5))  # type: ignore[misc]
-        made.owners.clear()
-        self._generation = port.generation
-        self._place(made)
-
-    def _place(self, made: BuiltRecording) -> None:
-        places: list[int] = []
-        for one in made.inputs:
-            places += (one.ref.allocation.id, one.ref.offset)
-        for owner in self._owners:
-            places += (owner.id, 0)
-        self._places = places
-
-    def _missing(self, made: BuiltRecording) -> GpuRefStale:
-        gone = [one for one in made.inputs if one.ref.is_stale]
-        reason = gone[0].ref._why_stale() or "context rebuilt" if gone else "context rebuilt"
-        names = "; ".join(f"{one.name}, {one.ref.layout!r}, {one.used}" for one in gone)
-        cure = ", ".join(f"{one.name}=..." for one in gone if one.layout is not None)
-        hint = f"pass {'it' if len(gone) == 1 else 'them'} again: replay({cure})" if cure else "record the ops again"
-        error = GpuRefStale(f"the recording's inputs cannot be used ({reason}): {names}; {hint}", reason)
-        error.device, error.generation, error.op = self._port.name, self._generation or None, TAG
-        return error
+        return {one.name: one.layout for one in self._ready().built.inputs if one.layout is not None}
 
     # -- what it tells, and its end ------------------------------------------------------------------------------------
 
@@ -465,34 +303,19 @@ class Recording(Generic[Mode]):
     def stats(self: "Recording[Blocking]") -> RecordingStats: ...
     def stats(self) -> Any:
         """Statistics of the recording in the context host. Raises as :meth:`callboard.Device.stats`."""
-        return self._services._recording_stats(self._ready().handle.id)
+        return self._services._recording_stats(self._ready().built.handle.id)
 
     def close(self) -> None:
         """Give its memory and its graphs back; replays called before are not disturbed. Closing twice is harmless."""
-        if self._built is not None:
-            self._built.handle.free()
-            self._built = None
-            self._drop_owners()
+        if self._replays is not None:
+            self._replays.close()
+            self._replays = None
             self._state = "closed"
 
-    def _drop_owners(self) -> None:
-        for owner in self._owners:
-            owner.unpin()
-        self._owners = []
-
-    def __del__(self) -> None:  # dropped: its arrays belong to their refs from now on
-        self._drop_owners()
-
-    def _ready(self) -> BuiltRecording:
-        if self._built is None:
+    def _ready(self) -> Replays:
+        if self._replays is None:
             raise RuntimeError(f"the recording is {self._state}")
-        return self._built
+        return self._replays
 
     def __repr__(self) -> str:
         return f"<Recording of {len(self.nodes)} ops on {self._port.name}{', ' + self._state if self._state else ''}>"
-
-
-def _done(port: "OpPort") -> Reply[None]:
-    reply: Reply[None] = Reply(port)
-    reply._resolve()
-    return reply

@@ -55,11 +55,11 @@ async def test_a_script_that_does_not_fit_is_refused(change: Callable[[Script], 
         with dev.record() as rec:
             dev.blas.gemm(a, a)
         await rec.replay()
-        script = read_script(rec._ready().signature)
+        script = read_script(rec._ready().built.signature)
         change(script)
         script.id = dev._port.mint()
         reply: Reply[None] = Reply(dev._port)
-        call = Call(dev._port.mint(), write_script(script), rec._places, [1], [])
+        call = Call(dev._port.mint(), write_script(script), rec._ready()._places, [1], [])
         dev._port.send(call, "graph.replay", lambda: reply)
         with pytest.raises((cb.ShapeError, cb.UnsupportedOp)):
             await reply
