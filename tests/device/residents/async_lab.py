@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import numpy as np
-from tests.device.residents.lab import Add, OwnError, enter, local, made
+from tests.device.residents.lab import Add, OwnError, enter, local, made, own_thread
 
 import callboard as cb
 
@@ -66,12 +66,10 @@ class Later(cb.ResidentActor):
         return self.running, self.most, self.log
 
     def open_streams(self) -> int:
-        thread: Any = self.ctx._thread
-        return len(thread._streams)
+        return len(own_thread()._streams)
 
     def cancel(self, call: int) -> None:
-        thread: Any = self.ctx._thread
-        thread.cancel(call)
+        own_thread().cancel(call)
 
     async def add_later(self, name: str, array: Any) -> None:
         await self.events[name].wait()

@@ -76,6 +76,12 @@ def is_read_only(array: Any) -> bool:
     return bool(array.__cuda_array_interface__["data"][1])
 
 
+def own_thread() -> Any:
+    """The ``ActorThread`` of the actor that this code runs in."""
+    thread: Any = threading.current_thread()
+    return thread._target.__self__
+
+
 def enter(ctx: cb.HostContext) -> cb.HostContext:
     """For ``setup``: CuPy works on the actor's stream from here on. One that a method imports would not."""
     if ctx.info.backend == "cuda":

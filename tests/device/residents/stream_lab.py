@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from tests.device.residents.lab import OwnError, enter, local, made, wait_at
+from tests.device.residents.lab import OwnError, enter, local, made, own_thread, wait_at
 
 import callboard as cb
 
@@ -47,8 +47,7 @@ class Streamer(cb.ResidentActor):
         return self.steps, self.log
 
     def open_streams(self) -> int:
-        thread: Any = self.ctx._thread
-        return len(thread._streams)
+        return len(own_thread()._streams)
 
     def mark(self, text: str) -> None:
         self.log.append(text)

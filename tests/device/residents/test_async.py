@@ -15,7 +15,7 @@ from tests.device.residents.test_streams import SOON, awaited, first, taken
 
 import callboard as cb
 from callboard.actors.errors import ActorStopped
-from callboard.device.host.residents import coroutines
+from callboard.device.host.residents.thread import coroutines
 
 pytestmark = pytest.mark.leaves_nothing
 

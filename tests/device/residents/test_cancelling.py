@@ -15,7 +15,7 @@ from tests.device.residents.test_calls import settled
 import callboard as cb
 from callboard.device.host.residents import item
 from callboard.device.host.residents.actors import HostActors
-from callboard.device.host.residents.thread import ActorThread
+from callboard.device.host.residents.thread.thread import ActorThread
 
 pytestmark = [pytest.mark.leaves_nothing]
 

@@ -22,8 +22,8 @@ import callboard as cb
 from callboard.actors.errors import ActorStopped
 from callboard.core import registry
 from callboard.device.host.helm import Helm
-from callboard.device.host.residents import leading as leading_module
 from callboard.device.host.residents.actors import HostActors
+from callboard.device.host.residents.thread import leading as leading_module
 
 pytestmark = pytest.mark.leaves_nothing
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.device.residents.lab import Gate, Probe
+from tests.device.residents.lab import Gate, Probe, own_thread
 
 import callboard as cb
 
@@ -153,7 +153,7 @@ class Poisoner(Probe):
     """Its device has faults that nobody looks for while nothing is in flight."""
 
     def poison(self) -> None:
-        device: Any = self.ctx._thread._site.device  # type: ignore[union-attr]
+        device: Any = own_thread()._site.device
         device._poison = "a kernel of its own went wrong"
         device._poisoned_behind = device.stream().inner.record()
         raise ValueError("the first that showed it")

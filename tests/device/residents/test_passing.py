@@ -11,8 +11,8 @@ from tests.device.residents.test_leading import leading
 import callboard as cb
 from callboard.device.host.context.serve import ContextHost
 from callboard.device.host.helm import Helm
-from callboard.device.host.residents import thread
 from callboard.device.host.residents.actors import HostActors
+from callboard.device.host.residents.thread import thread
 
 pytestmark = pytest.mark.leaves_nothing
 

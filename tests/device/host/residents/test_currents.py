@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from callboard.device.host.residents import currents
-from callboard.device.host.residents.currents import Currents
+from callboard.device.host.residents.thread import currents
+from callboard.device.host.residents.thread.currents import Currents
 
 
 class Stream:

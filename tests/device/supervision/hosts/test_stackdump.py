@@ -24,7 +24,7 @@ Thread 0x00007ff10e7fc6c0 (most recent call first):
 Current thread 0x00007ff10dffb6c0 (most recent call first):
   File "{STDLIB}/ctypes/__init__.py", line 519 in string_at
   File "/app/model.py", line 41 in forward
-  File "{OURS}/device/host/residents/thread.py", line 205 in _call
+  File "{OURS}/device/host/residents/thread/thread.py", line 205 in _call
   File "{STDLIB}/threading.py", line 982 in run
 
 Thread 0x00007ff115883b80 (most recent call first):

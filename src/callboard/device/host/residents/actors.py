@@ -24,7 +24,7 @@ from callboard.device.host.residents.item import EndedCall, Item, Outcome, Site
 from callboard.device.host.residents.lending import Lendings
 from callboard.device.host.residents.operands import AdoptedBlock
 from callboard.device.host.residents.staging import HostMemory
-from callboard.device.host.residents.thread import ActorThread
+from callboard.device.host.residents.thread.thread import ActorThread
 from callboard.device.protocol.messages import (
     ActorCall,
     ActorEvent,
@@ -224,7 +224,7 @@ class HostActors:
     def post_event(self, actor: ActorThread, event: str, error: FailureMessage | None = None) -> None:
         self._post(lambda: self.channel.send(ActorEvent(actor.id, event, error)))
 
-    def post_room_wanted(self, actor: ActorThread, item: Item, nbytes: int) -> None:
+    def post_room_wanted(self, item: Item, nbytes: int) -> None:
         self._post(lambda: self.channel.send(RoomWanted(item.message.id, nbytes)))
 
     def post_device_room_wanted(self, item: Item, nbytes: int) -> None:

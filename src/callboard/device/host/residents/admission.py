@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from callboard.device.host.context.actor import ContextActor
     from callboard.device.host.context.admission.attached import Attached
     from callboard.device.host.residents.apart.holder import Holder
-    from callboard.device.host.residents.thread import ActorThread
+    from callboard.device.host.residents.thread.thread import ActorThread
 
 __all__ = ["CallAdmission"]
 

@@ -9,7 +9,7 @@ from callboard.device.host.residents.operands import Adopted, AdoptedBlock
 if TYPE_CHECKING:
     from callboard.device.host.context.actor import ContextActor
     from callboard.device.host.residents.apart.holder import Holder
-    from callboard.device.host.residents.thread import ActorThread
+    from callboard.device.host.residents.thread.thread import ActorThread
 
 __all__ = ["CallEndings"]
 

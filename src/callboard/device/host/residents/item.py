@@ -16,7 +16,7 @@ from callboard.device.protocol.messages import ActorCall, FailureMessage
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.apart.holder import Holder
-    from callboard.device.host.residents.thread import ActorThread
+    from callboard.device.host.residents.thread.thread import ActorThread
 
 __all__ = ["EndedCall", "Item", "Outcome", "Site", "used"]
 

@@ -1,6 +1,5 @@
 """``ActorThread``: the thread that runs a resident actor, one call after the other."""
 
-import contextlib
 import inspect
 import logging
 import queue
@@ -10,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from callboard.actors import Props
-from callboard.actors._runtime.table import bind, find
-from callboard.actors.errors import ActorStopped, AskTimeout, ReplyError, UnhandledMessage
-from callboard.core.errors import MailboxFull
+from callboard.actors._runtime.table import find
+from callboard.actors.errors import AskTimeout, ReplyError, UnhandledMessage
 from callboard.core.layout import Layout
 from callboard.core.operand import StructOperand
 from callboard.device.host.context.parking import Holds
@@ -21,27 +18,24 @@ from callboard.device.host.context.pending import FAILED
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.apart.copying import copy_to
 from callboard.device.host.residents.busytime import BusyTime
-from callboard.device.host.residents.coroutines import Awaits, Coroutines, has_coroutines, running, set_up
-from callboard.device.host.residents.currents import Currents
 from callboard.device.host.residents.item import EndedCall, Item, Outcome, Site
-from callboard.device.host.residents.leading import lead
 from callboard.device.host.residents.operands import Adopted, DeviceView
-from callboard.device.host.residents.results import pack_plain, pack_result
-from callboard.device.host.residents.staging import HostMemory
-from callboard.device.host.residents.streams import Broken, Streams
-from callboard.device.host.residents.supervising import Restarts, forget_frames
-from callboard.device.protocol.failures import as_error
+from callboard.device.host.residents.thread.coroutines import Awaits, running
+from callboard.device.host.residents.thread.instance import Instance
+from callboard.device.host.residents.thread.leading import lead
+from callboard.device.host.residents.thread.results import pack_plain, pack_result
+from callboard.device.host.residents.thread.rooms import Rooms
+from callboard.device.host.residents.thread.services import ContextServices
+from callboard.device.host.residents.thread.streams import Broken, Streams
+from callboard.device.host.residents.thread.supervising import forget_frames
 from callboard.device.protocol.messages import DeviceRoom, FailureMessage, Room, StartActor
-from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.device.protocol.residents.classes import class_named
-from callboard.device.protocol.residents.code import loads
-from callboard.device.protocol.residents.exceptions import described, is_answer, is_out_of_memory, trace_of
+from callboard.device.protocol.residents.exceptions import described, is_answer, is_out_of_memory
 from callboard.device.protocol.residents.hostview import host_view
 from callboard.device.protocol.residents.values import DeviceArray, Unpacker, decode
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.actors import HostActors
-    from callboard.device.inside.device import LocalDevice
 
 __all__ = ["ActorThread"]
 
@@ -60,6 +54,7 @@ class ActorThread:
 
     Attributes:
         stopping: True if it ends after the current call.
+        ending: Set with ``stopping``.
     """
 
     def __init__(self, start: StartActor, host: "HostActors") -> None:
@@ -68,25 +63,18 @@ class ActorThread:
         self.timeline: Timeline | None = None
         self.holds = Holds()  # of its admitted calls; used by the admitting thread
         self.busy = BusyTime()
-        self._ending = threading.Event()
+        self.ending = threading.Event()
         self.stopping = False
-        self._recipe = start.recipe
         self._alone = start.alone
         self._host = host
-        self._props: Props[Any] | None = None
-        self._instance: ResidentActor | None = None
-        self._table: dict[type, Callable[[Any], Any]] = {}
+        self._instance = Instance(self, start, host)
         self._site: Site | None = None
-        self._context: HostContext | None = None
-        self._currents: Currents | None = None
-        self._coroutines: Coroutines | None = None  # of a class with async methods
-        self._local: LocalDevice | None = None  # what the present instance has as ctx.device
+        self._services: ContextServices | None = None
         self._shorts = 0  # short calls since the last long one
-        self._restarts = Restarts()
         self._streams = Streams(self.name)
+        self._rooms = Rooms(self, host)
         self._wake = threading.Event()  # a context is there, or the actor is to end
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._rooms: queue.SimpleQueue[Room | DeviceRoom | None] = queue.SimpleQueue()
         self._decisions: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"callboard-resident-{start.name}", daemon=True)
         self._thread.start()
@@ -94,12 +82,7 @@ class ActorThread:
     @property
     def is_short(self) -> bool:
         """True if its recent calls were short."""
-        return self._shorts == STEADY and self._coroutines is None
-
-    @property
-    def _current(self) -> Item | None:
-        """The call that the present code belongs to."""
-        return running.get()
+        return self._shorts == STEADY and self._instance.coroutines is None
 
     # -- from the admitting thread -------------------------------------------------------------------------------------
 
@@ -113,16 +96,17 @@ class ActorThread:
         """Queue a call."""
         self._streams.notice(item.message.body)
         self._items.put(item)
-        if self._coroutines is not None:
-            self._coroutines.wake()
+        if self._instance.coroutines is not None:
+            self._instance.coroutines.wake()
 
     def cancel(self, call: int) -> None:
         """Cancel the coroutine of a call, if it runs."""
-        if self._coroutines is not None:
-            self._coroutines.cancel(call)
+        if self._instance.coroutines is not None:
+            self._instance.coroutines.cancel(call)
 
     def give_room(self, room: Room | DeviceRoom) -> None:
-        self._rooms.put(room)
+        """Answer the actor, which asked for memory for a result."""
+        self._rooms.give(room)
 
     def decide(self, own: bool) -> None:
         """Answer the actor, which asked whether a failure was its own."""
@@ -131,13 +115,13 @@ class ActorThread:
     def stop(self) -> None:
         """End after the current call."""
         self.stopping = True
-        self._ending.set()
+        self.ending.set()
         self._wake.set()
         self._items.put(None)
-        self._rooms.put(None)
+        self._rooms.stop()
         self._decisions.put(False)
-        if self._coroutines is not None:
-            self._coroutines.wake()
+        if self._instance.coroutines is not None:
+            self._instance.coroutines.wake()
 
     def join(self) -> None:
         self._thread.join()
@@ -175,11 +159,10 @@ class ActorThread:
             log.exception("resident actor %s has ended", self.name)
             cause = described(0, e)
         finally:
-            if self._coroutines is not None:
-                self._coroutines.close()
+            if self._instance.coroutines is not None:
+                self._instance.coroutines.close()
             self._streams.close()
-            self._drop_instance()
-            self._context = None
+            self._instance.end()
             if self._host.helm is not None:
                 self._host.helm.leave(self)
             self._host.post_gone(self, cause)
@@ -187,7 +170,7 @@ class ActorThread:
     def _live(self) -> FailureMessage | None:
         """Prepare, wait for a context, set up, serve; returns why it gave up, None when it was asked to stop."""
         try:
-            self._make()
+            self._instance.make()
         except BaseException as e:  # from a user's prepare, before the first call; sys.exit() as well
             if self._site is None:
                 log.warning(
@@ -198,13 +181,12 @@ class ActorThread:
         if self.stopping or site is None:
             return None
         site.device.use()
-        self._currents = Currents(site.timeline.stream, None if site.on_host else site.ordinal)
-        device = site.device
-        self._context = HostContext(self, device.info, self.name, site.timeline.stream, site.ordinal, device.generation)
-        cause = self._set_up("ready")
+        self._services = ContextServices(site, self._host.lendings)
+        self._instance.enter(site, self._services)
+        cause = self._instance.set_up("ready")
         while cause is None and not self.stopping:
-            if self._coroutines is not None:
-                return self._coroutines.serve()
+            if self._instance.coroutines is not None:
+                return self._instance.coroutines.serve()
             item = self._items.get()
             if item is None or self.stopping:
                 if item is not None:
@@ -214,51 +196,6 @@ class ActorThread:
                 helm = self._host.helm
                 cause = lead(self, self._host, item) if helm is not None and helm.holder is self else self.call(item)
         return cause
-
-    def _make(self) -> None:
-        """Make and prepare a new instance, unless there is one."""
-        if self._instance is not None:
-            return
-        self._host.channel.busy(f"prepare of {self.name}")
-        try:
-            props = self._props
-            if props is None:
-                recipe = self._recipe
-                props = self._props = recipe if isinstance(recipe, Props) else loads(recipe)
-            instance = props.make()
-            if self._coroutines is None and has_coroutines(type(instance)):
-                self._coroutines = self._streams.coroutines = Coroutines(self, type(instance))
-            instance.prepare()
-            self._table = bind(instance)
-            self._instance = instance
-        finally:
-            self._host.channel.busy(None)
-
-    def _set_up(self, event: str) -> FailureMessage | None:
-        """Set an instance up, retrying within the restart budget; returns why that failed, None on success."""
-        while True:
-            try:
-                self._make()
-                assert self._instance is not None
-                assert self._context is not None
-                self.make_current()
-                self._host.channel.busy(f"setup of {self.name}")
-                try:
-                    set_up(self._instance, self._context, self._coroutines)
-                finally:
-                    self._host.channel.busy(None)
-            except BaseException as e:  # any error from a user's setup: the actor's strategy decides
-                if self._is_lost(e):
-                    return described(0, e)
-                log.error("resident actor %s could not be set up: %s: %s", self.name, type(e).__name__, e)
-                if is_out_of_memory(e):
-                    self._host.post_trim()
-                cause = self._after(e)
-                if cause is not None or self.stopping:
-                    return cause
-            else:
-                self._host.post_event(self, event)
-                return None
 
     # -- a call --------------------------------------------------------------------------------------------------------
 
@@ -274,20 +211,22 @@ class ActorThread:
             if item.staged is not None:
                 item.staged.drop()
             return Outcome(item, EndedCall(self, item, b"", [], refusal))
+        services = self._services
+        assert services is not None
         running.set(item)
         item.began = self.busy.begin() if result_of is None else self.busy.begin() and item.began
         ended: EndedCall | None = None
         error: BaseException | None = None
         answer = True  # a failure now does not come from the actor's own code
         try:
-            self.make_current()
+            services.make_current()
             if item.start is not None:
                 item.start.synchronize()
             method, arguments, keywords = self._unpacked(item) if result_of is None else (result_of, [], {})
             answer = False
             result = method(*arguments, **keywords)
-            if self._local is not None:
-                self._local.finish()
+            if services.local is not None:
+                services.local.finish()
             answer = True
             del method, arguments, keywords
             value, adopted = self._packed(item, result)
@@ -335,11 +274,11 @@ class ActorThread:
         args = [unpack(a) if type(a) is list else a for a in arguments]
         given = {key: unpack(a) for key, a in keywords.items()} if keywords else {}
         if steps is not None:
-            return self._streams.method(self._instance, steps, item), args, given
+            return self._streams.method(self._instance.present, steps, item), args, given
         if name is not None:
-            return getattr(self._instance, str(name)), args, given
+            return getattr(self._instance.present, str(name)), args, given
         item.method = type(args[0]).__name__
-        handler = find(self._table, type(args[0]))
+        handler = find(self._instance.table, type(args[0]))
         if handler is None:
             raise UnhandledMessage(f"{self.name} has no handler for {type(args[0]).__qualname__}")
         return handler, args, given
@@ -354,58 +293,30 @@ class ActorThread:
             return value, []
         known = type(result) is np.ndarray or type(result) is DeviceArray
         if not known and inspect.isawaitable(result) and not isinstance(result, StructOperand):
-            if self._coroutines is not None:
+            if self._instance.coroutines is not None:
                 raise Awaits(result)
             getattr(result, "close", lambda: None)()
             raise TypeError(
                 "the method returned an awaitable, but no method of its class is async; make it `async def`"
             )
         copied = (lambda refs: self._copied(item, refs)) if self._alone else None
-        return pack_result(result, lambda nbytes: self._room(item, nbytes), copied)
+        return pack_result(result, lambda nbytes: self._rooms.on_host(item, nbytes), copied)
 
     def _copied(self, item: Item, refs: list[Adopted]) -> list[Any]:
         """Copy device arrays of a result to the device's own host; gives their places."""
-        site = self._site
+        site, services = self._site, self._services
         assert site is not None
-        return copy_to(refs, lambda n: self._device_room(item, n), site, self.device)
-
-    def _device_room(self, item: Item, nbytes: int) -> int:
-        self._stop_leading()
-        self._host.post_device_room_wanted(item, nbytes)
-        room = self._rooms.get()
-        if not isinstance(room, DeviceRoom):
-            raise ActorStopped(f"{self.name} was stopped")
-        if room.failure is not None:
-            raise as_error(room.failure)
-        return self._host.attached.address(*room.region)
-
-    def _stop_leading(self) -> None:
-        """Let another thread serve, because this one is going to wait."""
-        helm = self._host.helm
-        if helm is not None and helm.end(self):
-            helm.give_back()
-
-    def _room(self, item: Item, nbytes: int) -> HostMemory:
-        """Memory for the arrays of a result: sent with the call, or provided by the application now."""
-        if item.room is not None and nbytes <= item.room.nbytes:
-            return item.room
-        self._stop_leading()
-        self._host.post_room_wanted(self, item, nbytes)
-        room = self._rooms.get()
-        if not isinstance(room, Room):
-            raise ActorStopped(f"{self.name} was stopped")
-        if not room.place:
-            raise MailboxFull(room.why)
-        return self._host.memory_at(room, nbytes)
+        assert services is not None
+        return copy_to(refs, lambda n: self._rooms.on_device(item, n), site, services.device)
 
     # -- failures ------------------------------------------------------------------------------------------------------
 
     def _failed(self, item: Item, error: BaseException, answer: bool) -> FailureMessage | None:
-        if not isinstance(error, ReplyError) and self._is_lost(error):
+        if not isinstance(error, ReplyError) and self._instance.is_lost(error):
             return described(0, error)
         failure = error.of(item.message.id) if isinstance(error, Broken) else described(item.message.id, error)
         short = is_out_of_memory(error)
-        if answer or is_answer(error) or self._restarts.resumes(self._class, error):
+        if answer or is_answer(error) or self._instance.resumes(error):
             forget_frames(error)
             self._host.post_ended(EndedCall(self, item, b"", [], failure, trim=short, asked=item.holds))
             if item.holds:
@@ -417,82 +328,7 @@ class ActorThread:
             return None
         log.error("resident actor %s failed: %s", self.name, failure.attributes.get("traceback") or failure.message)
         self._streams.fail(failure)
-        cause = self._after(error)
+        cause = self._instance.drop_after(error)
         if cause is not None or self.stopping:
             return cause
-        return self._set_up("restarted")
-
-    def _is_lost(self, error: BaseException) -> bool:
-        """True if the context is dead; the admitting thread is then notified."""
-        site = self._site
-        dead = None if site is None else site.device.probe()
-        if dead is None:
-            return False
-        dead.add_note(f"found when resident actor {self.name} raised:\n{trace_of(error).rstrip()}")
-        if dead is not error:
-            dead.__cause__ = error
-        self._host.post_lost(dead)
-        return True
-
-    def _after(self, error: BaseException) -> FailureMessage | None:
-        """Drop the instance and wait for the delay of a restart; returns why the actor stops instead, if it does."""
-        delay = self._restarts.delay(self._class, error)
-        if delay is None:
-            return described(0, error)
-        self._drop_instance()
-        self._host.post_event(self, "restarting", described(0, error))
-        self._ending.wait(delay)
-        return None
-
-    @property
-    def _class(self) -> Any:
-        """Of the instance; while there is none, what makes it."""
-        return type(self._instance) if self._instance is not None else getattr(self._props, "_factory", None)
-
-    # -- for the HostContext -------------------------------------------------------------------------------------------
-
-    def make_current(self) -> None:
-        """Make the stream current in packages that have been imported meanwhile."""
-        if self._currents is not None:
-            self._currents.make()
-
-    def device(self) -> "LocalDevice":
-        """See :attr:`HostContext.device`."""
-        site = self._site
-        assert site is not None
-        if self._local is None:
-            from callboard.device.inside.device import LocalDevice
-
-            self._local = LocalDevice(site)
-        return self._local
-
-    def _drop_instance(self) -> None:
-        """The instance is gone, and its arrays and handles with it."""
-        self._instance = None
-        local, self._local = self._local, None
-        if local is not None:
-            with contextlib.suppress(Exception):  # an op of the instance that has failed, or the context is dead
-                local.close()
-
-    def is_cancelled(self) -> bool:
-        """See :meth:`HostContext.cancelled`."""
-        item = self._current
-        return item is not None and not item.is_wanted
-
-    def host(self, array: Any) -> DeviceArray | np.ndarray[Any, Any]:
-        """See :meth:`HostContext.host`."""
-        return array if type(array) is np.ndarray else self.device().elsewhere(array)
-
-    def adopt(self, array: Any) -> Adopted:
-        """See :meth:`HostContext.ref`."""
-        site, item = self._site, self._current
-        assert site is not None
-        adopted = self._host.lendings.adopt(array, on_host=site.on_host)
-        low, high = (adopted.block.address + adopted.offset + end for end in adopted.layout.span)
-        for block, _ in item.blocks if item is not None else ():
-            if low < block.address + block.nbytes and block.address < high:
-                raise ValueError(
-                    "ctx.ref: the array is (part of) an argument, whose memory is the caller's; return a copy, or "
-                    "nothing: the caller has its ref"
-                )
-        return adopted
+        return self._instance.set_up("restarted")

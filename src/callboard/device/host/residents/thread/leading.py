@@ -8,7 +8,7 @@ from callboard.device.protocol.messages import FailureMessage
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.actors import HostActors
-    from callboard.device.host.residents.thread import ActorThread
+    from callboard.device.host.residents.thread.thread import ActorThread
 
 __all__ = ["lead"]
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from callboard.actors.errors import ActorStopped
 from callboard.core.errors import Withdrawn
 from callboard.device.host.residents.item import Item, Outcome
-from callboard.device.host.residents.streams import Broken
+from callboard.device.host.residents.thread.streams import Broken
 from callboard.device.protocol.messages import FailureMessage
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.device.protocol.residents.steps import is_closing, stream_of
 
 if TYPE_CHECKING:
-    from callboard.device.host.residents.thread import ActorThread
+    from callboard.device.host.residents.thread.thread import ActorThread
 
 __all__ = ["GRACE", "Awaits", "Coroutines", "has_coroutines", "running", "set_up"]
 

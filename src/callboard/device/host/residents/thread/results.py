@@ -7,7 +7,7 @@ import numpy as np
 
 from callboard.device.host.residents.operands import Adopted
 from callboard.device.host.residents.staging import HostMemory
-from callboard.device.host.residents.streams import why_not
+from callboard.device.host.residents.thread.streams import why_not
 from callboard.device.protocol.residents.values import INLINE, DeviceArray, Packer, Unsendable, encode, inline
 
 __all__ = ["pack_plain", "pack_result"]

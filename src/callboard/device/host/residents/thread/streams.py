@@ -13,7 +13,7 @@ from callboard.device.protocol.residents.steps import CLOSE, NEXT, OPEN, is_clos
 from callboard.device.protocol.residents.values import Unsendable
 
 if TYPE_CHECKING:
-    from callboard.device.host.residents.coroutines import Coroutines
+    from callboard.device.host.residents.thread.coroutines import Coroutines
 
 __all__ = ["Broken", "Streams", "why_not"]
 
