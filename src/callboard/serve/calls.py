@@ -9,9 +9,10 @@ from typing import Any
 
 from callboard.actors.clock import Clock
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import QueueFull
-from callboard.patterns.requests.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
 from callboard.patterns.requests.waiting import Limits, WaitingLine
 
@@ -134,7 +135,7 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
                 answer = await self._call(*arguments)
             finally:
                 self._interruptible.discard(entry.number)
-            value = await self._feed(entry, answer)
+            value = await self._feeders.feed(entry, answer)
         except Exception as e:  # of the user's function, which may raise anything
             self._fail(entry, deliverable(e))
         except BaseException:  # the task was cancelled, by stop() or with its loop, or Ctrl-C came
@@ -156,16 +157,8 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
     async def _end_work(self) -> None:
         self._call.close()
         tasks = set(self._tasks.values()) - {asyncio.current_task()}
-        if not tasks:
-            return
         if not self._call.on_thread:
             for task in tasks:
                 task.cancel()
-        ended = asyncio.ensure_future(_all(tasks))
-        if not await self._within(ended, STOP_TIMEOUT):
+        if not await all_ended(tasks, self._clock):
             _log.warning("%s: the function still runs %g s after stop()", self.name, STOP_TIMEOUT)
-            ended.cancel()
-
-
-async def _all(tasks: set[Any]) -> None:
-    await asyncio.wait(tasks)

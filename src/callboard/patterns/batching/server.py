@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
-from callboard.actors.clock import Cancellable, Clock
+from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost, Unrecoverable
 from callboard.patterns.batching.figures import BatchCounters, BatchingStats
 from callboard.patterns.batching.inorder import InOrder
@@ -16,7 +16,9 @@ from callboard.patterns.batching.results import Rows, are_values, copies, rows_o
 from callboard.patterns.batching.settings import BatchSettings, Dispatch, check_choice
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.quarantine.ward import Ward
+from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import BadBatchResult
 from callboard.patterns.requests.server import RequestServer
@@ -173,7 +175,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._delivering: set[asyncio.Task[None]] = set()  # those whose executors have been handed over
         self._starting = False  # a worker was made and has not looked at the queue
         self._settling = 0
-        self._timer: tuple[float, Cancellable] | None = None
+        self._timer = Alarm(self._clock, self._pump)
         self._counters = BatchCounters()
 
     # -- for users -----------------------------------------------------------------------------------------------------
@@ -312,22 +314,12 @@ class DynamicBatchingServer(RequestServer[T, R]):
             task = self._loop.create_task(self._work(), name=f"{self.name}: batches", context=self._context.copy())
             self._workers.add(task)
             task.add_done_callback(self._worker_ended)
-        elif self._timer is None or at < self._timer[0]:
-            self._cancel_timer()
-            self._timer = at, self._clock.call_later(at - now, self._timer_flush)
+        else:
+            self._timer.set(at)
 
     def _flush(self) -> None:
         self._policy.flush_now()
         self._pump()
-
-    def _timer_flush(self) -> None:
-        self._timer = None
-        self._pump()
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer[1].cancel()
-            self._timer = None
 
     async def _work(self) -> None:
         """Run batches as long as there are any."""
@@ -457,7 +449,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     async def _stream_to(self, entry: Entry, answer: Any) -> None:
         try:
-            value = await self._feed(entry, answer)
+            value = await self._feeders.feed(entry, answer)
         except Exception as e:  # of the user's iterator: its request ends in that
             if entry.state is State.RUNNING:
                 self._fail_all([entry], e)
@@ -492,5 +484,5 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._pump()
 
     async def _end_work(self) -> None:
-        self._cancel_timer()
-        await self._end_workers(self._call, self._workers)
+        self._timer.cancel()
+        await end_workers(self.name, self._call, self._workers, self._clock)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
-from callboard.actors.clock import Cancellable, Clock
+from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost, Withdrawn
 from callboard.patterns.batching.outer import warn_of_small_batches
 from callboard.patterns.batching.policy import SETTLE
@@ -15,7 +15,9 @@ from callboard.patterns.fairshare.policy import FairPolicy
 from callboard.patterns.fairshare.preemption import CURRENT, Run
 from callboard.patterns.fairshare.settings import FairOverflow, Tenant, path_of
 from callboard.patterns.fairshare.stats import FairShareStats, TenantStats, jain
+from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, Stage
 from callboard.patterns.requests.server import RequestServer
@@ -118,7 +120,7 @@ class FairShareScheduler(RequestServer[T, R]):
         self._aside = 0  # workers whose calls wait in their middle, which takes no slot
         self._turns = self._preempted = 0
         self._starting = False  # a worker was made and has not looked at the queue
-        self._timer: tuple[float, Cancellable] | None = None
+        self._timer = Alarm(self._clock, self._pump)
         self._dispatched = self._repeated = self._ended_calls = 0
         self._busy = 0.0
         self._queue_time = Histogram()
@@ -296,18 +298,8 @@ class FairShareScheduler(RequestServer[T, R]):
             task = self._loop.create_task(self._work(), name=f"{self.name}: calls", context=context)
             self._workers.add(task)
             task.add_done_callback(self._worker_ended)
-        elif self._timer is None or at < self._timer[0]:
-            self._cancel_timer()
-            self._timer = at, self._clock.call_later(at - now, self._timer_over)
-
-    def _timer_over(self) -> None:
-        self._timer = None
-        self._pump()
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer[1].cancel()
-            self._timer = None
+        else:
+            self._timer.set(at)
 
     async def _work(self) -> None:
         """Run requests as long as there are any."""
@@ -355,7 +347,7 @@ class FairShareScheduler(RequestServer[T, R]):
         run = self._running[entry.number] = Run(self, entry, worker)
         CURRENT.set(run)
         try:
-            value = await self._feed(entry, await self._call(item), keep=callable(self._charge))
+            value = await self._feeders.feed(entry, await self._call(item), keep=callable(self._charge))
         except Exception as e:  # the user's function may raise anything: its request ends in that
             error = deliverable(e)
         except BaseException as e:  # cancelled, by its caller, by stop() or with its loop, or Ctrl-C
@@ -411,5 +403,5 @@ class FairShareScheduler(RequestServer[T, R]):
         self._pump()
 
     async def _end_work(self) -> None:
-        self._cancel_timer()
-        await self._end_workers(self._call, self._workers)
+        self._timer.cancel()
+        await end_workers(self.name, self._call, self._workers, self._clock)

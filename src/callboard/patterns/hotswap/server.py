@@ -13,9 +13,10 @@ from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapR
 from callboard.patterns.hotswap.swapping import SwapMode, Swapper
 from callboard.patterns.hotswap.versions import ModelVersion, Version, VersionBook, VersionState, VersionStats
 from callboard.patterns.requests.calling import Executor, deliverable
+from callboard.patterns.requests.ending import STOP_TIMEOUT, within
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped
-from callboard.patterns.requests.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 
@@ -396,7 +397,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
             if task not in self._calls or not self._calls[task].model.on_thread:
                 task.cancel()
         work = asyncio.ensure_future(self._unload_all(rest))
-        if not await self._within(work, STOP_TIMEOUT):
+        if not await within(work, STOP_TIMEOUT, self._clock):
             _log.warning("%s: calls still run %g s after stop(), and their models stay loaded", self.name, STOP_TIMEOUT)
             for task in {work, *rest}:
                 task.cancel()

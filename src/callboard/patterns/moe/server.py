@@ -20,9 +20,10 @@ from callboard.patterns.moe.experts import Expert, Experts
 from callboard.patterns.moe.gate import Choice, TopK, choose, jittered
 from callboard.patterns.moe.results import MoeResult, MoeStats
 from callboard.patterns.requests.calling import Executor, deliverable
+from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import QueueFull
-from callboard.patterns.requests.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 
@@ -378,12 +379,10 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         if not self._experts.elsewhere:  # what runs on the loop is cancelled, what runs on our threads is waited for
             for worker in workers:
                 worker.cancel()
-        ended = asyncio.ensure_future(_all(workers, self._experts.close()))
-        if not await self._within(ended, STOP_TIMEOUT):
+        if not await all_ended([*workers, self._experts.close()], self._clock):
             _log.warning("%s: experts still run %g s after stop()", self.name, STOP_TIMEOUT)
             for worker in workers:
                 worker.cancel()
-            ended.cancel()
 
 
 def _tokens(item: Any) -> Array:
@@ -404,7 +403,3 @@ def _prepared(
     choice = choose(logits, rule)
     plan = dispatch(choice, rule, capacity)
     return choice, plan, np.take(tokens, plan.tokens, axis=0)
-
-
-async def _all(workers: set[asyncio.Task[None]], pool: "asyncio.Future[None]") -> None:
-    await asyncio.wait({*workers, pool})

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from callboard.actors.clock import Cancellable, Clock
+from callboard.actors.clock import Clock
 from callboard.patterns.replicas.hedging import Hedger
 from callboard.patterns.replicas.job import Job
 from callboard.patterns.replicas.member import Member
 from callboard.patterns.replicas.router import Router
+from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import deliverable
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.waiting import WaitingLine
@@ -67,7 +68,7 @@ class Binding:
         self._hedger = hedger
         self._clock = clock
         self._pool = pool
-        self._timer: tuple[float, Cancellable] | None = None
+        self._timer = Alarm(clock, self.bind)
 
     def bind(self) -> None:
         """Begin what can run now, and look again when that may have changed."""
@@ -133,16 +134,9 @@ class Binding:
         """Look again when an ejected replica may be probed, or a request hedged."""
         whens = [self._router.next_probe if self._line.count else None, self._hedger.due if self._hedger else None]
         when = min((each for each in whens if each is not None and each > now), default=None)
-        if when is not None and (self._timer is None or when < self._timer[0]):
-            self.end()
-            self._timer = when, self._clock.call_later(when - now, self._timed)
-
-    def _timed(self) -> None:
-        self._timer = None
-        self.bind()
+        if when is not None:
+            self._timer.set(when)
 
     def end(self) -> None:
         """It does not look again by itself."""
-        if self._timer is not None:
-            self._timer[1].cancel()
-            self._timer = None
+        self._timer.cancel()

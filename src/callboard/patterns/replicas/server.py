@@ -25,9 +25,10 @@ from callboard.patterns.replicas.scaling import Scaling
 from callboard.patterns.replicas.seats import Given, Make, Seats
 from callboard.patterns.replicas.stats import PoolStats, ReplicaStats
 from callboard.patterns.requests.calling import Executor, deliverable
+from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended, within
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import QueueFull
-from callboard.patterns.requests.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 
@@ -208,7 +209,7 @@ class ModelReplicaPool(RequestServer[T, R]):
         Raises:
             KeyError: No replica has this name.
         """
-        return await self._within(self._seats.drained(self._seats.find(name)), timeout)
+        return await within(self._seats.drained(self._seats.find(name)), timeout, self._clock)
 
     def resume(self, name: str) -> None:
         """Give a replica that was drained requests again. On the pool's loop.
@@ -234,7 +235,7 @@ class ModelReplicaPool(RequestServer[T, R]):
         seat = self._seats.find(name)
 
         async def idle(future: "asyncio.Future[None]") -> None:
-            if not await self._within(future, timeout):
+            if not await within(future, timeout, self._clock):
                 self._take_away(seat.member)
 
         await self._seats.restart(seat, idle)
@@ -368,7 +369,7 @@ class ModelReplicaPool(RequestServer[T, R]):
         task.add_done_callback(partial(self._ended, run))
 
     async def _answer(self, seat: Seat, entry: Entry) -> Any:
-        return await self._feed(entry, await seat.call(entry.item))
+        return await self._feeders.feed(entry, await seat.call(entry.item))
 
     def _ended(self, run: Run, task: "asyncio.Task[Any]") -> None:
         """A run has ended, however that was."""
@@ -473,13 +474,6 @@ class ModelReplicaPool(RequestServer[T, R]):
         for run in self._runs:
             if not run.seat.call.on_thread:
                 run.task.cancel()
-        if tasks:
-            ended = asyncio.ensure_future(_all(tasks))
-            if not await self._within(ended, STOP_TIMEOUT):
-                _log.warning("%s: %d requests still run %g s after stop()", self.name, len(self._runs), STOP_TIMEOUT)
-                ended.cancel()
+        if not await all_ended(tasks, self._clock):
+            _log.warning("%s: %d requests still run %g s after stop()", self.name, len(self._runs), STOP_TIMEOUT)
         await self._seats.close()
-
-
-async def _all(tasks: "set[asyncio.Task[Any]]") -> None:
-    await asyncio.wait(tasks)

@@ -3,36 +3,33 @@
 import asyncio
 import contextvars
 import itertools
-import logging
 import math
 from abc import abstractmethod
-from collections.abc import AsyncIterable, Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from callboard.actors.clock import Cancellable, Clock
+from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
 from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.options import RequestOptions, checked
-from callboard.patterns.contract.outlet import STREAMED, Outlet
+from callboard.patterns.contract.outlet import Outlet
 from callboard.patterns.quarantine.ward import Ward
+from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import UserCall
 from callboard.patterns.requests.deadlines import Deadlines
+from callboard.patterns.requests.ending import within
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, Stage
+from callboard.patterns.requests.feeding import Feeders
 from callboard.patterns.requests.future import RequestFuture
 from callboard.patterns.requests.stats import Histogram
 
-__all__ = ["STOP_TIMEOUT", "RequestServer"]
+__all__ = ["RequestServer"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_log = logging.getLogger(__name__)
-
-STOP_TIMEOUT = 5.0
-"""Seconds that ``stop`` waits for functions that run."""
 
 
 class RequestServer(Callers[T, R]):
@@ -55,10 +52,10 @@ class RequestServer(Callers[T, R]):
         self._open: dict[int, Entry] = {}
         self._numbers = itertools.count()
         self._deadlines = Deadlines()
-        self._alarm: tuple[float, Cancellable] | None = None
+        self._alarm = Alarm(self._clock, self._alarmed)
         self._closing = False
         self._ward: Ward | None = None
-        self._feeders: dict[int, set[asyncio.Task[None]]] = {}
+        self._feeders = Feeders()
         self._all_ended: asyncio.Future[None] | None = None
         self._ends: dict[str, int] = dict.fromkeys(
             ("completed", "failed", "cancelled", "expired", "rejected", "dropped", "stopped"), 0
@@ -81,7 +78,7 @@ class RequestServer(Callers[T, R]):
 
     @abstractmethod
     async def _end_work(self) -> None:
-        """All entries have ended; end, or wait for, running calls, at most :data:`STOP_TIMEOUT` seconds."""
+        """All entries have ended; end, or wait for, running calls, at most ``STOP_TIMEOUT`` seconds."""
 
     def _key(self, item: T) -> Hashable:
         """Entries of equal keys may be batched."""
@@ -210,7 +207,7 @@ class RequestServer(Callers[T, R]):
         if self._ward is not None:
             self._ward.closed(entry, ran=ran)
         future, entry.future, entry.item = entry.future, None, None  # no cycle, and no item kept by a stale deadline
-        for feeder in self._feeders.get(entry.number, ()):
+        for feeder in self._feeders.tasks.get(entry.number, ()):
             feeder.cancel()  # which closes its iterator
         self._deadlines.ended(entry)
         self._ends[reason] += 1
@@ -220,43 +217,6 @@ class RequestServer(Callers[T, R]):
     def _look_for_the_end(self) -> None:
         if self._all_ended is not None and not self._open and not self._all_ended.done():
             self._all_ended.set_result(None)
-
-    async def _feed(self, entry: Entry, answer: Any, *, keep: bool = False) -> Any:
-        """Pass on the items of an answer that is an asynchronous iterator; returns the request's value.
-
-        The iterator is closed in any case. Where the request ends meanwhile, this returns as if it were complete.
-
-        Args:
-            entry: The request.
-            answer: The function's result for it; returned unchanged if it is not such an iterator.
-            keep: Also return the parts of a request whose caller reads them one by one.
-
-        Raises:
-            Exception: Raised by the iterator.
-        """
-        if not hasattr(type(answer), "__aiter__"):
-            return answer
-        assert self._loop is not None
-        outlet: Outlet | None = entry.outlet
-        parts: list[Any] | None = [] if outlet is None or keep else None
-        feeder = self._loop.create_task(_feed(answer, parts, outlet))
-        feeders = self._feeders.setdefault(entry.number, set())
-        feeders.add(feeder)
-        if entry.state is State.ENDED:
-            feeder.cancel()
-        try:
-            await asyncio.wait({feeder})
-        except asyncio.CancelledError:
-            feeder.cancel()
-            await asyncio.wait({feeder})
-            raise
-        finally:
-            feeders.discard(feeder)
-            if not feeders:
-                self._feeders.pop(entry.number, None)
-        if not feeder.cancelled() and (error := feeder.exception()) is not None:
-            raise error
-        return STREAMED if parts is None else parts
 
     def _count(self, reason: str) -> None:
         self._ends[reason] += 1
@@ -273,16 +233,12 @@ class RequestServer(Callers[T, R]):
     def _set_alarm(self) -> None:
         """One timer, for the earliest deadline."""
         when = self._deadlines.next
-        if self._alarm is not None:
-            if when is not None and self._alarm[0] <= when:
-                return  # it looks again then
-            self._alarm[1].cancel()
-            self._alarm = None
-        if when is not None:
-            self._alarm = when, self._clock.call_later(when - self._clock.time(), self._alarmed)
+        if when is None:
+            self._alarm.cancel()
+        else:
+            self._alarm.set(when)
 
     def _alarmed(self) -> None:
-        self._alarm = None
         now = self._clock.time()
         for entry in self._deadlines.due(now):
             if entry.state is State.BLOCKED and (entry.deadline is None or entry.deadline > now):
@@ -322,7 +278,7 @@ class RequestServer(Callers[T, R]):
         entry.started = self._clock.time()
         call = UserCall(spare, "auto", 1)
         try:
-            value = await self._feed(entry, await self._alone(call, entry.item))
+            value = await self._feeders.feed(entry, await self._alone(call, entry.item))
         except ContextLost:
             if entry.state is State.RUNNING:
                 entry.state = State.NEW
@@ -373,7 +329,7 @@ class RequestServer(Callers[T, R]):
             self._drain()
             if self._all_ended is None:
                 self._all_ended = self._loop.create_future()
-            in_time = await self._within(self._all_ended, timeout)
+            in_time = await within(self._all_ended, timeout, self._clock)
         await self.stop()
         return in_time
 
@@ -381,7 +337,7 @@ class RequestServer(Callers[T, R]):
         """Stop now: every request that has not ended ends in ``ServerStopped``. Stopping twice is harmless.
 
         An async function that runs is cancelled; one that runs on a thread cannot be. This waits until they have ended,
-        at most :data:`STOP_TIMEOUT` seconds.
+        at most :data:`STOP_TIMEOUT <callboard.patterns.requests.ending.STOP_TIMEOUT>` seconds.
         """
         self._closing = True
         if self._loop is None:
@@ -393,46 +349,12 @@ class RequestServer(Callers[T, R]):
         try:
             for entry in list(self._open.values()):
                 self._fail(entry, self._stopped(), "stopped")
-            if self._alarm is not None:
-                self._alarm[1].cancel()
-                self._alarm = None
+            self._alarm.cancel()
             await self._end_work()
             if self._ward is not None:
                 await self._ward.end()
         finally:
             self._stopping.set_result(None)
-
-    async def _end_workers(self, call: UserCall, workers: "set[asyncio.Task[None]]") -> None:
-        """End the tasks that call the user's function; calls that cannot be interrupted are waited for.
-
-        They are abandoned after :data:`STOP_TIMEOUT` seconds, with a warning.
-        """
-        call.close()
-        workers = workers - {asyncio.current_task()}
-        if not workers:
-            return
-        if not call.on_thread:
-            for worker in workers:
-                worker.cancel()
-        ended = asyncio.ensure_future(_all(workers))
-        if not await self._within(ended, STOP_TIMEOUT):
-            _log.warning("%s: the function still runs %g s after stop()", self.name, STOP_TIMEOUT)
-            for worker in workers:
-                worker.cancel()
-            ended.cancel()
-
-    async def _within(self, future: "asyncio.Future[None]", timeout: float | None) -> bool:
-        """Wait for a future, by the server's clock; whether it was done in time. It is not cancelled."""
-        loop = asyncio.get_running_loop()
-        over: asyncio.Future[None] = loop.create_future()
-        timer = None if timeout is None else self._clock.call_later(timeout, _set, over)
-        try:
-            await asyncio.wait({future, over}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if timer is not None:
-                timer.cancel()
-            over.cancel()
-        return future.done()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -449,32 +371,3 @@ class RequestServer(Callers[T, R]):
     def __repr__(self) -> str:
         how = "new" if self._loop is None else "stopped" if self._stopping else "closing" if self._closing else "open"
         return f"<{type(self).__name__} {self.name!r}, {how}, {len(self._open)} requests>"
-
-
-def _set(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-async def _feed(answer: AsyncIterable[Any], parts: list[Any] | None, outlet: Outlet | None) -> None:
-    """Read an answer to its end, no faster than its reader does, and close it."""
-    source = aiter(answer)
-    try:
-        async for part in source:
-            if parts is not None:
-                parts.append(part)
-            if outlet is None:
-                continue
-            outlet.put(part)
-            if outlet.full:
-                room = asyncio.Event()
-                outlet.room_made = room.set
-                await room.wait()
-    finally:
-        close = getattr(source, "aclose", None)
-        if close is not None:
-            await close()
-
-
-async def _all(tasks: "set[asyncio.Task[None]]") -> None:
-    await asyncio.wait(tasks)

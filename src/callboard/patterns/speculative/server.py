@@ -10,9 +10,10 @@ from callboard.core.errors import ContextLost
 from callboard.patterns.batching.results import copies
 from callboard.patterns.contract.outlet import STREAMED
 from callboard.patterns.requests.calling import Executor, deliverable
+from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ServerStopped
-from callboard.patterns.requests.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 from callboard.patterns.speculative.adaptive import KPolicy
@@ -292,12 +293,6 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
             return
         if not self._stepper.on_thread:
             worker.cancel()
-        ended = asyncio.ensure_future(_end_of(worker))
-        if not await self._within(ended, STOP_TIMEOUT):
+        if not await all_ended([worker], self._clock):
             _log.warning("%s: a model still runs %g s after stop()", self.name, STOP_TIMEOUT)
             worker.cancel()
-            ended.cancel()
-
-
-async def _end_of(task: asyncio.Task[None]) -> None:
-    await asyncio.wait({task})

@@ -13,6 +13,7 @@ from callboard.patterns.batching.continuous.steps import DONE, Last, Slot
 from callboard.patterns.batching.results import Rows, copies, rows_of
 from callboard.patterns.contract.outlet import STREAMED
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge
 from callboard.patterns.requests.server import RequestServer
@@ -334,4 +335,4 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
 
     async def _end_work(self) -> None:
         self._changed.set()
-        await self._end_workers(self._call, set() if self._worker is None else {self._worker})
+        await end_workers(self.name, self._call, set() if self._worker is None else {self._worker}, self._clock)

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from callboard.actors.clock import Cancellable, Clock
+from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
 from callboard.patterns.batching.results import Rows, copies, rows_of
 from callboard.patterns.batching.sequences.policy import SequencePolicy, SequenceSettings
 from callboard.patterns.batching.sequences.slots import SequenceSlot
 from callboard.patterns.contract.options import RequestOptions
+from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
@@ -114,7 +116,7 @@ class SequenceBatchingServer(RequestServer[T, R]):
         self._calls = [UserCall(function, executor, 1) for function in functions]
         self._tasks: list[asyncio.Task[None] | None] = [None] * len(functions)
         self._close_slot = close
-        self._timer: tuple[float, Cancellable] | None = None
+        self._idle = Alarm(self._clock, self._end_idle)
         self._idled = self._lost = self._failed_batches = 0
         self._queue_time, self._run_time, self._batch_size = Histogram(), Histogram(), Histogram()
 
@@ -251,14 +253,10 @@ class SequenceBatchingServer(RequestServer[T, R]):
 
     def _set_timer(self) -> None:
         when = self._policy.next_idle
-        if when is None or (self._timer is not None and self._timer[0] <= when):
-            return  # it looks again then
-        if self._timer is not None:
-            self._timer[1].cancel()
-        self._timer = when, self._clock.call_later(max(0.0, when - self._clock.time()), self._timed)
+        if when is not None:
+            self._idle.set(when)
 
-    def _timed(self) -> None:
-        self._timer = None
+    def _end_idle(self) -> None:
         self._idled += self._policy.idle(self._clock.time())
         self._pump()
 
@@ -268,11 +266,9 @@ class SequenceBatchingServer(RequestServer[T, R]):
         self._pump()
 
     async def _end_work(self) -> None:
-        if self._timer is not None:
-            self._timer[1].cancel()
-            self._timer = None
+        self._idle.cancel()
         for call, task in zip(self._calls, self._tasks, strict=True):
-            await self._end_workers(call, set() if task is None else {task})
+            await end_workers(self.name, call, set() if task is None else {task}, self._clock)
         for worker in range(len(self._calls)):
             for sequence in self._policy.on(worker):
                 self._policy.lose(sequence, "ended")
