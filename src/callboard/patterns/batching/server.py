@@ -1,26 +1,22 @@
 """``DynamicBatchingServer``: callers submit single items, a function gets batches."""
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.core.errors import ContextLost, Unrecoverable
 from callboard.patterns.batching.figures import BatchCounters, BatchingStats
 from callboard.patterns.batching.inorder import InOrder
-from callboard.patterns.batching.policy import SETTLE, Batch, BatchPolicy
-from callboard.patterns.batching.ragged import Ragged
-from callboard.patterns.batching.results import Rows, are_values, copies, rows_of
+from callboard.patterns.batching.policy import BatchPolicy
+from callboard.patterns.batching.results import Rows, rows_of
+from callboard.patterns.batching.running import BatchRunner
 from callboard.patterns.batching.settings import BatchSettings, Dispatch, check_choice
+from callboard.patterns.batching.workers import Workers
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.quarantine.ward import Ward
-from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
-from callboard.patterns.requests.errors import BadBatchResult
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy
 
@@ -28,11 +24,6 @@ __all__ = ["DynamicBatchingServer"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_log = logging.getLogger(__name__)
-
-MANY = 8
-"""Results that take long enough to give out for the next batch not to wait for them."""
 
 
 class DynamicBatchingServer(RequestServer[T, R]):
@@ -163,20 +154,19 @@ class DynamicBatchingServer(RequestServer[T, R]):
             raise ValueError("quarantine_key needs quarantine")
         self._policy = BatchPolicy(settings)
         self._call = UserCall(batch_fn, executor, max_concurrent_batches)
-        self._pad = pad
         self._bucket = bucket
         self._cost_of = cost
         self._block_timeout = block_timeout
-        self._idempotent = idempotent
-        self._on_error = on_error
-        self._ragged = ragged
         self._in_order = InOrder(self._open) if preserve_order else None
-        self._workers: set[asyncio.Task[None]] = set()
-        self._delivering: set[asyncio.Task[None]] = set()  # those whose executors have been handed over
-        self._starting = False  # a worker was made and has not looked at the queue
-        self._settling = 0
-        self._timer = Alarm(self._clock, self._pump)
         self._counters = BatchCounters()
+        self._workers = Workers(self, self._policy)
+        self._runner = BatchRunner(
+            *(self, self._policy, self._call, self._counters),
+            pad=pad,
+            ragged=ragged,
+            idempotent=idempotent,
+            on_error=on_error,
+        )
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
@@ -193,6 +183,10 @@ class DynamicBatchingServer(RequestServer[T, R]):
     def flush_now(self) -> None:
         """Run the waiting requests as soon as an executor is free, without waiting for more. From any thread."""
         self._on_loop(self._flush)
+
+    def _flush(self) -> None:
+        self._policy.flush_now()
+        self._workers.pump()
 
     def hold(self, count: int) -> None:
         """Hold the next batch until ``count`` requests wait: for tests that need a certain batch. From any thread.
@@ -213,7 +207,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             max_batch=now.max_batch if max_batch is None else max_batch,
             max_wait=now.max_wait if max_wait is None else max_wait,
         )
-        self._on_loop(self._pump)
+        self._on_loop(self._workers.pump)
 
     def stats(self) -> BatchingStats:
         """Figures since the start. Reads counters only; called on another thread, they may be of different moments."""
@@ -243,7 +237,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             self._fail(dropped, self._no_room(dropped), "dropped")
         if entry.state is State.BLOCKED and self._block_timeout is not None:
             entry.admit_by = now + self._block_timeout
-        self._pump()
+        self._workers.pump()
 
     def _no_room(self, entry: Entry) -> Exception:
         return self._policy.no_room(entry)
@@ -260,7 +254,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
     def _leave(self, entry: Entry) -> None:
         self._policy.line.remove(entry)
         if self._policy.line.admit_blocked():
-            self._pump()
+            self._workers.pump()
 
     def _succeed(self, entry: Entry, value: Any, now: float) -> None:
         if self._in_order is None or entry.number not in self._open:
@@ -286,7 +280,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     def _readmit(self, entry: Entry) -> None:
         self._policy.line.restore([entry])
-        self._pump()
+        self._workers.pump()
 
     async def _alone(self, call: UserCall, item: Any) -> Any:
         (row,) = rows_of(await call([item]), 1)
@@ -294,195 +288,12 @@ class DynamicBatchingServer(RequestServer[T, R]):
             raise deliverable(row)
         return row
 
-    # -- batches -------------------------------------------------------------------------------------------------------
-
-    def _pump(self) -> None:
-        """Start a worker, or set the timer for when one will be needed."""
-        policy = self._policy
-        running = len(self._workers) - len(self._delivering)
-        busy = self._starting or self._settling or running >= policy.settings.max_concurrent_batches
-        if busy or self._loop is None or self._stopping is not None:
-            return
-        now = self._clock.time()
-        at = policy.ready_at(now)
-        if at is None:
-            return
-        if at <= now:
-            # The batch is formed when the task runs: what is submitted in this iteration of the loop is in it.
-            self._starting = True
-            # In the server's context: what belongs to one request, such as its key, is not to mark the whole batch.
-            task = self._loop.create_task(self._work(), name=f"{self.name}: batches", context=self._context.copy())
-            self._workers.add(task)
-            task.add_done_callback(self._worker_ended)
-        else:
-            self._timer.set(at)
-
-    def _flush(self) -> None:
-        self._policy.flush_now()
-        self._pump()
-
-    async def _work(self) -> None:
-        """Run batches as long as there are any."""
-        self._starting = False
-        while self._stopping is None and (batch := self._policy.take(self._clock.time())) is not None:
-            self._policy.line.admit_blocked()
-            self._fail_late(batch)
-            if not batch.entries:
-                continue
-            self._pump()  # another executor may be free, and there may be more
-            ended = await self._run(batch)
-            if asyncio.current_task() in self._delivering:
-                break
-            if ended > 1:
-                await self._settle(ended)
-
-    async def _settle(self, answered: int) -> None:
-        """Let the callers that were answered submit their next requests, unless a full batch waits already."""
-        self._settling += 1
-        seen = self._policy.last
-        try:
-            for _ in range(SETTLE):
-                if self._policy.full or self._policy.last - seen >= answered:
-                    break
-                await asyncio.sleep(0)
-        finally:
-            self._settling -= 1
-
-    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
-        self._workers.discard(worker)
-        self._delivering.discard(worker)
-        if worker.cancelled():
-            self._starting = False  # it may not have begun
-        elif isinstance(error := worker.exception(), Exception):
-            _log.error("%s: an internal error ended a batch; its requests have failed", self.name, exc_info=error)
-        self._pump()
-
-    def _fail_late(self, batch: Batch) -> None:
-        now = self._clock.time()
-        for entry in batch.late:
-            self._fail(entry, self._expired(entry, "queue", now), "expired")
-
-    async def _run(self, batch: Batch) -> int:
-        """Run a batch to the end of all its entries, or back into the queue; returns how many have ended."""
-        self._counters.began(batch.entries)
-        self._policy.running += 1
-        groups = [batch.entries]
-        try:
-            while groups:
-                entries = [entry for entry in groups.pop() if entry.state is State.RUNNING]
-                if not entries:
-                    continue
-                try:
-                    rows = await self._results(entries)
-                except Exception as e:  # the user's function may raise anything: its requests end in that
-                    self._counters.failed += 1
-                    if self._splits(e, entries) and self._on_error == "retry_single":
-                        groups += [[entry] for entry in reversed(entries)]
-                    elif self._splits(e, entries):
-                        middle = len(entries) // 2
-                        groups += [entries[middle:], entries[:middle]]
-                    else:
-                        self._fail_all(entries, e)
-                else:
-                    if not groups and len(entries) >= MANY and self._policy.full:
-                        await self._hand_over(rows)
-                    await self._deliver(entries, rows)
-        except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
-            for entry in batch.entries:
-                if entry.state is State.RUNNING:
-                    self._fail(entry, self._stopped(), "stopped")
-            raise
-        finally:
-            self._policy.running -= 1
-            if self._ward is not None:
-                for entry in batch.entries:
-                    if entry.state is State.ENDED:  # others wait for their next run
-                        self._ward.ran(entry)
-        return sum(entry.state is State.ENDED for entry in batch.entries)
-
-    async def _hand_over(self, rows: list[Any]) -> None:
-        """Let the next batch begin before the results of this one are given out, which takes a while."""
-        worker = asyncio.current_task()
-        if worker is None or not are_values(rows):  # the executor reads what comes in parts
-            return
-        self._delivering.add(worker)
-        self._pump()
-        await asyncio.sleep(0)  # in which the other worker calls the function
-
-    async def _results(self, entries: list[Entry]) -> list[Any]:
-        """Call the function; gives a result for each entry, and for those that fill it up."""
-        items: Any = [entry.item for entry in entries]
-        size = len(entries)
-        if self._pad is not None:
-            size = self._policy.settings.size_for(size)
-            items = self._pad(items, size)
-        elif self._ragged:
-            items = Ragged.of(items)
-        started = self._clock.time()
-        rows = rows_of(await self._call(items), size)
-        seconds = self._clock.time() - started
-        self._policy.finished(size, seconds, entries)
-        self._counters.ran(len(entries), size, seconds)
-        return rows
-
-    async def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
-        """Give each entry its result; returns when those that come in parts are complete."""
-        now = self._clock.time()
-        if self._in_order is None and self._ward is None and are_values(rows):
-            self._succeed_all(entries, rows, now)  # the rest is padding
-            return
-        given: set[int] = set()
-        streams: list[Coroutine[Any, Any, None]] = []
-        for entry, row in zip(entries, rows, strict=False):  # the rest is padding
-            if isinstance(row, BaseException):
-                error = deliverable(row)
-                error = copies(error, 2)[1] if id(row) in given else error
-                given.add(id(row))
-                if self._ward is None or not self._ward.ran(entry, error):
-                    self._fail(entry, error)
-            elif hasattr(type(row), "__aiter__"):
-                streams.append(self._stream_to(entry, row))
-            else:
-                self._succeed(entry, row, now)
-        if streams:
-            await asyncio.gather(*streams)
-
-    async def _stream_to(self, entry: Entry, answer: Any) -> None:
-        try:
-            value = await self._feeders.feed(entry, answer)
-        except Exception as e:  # of the user's iterator: its request ends in that
-            if entry.state is State.RUNNING:
-                self._fail_all([entry], e)
-        else:
-            self._succeed(entry, value, self._clock.time())
-
-    def _splits(self, error: Exception, entries: list[Entry]) -> bool:
-        """True if one of the entries may be the cause of the failure."""
-        fault_of_all = isinstance(error, ContextLost | Unrecoverable | BadBatchResult)
-        return self._on_error != "fail" and len(entries) > 1 and not fault_of_all
-
-    def _fail_all(self, entries: list[Entry], error: Exception) -> None:
-        error = deliverable(error)
-        if (ward := self._ward) is not None:  # it hears of those whose callers have left, too
-            errors = copies(error, len(entries))
-            entries = [each for each, own in zip(entries, errors, strict=True) if not ward.ran(each, own)]
-        failed = [entry for entry in entries if entry.state is State.RUNNING]
-        if self._idempotent and isinstance(error, ContextLost) and self._stopping is None:
-            again = [entry for entry in failed if not (entry.repeated or entry.has_parts)]
-            failed = [entry for entry in failed if entry.repeated or entry.has_parts]
-            for entry in again:
-                entry.repeated = True
-            self._counters.repeated += len(again)
-            self._policy.line.restore(again)
-        for entry, each in zip(failed, copies(error, len(failed)), strict=True):
-            self._fail(entry, each)
-
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
         self._policy.draining = True
-        self._pump()
+        self._workers.pump()
 
     async def _end_work(self) -> None:
-        self._timer.cancel()
-        await end_workers(self.name, self._call, self._workers, self._clock)
+        self._workers.end()
+        await end_workers(self.name, self._call, self._workers.tasks, self._clock)

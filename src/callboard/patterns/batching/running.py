@@ -1,0 +1,163 @@
+"""``BatchRunner``: one batch, from the call of the function to the ends of its requests."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal
+
+from callboard.core.errors import ContextLost, Unrecoverable
+from callboard.patterns.batching.figures import BatchCounters
+from callboard.patterns.batching.policy import Batch, BatchPolicy
+from callboard.patterns.batching.ragged import Ragged
+from callboard.patterns.batching.results import are_values, copies, rows_of
+from callboard.patterns.requests.calling import UserCall, deliverable
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import BadBatchResult
+
+if TYPE_CHECKING:
+    from callboard.patterns.batching.server import DynamicBatchingServer
+
+__all__ = ["BatchRunner"]
+
+MANY = 8
+"""Results that take long enough to give out for the next batch not to wait for them."""
+
+
+class BatchRunner:
+    """Calls the function for batches, and ends their requests.
+
+    Args:
+        server: Ends requests.
+        policy: Is told how long batches took.
+        call: The function.
+        counters: Count the batches.
+        pad, ragged, idempotent, on_error: See :class:`DynamicBatchingServer <callboard.DynamicBatchingServer>`.
+    """
+
+    def __init__(
+        self,
+        server: "DynamicBatchingServer[Any, Any]",
+        policy: BatchPolicy,
+        call: UserCall,
+        counters: BatchCounters,
+        *,
+        pad: Callable[[list[Any], int], Any] | None,
+        ragged: bool,
+        idempotent: bool,
+        on_error: Literal["fail", "bisect", "retry_single"],
+    ) -> None:
+        self._server = server
+        self._policy = policy
+        self._call = call
+        self._counters = counters
+        self._clock = server._clock
+        self._pad = pad
+        self._ragged = ragged
+        self._idempotent = idempotent
+        self._on_error = on_error
+
+    async def run(self, batch: Batch) -> int:
+        """Run a batch to the end of all its entries, or back into the queue; returns how many have ended."""
+        server = self._server
+        self._counters.began(batch.entries)
+        self._policy.running += 1
+        groups = [batch.entries]
+        try:
+            while groups:
+                entries = [entry for entry in groups.pop() if entry.state is State.RUNNING]
+                if not entries:
+                    continue
+                try:
+                    rows = await self._results(entries)
+                except Exception as e:  # the user's function may raise anything: its requests end in that
+                    self._counters.failed += 1
+                    if self._splits(e, entries) and self._on_error == "retry_single":
+                        groups += [[entry] for entry in reversed(entries)]
+                    elif self._splits(e, entries):
+                        middle = len(entries) // 2
+                        groups += [entries[middle:], entries[:middle]]
+                    else:
+                        self._fail_all(entries, e)
+                else:
+                    if not groups and len(entries) >= MANY and self._policy.full and are_values(rows):
+                        await server._workers.hand_over()
+                    await self._deliver(entries, rows)
+        except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
+            for entry in batch.entries:
+                if entry.state is State.RUNNING:
+                    server._fail(entry, server._stopped(), "stopped")
+            raise
+        finally:
+            self._policy.running -= 1
+            if server._ward is not None:
+                for entry in batch.entries:
+                    if entry.state is State.ENDED:  # others wait for their next run
+                        server._ward.ran(entry)
+        return sum(entry.state is State.ENDED for entry in batch.entries)
+
+    async def _results(self, entries: list[Entry]) -> list[Any]:
+        """Call the function; gives a result for each entry, and for those that fill it up."""
+        items: Any = [entry.item for entry in entries]
+        size = len(entries)
+        if self._pad is not None:
+            size = self._policy.settings.size_for(size)
+            items = self._pad(items, size)
+        elif self._ragged:
+            items = Ragged.of(items)
+        started = self._clock.time()
+        rows = rows_of(await self._call(items), size)
+        seconds = self._clock.time() - started
+        self._policy.finished(size, seconds, entries)
+        self._counters.ran(len(entries), size, seconds)
+        return rows
+
+    async def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
+        """Give each entry its result; returns when those that come in parts are complete."""
+        server, now = self._server, self._clock.time()
+        if server._in_order is None and server._ward is None and are_values(rows):
+            server._succeed_all(entries, rows, now)  # the rest is padding
+            return
+        given: set[int] = set()
+        streams: list[Coroutine[Any, Any, None]] = []
+        for entry, row in zip(entries, rows, strict=False):  # the rest is padding
+            if isinstance(row, BaseException):
+                error = deliverable(row)
+                error = copies(error, 2)[1] if id(row) in given else error
+                given.add(id(row))
+                if server._ward is None or not server._ward.ran(entry, error):
+                    server._fail(entry, error)
+            elif hasattr(type(row), "__aiter__"):
+                streams.append(self._stream_to(entry, row))
+            else:
+                server._succeed(entry, row, now)
+        if streams:
+            await asyncio.gather(*streams)
+
+    async def _stream_to(self, entry: Entry, answer: Any) -> None:
+        try:
+            value = await self._server._feeders.feed(entry, answer)
+        except Exception as e:  # of the user's iterator: its request ends in that
+            if entry.state is State.RUNNING:
+                self._fail_all([entry], e)
+        else:
+            self._server._succeed(entry, value, self._clock.time())
+
+    def _splits(self, error: Exception, entries: list[Entry]) -> bool:
+        """True if one of the entries may be the cause of the failure."""
+        fault_of_all = isinstance(error, ContextLost | Unrecoverable | BadBatchResult)
+        return self._on_error != "fail" and len(entries) > 1 and not fault_of_all
+
+    def _fail_all(self, entries: list[Entry], error: Exception) -> None:
+        server, error = self._server, deliverable(error)
+        if (ward := server._ward) is not None:  # it hears of those whose callers have left, too
+            errors = copies(error, len(entries))
+            entries = [each for each, own in zip(entries, errors, strict=True) if not ward.ran(each, own)]
+        failed = [entry for entry in entries if entry.state is State.RUNNING]
+        if self._idempotent and isinstance(error, ContextLost) and server._stopping is None:
+            again = [entry for entry in failed if not (entry.repeated or entry.has_parts)]
+            failed = [entry for entry in failed if entry.repeated or entry.has_parts]
+            for entry in again:
+                entry.repeated = True
+            self._counters.repeated += len(again)
+            self._policy.line.restore(again)
+        for entry, each in zip(failed, copies(error, len(failed)), strict=True):
+            server._fail(entry, each)
