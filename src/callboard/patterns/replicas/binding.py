@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Bound(Protocol):
-    """The interface of a pool that a binding uses."""
+    """The interface of a pool's runs that a binding uses."""
 
     name: str
 
@@ -44,7 +44,7 @@ class Binding:
         available: Returns True if the actor or device of a replica is ready.
         hedger: Decides about second runs; None: there are none.
         clock: Tells the time.
-        pool: Runs what is bound.
+        runs: Runs what is bound.
 
     Attributes:
         jobs: The requests that have not ended, by their numbers.
@@ -58,7 +58,7 @@ class Binding:
         available: Callable[[Member], bool],
         hedger: Hedger[Job] | None,
         clock: Clock,
-        pool: Bound,
+        runs: Bound,
     ) -> None:
         self.jobs: dict[int, Job] = {}
         self.hedged = 0
@@ -67,7 +67,7 @@ class Binding:
         self._available = available
         self._hedger = hedger
         self._clock = clock
-        self._pool = pool
+        self._runs = runs
         self._timer = Alarm(clock, self.bind)
 
     def bind(self) -> None:
@@ -78,13 +78,13 @@ class Binding:
         while line.count:
             entry = line.peek(line.buckets()[0])
             if entry.deadline is not None and entry.deadline <= now:
-                self._pool.expire(entry, now)
+                self._runs.expire(entry, now)
                 continue
             job = self.jobs[entry.number]
             try:
                 member = self._ready(partial(self._router.pick, entry.item, job.key, job.avoid, now))
             except Exception as e:  # the caller's policy may raise anything: the request ends in that
-                self._pool.refuse(entry, deliverable(e))
+                self._runs.refuse(entry, deliverable(e))
                 continue
             if member is None and not (job.avoid and self._router.has_room):
                 break
@@ -97,7 +97,7 @@ class Binding:
             entry.started = now
             if self._hedger is not None and entry.outlet is None:  # the parts of two runs would be mixed
                 self._hedger.started(job, now)
-            self._pool.begin(job, member, now, hedge=False)
+            self._runs.begin(job, member, now, hedge=False)
         line.restore(elsewhere)
         if self._hedger is not None and not line.count:
             self._hedge(self._hedger, now)
@@ -120,7 +120,7 @@ class Binding:
             try:
                 member = self._ready(partial(self._router.other, busy, job.entry.item, job.key, now))
             except Exception:  # of the caller's policy: the first run goes on
-                _log.exception("%s: the policy failed for a second run", self._pool.name)
+                _log.exception("%s: the policy failed for a second run", self._runs.name)
                 hedger.ended(job)
                 continue
             if member is None:
@@ -128,7 +128,7 @@ class Binding:
             hedger.ended(job)
             hedger.spend()
             self.hedged += 1
-            self._pool.begin(job, member, now, hedge=True)
+            self._runs.begin(job, member, now, hedge=True)
 
     def _set_timer(self, now: float) -> None:
         """Look again when an ejected replica may be probed, or a request hedged."""

@@ -2,42 +2,36 @@
 
 import asyncio
 import contextvars
-import logging
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.core.errors import ContextLost, Withdrawn
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.replicas.autoscale import Autoscale
 from callboard.patterns.replicas.binding import Binding
-from callboard.patterns.replicas.ejection import Ejection, Outcome
+from callboard.patterns.replicas.ejection import Ejection
 from callboard.patterns.replicas.errors import NoReplica
 from callboard.patterns.replicas.hedging import Hedger, Hedging
-from callboard.patterns.replicas.job import Job, Run
-from callboard.patterns.replicas.member import Member
+from callboard.patterns.replicas.job import Job
 from callboard.patterns.replicas.picking import ReplicaLoad, ReplicaPolicy, picker_of
-from callboard.patterns.replicas.replica import NotSent, Seat, fault_of_replica
+from callboard.patterns.replicas.replica import fault_of_replica
 from callboard.patterns.replicas.router import Router
+from callboard.patterns.replicas.runs import Runs
 from callboard.patterns.replicas.scaling import Scaling
 from callboard.patterns.replicas.seats import Given, Make, Seats
 from callboard.patterns.replicas.stats import PoolStats, ReplicaStats
-from callboard.patterns.requests.calling import Executor, deliverable
-from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended, within
+from callboard.patterns.requests.calling import Executor
+from callboard.patterns.requests.ending import within
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import QueueFull
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 
 __all__ = ["ModelReplicaPool"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_log = logging.getLogger(__name__)
 
 
 class ModelReplicaPool(RequestServer[T, R]):
@@ -150,18 +144,20 @@ class ModelReplicaPool(RequestServer[T, R]):
         self._seats = Seats(name, self._router, make, max_ongoing, executor, self._wake)
         self._line = WaitingLine(Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)), ageing)
         self._hedger: Hedger[Job] | None = None if hedging is None else Hedger(hedging)
-        self._binding = Binding(self._line, self._router, self._seats.check, self._hedger, self._clock, self)
-        self._idempotent, self._attempts, self._fault = idempotent, attempts, fault
         self._key_of, self._cost_of = key, cost
         self._block_timeout = block_timeout
         self._first = replicas if isinstance(replicas, int) else 0
-        self._runs: set[Run] = set()
         self._woken = False
         self._scaling: Scaling | None = None
         if autoscale is not None:
             self._scaling = Scaling(name, autoscale, max_ongoing, self._clock, self._seats.scale, self._seen)
-        self._repeated = self._hedges_won = 0
-        self._queue_time = Histogram()
+        self._runs = Runs(
+            *(self, self._line, self._router, self._seats, self._hedger, self._scaling),
+            idempotent=idempotent,
+            attempts=attempts,
+            fault=fault,
+        )
+        self._binding = Binding(self._line, self._router, self._seats.check, self._hedger, self._clock, self._runs)
         for given in [] if isinstance(replicas, int) else replicas:
             self._seats.add(given)
 
@@ -236,7 +232,7 @@ class ModelReplicaPool(RequestServer[T, R]):
 
         async def idle(future: "asyncio.Future[None]") -> None:
             if not await within(future, timeout, self._clock):
-                self._take_away(seat.member)
+                self._runs.take_away(seat.member)
 
         await self._seats.restart(seat, idle)
 
@@ -250,12 +246,12 @@ class ModelReplicaPool(RequestServer[T, R]):
             blocked=line.blocked,
             running=len(self._open) - line.count - line.blocked,
             queued_cost=line.cost,
-            queue_time=self._queue_time.snapshot(),
+            queue_time=self._runs.queue_time.snapshot(),
             total_time=self._total_time.snapshot(),
-            repeated=self._repeated,
+            repeated=self._runs.repeated,
             scaled=0 if self._scaling is None else self._scaling.scaled,
             hedged=self._binding.hedged,
-            hedges_won=self._hedges_won,
+            hedges_won=self._runs.hedges_won,
             replicas=tuple(ReplicaStats.of(each) for each in self._router.members),
         )
 
@@ -336,131 +332,6 @@ class ModelReplicaPool(RequestServer[T, R]):
             for waiting in [entry for entry in self._open.values() if entry.state is not State.RUNNING]:
                 self._fail(waiting, self._no_replica())
 
-    def expire(self, entry: Entry, now: float) -> None:
-        """A request was not begun by its deadline; for :class:`Binding`."""
-        self._fail(entry, self._expired(entry, "queue", now), "expired")
-
-    def refuse(self, entry: Entry, error: Exception) -> None:
-        """A request ends before it runs; for :class:`Binding`."""
-        self._fail(entry, error)
-
-    # -- runs ----------------------------------------------------------------------------------------------------------
-
-    def begin(self, job: Job, member: Member, now: float, *, hedge: bool) -> None:
-        """Run a request on a replica; for :class:`Binding`."""
-        assert self._loop is not None
-        if not hedge:
-            if not job.attempts:
-                job.began = now
-                self._queue_time.add(now - job.entry.arrived)
-                if self._scaling is not None:
-                    self._scaling.began(now - job.entry.arrived)
-            job.attempts += 1
-        self._router.begin(member)
-        seat = self._seats[member]
-        task = self._loop.create_task(
-            self._answer(seat, job.entry), name=f"{self.name}: {member.name}", context=job.context
-        )
-        run = Run(job, seat, task, now, hedge)
-        job.runs.append(run)
-        self._runs.add(run)
-        if self._scaling is not None:
-            self._scaling.running(len(self._runs), now)
-        task.add_done_callback(partial(self._ended, run))
-
-    async def _answer(self, seat: Seat, entry: Entry) -> Any:
-        return await self._feeders.feed(entry, await seat.call(entry.item))
-
-    def _ended(self, run: Run, task: "asyncio.Task[Any]") -> None:
-        """A run has ended, however that was."""
-        self._runs.discard(run)
-        job, member, now = run.job, run.member, self._clock.time()
-        if self._scaling is not None:
-            self._scaling.running(len(self._runs), now)
-        seconds = now - run.started
-        if run.taken_away:
-            self._router.end(member, Outcome.UNKNOWN, 0.0, now)
-        elif task.cancelled():
-            job.runs.remove(run)
-            self._router.end(member, Outcome.UNKNOWN, seconds, now)
-            if job.entry.state is State.RUNNING and not job.runs:  # with its loop, not by this pool
-                self._fail(job.entry, self._stopped(), "stopped")
-        else:
-            job.runs.remove(run)
-            error = task.exception()
-            if error is None:
-                self._router.end(member, Outcome.OK, seconds, now)
-                self._done(job, run, task.result(), now)
-            elif isinstance(error, Exception):
-                self._failed(run, error, seconds, now)
-            else:  # Ctrl-C: the loop ends
-                self._router.end(member, Outcome.UNKNOWN, seconds, now)
-                self._fail(job.entry, self._stopped(), "stopped")
-        if self._ward is not None and job.entry.state is State.ENDED:
-            self._ward.ran(job.entry)
-        self._seats.ended(member)
-        self._pump()
-
-    def _done(self, job: Job, run: Run, value: Any, now: float) -> None:
-        if job.entry.state is not State.RUNNING:
-            return
-        if self._hedger is not None:
-            self._hedger.finished(now - job.began)
-        self._hedges_won += run.hedge
-        self._succeed(job.entry, value, now)
-
-    def _failed(self, run: Run, error: Exception, seconds: float, now: float) -> None:
-        member, began = run.member, True
-        if isinstance(error, NotSent):
-            error, began = error.error, False
-        elif isinstance(error, Withdrawn):
-            began = False
-        lost = isinstance(error, ContextLost) and run.seat.watched  # it is known when that is over
-        fault = began and self._is_fault(error)
-        outcome = Outcome.FAULT if fault and not lost else Outcome.UNKNOWN
-        self._router.end(member, outcome, seconds if began and not lost else 0.0, now)
-        self._seats.check(member)
-        if self._ward is not None and began and not run.job.runs and isinstance(error, ContextLost):
-            if self._hedger is not None:
-                self._hedger.ended(run.job)
-            if self._ward.ran(run.job.entry, error):
-                return
-        self._again_or_fail(run.job, member, error, may_repeat=not began or (fault and self._idempotent), fault=fault)
-
-    def _is_fault(self, error: Exception) -> bool:
-        try:
-            return bool(self._fault(error))
-        except Exception:  # of the caller's hook: the request ends in its own error
-            _log.exception("%s: `fault` failed for %r", self.name, error)
-            return False
-
-    def _again_or_fail(self, job: Job, member: Member, error: Exception, *, may_repeat: bool, fault: bool) -> None:
-        """A run of a request gives no value: leave it to the other run, queue it again, or end it."""
-        entry = job.entry
-        if entry.state is not State.RUNNING or (job.runs and (fault or may_repeat)):
-            return
-        may_repeat = may_repeat and not entry.has_parts
-        if may_repeat and not job.runs and job.attempts < self._attempts and self._stopping is None:
-            job.avoid |= {member}
-            if self._hedger is not None:
-                self._hedger.ended(job)
-            self._repeated += 1
-            self._line.restore([entry])
-        else:
-            self._fail(entry, deliverable(error))
-
-    def _take_away(self, member: Member) -> None:
-        """Disown the runs on a replica: their requests run again or fail."""
-        for run in [run for run in self._runs if run.member is member and not run.taken_away]:
-            run.taken_away = True
-            if run in run.job.runs:
-                run.job.runs.remove(run)
-            error = NoReplica(f"{self.name}: replica {member.name} was restarted before the request was done")
-            self._again_or_fail(run.job, member, error, may_repeat=self._idempotent, fault=True)
-            if not run.seat.call.on_thread:
-                run.task.cancel()
-        self._wake()
-
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
@@ -470,10 +341,5 @@ class ModelReplicaPool(RequestServer[T, R]):
         self._binding.end()
         if self._scaling is not None:
             self._scaling.end()
-        tasks = {run.task for run in self._runs}
-        for run in self._runs:
-            if not run.seat.call.on_thread:
-                run.task.cancel()
-        if not await all_ended(tasks, self._clock):
-            _log.warning("%s: %d requests still run %g s after stop()", self.name, len(self._runs), STOP_TIMEOUT)
+        await self._runs.end()
         await self._seats.close()
