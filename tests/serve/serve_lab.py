@@ -21,6 +21,23 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.001)
 
 
+class Tally:
+    """Counts what tasks do, for others that wait for a number of it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._more = asyncio.Event()
+
+    def add(self) -> None:
+        self.count += 1
+        self._more.set()
+
+    async def reached(self, count: float) -> None:
+        while self.count < count:
+            self._more.clear()
+            await self._more.wait()
+
+
 class Held:
     """An async model that answers when the test says so, and notes what became of its calls."""
 

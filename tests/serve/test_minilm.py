@@ -7,10 +7,12 @@ import signal
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from serve_lab import Tally
 
 import callboard as cb
 from callboard.serve import App, listening
@@ -30,6 +32,8 @@ CLIENTS = 8
 TEXTS, VECTORS = reference()
 SHORT = 5
 """The first texts, which cost least."""
+Answers = Callable[[int], Awaitable[None]]
+"""Waits for so many further answers."""
 
 
 @asynccontextmanager
@@ -56,14 +60,13 @@ async def vectors(client: Any, texts: list[Any]) -> Any:
     return np.array([each.embedding for each in found.data])
 
 
-async def drive(url: str, meanwhile: Callable[[], Awaitable[None]]) -> tuple[int, list[Exception]]:
+async def drive(url: str, meanwhile: Callable[[Answers], Awaitable[None]]) -> tuple[int, list[Exception]]:
     """Clients of both tenants that ask until ``meanwhile`` has ended; how many answers were right, and the errors."""
     over = asyncio.Event()
-    right = 0
+    right = Tally()
     errors: list[Exception] = []
 
     async def ask(client: Any, at: int) -> None:
-        nonlocal right
         while not over.is_set():
             chosen = [(at + k) % SHORT for k in range(1 + at % 3)]
             try:
@@ -72,17 +75,17 @@ async def drive(url: str, meanwhile: Callable[[], Awaitable[None]]) -> tuple[int
                 errors.append(e)
             else:
                 np.testing.assert_allclose(found, VECTORS[chosen], atol=1e-5)
-                right += 1
+                right.add()
             at += 1
 
     async with clients(url, *("free", "paid") * (CLIENTS // 2)) as asking, asyncio.TaskGroup() as group:
         for at, client in enumerate(asking):
             group.create_task(ask(client, at))
         try:
-            await meanwhile()
+            await meanwhile(lambda more: right.reached(right.count + more))
         finally:
             over.set()
-    return right, errors
+    return right.count, errors
 
 
 def device_of(app: App) -> cb.Device:
@@ -97,14 +100,6 @@ async def kill(device: cb.Device) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     await device.watch_generation().changed(generation)
-
-
-async def answers(app: App, more: int) -> None:
-    """Wait for so many further answers."""
-    server: Any = app.models[MODEL].server
-    enough = server.stats().completed + more
-    while server.stats().completed < enough:  # noqa: ASYNC110 -- of other tasks
-        await asyncio.sleep(0.001)
 
 
 async def test_openai_client_gets_the_reference_vectors() -> None:
@@ -124,14 +119,14 @@ async def test_openai_client_gets_the_reference_vectors() -> None:
 async def test_every_request_ends_while_the_device_is_killed_and_the_model_replaced() -> None:
     async with demo() as (app, url):
 
-        async def meanwhile() -> None:
-            await answers(app, 40)
+        async def meanwhile(answers: Answers) -> None:
+            await answers(20)
             await kill(device_of(app))
-            await answers(app, 20)
+            await answers(10)
             await swap(app, url)
-            await answers(app, 20)
+            await answers(10)
             await kill(device_of(app))
-            await answers(app, 40)
+            await answers(20)
 
         right, errors = await drive(url, meanwhile)
         model = app.models[MODEL]
@@ -139,7 +134,7 @@ async def test_every_request_ends_while_the_device_is_killed_and_the_model_repla
         stats = server.stats()
         assert device_of(app).health().restarts == 2
     assert not errors  # each was run again by the server
-    assert right >= 40  # requests of up to three texts
+    assert right >= 60
     assert (stats.queued, stats.running) == (0, 0)
     assert stats.submitted == stats.completed
     assert set(stats.tenants) == {"free", "paid"}
@@ -157,15 +152,15 @@ async def swap(app: App, url: str) -> None:
 async def test_swaps_while_requests_run() -> None:
     async with demo() as (app, url):
 
-        async def thrice() -> None:
+        async def thrice(answers: Answers) -> None:
             for _ in range(3):
                 await swap(app, url)
-                await answers(app, 20)
+                await answers(10)
 
         right, errors = await drive(url, thrice)
         actors = (await device_of(app).stats()).residents
     assert not errors
-    assert right >= 20
+    assert right >= 30
     assert len(actors) == 1  # those of the versions before were stopped
 
 
@@ -177,19 +172,25 @@ async def test_tritonclient_while_the_device_is_killed() -> None:
         triton = pytest.importorskip("tritonclient.http", reason="pip install 'tritonclient[http]'")
         gevent = pytest.importorskip("gevent")
 
-    def work(address: str) -> list[Any]:
+    def work(address: str, answered: Callable[[], object]) -> list[Any]:
         client = triton.InferenceServerClient(address, network_timeout=TIMEOUT, connection_timeout=TIMEOUT)
         try:
             text = triton.InferInput("text", [len(TEXTS)], "BYTES")
             text.set_data_from_numpy(np.array(TEXTS, object))
-            return [client.infer(MODEL, [text]).as_numpy("embedding") for _ in range(6)]
+            found = []
+            for _ in range(6):
+                found.append(client.infer(MODEL, [text]).as_numpy("embedding"))
+                answered()
+            return found
         finally:
             client.close()
             gevent.get_hub().destroy(destroy_loop=True)  # of this thread
 
     async with demo() as (app, url):
-        asking = asyncio.create_task(asyncio.to_thread(work, url.removeprefix("http://")))
-        await answers(app, 1)
+        loop, begun = asyncio.get_running_loop(), asyncio.Event()
+        answered = partial(loop.call_soon_threadsafe, begun.set)
+        asking = asyncio.create_task(asyncio.to_thread(work, url.removeprefix("http://"), answered))
+        await begun.wait()
         await kill(device_of(app))
         for found in await asking:
             np.testing.assert_allclose(found, VECTORS, atol=1e-5)

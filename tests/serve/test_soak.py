@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from serve_lab import X, Y
+from serve_lab import Tally, X, Y
 
 import callboard as cb
 from callboard.serve import App
@@ -83,17 +83,16 @@ async def soak(requests: int, kills: int, swaps: int) -> None:
                 assert found["y"].tolist() == [2 * number]
                 return "value"
 
+            done = Tally()
+
             async def worker() -> None:
                 for number in numbers:
                     ends[await ask(number)] += 1
-
-            async def at(share: float) -> None:
-                while sum(ends.values()) < share * requests:  # noqa: ASYNC110 -- of the workers
-                    await asyncio.sleep(0.001)
+                    done.add()
 
             async def killer() -> None:
                 for n in range(kills):
-                    await at((n + 0.5) / (kills + 1))
+                    await done.reached(requests * (n + 0.5) / (kills + 1))
                     generation, pid = device.generation, device.health().host_pid
                     assert pid is not None
                     os.kill(pid, signal.SIGKILL)
@@ -101,12 +100,12 @@ async def soak(requests: int, kills: int, swaps: int) -> None:
 
             async def swapper() -> None:
                 for n in range(swaps):
-                    await at((n + 1) / (swaps + 1))
+                    await done.reached(requests * (n + 1) / (swaps + 1))
                     await model.chain.load()
 
             async def sampler() -> None:
                 for share in (0.2, 0.9):
-                    await at(share)
+                    await done.reached(requests * share)
                     gc.collect()
                     sizes.append(psutil.Process().memory_info().rss)
 

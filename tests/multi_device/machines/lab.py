@@ -31,8 +31,12 @@ class LocalAgent:
         self.port = port
         self.gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.used = used
-        self.ended = False
+        self.over = asyncio.Event()
         self.process = process
+
+    @property
+    def ended(self) -> bool:
+        return self.over.is_set()
 
     @property
     def pid(self) -> int:
@@ -43,7 +47,7 @@ class LocalAgent:
             self.gone.set_result(why)
 
     async def end(self) -> None:
-        self.ended = True
+        self.over.set()
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
@@ -136,6 +140,11 @@ class LocalEngine:
     def on(self, node: str | None) -> list[LocalAgent]:
         """The agents on a node that have not been ended."""
         return [agent for agent in self.agents if agent.node == node and not agent.ended]
+
+    async def left(self, node: str | None) -> None:
+        """Wait until the agents on a node have been ended."""
+        for agent in self.on(node):
+            await agent.over.wait()
 
     def kill(self, node: str | None) -> None:
         """Kill a node: all its agents, at once."""

@@ -78,6 +78,12 @@ def agent_of(device: cb.Device) -> psutil.Process:
     return agent
 
 
+async def gone(*processes: psutil.Process) -> None:
+    """Wait until these processes are no more."""
+    _, alive = await asyncio.to_thread(psutil.wait_procs, processes, BOUND)
+    assert not alive
+
+
 async def devices_on_each(cluster: cb.Cluster, machine: Machine) -> list[cb.Device]:
     return [await cluster.device("cpu", node=node) for node in machine.nodes]
 
@@ -97,11 +103,9 @@ async def opens(machine: Machine) -> None:
         np.testing.assert_array_equal(await (device.put(x) * 2).get(), x * 2)
         counter = device.actor_of(cb.Props(over_it.Counter, "a"))
         assert await counter.call(over_it.Counter.add, 2) == ("a", 2)
-        host, agent = device.health().host_pid, agent_of(device).pid
+        host, agent = psutil.Process(device.health().host_pid), agent_of(device)
         await device.close()
-        async with asyncio.timeout(BOUND):
-            while psutil.pid_exists(agent) or psutil.pid_exists(host or 0):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await gone(host, agent)
 
 
 async def places_by_resources(machine: Machine) -> None:
@@ -126,7 +130,7 @@ async def node_killed_under_load(machine: Machine) -> None:
                 refs += [device.blas.gemm(a, a) for _ in range(20)]
                 if len(refs) == 200:
                     killing = asyncio.create_task(machine.kill(lost))
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
             ends = await asyncio.gather(*refs, return_exceptions=True)
             await device.ready()
         assert killing is not None
@@ -155,7 +159,7 @@ async def partition(machine: Machine) -> None:
         before, generation = cluster.where(device), device.generation
         a = device.put(np.full((64, 64), 1.0))
         await a
-        agent, host = agent_of(device), device.health().host_pid
+        agent, host = agent_of(device), psutil.Process(device.health().host_pid)
         agent.send_signal(signal.SIGSTOP)
         try:
             pending = [device.blas.gemm(a, a) for _ in range(50)]
@@ -173,9 +177,7 @@ async def partition(machine: Machine) -> None:
             assert float((await device.blas.gemm(b, b).get())[0, 0]) == 256.0
         with pytest.raises(LOSSES):
             await a.get()  # of the lost generation
-        async with asyncio.timeout(BOUND):  # neither the orphan nor its host is left
-            while psutil.pid_exists(agent.pid) or psutil.pid_exists(host or 0):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await gone(agent, host)  # neither the orphan nor its host is left
 
 
 async def agent_killed(machine: Machine) -> None:

@@ -57,8 +57,8 @@ async def test_each_device_has_a_place_and_gives_it_back() -> None:
             await cluster.device("cpu")
         place = cluster.where(first)
         await first.close()
-        while engine.on(place):  # noqa: ASYNC110 - the engine has no event for it
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(BOUND):
+            await engine.left(place)
         third = await cluster.device("cpu")
         assert cluster.where(third) == place
         assert cluster.where(first) is None
@@ -97,9 +97,10 @@ async def test_a_device_that_is_pinned_waits_for_its_node() -> None:
     engine = three()
     async with clustered(engine) as cluster:
         gpu = await cluster.device("cpu", node="n3", pinned=True)
+        generation = gpu.generation
         engine.on("n3")[0].process.kill()  # only the agent
-        await _lost(gpu)
         async with asyncio.timeout(BOUND):
+            await gpu.watch_generation().changed(generation)
             await gpu.ready()
         assert cluster.where(gpu) == "n3"
         stopped = gpu.events()
@@ -230,10 +231,3 @@ async def test_refusals() -> None:
         cb.cluster(place_timeout=0)
     with pytest.raises(TypeError, match=r"cb\.sync\.cluster"), cb.cluster():  # type: ignore[attr-defined]
         pass
-
-
-async def _lost(device: cb.Device) -> None:
-    generation = device.generation
-    async with asyncio.timeout(BOUND):
-        while device.generation == generation:  # noqa: ASYNC110 - it changes when the loss is noticed
-            await asyncio.sleep(0.005)
