@@ -1,17 +1,33 @@
 """The messages between an application and a node, beside those of a context host.
 
 A node relays the messages of :mod:`callboard.device.protocol.messages`, in the same frames, between an application on
-another machine and a context host of its own. Arenas exist on both sides under the same ids. The bytes of a call's host
+another machine and a context host of its own. It reads only those that concern itself, and forwards the others as they
+are, signatures and their numbers included. Arenas exist on both sides under the same ids. The bytes of a call's host
 operands travel before the call, and those that it has written before its completion. Clocks are not compared: a
 deadline travels as the seconds that are left.
 """
 
-from typing import Any
+from typing import Any, get_args
 
-from callboard.device.protocol.messages import FailureMessage, FromHost, Plain, ToHost
+from callboard.device.protocol.messages import (
+    ActorCall,
+    Close,
+    Closed,
+    FailureMessage,
+    FromHost,
+    Hello,
+    MapArena,
+    Open,
+    Plain,
+    ToHost,
+    Unknown,
+    UnmapArena,
+)
 
 __all__ = [
     "PIECE",
+    "RELAYED_FROM_HOST",
+    "RELAYED_TO_HOST",
     "Bytes",
     "Describe",
     "Described",
@@ -118,3 +134,7 @@ class HostEndMessage(Plain, tag=73):
 
 ToNode = ToHost | Bytes | Fetch | PulseMessage | Describe | Start | Kill
 FromNode = FromHost | Bytes | PulseMessage | Described | Started | Refused | HostEndMessage
+
+RELAYED_TO_HOST = frozenset(get_args(ToHost)) - {ActorCall, Close, MapArena, Open, UnmapArena}
+RELAYED_FROM_HOST = frozenset(get_args(FromHost)) - {Closed, Hello, Unknown}
+"""Messages that a node forwards without decoding them."""

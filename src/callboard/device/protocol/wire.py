@@ -5,7 +5,7 @@ decoder, so a valid frame of an unknown kind is not taken for a broken stream. B
 sent an unknown kind reports it, and is replaced.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from struct import Struct
 from typing import Any, Generic, TypeVar, get_args
 
@@ -94,19 +94,24 @@ def _escaped(value: Any) -> Any:
 class FrameReader(Generic[M]):
     """Takes bytes as they come and gives messages. Sans-IO.
 
+    Args:
+        union: The messages of the other end.
+        relayed: Those of them that are not decoded: adjacent frames of these kinds come as one ``memoryview``.
+
     Attributes:
         begun: The number of frames that have come in several portions: names the incomplete one.
     """
 
-    __slots__ = ("_decoders", "_needed", "_rest", "begun")
+    __slots__ = ("_decoders", "_needed", "_relayed", "_rest", "begun")
 
-    def __init__(self, union: Any) -> None:
+    def __init__(self, union: Any, relayed: Collection[type[Any]] = ()) -> None:
         self.begun = 0
+        self._relayed = frozenset(_KINDS[cls] for cls in relayed)
         self._rest = bytearray()  # the beginning of a frame whose end has not come
         self._needed = 0  # bytes that it must have before it is looked at again
         self._decoders = {_KINDS[cls]: msgspec.msgpack.Decoder(cls).decode for cls in get_args(union)}
 
-    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[M | UnknownKind]:
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[M | memoryview | UnknownKind]:
         """The messages that are now complete; exhaust it before feeding more. ``data`` is read at the first step.
 
         Raises:
@@ -122,17 +127,24 @@ class FrameReader(Generic[M]):
         else:
             whole = bytes(data)
         start, end = 0, len(whole)
+        relayed, begun = self._relayed, 0  # where the frames begin that are given as they are
         view = memoryview(whole)
         try:
             while end - start >= 5:
                 length, kind = HEADER.unpack_from(whole, start)
+                stop = start + 5 + length
+                if length <= MAX_FRAME:
+                    if stop > end:
+                        break
+                    if kind in relayed:
+                        start = stop
+                        continue
+                if begun < start:
+                    yield view[begun:start]
                 if length > MAX_FRAME:
                     raise FrameError(f"a frame of {length} bytes; at most {MAX_FRAME} are allowed")
-                stop = start + 5 + length
-                if stop > end:
-                    break
                 body = view[start + 5 : stop]
-                start = stop
+                start = begun = stop
                 decode = self._decoders.get(kind)
                 if decode is None:
                     yield UnknownKind(kind)
@@ -142,6 +154,8 @@ class FrameReader(Generic[M]):
                 except Exception as e:  # msgspec's own, and what Unicode, nesting or unhashable keys raise through it
                     raise FrameError(f"frame of kind {kind}: {e}") from e
                 yield message
+            if begun < start:
+                yield view[begun:start]
         finally:
             if start < end:
                 rest += view[start:]

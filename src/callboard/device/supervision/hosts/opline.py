@@ -5,7 +5,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 from callboard.device.protocol.messages import Calls, FromHost, Plain, ProtocolError
 from callboard.device.protocol.signatures import SignatureWriter
@@ -37,15 +38,17 @@ class OpLine:
         on_end: Called once, when nothing will come any more: with the :class:`ProtocolError` that broke the stream,
             None at a clean end.
         busy: True if the other end has announced that it writes nothing for a while.
+        relayed: Messages whose frames come as they are (:class:`.FrameReader`).
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
-        on_message: Callable[[FromHost | UnknownKind], None],
+        on_message: Callable[[FromHost | memoryview | UnknownKind], None],
         on_end: Callable[[ProtocolError | None], None],
         busy: Callable[[], bool] = lambda: False,
+        relayed: Collection[type[Any]] = (),
     ) -> None:
         self._loop = loop
         self._busy = busy
@@ -59,8 +62,8 @@ class OpLine:
         self._writing = False  # whether the loop waits for the socket to take more
         self._handed: deque[bytearray] = deque()  # frames of other threads
         self._handing = False
-        self._reader: FrameReader[FromHost] = FrameReader(FromHost)
-        self._portion: Iterator[FromHost | UnknownKind] | None = None
+        self._reader: FrameReader[FromHost] = FrameReader(FromHost, relayed)
+        self._portion: Iterator[FromHost | memoryview | UnknownKind] | None = None
         self._memory = memoryview(bytearray(RECEIVE))
         self._open = True
         loop.add_reader(sock, self._readable)
@@ -85,6 +88,10 @@ class OpLine:
             except RuntimeError:  # the loop is closed, so nothing will ever be sent or awaited
                 self._handed.clear()
 
+    def forward(self, frames: memoryview) -> None:
+        """Send frames of another line, as they are, in place of any calls of :meth:`post`. On the loop's thread."""
+        self._write(frames)
+
     def _encoded_calls(self, message: Calls) -> bytearray:
         assert threading.get_ident() == self._thread, "signatures are numbered in the order in which they are sent"
         try:
@@ -104,7 +111,7 @@ class OpLine:
             frames += self._handed.popleft()
         self._write(frames)
 
-    def _write(self, frame: bytearray) -> None:
+    def _write(self, frame: bytearray | memoryview) -> None:
         if self._outgoing:
             self._outgoing += frame
             self._flush()  # a caller that does not let the loop run must not leave the host without work

@@ -5,7 +5,8 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from callboard.device import forkguard
 from callboard.device.protocol.control import ArenaDescriptor, EndWorld, to_control
@@ -53,6 +54,7 @@ class ProcessHost(Host):
         interval: float,
         label: str,
         monitor: Monitor,
+        relayed: Collection[type[Any]],
     ) -> None:
         self.pid = child.pid
         self.label = label
@@ -77,7 +79,7 @@ class ProcessHost(Host):
         pipes = (OutputPipe(child.stdout, self._log.stdout), OutputPipe(child.stderr, self._log.stderr))
         self._watch = WatchedHost(child.pidfd, child.control, pipes, self._log, liveness, interval, self._hung)
         self._monitor = monitor
-        self._line = OpLine(loop, child.ops, self._take, self._stream_end, lambda: liveness.announced)
+        self._line = OpLine(loop, child.ops, self._take, self._stream_end, lambda: liveness.announced, relayed)
         loop.add_reader(child.pidfd, self._exited)
         monitor.add(self._watch)
         forkguard.guard(self)
@@ -96,6 +98,7 @@ class ProcessHost(Host):
         label: str,
         monitor: Monitor | None = None,
         serve: str = SERVE,
+        relayed: Collection[type[Any]] = (),
     ) -> "ProcessHost":
         """Start a child; it sends :class:`Hello <callboard.device.protocol.messages.Hello>` when its Python is up.
 
@@ -109,6 +112,7 @@ class ProcessHost(Host):
             label: Name of the device, for logs and ``ps``.
             monitor: Of this process by default.
             serve: ``module:function`` that runs in the child, for tests.
+            relayed: Messages that are not decoded: ``on_message`` gets adjacent frames of them as one ``memoryview``.
 
         Raises:
             BackendUnavailable: This platform has no process isolation.
@@ -118,7 +122,7 @@ class ProcessHost(Host):
         arguments += ["--interval", str(interval), "--log-level", str(LOGGER.getEffectiveLevel())]
         child = await launch(arguments, backend_env)
         liveness = Liveness(hang_after, step_timeout, interval)
-        return cls(loop, child, on_message, on_end, liveness, interval, label, monitor or default_monitor())
+        return cls(loop, child, on_message, on_end, liveness, interval, label, monitor or default_monitor(), relayed)
 
     # -- to the host ---------------------------------------------------------------------------------------------------
 
@@ -127,6 +131,11 @@ class ProcessHost(Host):
             self._line.post(message)
         elif self._forked:
             raise forkguard.forked_error(f"the host of {self.label}")
+
+    def forward(self, frames: memoryview) -> None:
+        """Send frames as they are. On the loop's thread; calls then come in no other way."""
+        if self._alive:
+            self._line.forward(frames)
 
     def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
         if not self._alive:
@@ -188,9 +197,9 @@ class ProcessHost(Host):
 
     # -- from the host -------------------------------------------------------------------------------------------------
 
-    def _take(self, message: FromHost | UnknownKind) -> None:
-        if type(message) is Completions and self._greeted:  # nearly all messages
-            self._on_message(message)
+    def _take(self, message: FromHost | memoryview | UnknownKind) -> None:
+        if self._greeted and (type(message) is Completions or type(message) is memoryview):  # nearly all messages
+            self._on_message(message)  # type: ignore[arg-type]
             return
         if not self._greeted:
             if self._stream_ended:
@@ -198,7 +207,8 @@ class ProcessHost(Host):
             if type(message) is not Hello or message.version != VERSION:
                 self._stream_ended = True
                 self._line.close()
-                self._end_it("broken", f"it began with {type(message).__name__}, not with a Hello of version {VERSION}")
+                began = "another message" if type(message) is memoryview else type(message).__name__
+                self._end_it("broken", f"it began with {began}, not with a Hello of version {VERSION}")
                 return
             self._greeted = True
         elif type(message) is Hello or (type(message) is Closed and not self._closing):

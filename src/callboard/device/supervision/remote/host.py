@@ -125,7 +125,7 @@ async def describe(address: Address, which: str) -> DeviceInfo:
     except HostEnd as e:
         raise BackendUnavailable(e.detail) from e
     link: Link[Plain] = Link(
-        *(reader, writer, FromNode, 1.0, ANSWER), lambda m: _settle(answer, m), lambda why: _settle(answer, None, why)
+        *(reader, writer, FromNode, 1.0, ANSWER), lambda m: _settle(answer, m), lambda why, _: _settle(answer, None, why)
     )
     link.send(Describe(which))
     try:
@@ -139,7 +139,8 @@ async def describe(address: Address, which: str) -> DeviceInfo:
     return msgspec.convert(message.device, DeviceInfo)
 
 
-def _settle(answer: "asyncio.Future[Plain]", message: Plain | None, why: str = "") -> None:
+def _settle(answer: "asyncio.Future[Plain]", message: Plain | memoryview | None, why: str = "") -> None:
+    assert not isinstance(message, memoryview)
     if answer.done():
         return
     if message is None:
@@ -294,7 +295,8 @@ class RemoteHost(Host):
 
     # -- from the host -------------------------------------------------------------------------------------------------
 
-    def _take(self, message: FromNode) -> None:
+    def _take(self, message: FromNode | memoryview) -> None:
+        assert not isinstance(message, memoryview)
         if not self._started.done():
             if not isinstance(message, Started | Refused):
                 raise ProtocolError(f"{type(message).__name__} before it has started")
@@ -315,9 +317,12 @@ class RemoteHost(Host):
 
     def _gone(self, gone: "asyncio.Future[str]") -> None:
         if not gone.cancelled():
-            self._cut(gone.result())
+            self._cut(gone.result(), False)
 
-    def _cut(self, why: str) -> None:
+    def _cut(self, why: str, unreadable: bool) -> None:
+        if unreadable and self._started.done():  # a message of the host, which the node relays unread
+            self._finish(HostEnd("broken", why))
+            return
         if self.address.lease is not None and self._ended is None:
             self.address.lease.cut(why)
         if not self._started.done():

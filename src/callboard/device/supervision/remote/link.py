@@ -5,12 +5,12 @@ import contextlib
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from callboard.device.protocol.messages import Calls, Plain, ProtocolError
 from callboard.device.protocol.remote import PIECE, Bytes, PulseMessage
-from callboard.device.protocol.signatures import SignatureReader, SignatureWriter
+from callboard.device.protocol.signatures import SignatureWriter
 from callboard.device.protocol.wire import FrameReader, UnknownKind, encode_frame
 
 __all__ = ["Link", "Piece", "pieces"]
@@ -64,7 +64,8 @@ class Link(Generic[M]):
         interval: Seconds between signs of life.
         lost_after: Seconds without a word from the other end after which the connection counts as cut.
         on_message: Called for each message but :class:`PulseMessage`, in order; what it raises ends the link.
-        on_end: Called once, with the reason.
+        on_end: Called once, with the reason, and True if the other end sent what cannot be read.
+        relayed: Messages whose frames come as they are (:class:`.FrameReader`).
     """
 
     def __init__(
@@ -74,21 +75,22 @@ class Link(Generic[M]):
         union: Any,
         interval: float,
         lost_after: float,
-        on_message: Callable[[M], None],
-        on_end: Callable[[str], None],
+        on_message: Callable[[M | memoryview], None],
+        on_end: Callable[[str, bool], None],
+        relayed: Collection[type[Any]] = (),
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._reader = reader
         self._writer = writer
-        self._frames: FrameReader[Any] = FrameReader(union)
-        self._signatures = SignatureWriter(), SignatureReader()
+        self._frames: FrameReader[Any] = FrameReader(union, relayed)
+        self._signatures = SignatureWriter()
         self._interval = interval
         self._lost_after = lost_after
         self._on_message = on_message
-        self._on_end: Callable[[str], None] | None = on_end
+        self._on_end: Callable[[str, bool], None] | None = on_end
         self._silent = 0.0
-        self._waiting: deque[bytearray | Piece] = deque()
+        self._waiting: deque[bytearray | memoryview | Piece] = deque()
         self._emptying: asyncio.Task[None] | None = None
         self._tasks = [self._loop.create_task(step()) for step in (self._read, self._beat)]
 
@@ -111,10 +113,14 @@ class Link(Generic[M]):
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._write, frames)
 
-    def _encoded(self, message: Plain) -> bytearray:
-        return encode_frame(self._signatures[0].shorten(message) if isinstance(message, Calls) else message)
+    def forward(self, frames: memoryview) -> None:
+        """Send frames as they are. On the loop's thread."""
+        self._write([frames])
 
-    def _write(self, frames: "Sequence[bytearray | Piece]") -> None:
+    def _encoded(self, message: Plain) -> bytearray:
+        return encode_frame(self._signatures.shorten(message) if isinstance(message, Calls) else message)
+
+    def _write(self, frames: "Sequence[bytearray | memoryview | Piece]") -> None:
         if self._on_end is None:
             return
         waiting = self._waiting
@@ -127,7 +133,7 @@ class Link(Generic[M]):
         if self._emptying is None:
             self._emptying = self._loop.create_task(self._empty())
 
-    def _few(self, frames: "Sequence[bytearray | Piece]") -> bool:
+    def _few(self, frames: "Sequence[bytearray | memoryview | Piece]") -> bool:
         """True if the transport may take them at once; also for a single message of any length."""
         buffered = self._writer.transport.get_write_buffer_size()
         return buffered < MOST_BUFFERED and (len(frames) == 1 or sum(map(len, frames)) <= MOST_BUFFERED)
@@ -153,22 +159,20 @@ class Link(Generic[M]):
     # -- in ------------------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        why = "the other end closed the connection"
+        why, unreadable = "the other end closed the connection", False
         try:
             while data := await self._reader.read(RECEIVE):
                 self._silent = 0.0
                 for message in self._frames.feed(data):
                     if type(message) is UnknownKind:
                         raise ProtocolError(f"unknown kind {message.kind}")
-                    if type(message) is Calls:
-                        self._signatures[1].restore(message)
                     if type(message) is not PulseMessage and self._on_end is not None:
-                        self._on_message(message)  # type: ignore[arg-type]
+                        self._on_message(message)
         except OSError as e:
             why = f"the connection broke: {e}"
         except Exception as e:  # of the stream or of a message: whatever was to be said is lost
-            why = f"the other end sent a message that cannot be read: {type(e).__name__}: {e}"
-        self.end(why)
+            why, unreadable = f"the other end sent a message that cannot be read: {type(e).__name__}: {e}", True
+        self.end(why, unreadable=unreadable)
 
     async def _beat(self) -> None:
         while True:
@@ -184,7 +188,7 @@ class Link(Generic[M]):
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def end(self, why: str, *, flush: bool = False) -> None:
+    def end(self, why: str, *, flush: bool = False, unreadable: bool = False) -> None:
         """Stop reading and writing; with ``flush``, unsent frames are sent before. On the loop's thread."""
         on_end, self._on_end = self._on_end, None
         if on_end is None:
@@ -203,4 +207,4 @@ class Link(Generic[M]):
             self._writer.close()
         else:
             self._emptying.add_done_callback(lambda _: self._writer.close())
-        on_end(why)
+        on_end(why, unreadable)

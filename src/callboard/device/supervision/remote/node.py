@@ -30,6 +30,8 @@ from callboard.device.protocol.messages import (
     UnmapArena,
 )
 from callboard.device.protocol.remote import (
+    RELAYED_FROM_HOST,
+    RELAYED_TO_HOST,
     Bytes,
     Describe,
     Described,
@@ -41,6 +43,7 @@ from callboard.device.protocol.remote import (
     Started,
     ToNode,
 )
+from callboard.device.protocol.wire import FrameReader
 from callboard.device.supervision.hosts.base import HostEnd
 from callboard.device.supervision.hosts.process import ProcessHost
 from callboard.device.supervision.remote.link import Link, pieces
@@ -118,12 +121,15 @@ class Session:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.over = asyncio.Event()
         self._streams = reader, writer
-        self._link: Link[Plain] = Link(reader, writer, ToNode, 1.0, FIRST, self._first, self._cut)
+        self._link: Link[Plain] = Link(
+            *(reader, writer, ToNode, 1.0, FIRST, self._first, self._cut), RELAYED_TO_HOST
+        )
+        self._completions: FrameReader[Completions] = FrameReader(FromHost, RELAYED_FROM_HOST - {Completions})
         self._host: ProcessHost | None = None
         self._device: list[Any] = []
         self._arenas: dict[int, Arena] = {}
         self._fetches: dict[int, list[int]] = {}
-        self._early: list[Plain] = []
+        self._early: list[Plain | memoryview] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._starting = False
         self._cut_because = ""
@@ -139,7 +145,7 @@ class Session:
 
     # -- the first message ---------------------------------------------------------------------------------------------
 
-    def _first(self, message: Plain) -> None:
+    def _first(self, message: Plain | memoryview) -> None:
         if self._host is not None:
             self._take(message)
         elif self._starting:
@@ -173,6 +179,7 @@ class Session:
                 step_timeout=message.step_timeout,
                 interval=message.interval,
                 label=message.label,
+                relayed=RELAYED_FROM_HOST,
             )
         except (BackendUnavailable, TypeError, ValueError, HostEnd) as e:
             error = BackendUnavailable(str(e)) if isinstance(e, HostEnd) else e
@@ -207,10 +214,12 @@ class Session:
 
     # -- from the application ------------------------------------------------------------------------------------------
 
-    def _take(self, message: Plain) -> None:
+    def _take(self, message: Plain | memoryview) -> None:
         host = self._host
         assert host is not None
-        if isinstance(message, Bytes):
+        if isinstance(message, memoryview):
+            host.forward(message)
+        elif isinstance(message, Bytes):
             arena = self._arenas.get(message.arena)
             if arena is None or not 0 <= message.offset <= arena.nbytes - len(message.data):
                 raise ProtocolError(f"{len(message.data)} bytes at {message.offset} of arena {message.arena}")
@@ -235,7 +244,7 @@ class Session:
                 message.deadline += time.monotonic()
             host.post(message)
 
-    def _cut(self, why: str) -> None:
+    def _cut(self, why: str, _: bool) -> None:
         """End the host, because the application is gone or cut off."""
         self._cut_because = f"the application is gone: {why}"
         if self._host is not None:
@@ -245,15 +254,24 @@ class Session:
 
     # -- from the host -------------------------------------------------------------------------------------------------
 
-    def _said(self, message: FromHost) -> None:
-        if isinstance(message, Completions) and self._fetches:
-            for call, _ in message.failed:
-                self._fetches.pop(call, None)
-            for call in (*message.done, *(call for call, _ in message.values)):
-                places = self._fetches.pop(call, None)
-                if places is not None:
-                    self._send_places(places)
-        self._link.send(message)
+    def _said(self, message: FromHost | memoryview) -> None:
+        if not isinstance(message, memoryview):
+            self._link.send(message)
+            return
+        if self._fetches:
+            for completions in self._completions.feed(message):
+                if isinstance(completions, Completions):
+                    self._send_fetched(completions)
+        self._link.forward(message)
+
+    def _send_fetched(self, message: Completions) -> None:
+        """Send what the completed calls have written, which the application reads with their completion."""
+        for call, _ in message.failed:
+            self._fetches.pop(call, None)
+        for call in (*message.done, *(call for call, _ in message.values)):
+            places = self._fetches.pop(call, None)
+            if places is not None:
+                self._send_places(places)
 
     def _send_places(self, places: list[int]) -> None:
         for at in range(0, len(places), 3):
