@@ -20,9 +20,9 @@ from callboard.device.supervision.hosts.base import Host
 
 __all__ = ["Outbox"]
 
-FIRST, BATCH = 8, 64
+FIRST = 8
 """Queued calls at which a burst is sent before the loop's next iteration: few at first, so that the host begins early,
-then more."""
+then up to ``Host.batch``."""
 TOGETHER = 512
 """The same if batches are searched for repeated chains."""
 PAUSE = 2e-3
@@ -106,7 +106,7 @@ class Outbox:
         elif not self._scheduled:
             self._schedule()
         elif len(self.queue) >= self._burst and self.host is not None and get_ident() == self.thread:
-            self._burst = min(2 * self._burst, BATCH)
+            self._burst = min(2 * self._burst, self.host.batch)
             self.flush()
 
     def _remind_together(self) -> None:

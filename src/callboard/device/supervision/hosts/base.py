@@ -55,11 +55,13 @@ class Host(abc.ABC):
         reaped: Resolves when nothing of the host can run or write any more (its process has been waited for, its thread
             joined).
         here: It admits on the loop's thread: calls gain nothing by being sent together.
+        batch: Most queued calls of a burst before they are sent.
     """
 
     pid: int
     reaped: "asyncio.Future[None]"
     here: ClassVar[bool] = False
+    batch: ClassVar[int] = 64
 
     @abc.abstractmethod
     def post(self, message: Plain) -> None:

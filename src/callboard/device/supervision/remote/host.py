@@ -6,7 +6,7 @@ import ctypes
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import msgspec
 
@@ -156,6 +156,8 @@ class RemoteHost(Host):
     read, and the node ends it when it misses this end.
     """
 
+    batch: ClassVar[int] = 256  # a frame wakes three processes
+
     def __init__(self, address: Address, on_message: Callable[[FromHost], None], on_end: Callable[[HostEnd], None]):
         self.pid = 0
         self.address = address
@@ -211,9 +213,11 @@ class RemoteHost(Host):
             return
         if type(message) is Calls:
             before: list[Plain | Piece] = []
+            parts_of = self._parts
             for call in message.calls:
-                if call.signature and not call.withdrawn:
-                    self._carry(call, before)
+                parts = parts_of.get(call.signature)
+                if parts != () and not call.withdrawn:
+                    self._carry(call, parts, before)
             self._link.send(*before, message)
         elif isinstance(message, ActorCall):
             self._link.send(*self._of_actor(message), message)
@@ -228,13 +232,12 @@ class RemoteHost(Host):
         else:
             self._link.send(message)
 
-    def _carry(self, call: Call, before: "list[Plain | Piece]") -> None:
+    def _carry(self, call: Call, parts: Sequence[HostOperand] | None, before: "list[Plain | Piece]") -> None:
         """Send the contents of the host operands of a call."""
-        parts = self._parts.get(call.signature)
         if parts is None:
             if len(self._parts) >= MOST_SIGNATURES:
                 self._parts.clear()
-            parts = self._parts[call.signature] = host_parts(call.signature)
+            parts = self._parts[call.signature] = tuple(host_parts(call.signature)) if call.signature else ()
         places: list[int] = []
         for at, reads, spans in parts:
             arena, offset = call.bindings[2 * at : 2 * at + 2]

@@ -55,8 +55,8 @@ def pieces(arena: int, offset: int, address: int, nbytes: int) -> Iterator[Piece
         yield Piece(arena, offset + at, address + at, min(PIECE, nbytes - at))
 
 
-class Link(Generic[M]):
-    """One end of a connection whose handshake is done.
+class Link(asyncio.BufferedProtocol, Generic[M]):
+    """One end of a connection whose handshake is done. The protocol of its transport, from the first portion on.
 
     Args:
         reader, writer: The stream; owned from now on.
@@ -81,8 +81,9 @@ class Link(Generic[M]):
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._reader = reader
-        self._writer = writer
+        self._writer = writer  # it closes the transport when it is dropped
+        self._transport = writer.transport
+        self._memory = memoryview(bytearray(RECEIVE))
         self._frames: FrameReader[Any] = FrameReader(union, relayed)
         self._signatures = SignatureWriter()
         self._interval = interval
@@ -91,8 +92,8 @@ class Link(Generic[M]):
         self._on_end: Callable[[str, bool], None] | None = on_end
         self._silent = 0.0
         self._waiting: deque[bytearray | memoryview | Piece] = deque()
-        self._emptying: asyncio.Task[None] | None = None
-        self._tasks = [self._loop.create_task(step()) for step in (self._read, self._beat)]
+        self._closing = False  # when the frames that wait are sent
+        self._tasks = [self._loop.create_task(step) for step in (self._begin(reader), self._beat())]
 
     def watch(self, interval: float, lost_after: float) -> None:
         """Change how often signs of life are sent, and how long silence may be."""
@@ -123,30 +124,27 @@ class Link(Generic[M]):
     def _write(self, frames: "Sequence[bytearray | memoryview | Piece]") -> None:
         if self._on_end is None:
             return
-        waiting = self._waiting
-        if self._emptying is None and self._few(frames):
+        if not self._waiting and self._few(frames):
             for frame in frames:
-                self._writer.write(frame.frame() if isinstance(frame, Piece) else frame)
+                self._transport.write(frame.frame() if isinstance(frame, Piece) else frame)
             return
         # Not into the transport: what it buffers is moved with each part of it that is sent.
-        waiting.extend(frames)
-        if self._emptying is None:
-            self._emptying = self._loop.create_task(self._empty())
+        self._waiting.extend(frames)
+        self.resume_writing()
 
     def _few(self, frames: "Sequence[bytearray | memoryview | Piece]") -> bool:
         """True if the transport may take them at once; also for a single message of any length."""
-        buffered = self._writer.transport.get_write_buffer_size()
+        buffered = self._transport.get_write_buffer_size()
         return buffered < MOST_BUFFERED and (len(frames) == 1 or sum(map(len, frames)) <= MOST_BUFFERED)
 
-    async def _empty(self) -> None:
-        try:
-            while self._waiting:
-                frame = self._waiting.popleft()
-                self._writer.write(frame.frame() if isinstance(frame, Piece) else frame)
-                await self._writer.drain()
-        except OSError:  # the reader finds out, too, and says why
-            self._waiting.clear()
-        self._emptying = None
+    def resume_writing(self) -> None:
+        """Give the transport what waits, until it holds enough; then it calls this again."""
+        waiting, transport = self._waiting, self._transport
+        while waiting and transport.get_write_buffer_size() < MOST_BUFFERED:
+            frame = waiting.popleft()
+            transport.write(frame.frame() if isinstance(frame, Piece) else frame)
+        if self._closing and not waiting:
+            transport.close()
 
     def forget(self) -> None:
         """Drop unsent frames: the arenas of their pieces are about to be released."""
@@ -154,25 +152,53 @@ class Link(Generic[M]):
 
     @property
     def unsent_bytes(self) -> int:
-        return self._writer.transport.get_write_buffer_size() + sum(map(len, self._waiting))
+        return self._transport.get_write_buffer_size() + sum(map(len, self._waiting))
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
-    async def _read(self) -> None:
-        why, unreadable = "the other end closed the connection", False
+    async def _begin(self, reader: asyncio.StreamReader) -> None:
+        """Take the first portion from the handshake's reader, all others from the transport: no copy, and no task."""
         try:
-            while data := await self._reader.read(RECEIVE):
-                self._silent = 0.0
-                for message in self._frames.feed(data):
-                    if type(message) is UnknownKind:
-                        raise ProtocolError(f"unknown kind {message.kind}")
-                    if type(message) is not PulseMessage and self._on_end is not None:
-                        self._on_message(message)
+            data = await reader.read(1 << 20)  # all that it holds: more than this makes it pause the transport
         except OSError as e:
-            why = f"the connection broke: {e}"
+            self.connection_lost(e)
+            return
+        if data:
+            self._came(data)
+        if not data or reader.at_eof():
+            self.eof_received()
+        elif reader.exception() is not None:
+            self.connection_lost(reader.exception())
+        else:
+            self._transport.set_protocol(self)
+            self.resume_writing()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._memory
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._came(self._memory[:nbytes])
+
+    def eof_received(self) -> None:
+        self.end("the other end closed the connection")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None:
+            self.eof_received()
+        else:
+            self.end(f"the connection broke: {exc}")
+
+    def _came(self, data: bytes | memoryview) -> None:
+        self._silent = 0.0
+        try:
+            for message in self._frames.feed(data):
+                if type(message) is UnknownKind:
+                    raise ProtocolError(f"unknown kind {message.kind}")
+                if type(message) is not PulseMessage and self._on_end is not None:
+                    self._on_message(message)
         except Exception as e:  # of the stream or of a message: whatever was to be said is lost
-            why, unreadable = f"the other end sent a message that cannot be read: {type(e).__name__}: {e}", True
-        self.end(why, unreadable=unreadable)
+            why = f"the other end sent a message that cannot be read: {type(e).__name__}: {e}"
+            self.end(why, unreadable=True)
 
     async def _beat(self) -> None:
         while True:
@@ -197,14 +223,11 @@ class Link(Generic[M]):
         for task in self._tasks:
             if task is not current:
                 task.cancel()
-        if not flush:
-            self.forget()
-            if self._emptying is not None:
-                self._emptying.cancel()
-        if not flush:
-            self._writer.transport.abort()
-        elif self._emptying is None:
-            self._writer.close()
+        if flush:
+            self._closing = True
+            self._transport.set_protocol(self)  # so that it asks for what waits
+            self.resume_writing()
         else:
-            self._emptying.add_done_callback(lambda _: self._writer.close())
+            self.forget()
+            self._transport.abort()
         on_end(why, unreadable)
