@@ -90,6 +90,34 @@ def test_any_split_gives_the_same(cuts: list[int]) -> None:
     assert [plain(message) for message in read(FromHost, *pieces)] == [plain(message) for message in FROM_HOST]
 
 
+@given(cuts=st.lists(st.integers(0, 2000), max_size=40))
+def test_relayed_frames_come_as_they_are(cuts: list[int]) -> None:
+    stream = b"".join(encode_frame(message) for message in FROM_HOST)
+    places = sorted({0, len(stream), *(cut % len(stream) for cut in cuts)})
+    reader: FrameReader[Any] = FrameReader(FromHost, {p.Completions, p.Answer, p.ContextDied})
+    again = bytearray()
+    decoded: set[type] = set()
+    for a, b in pairwise(places):
+        for got in reader.feed(stream[a:b]):
+            again += got if isinstance(got, memoryview) else encode_frame(got)
+            decoded.add(type(got))
+    reader.end()
+    assert again == stream  # in order
+    assert decoded == {memoryview, *get_args(FromHost)} - {p.Completions, p.Answer, p.ContextDied}
+
+
+def test_adjacent_relayed_frames_are_one_and_are_not_looked_into() -> None:
+    broken = struct.pack("<IB", 3, 3) + b"\xff\xff\xff"  # a kind that exists, with a body that no message has
+    reader: FrameReader[Any] = FrameReader(FromHost, {p.Completions})
+    too_long = struct.pack("<IB", MAX_FRAME + 1, 3)
+    got = reader.feed(broken * 3 + encode_frame(FLUSH) + broken + too_long)
+    assert bytes(next(got)) == broken * 3
+    assert type(next(got)) is p.Flush
+    assert bytes(next(got)) == broken
+    with pytest.raises(FrameError, match="at most"):
+        next(got)
+
+
 def test_byte_by_byte() -> None:
     stream = b"".join(encode_frame(message) for message in FROM_HOST)
     got = read(FromHost, *(stream[i : i + 1] for i in range(len(stream))))

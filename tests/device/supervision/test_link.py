@@ -47,7 +47,7 @@ async def linked(monkeypatch: pytest.MonkeyPatch) -> Any:
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     ends: asyncio.Queue[str] = asyncio.Queue()
     messages: asyncio.Queue[Any] = asyncio.Queue()
-    link: Link[Any] = Link(reader, writer, FromNode, 1.0, 2.0, messages.put_nowait, ends.put_nowait)
+    link: Link[Any] = Link(reader, writer, FromNode, 1.0, 2.0, messages.put_nowait, lambda why, _: ends.put_nowait(why))
     monkeypatch.setattr(link, "_loop", _Clock(link._loop, lambda: beats.now))
     yield link, beats, await streams, ends
     link.end("over")
@@ -94,9 +94,9 @@ async def _turn() -> None:
 
 async def test_large_arrays_wait_in_their_arena_and_nowhere_else(linked: Any) -> None:
     link, _, (reader, _), _ = linked
-    array = np.arange(4 << 20, dtype=np.uint8)
+    array = np.arange(48 << 20, dtype=np.uint8)
     link.send(*pieces(7, 100, array.ctypes.data, array.nbytes), Kill("the last"))
-    assert link.unsent_bytes > 3 << 20
+    assert link.unsent_bytes > 32 << 20
     assert sum(len(frame) for frame in link._waiting if not isinstance(frame, Piece)) < 1000
     frames: FrameReader[Any] = FrameReader(ToNode)
     got: list[Any] = []
@@ -104,7 +104,7 @@ async def test_large_arrays_wait_in_their_arena_and_nowhere_else(linked: Any) ->
         while not got or not isinstance(got[-1], Kill):
             got += frames.feed(await reader.read(1 << 20))
     assert b"".join(one.data for one in got[:-1]) == array.tobytes()
-    assert [one.offset for one in got[:-1]] == [100 + PIECE * n for n in range(4)]
+    assert [one.offset for one in got[:-1]] == [100 + PIECE * n for n in range(48)]
 
 
 async def test_what_is_forgotten_is_not_read_any_more(linked: Any) -> None:
@@ -121,6 +121,25 @@ async def test_what_is_forgotten_is_not_read_any_more(linked: Any) -> None:
             got += frames.feed(data)
     assert isinstance(got[-1], Kill)
     assert len(got) < 60
+
+
+async def test_what_came_before_the_end_is_read() -> None:
+    """Two messages and the end of the stream are there before the link looks for the first time."""
+    streams: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    server = await asyncio.start_server(lambda r, w: streams.set_result((r, w)), "127.0.0.1")
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    _, there = await streams
+    there.write(encode_frame(Kill("first")) + encode_frame(Kill("second")))
+    there.close()
+    messages: list[Any] = []
+    ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with asyncio.timeout(BOUND):
+        while not reader._eof:  # type: ignore[attr-defined]
+            await _turn()
+        Link(reader, writer, ToNode, 1.0, 60.0, messages.append, lambda why, _: ended.set_result(why))
+        assert await ended == "the other end closed the connection"
+    assert [message.reason for message in messages] == ["first", "second"]
+    server.close()
 
 
 async def test_what_cannot_be_read_ends_it(linked: Any) -> None:

@@ -12,6 +12,11 @@ import pytest
 from tests.multi_device.waiting import until
 
 import callboard as cb
+from callboard.device.protocol.messages import Calls, Completions
+from callboard.device.protocol.wire import encode_frame
+from callboard.device.supervision.hosts.process import ProcessHost
+from callboard.device.supervision.remote.host import RemoteHost
+from callboard.device.supervision.remote.link import Link
 from callboard.device.supervision.remote.node import NodeServer
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.timeout(120)]
@@ -48,6 +53,75 @@ async def test_arrays_travel_in_pieces_both_ways(server: tuple[NodeServer, str])
         await device.put(x.T).get(out=out[:, ::2])
         np.testing.assert_array_equal(out[:, ::2], x.T)
         assert not out[:, 1::2].any()
+
+
+async def test_a_node_forwards_the_frames_of_ops_and_completions_as_they_are(
+    server: tuple[NodeServer, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, forwarded, completions = bytearray(), bytearray(), bytearray()
+    sizes: list[int] = []
+    encoded, forward, link_forward = Link._encoded, ProcessHost.forward, Link.forward
+
+    def encode(self: Link[Any], message: Any) -> bytearray:
+        frame = encoded(self, message)
+        assert not isinstance(message, Completions), "the node has decoded it"
+        if isinstance(message, Calls):
+            sent.extend(frame)
+            sizes.append(len(message.calls))
+        return frame
+
+    def to_host(self: ProcessHost, frames: memoryview) -> None:
+        forwarded.extend(frames)
+        forward(self, frames)
+
+    def to_application(self: Link[Any], frames: memoryview) -> None:
+        completions.extend(frames)
+        link_forward(self, frames)
+
+    monkeypatch.setattr(Link, "_encoded", encode)
+    monkeypatch.setattr(ProcessHost, "forward", to_host)
+    monkeypatch.setattr(Link, "forward", to_application)
+    async with cb.device("cpu", node=cb.Node(server[1], token=TOKEN), linger=0.0) as device:
+        x, y = device.put(np.ones(8)), device.put(np.zeros(8))
+        await device.blas.axpy(x, y)
+        sent.clear()
+        forwarded.clear()
+        completions.clear()
+        refs = [device.blas.axpy(x, y) for _ in range(1000)]
+        await asyncio.gather(*refs)
+        assert bytes(forwarded) == bytes(sent)
+        assert len(completions) > 1000
+        assert max(sizes) == RemoteHost.batch
+        assert (await y.get()).tolist() == [1001.0] * 8
+
+
+@pytest.mark.fault
+async def test_a_completion_that_cannot_be_read_ends_the_host_and_not_the_node(
+    server: tuple[NodeServer, str],
+) -> None:
+    """The node does not see it, so the application has to: the node still counts as good."""
+    cuts: list[str] = []
+
+    class Watched:
+        gone: "asyncio.Future[str]" = asyncio.get_running_loop().create_future()
+        cut = cuts.append
+
+    node = cb.Node(server[1], token=TOKEN)
+    node._address = node._address._replace(lease=Watched)  # type: ignore[arg-type]
+    async with cb.device("cpu", node=node) as device:
+        ref = device.put(np.ones(4))
+        await ref
+        (session,) = (one for one in server[0]._sessions if one._host is not None)
+        frame = encode_frame(Completions([1 << 60], []))
+        frame[-1] = 0xC1  # no MessagePack
+        session._said(memoryview(bytes(frame)))
+        pending = ref + 1
+        with pytest.raises(cb.ContextLost, match="cannot be read"):
+            await pending.get()
+        async with asyncio.timeout(BOUND):
+            await device.ready()
+            assert (await device.put(np.ones(4)).get()).sum() == 4
+    assert cuts == []
 
 
 async def test_resident_actors_and_their_arrays(server: tuple[NodeServer, str]) -> None:

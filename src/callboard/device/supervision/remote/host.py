@@ -125,7 +125,9 @@ async def describe(address: Address, which: str) -> DeviceInfo:
     except HostEnd as e:
         raise BackendUnavailable(e.detail) from e
     link: Link[Plain] = Link(
-        *(reader, writer, FromNode, 1.0, ANSWER), lambda m: _settle(answer, m), lambda why, _: _settle(answer, None, why)
+        *(reader, writer, FromNode, 1.0, ANSWER),
+        lambda m: _settle(answer, m),
+        lambda why, _: _settle(answer, None, why),
     )
     link.send(Describe(which))
     try:

@@ -18,6 +18,8 @@ __all__ = ["Link", "Piece", "pieces"]
 RECEIVE = 256 << 10
 MOST_BUFFERED = 256 << 10
 """Bytes that the transport may hold; more waits here."""
+AT_ONCE = 4 << 20
+"""Bytes after which other callbacks of the loop get their turn, however fast the connection takes them."""
 
 M = TypeVar("M")
 
@@ -56,7 +58,7 @@ def pieces(arena: int, offset: int, address: int, nbytes: int) -> Iterator[Piece
 
 
 class Link(asyncio.BufferedProtocol, Generic[M]):
-    """One end of a connection whose handshake is done. The protocol of its transport, from the first portion on.
+    """One end of a connection whose handshake is done. The protocol of its transport from then on.
 
     Args:
         reader, writer: The stream; owned from now on.
@@ -82,7 +84,7 @@ class Link(asyncio.BufferedProtocol, Generic[M]):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._writer = writer  # it closes the transport when it is dropped
-        self._transport = writer.transport
+        self._transport: asyncio.Transport = writer.transport  # type: ignore[assignment]
         self._memory = memoryview(bytearray(RECEIVE))
         self._frames: FrameReader[Any] = FrameReader(union, relayed)
         self._signatures = SignatureWriter()
@@ -129,8 +131,10 @@ class Link(asyncio.BufferedProtocol, Generic[M]):
                 self._transport.write(frame.frame() if isinstance(frame, Piece) else frame)
             return
         # Not into the transport: what it buffers is moved with each part of it that is sent.
+        idle = not self._waiting  # else the transport or the loop will ask for more
         self._waiting.extend(frames)
-        self.resume_writing()
+        if idle:
+            self.resume_writing()
 
     def _few(self, frames: "Sequence[bytearray | memoryview | Piece]") -> bool:
         """True if the transport may take them at once; also for a single message of any length."""
@@ -139,9 +143,13 @@ class Link(asyncio.BufferedProtocol, Generic[M]):
 
     def resume_writing(self) -> None:
         """Give the transport what waits, until it holds enough; then it calls this again."""
-        waiting, transport = self._waiting, self._transport
+        waiting, transport, given = self._waiting, self._transport, 0
         while waiting and transport.get_write_buffer_size() < MOST_BUFFERED:
+            if given >= AT_ONCE:
+                self._loop.call_soon(self.resume_writing)
+                return
             frame = waiting.popleft()
+            given += len(frame)
             transport.write(frame.frame() if isinstance(frame, Piece) else frame)
         if self._closing and not waiting:
             transport.close()
@@ -157,20 +165,19 @@ class Link(asyncio.BufferedProtocol, Generic[M]):
     # -- in ------------------------------------------------------------------------------------------------------------
 
     async def _begin(self, reader: asyncio.StreamReader) -> None:
-        """Take the first portion from the handshake's reader, all others from the transport: no copy, and no task."""
+        """Take over from the handshake's reader, which costs a task and two copies for each portion."""
+        transport = self._transport
+        transport.pause_reading()
+        transport.set_protocol(self)
+        reader.feed_eof()
         try:
-            data = await reader.read(1 << 20)  # all that it holds: more than this makes it pause the transport
+            self._came(await reader.read())  # what it holds; does not wait
         except OSError as e:
             self.connection_lost(e)
-            return
-        if data:
-            self._came(data)
-        if not data or reader.at_eof():
-            self.eof_received()
-        elif reader.exception() is not None:
-            self.connection_lost(reader.exception())
+        if transport.is_closing():
+            self.connection_lost(None)
         else:
-            self._transport.set_protocol(self)
+            transport.resume_reading()  # tells of an end that the reader was told of, too
             self.resume_writing()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -195,7 +202,7 @@ class Link(asyncio.BufferedProtocol, Generic[M]):
                 if type(message) is UnknownKind:
                     raise ProtocolError(f"unknown kind {message.kind}")
                 if type(message) is not PulseMessage and self._on_end is not None:
-                    self._on_message(message)
+                    self._on_message(message)  # type: ignore[arg-type]
         except Exception as e:  # of the stream or of a message: whatever was to be said is lost
             why = f"the other end sent a message that cannot be read: {type(e).__name__}: {e}"
             self.end(why, unreadable=True)
@@ -225,7 +232,7 @@ class Link(asyncio.BufferedProtocol, Generic[M]):
                 task.cancel()
         if flush:
             self._closing = True
-            self._transport.set_protocol(self)  # so that it asks for what waits
+            self._transport.set_protocol(self)  # if it has not begun
             self.resume_writing()
         else:
             self.forget()
