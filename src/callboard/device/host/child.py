@@ -5,6 +5,7 @@ Imports little before it says Hello; the main thread is the admitting thread.
 
 import argparse
 import faulthandler
+import gc
 import importlib
 import io
 import json
@@ -23,6 +24,9 @@ from callboard.device.protocol.messages import VERSION, Hello
 from callboard.device.protocol.residents.importing import enter_host
 
 SWITCH_INTERVAL = 2e-5
+COLLECT_AFTER = 10_000
+"""Containers that are made before Python looks for cycles: ops in flight are more than its 700, and would become old and
+have all of the heap searched every few thousand ops."""
 
 
 def main() -> None:
@@ -41,6 +45,7 @@ def main() -> None:
     # An admitting loop that polls keeps the GIL from the control thread for seconds at the default of 5 ms.
     if sys.getswitchinterval() > SWITCH_INTERVAL:
         sys.setswitchinterval(SWITCH_INTERVAL)
+    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     for descriptor in (arguments.op_fd, arguments.control_fd):
         os.set_inheritable(descriptor, False)
     pulse = Pulse()
