@@ -200,6 +200,23 @@ def test_a_full_queue_is_written_without_lingering() -> None:
     assert sum(journal.groups) == 20
 
 
+def test_a_stream_of_records_wakes_the_writer_once_a_group() -> None:
+    """It gathers behind a write, too, and sleeps only when nothing has come: who puts does not have to wake it."""
+    journal = Flaky()
+    writer = started(journal, linger=LIMIT)
+    wakes: list[bool] = []
+    wake = writer._wake.set
+    writer._wake.set = lambda: wakes.append(True) or wake()  # type: ignore[method-assign,func-returns-value]
+    for n in range(10):
+        writer.put(b"a%d" % n)
+        writer._urgent.set()  # as if the time were over
+        with writer._progress:
+            assert writer._progress.wait_for(lambda n=n: sum(journal.groups) > n, LIMIT)  # type: ignore[misc]
+    assert not wakes
+    writer.close()
+    assert sum(journal.groups) == 10
+
+
 def test_what_opening_raises_is_raised_at_the_start() -> None:
     class Broken(cb.MemoryJournal):
         def open(self, identity: str) -> Any:

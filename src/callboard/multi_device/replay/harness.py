@@ -88,8 +88,9 @@ class ReplayHarness:
         types: Classes by ``module:qualname``, for a replay: those that were renamed, or are made in functions.
         resolve_ref: Makes a live ref of the token of a recorded one; arrays on devices are not recorded.
         max_array_bytes: Host arrays above that are recorded by their digest only.
-        linger: Seconds to gather records for one write. A process that is killed loses at most what it recorded in this
-            time and that of a write; :meth:`committed` waits for neither.
+        linger: Seconds to gather records for one write. A process that is killed loses what it recorded in the last
+            ``linger`` seconds, 50 ms, and in the write under way, so that the journal ends before the process did; what
+            was :meth:`committed` is there. 0 writes at once, and costs a write for each record that comes alone.
         max_pending: Records that wait to be written at most; beyond that callers are held, and after 2 s the journal
             has failed.
         retry: Seconds between attempts to use a failed journal again, with ``degrade``.

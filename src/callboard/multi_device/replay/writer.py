@@ -51,7 +51,10 @@ class JournalWriter:
         journal, identity: Where to.
         on_failure: ``"fail"``: once the journal has failed, :meth:`put` raises. ``"degrade"``: records are counted as
             lost, with an error in the log, until the journal works again; a :class:`.Gap` then stands in their place.
-        linger: Seconds to gather more records after the first.
+        linger: Seconds to gather more records after the first, and after each write while records keep coming. A
+            process that is killed loses the records of this time and those of the write under way: all that
+            :meth:`flush` has not confirmed. More than that waits only where callers record faster than the journal
+            writes, up to ``max_pending``.
         max_pending: Records that wait at most; a caller beyond that is held for up to :data:`STALL` seconds.
         retry: Seconds between attempts while degraded.
         told: Called with each failure and with None when it has ended, on the writer's thread.
@@ -87,6 +90,7 @@ class JournalWriter:
         self._urgent = threading.Event()
         self._progress = threading.Condition()
         self._writing = 0
+        self._goal = 0  # records up to which nothing more is gathered
         self._next = 1
         self._recorded = self._groups = self._lost = self._unsaid = 0
         self._ending = False
@@ -151,8 +155,8 @@ class JournalWriter:
             self._unsaid += count
 
     def _hold(self) -> None:
-        self._urgent.set()  # a full queue gathers nothing more
         with self._progress:
+            self._hasten()  # a full queue gathers nothing more
             in_time = self._progress.wait_for(
                 lambda: len(self._queue) <= self._max_pending or self.failure is not None, STALL
             )
@@ -166,15 +170,21 @@ class JournalWriter:
             JournalFailed: It was not written, and the policy is ``fail``.
             TimeoutError: It took longer.
         """
-        self._urgent.set()
-        self._wake.set()
         with self._progress:
-            goal = self._recorded + self._lost + self._writing + len(self._queue)
+            goal = self._hasten()
+            self._wake.set()
             reached = self._progress.wait_for(lambda: self._recorded + self._lost >= goal, timeout)
         if self.failure is not None and self._on_failure == "fail":
             raise JournalFailed(str(self.failure)) from self.failure.__cause__
         if not reached:
             raise TimeoutError(f"the journal {self._identity} did not take its records within {timeout:g} s")
+
+    def _hasten(self) -> int:
+        """Have all that waits written without gathering more; the number of records then. Holds the lock."""
+        goal = self._recorded + self._lost + self._writing + len(self._queue)
+        self._goal = max(self._goal, goal)
+        self._urgent.set()
+        return goal
 
     async def committed(self, timeout: float | None = 30.0) -> None:
         """The same without blocking the loop."""
@@ -215,14 +225,13 @@ class JournalWriter:
     def _run(self) -> None:
         try:
             while not self._ending or self._queue:
-                if not self._queue:
+                if self._linger and len(self._queue) < GROUP and self._recorded + self._lost >= self._goal:
+                    self._urgent.wait(self._linger)  # behind a write, too: a stream of records wakes it once a group
+                self._urgent.clear()
+                if self._queue:
+                    self._write()
+                else:
                     self._sleep()
-                    continue
-                if self._linger and len(self._queue) < GROUP:
-                    self._urgent.wait(self._linger)
-                self._write()
-                if not self._queue:
-                    self._urgent.clear()
         finally:
             try:
                 self.journal.close()
