@@ -206,7 +206,12 @@ def test_a_stream_of_records_wakes_the_writer_once_a_group() -> None:
     writer = started(journal, linger=LIMIT)
     wakes: list[bool] = []
     wake = writer._wake.set
-    writer._wake.set = lambda: wakes.append(True) or wake()  # type: ignore[method-assign,func-returns-value]
+
+    def woken() -> None:
+        wakes.append(True)
+        wake()
+
+    writer._wake.set = woken  # type: ignore[method-assign]
     for n in range(10):
         writer.put(b"a%d" % n)
         writer._urgent.set()  # as if the time were over

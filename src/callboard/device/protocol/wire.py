@@ -96,7 +96,8 @@ class FrameReader(Generic[M]):
 
     Args:
         union: The messages of the other end.
-        relayed: Those of them that are not decoded: adjacent frames of these kinds come as one ``memoryview``.
+        relayed: Those of them that are not decoded: adjacent frames of these kinds come as one ``memoryview``, which is
+            then part of ``M``.
 
     Attributes:
         begun: The number of frames that have come in several portions: names the incomplete one.
@@ -111,7 +112,7 @@ class FrameReader(Generic[M]):
         self._needed = 0  # bytes that it must have before it is looked at again
         self._decoders = {_KINDS[cls]: msgspec.msgpack.Decoder(cls).decode for cls in get_args(union)}
 
-    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[M | memoryview | UnknownKind]:
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[M | UnknownKind]:
         """The messages that are now complete; exhaust it before feeding more. ``data`` is read at the first step.
 
         Raises:
@@ -140,7 +141,7 @@ class FrameReader(Generic[M]):
                         start = stop
                         continue
                 if begun < start:
-                    yield view[begun:start]
+                    yield view[begun:start]  # type: ignore[misc]
                 if length > MAX_FRAME:
                     raise FrameError(f"a frame of {length} bytes; at most {MAX_FRAME} are allowed")
                 body = view[start + 5 : stop]
@@ -155,7 +156,7 @@ class FrameReader(Generic[M]):
                     raise FrameError(f"frame of kind {kind}: {e}") from e
                 yield message
             if begun < start:
-                yield view[begun:start]
+                yield view[begun:start]  # type: ignore[misc]
         finally:
             if start < end:
                 rest += view[start:]

@@ -62,7 +62,7 @@ class OpLine:
         self._writing = False  # whether the loop waits for the socket to take more
         self._handed: deque[bytearray] = deque()  # frames of other threads
         self._handing = False
-        self._reader: FrameReader[FromHost] = FrameReader(FromHost, relayed)
+        self._reader: FrameReader[FromHost | memoryview] = FrameReader(FromHost, relayed)
         self._portion: Iterator[FromHost | memoryview | UnknownKind] | None = None
         self._memory = memoryview(bytearray(RECEIVE))
         self._open = True

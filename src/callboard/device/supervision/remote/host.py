@@ -141,8 +141,7 @@ async def describe(address: Address, which: str) -> DeviceInfo:
     return msgspec.convert(message.device, DeviceInfo)
 
 
-def _settle(answer: "asyncio.Future[Plain]", message: Plain | memoryview | None, why: str = "") -> None:
-    assert not isinstance(message, memoryview)
+def _settle(answer: "asyncio.Future[Plain]", message: Plain | None, why: str = "") -> None:
     if answer.done():
         return
     if message is None:
@@ -300,8 +299,7 @@ class RemoteHost(Host):
 
     # -- from the host -------------------------------------------------------------------------------------------------
 
-    def _take(self, message: FromNode | memoryview) -> None:
-        assert not isinstance(message, memoryview)
+    def _take(self, message: FromNode) -> None:
         if not self._started.done():
             if not isinstance(message, Started | Refused):
                 raise ProtocolError(f"{type(message).__name__} before it has started")

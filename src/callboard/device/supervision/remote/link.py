@@ -67,7 +67,7 @@ class Link(asyncio.BufferedProtocol, Generic[M]):
         lost_after: Seconds without a word from the other end after which the connection counts as cut.
         on_message: Called for each message but :class:`PulseMessage`, in order; what it raises ends the link.
         on_end: Called once, with the reason, and True if the other end sent what cannot be read.
-        relayed: Messages whose frames come as they are (:class:`.FrameReader`).
+        relayed: Messages whose frames come as they are (:class:`.FrameReader`); ``M`` then has ``memoryview``.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Link(asyncio.BufferedProtocol, Generic[M]):
         union: Any,
         interval: float,
         lost_after: float,
-        on_message: Callable[[M | memoryview], None],
+        on_message: Callable[[M], None],
         on_end: Callable[[str, bool], None],
         relayed: Collection[type[Any]] = (),
     ) -> None:

@@ -121,8 +121,10 @@ class Session:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.over = asyncio.Event()
         self._streams = reader, writer
-        self._link: Link[Plain] = Link(*(reader, writer, ToNode, 1.0, FIRST, self._first, self._cut), RELAYED_TO_HOST)
-        self._completions: FrameReader[Completions] = FrameReader(FromHost, RELAYED_FROM_HOST - {Completions})
+        self._link: Link[Plain | memoryview] = Link(
+            *(reader, writer, ToNode, 1.0, FIRST, self._first, self._cut), RELAYED_TO_HOST
+        )
+        self._completions: FrameReader[FromHost | memoryview] = FrameReader(FromHost, RELAYED_FROM_HOST - {Completions})
         self._host: ProcessHost | None = None
         self._device: list[Any] = []
         self._arenas: dict[int, Arena] = {}
