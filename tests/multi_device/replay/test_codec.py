@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import callboard as cb
-from callboard.multi_device.replay.codec import ALIKE, SMALL, Codec
+from callboard.multi_device.replay.codec import ALIKE, SMALL, Codec, joined
 from callboard.multi_device.replay.entries import Input, decode, encode, encode_input
 
 LISTS: list[list[Any]] = [
@@ -65,11 +65,35 @@ def test_a_batch_in_parts_is_the_same_entry(rows: int, dtype: type) -> None:
     if parts is None:  # each is large
         assert rows * np.dtype(dtype).itemsize > SMALL
         return
-    assert message == b"".join(parts) == msgspec.msgpack.encode(msgspec.msgpack.Ext(ALIKE, inner))
+    assert parts[0] == len(message)
+    assert message == joined(parts) == msgspec.msgpack.encode(msgspec.msgpack.Ext(ALIKE, inner))
     entry = Input("batches/b", 7, "batch", "builtins:list", message, 1.5, 0)
     record = encode_input("batches/b", 7, "batch", "builtins:list", parts, 1.5, 0)
     assert record == encode(entry)
     assert decode(record) == entry
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [np.arange(12.0).reshape(3, 4).T] * 3,
+        [np.arange(12.0)[::2], np.arange(6.0)],
+        [np.arange(4).astype("M8[s]")] * 2,
+        [np.array(7.0, "f4")] * 4,
+        [np.zeros((0, 3), "i2")] * 2,
+    ],
+    ids=["transposed", "strided", "dates", "numbers", "empty"],
+)
+def test_arrays_that_show_no_bytes_are_copied_first(batch: list[Any]) -> None:
+    codec = Codec()
+    parts = codec.parts(batch)
+    assert parts is not None
+    assert joined(parts)[-parts[0] :] == codec.encode(batch)
+    assert len(joined(parts)) == parts[0]
+    found = decode(encode_input("batches/b", 7, "batch", "builtins:list", parts, 1.5, 0))
+    assert isinstance(found, Input)
+    for given, got in zip(batch, codec.decode("builtins:list", found.message), strict=True):
+        np.testing.assert_array_equal(got, given)
 
 
 def test_arrays_that_are_alike_are_one_piece() -> None:

@@ -17,7 +17,7 @@ from callboard.core.dtype import as_dtype
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.multi_device.replay.errors import NotRecordable
 
-__all__ = ["Codec", "binary", "name_of"]
+__all__ = ["Codec", "Parts", "binary", "joined", "name_of"]
 
 ARRAY, SCALAR, TOO_LARGE, COMPLEX, ACTOR, ERROR, REF, ALIKE = range(1, 9)
 LISTS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
@@ -32,6 +32,9 @@ SMALL = 1 << 16
 
 UNSENDABLE = (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError)
 """The exceptions raised when a value cannot be encoded for a journal."""
+
+Parts = tuple[int, list[Any]]
+"""Bytes that are to be joined once (:func:`joined`): their number, and ``bytes`` and arrays."""
 
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.decode
@@ -93,14 +96,14 @@ class Codec:
         if self._redact is not None:
             value = self._redact(value)
         if type(value) is list and (parts := self._alike(value)) is not None:
-            return b"".join(parts)
+            return joined(parts)
         return self._encode(value)
 
-    def parts(self, value: Any) -> list[bytes] | None:
+    def parts(self, value: Any) -> Parts | None:
         """A batch of arrays as the parts of its bytes, to be joined once; None: :meth:`encode` it."""
         return self._alike(value) if type(value) is list and self._redact is None else None
 
-    def _alike(self, arrays: list[Any]) -> list[bytes] | None:
+    def _alike(self, arrays: list[Any]) -> Parts | None:
         """A list of small arrays of one dtype and shape, as a batch often is, encoded at once; None: it is none."""
         first = arrays[0] if arrays else None
         if type(first) is not np.ndarray:
@@ -108,11 +111,13 @@ class Codec:
         dtype, shape, size = first.dtype, first.shape, len(arrays) * first.nbytes
         if dtype.hasobject or first.nbytes > SMALL or size > self._max_array_bytes:
             return None
-        if any(type(a) is not np.ndarray or a.dtype != dtype or a.shape != shape for a in arrays):
-            return None
+        for a in arrays:
+            if type(a) is not np.ndarray or (a.dtype is not dtype and a.dtype != dtype) or a.shape != shape:
+                return None
         # By hand: each encoder around it would copy it, into memory that is new each time.
         head = b"".join((b"\x93", _pack(self._name(dtype)), _pack((len(arrays), *shape)), binary(size)))
-        return [_extension(ALIKE, len(head) + size), head, *[a.tobytes() for a in arrays]]
+        head = _extension(ALIKE, len(head) + size) + head
+        return len(head) + size, [head, *arrays]
 
     def _to_wire(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -248,6 +253,14 @@ class Codec:
         except Exception:  # of any class: an error's constructor is the user's
             return RuntimeError(f"{name}: {text}")
         return made if isinstance(made, BaseException) else RuntimeError(f"{name}: {text}")
+
+
+def joined(parts: Parts) -> bytes:
+    """The bytes. An array is copied once; twice where it is not contiguous, or of a dtype that shows no buffer."""
+    try:
+        return b"".join(parts[1])
+    except TypeError:
+        return b"".join([part if type(part) is bytes else part.tobytes() for part in parts[1]])
 
 
 def binary(size: int) -> bytes:

@@ -2,14 +2,14 @@
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from callboard.actors._runtime.recording import InputKind
-from callboard.multi_device.replay.codec import binary
+from callboard.multi_device.replay.codec import Parts, binary, joined
 
 __all__ = [
     "VERSION",
@@ -138,12 +138,11 @@ encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode: Callable[[bytes], Entry] = msgspec.msgpack.Decoder(Entry).decode
 
 
-def encode_input(
-    actor: str, number: int, kind: str, type: str, message: Sequence[bytes], time: float, detail: int
-) -> bytes:
+def encode_input(actor: str, number: int, kind: str, type: str, message: Parts, time: float, detail: int) -> bytes:
     """:class:`Input` of a message in parts, which are copied once. Arguments: its fields."""
-    size = binary(sum(map(len, message)))
-    return b"".join((b"\x98", encode((1, actor, number, kind, type))[1:], size, *message, encode((time, detail))[1:]))
+    size, parts = message
+    head = b"\x98" + encode((1, actor, number, kind, type))[1:] + binary(size)
+    return joined((0, [head, *parts, encode((time, detail))[1:]]))
 
 
 def this_run() -> Run:
