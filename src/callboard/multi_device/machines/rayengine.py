@@ -7,7 +7,8 @@ Nothing of a device's work goes through Ray: an agent says where it listens, and
 import asyncio
 import contextlib
 import importlib.util
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from callboard.core.errors import BackendUnavailable
@@ -86,7 +87,7 @@ class RayEngine:
                 raise ValueError(f"this process is connected to the Ray cluster at {connected}, not {address}")
             return cls(ray, False, runtime_env)
         try:
-            ray.init(address=address, log_to_driver=False, logging_level="warning")
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
         except (ConnectionError, RuntimeError, TimeoutError) as e:
             raise BackendUnavailable(f"no Ray cluster at {address!r}: {e}") from e
         return cls(ray, True, runtime_env)
@@ -158,7 +159,8 @@ class RayNodeAgent(NodeAgent):
         """The id of its node, and the address by which others reach it."""
         import ray
 
-        return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
+        address_of_node: Callable[[], str] = ray.util.get_node_ip_address
+        return ray.get_runtime_context().get_node_id(), address_of_node()
 
 
 async def _kill(ray: Any, handle: Any) -> None:
