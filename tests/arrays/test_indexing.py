@@ -107,8 +107,8 @@ def test_wrong_indices_are_told(session: cb.sync.Device) -> None:
         (session.array([1.5]), TypeError, "indices are integers, or bools as a mask"),
         (session.xp.ones((4,), dtype=bool), IndexError, "its first axes must have that shape"),
         ((session.array([0]), 0, 0, 0), IndexError, "4 indices"),
-        ((slice(None), session.xp.ones((4,), dtype=bool)), TypeError, "a mask of bools is the only index"),
-        ((True, session.array([0])), TypeError, "a bool is not an index"),
+        ((slice(None), session.xp.ones((3,), dtype=bool)), IndexError, "its axes from 1 on must have that shape"),
+        ((..., 0, ...), IndexError, "only once"),
     ):
         with pytest.raises(error, match=text):
             x[index]
@@ -119,6 +119,64 @@ def test_wrong_indices_are_told(session: cb.sync.Device) -> None:
     x[session.xp.ones((3,), dtype=bool)] = session.array(HOST[:2])  # fewer values than places
     with pytest.raises(cb.ShapeError, match="out of range"):
         x.get()
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        True,
+        False,
+        (True, 1),
+        (slice(1, None), False, 0),
+        (True, np.array([1, 0])),
+        (slice(None), np.array([True, False, True, True])),
+        (np.array([True, False, True]), ..., 0),
+        (np.array([True, False, True]), slice(None), np.array([0, 4])),
+        (0, np.array([True, False, True, True]), None, [1]),
+        (np.ones((3, 4), bool), np.array([1])),
+        (np.array(1), 2),
+        (np.array([2, 0]), ..., np.array([1, 1]), slice(1, 3)),  # the dots stand for no axis
+        np.zeros((3, 4), bool),
+    ],
+)
+def test_masks_and_bools_beside_other_items(session: cb.sync.Device, index: Any) -> None:
+    for taken in (index, on(session, index)):
+        np.testing.assert_array_equal(session.array(HOST)[taken].get(), HOST[index])
+        want, x = HOST.copy(), session.array(HOST)
+        want[index] = value = -np.arange(1.0 * HOST[index].size).reshape(HOST[index].shape)
+        x[taken] = value
+        np.testing.assert_array_equal(x.get(), want)
+
+
+def test_a_mask_of_no_axes_and_one_without_elements(session: cb.sync.Device) -> None:
+    x, empty = session.array(HOST), np.zeros((0, 2))
+    np.testing.assert_array_equal(x[session.array(np.array(True)), 0].get(), HOST[np.array(True), 0])
+    assert session.array(empty)[np.zeros((0, 2), bool)].shape == (0,)  # not taken for indices
+    assert session.array(empty)[np.zeros(0, bool)].shape == (0, 2)
+
+
+def test_values_of_a_mask_broadcast_and_are_counted(session: cb.sync.Device) -> None:
+    mask = np.array([True, False, True])
+    for shape in ((5,), (4, 5), (1, 4, 5), (1, 1, 4, 1), (2, 4, 5), (2, 1, 5), (1, 2, 4, 5)):
+        x, want, values = session.array(HOST), HOST.copy(), np.random.default_rng(0).normal(size=shape)
+        x[session.array(mask)], want[mask] = values, values
+        np.testing.assert_array_equal(x.get(), want)
+    for shape in ((0, 4, 5), (1, 3, 4, 5), (3, 4, 5)):
+        x = session.array(HOST)
+        x[session.array(mask)] = np.zeros(shape)
+        with pytest.raises(cb.ShapeError, match="out of range"):
+            x.get()
+    with pytest.raises(cb.ShapeError, match=r"it must have the shape \(4, 5\), or one that broadcasts to it"):
+        session.array(HOST)[session.array(mask)] = np.zeros((2, 3, 5))
+
+
+async def test_masks_of_the_host_need_no_await() -> None:
+    async with cb.device("cpu", isolation="thread", standby=None) as device:
+        x, mask = device.array(HOST), np.array([True, False, True, True])
+        assert x[:, mask].shape == (3, 3, 5)
+        np.testing.assert_array_equal(await x[:, mask].get(), HOST[:, mask])
+        with pytest.raises(cb.ShapeError, match="take them in two steps"):
+            x[:, device.array(mask)]
 
 
 async def test_what_depends_on_data_is_awaited_first() -> None:

@@ -261,7 +261,7 @@ def repeat(x: GpuRef[Mode], repeats: int | Ref | Sequence[int], /, *, axis: int 
             first on a ``cb.sync`` device.
         axis: None: of the elements row by row.
     """
-    from callboard.arrays.indexing import take
+    from callboard.arrays.indexing.access import take
 
     check_array("repeat", "x", x)
     if axis is None:

@@ -7,7 +7,6 @@ from callboard.arrays import (
     creation,
     dtypes,
     elementwise,
-    indexing,
     linalg,
     manipulation,
     statistics,
@@ -15,6 +14,7 @@ from callboard.arrays import (
 from callboard.arrays.creation import Creation
 from callboard.arrays.fourier import Fourier
 from callboard.arrays.handles import check_array, check_device
+from callboard.arrays.indexing import access
 from callboard.arrays.introspection.info import Info
 from callboard.arrays.introspection.unknown import unknown
 from callboard.arrays.ordering import searching, sorting
@@ -95,8 +95,8 @@ class Namespace(Creation[Mode]):
     unstack = staticmethod(manipulation.unstack)
 
     # indexing
-    take = staticmethod(indexing.take)
-    take_along_axis = staticmethod(indexing.take_along_axis)
+    take = staticmethod(access.take)
+    take_along_axis = staticmethod(access.take_along_axis)
 
     # elements
     abs = staticmethod(elementwise.abs)
@@ -228,8 +228,8 @@ class Namespace(Creation[Mode]):
 
     # -- for the operators of refs -------------------------------------------------------------------------------------
 
-    _assign = staticmethod(indexing.assign)
-    _by_arrays = staticmethod(indexing.by_arrays)
+    _assign = staticmethod(access.assign)
+    _by_arrays = staticmethod(access.by_arrays)
     _write_into = staticmethod(elementwise.write_into)
 
     def _to_device(self, x: GpuRef[Any], device: str) -> GpuRef[Any]:

@@ -2,9 +2,9 @@
 
 from typing import Any, Literal
 
-from callboard.arrays import indexing
 from callboard.arrays.dtypes import together
 from callboard.arrays.handles import Ref, cast, check_array, device_of, submit
+from callboard.arrays.indexing.access import take
 from callboard.arrays.manipulation import broadcast_to, reshape
 from callboard.arrays.reducing import reduced
 from callboard.core.dtype import DTYPES
@@ -81,7 +81,7 @@ def searchsorted(
     check_array("searchsorted", "x2", x2)
     if side not in ("left", "right"):
         raise ShapeError(f"xp.searchsorted: side is {side!r}; 'left' or 'right'")
-    line = x1 if sorter is None else indexing.take(x1, sorter)
+    line = x1 if sorter is None else take(x1, sorter)
     line, values = together(line, x2)
     bound: Any = LowerBound if side == "left" else UpperBound
     found: GpuRef[Mode] = submit(x1, bound(x=line, values=values))

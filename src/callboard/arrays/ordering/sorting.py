@@ -4,7 +4,7 @@ from typing import Any, Generic, NamedTuple
 
 from callboard.arrays.elementwise import apply, imag, real
 from callboard.arrays.handles import Ref, check_array, device_of, submit
-from callboard.arrays.indexing import take
+from callboard.arrays.indexing.access import take
 from callboard.arrays.manipulation import concat, moveaxis, reshape
 from callboard.arrays.reducing import last, scanned
 from callboard.core.dtype import DTYPES

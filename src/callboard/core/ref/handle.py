@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Iterator, Sequence
-from types import EllipsisType
 from typing import Any, Generic, NoReturn, overload
 
 import numpy as np
@@ -16,7 +15,7 @@ from callboard.core.ref.allocation import Allocation
 from callboard.core.ref.operators import ArrayOperators
 from callboard.core.ref.ports import RefPort, Target
 from callboard.core.ref.tokens import GpuToken
-from callboard.core.ref.views import Index, indexed, reinterpreted, reshaped
+from callboard.core.ref.views import BasicIndex, Index, indexed, reinterpreted, reshaped
 from callboard.core.reply import Reply
 
 __all__ = ["AccelRef", "GpuRef", "stale"]
@@ -306,13 +305,14 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
         return f"<GpuRef {self.layout!r} on {self.device}, {'stale: ' + reason if reason else state}>"
 
 
-ArrayIndex = GpuRef[Mode] | list[Any] | tuple["int | slice | EllipsisType | GpuRef[Mode] | list[Any] | None", ...]
+IndexArray = GpuRef[Mode] | list[Any] | np.ndarray[Any, Any]
+ArrayIndex = IndexArray[Mode] | tuple["BasicIndex | IndexArray[Mode]", ...]
 """An index that holds arrays."""
 
 
 def _holds_arrays(index: Any) -> bool:
     items = index if type(index) is tuple else (index,)
-    return any(isinstance(item, Operand | list) or (isinstance(item, np.ndarray) and item.ndim) for item in items)
+    return any(isinstance(item, Operand | list | bool | np.bool_ | np.ndarray) for item in items)
 
 
 AccelRef = GpuRef

@@ -3,14 +3,15 @@
 import operator
 from collections.abc import Sequence
 from types import EllipsisType
+from typing import SupportsIndex
 
 from callboard.core.dtype import DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, c_strides, layout_of, shape_of
 
-__all__ = ["Index", "indexed", "reinterpreted", "reshaped"]
+__all__ = ["BasicIndex", "Index", "indexed", "reinterpreted", "reshaped"]
 
-BasicIndex = int | slice | EllipsisType | None
+BasicIndex = SupportsIndex | slice | EllipsisType | None
 Index = BasicIndex | tuple[BasicIndex, ...]
 
 

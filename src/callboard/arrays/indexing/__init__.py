@@ -1,0 +1,1 @@
+"""Indexing by arrays, where views are not enough."""

@@ -1,0 +1,198 @@
+"""Indexing by arrays: what ``x[…]`` and ``x[…] = y`` do where views are not enough, and the functions of that kind."""
+
+from typing import Any
+
+import numpy as np
+
+from callboard.arrays import elementwise, manipulation, reducing
+from callboard.arrays.handles import Ref, axis_of, cast, check_array, device_of, is_scalar, submit
+from callboard.arrays.indexing.keys import integers, only_mask, picking, taken_apart
+from callboard.core.dtype import DTYPES
+from callboard.core.errors import ShapeError
+from callboard.core.mode import Mode
+from callboard.core.ref import GpuRef
+from callboard.core.ref.views import indexed
+from callboard.kernel.array import Cast, Gather, Scatter, TakeAlong
+from callboard.kernel.array.checks import broadcast_shape
+from callboard.kernel.cub import Select
+from callboard.kernel.memory import Copy, Fill
+
+__all__ = ["assign", "by_arrays", "take", "take_along_axis"]
+
+
+def take(x: GpuRef[Mode], indices: Ref, /, *, axis: int | None = None) -> GpuRef[Mode]:
+    """The elements (the lines) of ``x`` at these places along an axis: a copy.
+
+    Args:
+        x: Any strides.
+        indices: Integers of any shape; negative ones count from the end. Those out of range fail the result with
+            ``ShapeError`` when it is awaited.
+        axis: May be left out where ``x`` has one.
+    """
+    check_array("take", "x", x)
+    if axis is None:
+        if x.ndim != 1:
+            raise ShapeError(f"xp.take: x is {x.layout!r}; say along which axis")
+        axis = 0
+    along = axis_of("take", x, axis)
+    picked = integers("take", indices, x)
+    taken: GpuRef[Mode] = submit(x, Gather(src=manipulation.moveaxis(x, along, 0), indices=(picked,), place=along))
+    return taken
+
+
+def take_along_axis(x: GpuRef[Mode], indices: Ref, /, *, axis: int = -1) -> GpuRef[Mode]:
+    """For each line along an axis the elements at its own places: ``indices`` has as many axes as ``x``."""
+    check_array("take_along_axis", "x", x)
+    along = axis_of("take_along_axis", x, axis)
+    taken: GpuRef[Mode] = submit(x, TakeAlong(src=x, indices=integers("take_along_axis", indices, x), axis=along))
+    return taken
+
+
+# -- x[...] ------------------------------------------------------------------------------------------------------------
+
+
+def by_arrays(x: Ref, index: Any) -> Ref:
+    """``x[index]`` where the index holds an array: a copy, as in NumPy.
+
+    Raises:
+        IndexError: More indices than axes.
+        TypeError: An array of the index has another dtype than bool or an integer one.
+    """
+    key = taken_apart(x, index)
+    mask = only_mask(key)
+    if mask is not None and mask.ndim == key.x.ndim:
+        return _where_true(key.x, device_of(x).asarray(mask))
+    if key.basic:  # arrays of one integer without axes
+        layout, offset = indexed(x.layout, tuple(key.items))
+        view: Ref = x._view(layout, x.offset + offset)
+        return view
+    found = picking(key)
+    taken: Ref = submit(x, Gather(src=found.base, indices=found.indices, place=found.place))
+    return taken
+
+
+def assign(x: Ref, index: Any, value: Any) -> None:
+    """``x[index] = value``, in place: views of ``x`` see it.
+
+    Args:
+        x: Any strides.
+        index: As for reading; a mask of bools as well.
+        value: A number, or an array that broadcasts to ``x[index]``, converted to the dtype of ``x``.
+
+    Raises:
+        TypeError: The value is neither; or it is complex and ``x`` is not.
+        ShapeError: It does not broadcast.
+    """
+    if not is_scalar(value) and not isinstance(value, GpuRef):
+        value = device_of(x).asarray(value)
+    key = taken_apart(x, index)
+    mask = only_mask(key)
+    if mask is not None and (isinstance(mask, GpuRef) or mask.ndim == key.x.ndim):
+        _fill_where(key.x, device_of(x).asarray(mask), value)
+        return
+    if key.basic:
+        layout, offset = indexed(x.layout, tuple(key.items))
+        _write(x._view(layout, x.offset + offset), value)
+        return
+    found = picking(key)
+    picked = broadcast_shape("index", [one.shape for one in found.indices])
+    rest = found.base.shape[len(found.indices) :]
+    shape = (*rest[: found.place], *picked, *rest[found.place :])
+    given = _array_for(x, value)
+    op = Scatter(
+        out=found.base,
+        values=manipulation.broadcast_to(_without_ones(given, len(shape)), shape),
+        indices=found.indices,
+        place=found.place,
+    )
+    submit(x, op)
+
+
+def _write(target: Ref, value: Any) -> None:
+    if is_scalar(value):
+        submit(target, Fill(out=target, fill_value=_number(target, value)))
+        return
+    same = value.allocation is target.allocation
+    if same and value.offset == target.offset and value.layout == target.layout:
+        return  # x[0] += 1 has written it
+    source = manipulation.broadcast_to(_without_ones(value, target.ndim), target.shape)
+    if same:  # the two may overlap
+        source = submit(target, Copy(src=source))
+    if source.dtype is target.dtype:
+        submit(target, Copy(src=source, out=target))
+    else:
+        submit(target, Cast(src=source, dtype=target.dtype.name, out=target))
+
+
+def _number(target: Ref, value: Any) -> Any:
+    """The number as a fill takes it: a float for integers loses its fraction, as in NumPy."""
+    if target.dtype.kind == "bool":
+        return int(bool(value))
+    if target.dtype.is_integer and isinstance(value, float | np.floating):
+        return int(value)
+    return int(value) if isinstance(value, bool | np.bool_) else value
+
+
+def _array_for(x: Ref, value: Any) -> Ref:
+    if is_scalar(value):
+        found: Ref = device_of(x).full((), _number(x, value), dtype=x.dtype)
+        return found
+    return cast(value, x.dtype)
+
+
+def _without_ones(value: Ref, ndim: int) -> Ref:
+    """Without axes of extent 1 at the front that the target has not: NumPy lets them go in an assignment."""
+    while value.ndim > ndim and value.shape[0] == 1:
+        value = manipulation.squeeze(value, 0)
+    return value
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+
+
+def _where_true(x: Ref, mask: Ref) -> Ref:
+    """The elements where the mask holds, row by row; how many depends on the data."""
+    flat, flags = (manipulation.reshape(one, (x.size,)) for one in (x, mask))
+    kept: Ref = submit(x, Select(x=flat, flags=flags))
+    return kept
+
+
+def _fill_where(x: Ref, mask: Ref, value: Any) -> None:
+    """Write where the mask holds: a number, or the values (the lines) of an array one after the other."""
+    rest = x.shape[mask.ndim :]
+    over = mask.reshape((*mask.shape, *(1,) * len(rest))) if rest else mask
+    if is_scalar(value):
+        elementwise.apply("where(c, v, x)", x, c=over, v=_typed(x, value), x=x)
+        return
+    values = _without_ones(cast(value, x.dtype), len(rest))
+    lines = values.shape[: values.ndim - len(rest)] if values.ndim > len(rest) else ()
+    if len(lines) > 1 or any(n not in (1, m) for n, m in zip(values.shape[::-1], rest[::-1], strict=False)):
+        raise ShapeError(
+            f"the value is {values.layout!r} and {x.layout!r} has a mask of {mask.ndim} axes: behind an axis for the "
+            f"places of the mask it must have the shape {rest}, or one that broadcasts to it"
+        )
+    values = manipulation.broadcast_to(values, (*lines, *rest))
+    if lines and mask.size:
+        values = _one_for_each(mask, values)
+    elif lines:
+        return  # there is no place
+    elementwise.apply("where(c, v, x)", x, c=over, v=values, x=x)
+
+
+def _typed(x: Ref, value: Any) -> Any:
+    number = _number(x, value)
+    return bool(number) if x.dtype.kind == "bool" else number
+
+
+def _one_for_each(mask: Ref, values: Ref) -> Ref:
+    """The values spread over the places where the mask holds, in their order.
+
+    Where there are not as many values as places, each is looked up behind the last one, which fails the result.
+    """
+    counted = reducing.scanned("indexing", manipulation.reshape(mask, (mask.size,)), 0, "sum", DTYPES["i64"])
+    given = values.shape[0]
+    found = values if given else device_of(values).zeros((1, *values.shape[1:]), dtype=values.dtype)
+    places = elementwise.apply(
+        "where(t == m, maximum(n - 1, 0), e)", t=counted[-1:], m=given, n=counted, e=found.shape[0]
+    )
+    return take(found, places.reshape(mask.shape), axis=0)
