@@ -170,6 +170,21 @@ def test_values_of_a_mask_broadcast_and_are_counted(session: cb.sync.Device) -> 
         session.array(HOST)[session.array(mask)] = np.zeros((2, 3, 5))
 
 
+def test_values_masks_and_indices_may_share_the_memory_that_is_written(session: cb.sync.Device) -> None:
+    want, x = np.arange(10.0), session.array(np.arange(10.0))
+    want[want > 5] = want[1]
+    x[x > 5] = x[1]
+    want[[3, 4, 5]] = want[[0, 1, 2]]
+    x[[3, 4, 5]] = x[:3]
+    np.testing.assert_array_equal(x.get(), want)
+    flags = session.array(np.array([True, False, True]))
+    flags[flags] = flags[1]
+    assert not flags.get().any()
+    turned = session.array(np.array([2, 0, 1]))
+    turned[turned] = turned[::-1]
+    np.testing.assert_array_equal(turned.get(), [0, 2, 1])
+
+
 async def test_masks_of_the_host_need_no_await() -> None:
     async with cb.device("cpu", isolation="thread", standby=None) as device:
         x, mask = device.array(HOST), np.array([True, False, True, True])

@@ -88,7 +88,7 @@ def assign(x: Ref, index: Any, value: Any) -> None:
     key = taken_apart(x, index)
     mask = only_mask(key)
     if mask is not None and (isinstance(mask, GpuRef) or mask.ndim == key.x.ndim):
-        _fill_where(key.x, device_of(x).asarray(mask), value)
+        _fill_where(key.x, _apart(x, device_of(x).asarray(mask)), _apart(x, value))
         return
     if key.basic:
         layout, offset = indexed(x.layout, tuple(key.items))
@@ -98,26 +98,30 @@ def assign(x: Ref, index: Any, value: Any) -> None:
     picked = broadcast_shape("index", [one.shape for one in found.indices])
     rest = found.base.shape[len(found.indices) :]
     shape = (*rest[: found.place], *picked, *rest[found.place :])
-    given = _array_for(x, value)
+    given = _array_for(x, _apart(x, value))
     op = Scatter(
         out=found.base,
         values=manipulation.broadcast_to(_without_ones(given, len(shape)), shape),
-        indices=found.indices,
+        indices=tuple(_apart(x, one) for one in found.indices),
         place=found.place,
     )
     submit(x, op)
+
+
+def _apart(x: Ref, value: Any) -> Any:
+    """The value, copied where it shares memory with the array that is written."""
+    if is_scalar(value) or value.allocation is not x.allocation:
+        return value
+    return submit(x, Copy(src=value))
 
 
 def _write(target: Ref, value: Any) -> None:
     if is_scalar(value):
         submit(target, Fill(out=target, fill_value=_number(target, value)))
         return
-    same = value.allocation is target.allocation
-    if same and value.offset == target.offset and value.layout == target.layout:
+    if value.allocation is target.allocation and value.offset == target.offset and value.layout == target.layout:
         return  # x[0] += 1 has written it
-    source = manipulation.broadcast_to(_without_ones(value, target.ndim), target.shape)
-    if same:  # the two may overlap
-        source = submit(target, Copy(src=source))
+    source = _apart(target, manipulation.broadcast_to(_without_ones(value, target.ndim), target.shape))
     if source.dtype is target.dtype:
         submit(target, Copy(src=source, out=target))
     else:
