@@ -1,11 +1,16 @@
 """Names that NumPy has and the standard has not: the error tells what to write."""
 
+import re
+from operator import attrgetter
+from typing import Any
+
 import numpy as np
 import pytest
 
 import callboard as cb
 from callboard.arrays.introspection.unknown import INSTEAD
 from callboard.arrays.namespace import Namespace
+from callboard.core.ref.missing import METHODS
 
 
 @pytest.mark.parametrize(
@@ -34,4 +39,36 @@ def test_the_table_names_what_there_is() -> None:
         words = cure.replace("linalg.", "").replace(",", " ").replace("(", " ").split()
         assert any(
             hasattr(Namespace, word) or hasattr(Namespace.linalg, word) for word in words if word.isidentifier()
-        ) or ("xp.pi" in cure or "dev.rng" in cure)
+        ) or any(own in cure for own in ("xp.pi", "dev.rng", "dev.cub", "cb.elementwise"))
+
+
+def test_numpys_functions_and_methods_name_what_computes_on_the_device() -> None:
+    with cb.sync.device("cpu") as dev:
+        x: Any = dev.array(np.eye(2))
+        for function, told in (
+            (np.exp, r"np.exp of .* compute there, `cb.xp.exp`"),
+            (np.arctan, r"np.arctan of .* compute there \(xp has no 'arctan'.* use atan\)"),
+            (np.linalg.svd, "compute there, `cb.xp.linalg.svd`"),
+            (np.linalg.norm, r"xp.linalg has no 'norm'.* use linalg.vector_norm"),
+            (np.fft.rfft, "compute there, `cb.xp.fft.rfft`"),
+            (np.argwhere, r"xp has no 'argwhere'.* use stack\(nonzero\(x\), axis=-1\)"),
+        ):
+            with pytest.raises(TypeError, match=told):
+                function(x)
+        for name, told in (
+            ("ravel", r"x\.reshape\(-1\)"),
+            ("copy", r"dev\.copy\(x\)"),
+            ("cumsum", r"xp\.cumulative_sum"),
+            ("tolist", r"await ref\.get\(\)"),
+        ):
+            with pytest.raises(AttributeError, match=rf"^\.{name} of a GpuRef \(f64\[2, 2\] on cpu:0\).*{told}"):
+                getattr(x, name)
+            assert not hasattr(x, name)
+
+
+def test_the_methods_that_are_named_exist() -> None:
+    for name, cure in METHODS.items():
+        assert hasattr(np.ndarray, name)
+        assert not callable(getattr(cb.GpuRef, name, None))
+        for path in re.findall(r"\bxp\.([a-z_.]+)", cure):
+            assert attrgetter(path)(Namespace)

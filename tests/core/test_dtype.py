@@ -27,6 +27,19 @@ def test_every_dtype_is_found_by_every_name(dtype: DType) -> None:
     assert pickle.loads(pickle.dumps(dtype)) is dtype
 
 
+def test_a_dtype_equals_all_its_names_and_nothing_else() -> None:
+    single = DTYPES["f32"]
+    for name in ("f32", "f4", "float32", np.float32, np.dtype("f4")):
+        assert single == name
+        assert name == single
+        assert DTYPES["f64"] != name
+        assert name != DTYPES["f64"]
+    for other in (None, 4, "", "f33", [], {}, object, np.str_, np.dtype("M8[s]"), np.zeros(1, "f4").shape):
+        assert single != other
+    assert {single: 1}[DTYPES["f32"]] == 1
+    assert single in (np.float32, float)
+
+
 @pytest.mark.parametrize(
     "like, name",
     [

@@ -4,6 +4,7 @@ What a function gives of arrays of several dtypes, and of integers where the sta
 function of that name gives.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from callboard.arrays.handles import Ref, Scalar, cast, check_array, is_scalar, 
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.elementwise import Map
+from callboard.kernel.elementwise.promotion import range_of
 from callboard.kernel.memory import Copy
 
 __all__ = ["BINARY", "UNARY", "apply", "binary", "clip", "unary", "where", "write_into"]
@@ -73,6 +75,28 @@ def binary(name: str, does: str) -> Binary:
 
 
 PAIRS: dict[str, Call] = {}
+
+
+def comparison(name: str, does: str) -> Binary:
+    """The comparison of this name. An integer that the other operand's dtype cannot hold lies beyond all its values."""
+    compared = binary(name, does)
+
+    def function(x1: GpuRef[Mode] | Scalar, x2: GpuRef[Mode] | Scalar, /) -> GpuRef[Mode]:
+        if type(x2) is int:
+            x2 = _held(x2, x1)
+        elif type(x1) is int:
+            x1 = _held(x1, x2)
+        return compared(x1, x2)
+
+    named: Binary = _named(function, name, does)
+    return named
+
+
+def _held(number: int, beside: Any) -> int | float:
+    """The number; infinity of its sign where the array's integer dtype cannot hold it."""
+    if isinstance(beside, GpuRef) and beside.dtype.is_integer and number not in range_of(beside.dtype):
+        return math.inf if number > 0 else -math.inf
+    return number
 
 
 def _check_pair(name: str, x1: Any, x2: Any) -> None:
@@ -181,7 +205,7 @@ def clip(
 ) -> GpuRef[Mode]:
     """The nearest number that is not smaller than ``min`` nor larger than ``max``, in the dtype of ``x``.
 
-    ``max`` where ``max < min``; NaN stays NaN.
+    ``max`` where ``max < min``; NaN stays NaN. Integers between bounds that are floating become floating, as in NumPy.
     """
     check_array("clip", "x", x)
     given = {name: bound for name, bound in (("lower", min), ("upper", max)) if bound is not None}
@@ -190,8 +214,11 @@ def clip(
             check_array("clip", "min" if name == "lower" else "max", bound)
     text = "maximum(x, lower)" if min is not None else "x"
     text = f"minimum({text}, upper)" if max is not None else text
-    found: GpuRef[Mode] = cast(apply(text, x=x, **given), x.dtype) if given else submit(x, Copy(src=x))
-    return found
+    if not given:
+        copied: GpuRef[Mode] = submit(x, Copy(src=x))
+        return copied
+    found: GpuRef[Mode] = apply(text, x=x, **given)
+    return found if found.dtype.is_float and not x.dtype.is_float else cast(found, x.dtype)
 
 
 def write_into(x: Ref, name: str, other: Any) -> Ref:
@@ -257,13 +284,13 @@ bitwise_right_shift = binary("bitwise_right_shift", BINARY["bitwise_right_shift"
 bitwise_xor = binary("bitwise_xor", BINARY["bitwise_xor"])
 copysign = binary("copysign", BINARY["copysign"])
 divide = binary("divide", BINARY["divide"])
-equal = binary("equal", BINARY["equal"])
+equal = comparison("equal", BINARY["equal"])
 floor_divide = binary("floor_divide", BINARY["floor_divide"])
-greater = binary("greater", BINARY["greater"])
-greater_equal = binary("greater_equal", BINARY["greater_equal"])
+greater = comparison("greater", BINARY["greater"])
+greater_equal = comparison("greater_equal", BINARY["greater_equal"])
 hypot = binary("hypot", BINARY["hypot"])
-less = binary("less", BINARY["less"])
-less_equal = binary("less_equal", BINARY["less_equal"])
+less = comparison("less", BINARY["less"])
+less_equal = comparison("less_equal", BINARY["less_equal"])
 logaddexp = binary("logaddexp", BINARY["logaddexp"])
 logical_and = binary("logical_and", BINARY["logical_and"])
 logical_or = binary("logical_or", BINARY["logical_or"])
@@ -272,7 +299,7 @@ maximum = binary("maximum", BINARY["maximum"])
 minimum = binary("minimum", BINARY["minimum"])
 multiply = binary("multiply", BINARY["multiply"])
 nextafter = binary("nextafter", BINARY["nextafter"])
-not_equal = binary("not_equal", BINARY["not_equal"])
+not_equal = comparison("not_equal", BINARY["not_equal"])
 pow = binary("pow", BINARY["pow"])
 remainder = binary("remainder", BINARY["remainder"])
 subtract = binary("subtract", BINARY["subtract"])

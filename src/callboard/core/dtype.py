@@ -17,7 +17,7 @@ Kind = Literal["float", "complex", "int", "uint", "bool"]
 
 
 class DType:
-    """An element type. One instance each; compare with ``is`` or ``==``.
+    """An element type. One instance each; compare with ``is``, or with ``==`` to any name of it (``np.float32``).
 
     Attributes:
         name: The field's short name (``"f32"``, ``"bf16"`` …).
@@ -58,6 +58,16 @@ class DType:
     def real(self) -> "DType":
         """``f32`` for ``c64``, ``f64`` for ``c128``, else itself."""
         return {"c64": DTYPES["f32"], "c128": DTYPES["f64"]}.get(self.name, self)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or type(other) is DType:
+            return self is other
+        try:
+            return _lookup(other) is self
+        except (TypeError, KeyError):
+            return False
+
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return self.name

@@ -12,6 +12,7 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.operand import Operand
 from callboard.core.ref.allocation import Allocation
+from callboard.core.ref.missing import METHODS
 from callboard.core.ref.operators import ArrayOperators
 from callboard.core.ref.ports import RefPort, Target
 from callboard.core.ref.tokens import GpuToken
@@ -205,10 +206,10 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def _misuse(self, what: str) -> str:
-        return (
-            f"{what} of a GpuRef ({self.layout!r} on {self.device}), whose values are on the device: copy them to the "
-            "host, `await ref.get()`; with cb.sync, `ref.get()`"
-        )
+        whose = f"{what} of a GpuRef ({self.layout!r} on {self.device}), whose values are on the device: "
+        there = METHODS.get(what.removeprefix("."))
+        host = "copy them to the host, `await ref.get()`; with cb.sync, `ref.get()`"
+        return f"{whose}compute there, `{there}`, or {host}" if there else whose + host
 
     def __dlpack__(
         self,

@@ -1,5 +1,6 @@
 """The array interface of a ref: operators, methods and the array API's protocol, computed by the device's namespace."""
 
+import operator
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -255,6 +256,10 @@ class ArrayOperators:
             raise TypeError(self._misuse(what))
         return self._port.services.get(self, None).item()
 
+    def __format__(self, spec: str) -> str:
+        """``f"{x:.3f}"`` of one element waits, like ``float``; without a format it is the text of the handle."""
+        return format(self._single("format()"), spec) if spec else str(self)
+
     def __bool__(self) -> bool:
         return bool(self._single("bool()"))
 
@@ -297,14 +302,21 @@ class ArrayOperators:
                 function = getattr(self._port.services.xp, name)
                 return function(*(x if isinstance(x, Operand) else np.asarray(x)[()] for x in inputs))
             raise TypeError(self._beside_host(name, np.asarray(host[0])))
-        raise TypeError(self._of_numpy(ufunc.__name__))
+        raise TypeError(self._of_numpy(ufunc))
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
-        raise TypeError(self._of_numpy(function.__name__))
+        raise TypeError(self._of_numpy(function))
 
-    def _of_numpy(self, name: str) -> str:
+    def _of_numpy(self, function: Any) -> str:
+        part = next((each for each in ("linalg", "fft") if (function.__module__ or "").startswith(f"numpy.{each}")), "")
+        path = f"{part}.{function.__name__}" if part else str(function.__name__)
+        try:
+            operator.attrgetter(path)(self._port.services.xp)
+            there = f"compute there, `cb.xp.{path}`"
+        except AttributeError as e:
+            there = f"compute there ({e})"
         return (
-            f"np.{name} of {self!r}, whose values are on the device: compute there, `cb.xp.{name}`, or take them: "
+            f"np.{path} of {self!r}, whose values are on the device: {there}, or take them: "
             "`await ref.get()`, of a cb.sync device `ref.get()`"
         )
 

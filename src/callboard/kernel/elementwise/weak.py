@@ -125,7 +125,7 @@ def as_number(value: Number, dtype: DType, what: str) -> Number:
             limits = range_of(dtype)
             raise ShapeError(
                 f"{what} is {whole}, and with {dtype} it must lie in [{limits[0]}, {limits[-1]}]; "
-                "convert the array first, as in i64(x)"
+                "convert the array first, by x.astype('i64'), in an expression by i64(x)"
             )
         return whole
     return complex(value) if dtype.is_complex else float(value.real)
