@@ -203,3 +203,36 @@ def test_a_call_like_an_earlier_one_is_checked_like_it(session: cb.sync.Device) 
     both = cb.elementwise("x += alpha * y")
     for times in (1, 2):
         np.testing.assert_array_equal(both(x=x, alpha=1.0, y=y).get()[:2], [times, 1 + 2 * times])
+
+
+@pytest.mark.parametrize("dtype", ["u8", "i8", "u16", "i32", "i64", "u64"])
+def test_integers_are_compared_with_numbers_that_they_cannot_hold(session: cb.sync.Device, dtype: str) -> None:
+    host = np.array([0, 1, 100, 127], DTYPES[dtype].np)
+    x = session.array(host)
+    for number in (-1, 127, 128, 256, -(2**31) - 1, 2**63, 2**64, -(10**30)):
+        for compare in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
+            np.testing.assert_array_equal(compare(x, number).get(), compare(host, number))
+            np.testing.assert_array_equal(compare(number, x).get(), compare(number, host))
+    with pytest.raises(cb.ShapeError, match=r"convert the array first, by x\.astype\('i64'\)"):
+        x + (2**63 if dtype == "i64" else -1 if dtype[0] == "u" else 2**40)
+
+
+def test_integers_between_floating_bounds_become_floating(session: cb.sync.Device) -> None:
+    host, clip = np.arange(4), session.xp.clip
+    x = session.array(host)
+    for found, want in (
+        (clip(x, 0.5, 2), np.clip(host, 0.5, 2)),
+        (clip(x, None, session.array(np.float32(1.5))), np.clip(host, None, np.float32([1.5]))),
+        (clip(x, 1, 2), np.clip(host, 1, 2)),
+    ):
+        np.testing.assert_array_equal(found.get(), want)
+        assert found.dtype == want.dtype
+    assert clip(x.astype("f4"), session.array(0.5), None).dtype == np.float32
+
+
+def test_an_element_is_formatted_as_a_number(session: cb.sync.Device) -> None:
+    x = session.array([1.5, 2.25])
+    assert f"{x[1]:.1f} {x[:1]:6.2f}" == "2.2   1.50"
+    assert f"{x[0]}" == str(x[0])
+    with pytest.raises(ValueError, match="size 1"):
+        f"{x:.1f}"

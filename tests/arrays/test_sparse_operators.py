@@ -65,9 +65,15 @@ def test_what_does_not_fit_is_refused(session: cb.sync.Device) -> None:
         a @ session.array(np.ones((2, 5, 1)))
     with pytest.raises(cb.ShapeError, match="b must have 5 rows"):
         a @ a
-    for wrong in (np.ones(5), "x", None):
+    for wrong in ("x", None):
         with pytest.raises(TypeError):
             a @ wrong
+    for product in (lambda: a @ np.ones(5), lambda: np.ones((2, 7)) @ a):
+        with pytest.raises(TypeError, match=r"@ of a CsrRef .*array of the host \(float64.*dev\.put\(array\)"):
+            product()
+    with pytest.raises(AttributeError, match=r"CsrRef has no 'toarray'; use dev\.sparse\.to_dense\(a\)"):
+        a.toarray()
+    assert not hasattr(a, "nothing")
     blocks = session.sparse.from_scipy(sp.bsr_array(np.eye(4), blocksize=(2, 2)))
     np.testing.assert_allclose((blocks @ session.array(np.ones(4))).get(), np.ones(4))
     with pytest.raises(TypeError, match=r"a BsrRef of shape \(4, 4\) with a sparse matrix.*'csr'"):

@@ -181,6 +181,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "random": (2,),
     "standard_normal": (2,),
     "standard_cauchy": (2,),
+    "standard_exponential": (2,),
     "lognormal": (0.0, 1.0, 2),
     "log_normal": (2,),
     "exponential": (2,),

@@ -33,6 +33,9 @@ class Reading(cb.ResidentActor):
     def of_ref(self, n: int) -> Any:
         return self.ctx.host(self.ctx.device.put(np.arange(n, dtype=np.float32)))
 
+    def bare(self, n: int) -> Any:
+        return self.ctx.device.put(np.arange(n, dtype=np.float32))
+
     def small(self, n: int) -> Any:
         return self.ctx.host(self.ctx.device.put(np.arange(n), dtype="bf16"))
 
@@ -112,3 +115,9 @@ async def test_from_a_process_of_the_actors_own(backend: str) -> None:
         x = np.arange(100_000, dtype=np.float32)
         np.testing.assert_array_equal(await actor.call(Reading.counted, x.size), x)
         np.testing.assert_array_equal(await actor.call(Reading.added, dev.put(x)), x + x)
+
+
+async def test_a_handle_of_the_host_is_no_result(anywhere: cb.Device) -> None:
+    actor = anywhere.actor_of(cb.Props(Reading))
+    with pytest.raises(TypeError, match=r"is a handle in the host; return ctx\.ref\(ref\).* or ctx\.host\(ref\)"):
+        await actor.call(Reading.bare, 3)

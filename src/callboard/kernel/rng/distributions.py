@@ -1,12 +1,13 @@
 """Random numbers under NumPy's names, with NumPy's order of parameters."""
 
-from typing import Generic
+import math
+from typing import Any, Generic
 
 from callboard.core.dtype import DTypeLike
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
-from callboard.kernel.rng.generator import RngGenerator, Size
+from callboard.kernel.rng.generator import RngGenerator, Size, extents
 
 __all__ = ["Distributions", "NumpyNames"]
 
@@ -59,6 +60,10 @@ class NumpyNames(Generic[Mode]):
             raise ShapeError(f"exponential: scale is {scale}; it must be positive")
         return self._stream.exponential(size, rate=1 / scale, dtype=dtype)
 
+    def standard_exponential(self, size: Size | None = None, dtype: DTypeLike = "f64") -> GpuRef[Mode]:
+        """Exponentially distributed numbers of mean 1."""
+        return self._stream.exponential(size, dtype=dtype)
+
     def standard_cauchy(self, size: Size | None = None, dtype: DTypeLike = "f64") -> GpuRef[Mode]:
         """Cauchy numbers around 0."""
         return self._stream.cauchy(size, dtype=dtype)
@@ -89,9 +94,63 @@ class NumpyNames(Generic[Mode]):
         first, last = (0, low) if high is None else (low, high)
         return self._stream.integers(first, last + endpoint, size, dtype=dtype)
 
-    def permutation(self, n: int) -> GpuRef[Mode]:
-        """0 to ``n - 1`` in random order, i64."""
-        return self._stream.permutation(n)
+    def choice(
+        self,
+        a: int | GpuRef[Mode],
+        size: Size | None = None,
+        replace: bool = True,
+        p: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Random elements (lines) of an array, or integers of ``[0, a)``.
+
+        Args:
+            a: The number of integers, or an array: lines along its first axis.
+            size: How many, as a shape; one without an axis when it is None.
+            replace: An element may come again.
+            p: Weights of the elements, f32 or f64, which need not sum to 1; with replacement only.
+
+        Raises:
+            ShapeError: There are no elements, or fewer than are drawn without replacement, or not as many as weights.
+            TypeError: ``p`` is not an array of the device.
+        """
+        n, shape = _count("choice", a), () if size is None else extents(size)
+        drawn = math.prod(shape)
+        if n < 1 or not (replace or drawn <= n):
+            how = "with" if replace else "without"
+            raise ShapeError(f"choice: {drawn} of {n} elements {how} replacement; draw at most as many as there are")
+        if p is None:
+            places = self.integers(n, size=shape) if replace else self._stream.permutation(n)[:drawn].reshape(shape)
+        elif not isinstance(p, GpuRef):
+            raise TypeError(f"choice: p is {type(p).__name__}; pass an array of the device, dev.put(p)")
+        elif not replace or p.shape != (n,):
+            raise ShapeError(f"choice: p is {p.layout!r}; pass {n} weights, with replacement")
+        else:
+            places = self._stream.discrete(p, shape, dtype="i64")
+        return places if isinstance(a, int) else _lines(a, places)
+
+    def permutation(self, x: int | GpuRef[Mode]) -> GpuRef[Mode]:
+        """0 to ``x - 1`` in random order, i64; of an array its lines along the first axis in random order, a copy."""
+        order = self._stream.permutation(_count("permutation", x))
+        return order if isinstance(x, int) else _lines(x, order)
+
+    def shuffle(self, x: GpuRef[Mode]) -> None:
+        """Bring the lines of ``x`` along its first axis in random order, in place."""
+        x[...] = self.permutation(x)
+
+
+def _count(what: str, x: Any) -> int:
+    if isinstance(x, int):
+        return x
+    if not isinstance(x, GpuRef):
+        raise TypeError(f"{what}: got {type(x).__name__}; pass a number, or an array of the device (dev.put)")
+    if not x.ndim:
+        raise ShapeError(f"{what}: the array is {x.layout!r}; it must have an axis")
+    return x.shape[0]
+
+
+def _lines(x: GpuRef[Mode], places: GpuRef[Mode]) -> GpuRef[Mode]:
+    taken: GpuRef[Mode] = x._port.services.xp.take(x, places, axis=0)
+    return taken
 
 
 class Distributions(NumpyNames[Mode]):

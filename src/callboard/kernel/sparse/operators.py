@@ -1,6 +1,6 @@
 """Operators of sparse matrices: products with arrays and with other sparse matrices, and with numbers."""
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
@@ -12,6 +12,16 @@ from callboard.kernel.memory import Copy
 __all__ = ["SparseOperators"]
 
 NUMBERS = (int, float, complex, np.number)
+METHODS = {
+    "dot": "a @ x",
+    "get": "dev.sparse.to_scipy(a)",
+    "sum": "a @ xp.ones(n)",
+    "toarray": "dev.sparse.to_dense(a)",
+    "todense": "dev.sparse.to_dense(a)",
+    "transpose": "a.T",
+    **{f"to{form}": f"dev.sparse.convert(a, {form!r})" for form in ("coo", "csc", "csr", "bsr")},
+}
+"""What there is in place of a method of SciPy's and CuPy's matrices."""
 
 
 class SparseOperators:
@@ -40,11 +50,11 @@ class SparseOperators:
             return NotImplemented
         if isinstance(other, SparseOperators):
             return self._times_sparse(other)
-        return self._times(other, transpose=False) if isinstance(other, GpuRef) else NotImplemented
+        return self._times(other, transpose=False) if isinstance(other, GpuRef) else self._not_beside(other)
 
     def __rmatmul__(self, other: Any) -> Any:
         if not isinstance(other, GpuRef):
-            return NotImplemented
+            return self._not_beside(other)
         if other.ndim == 1:
             return self._times(other, transpose=True)
         return self._times(other.T, transpose=True).T if other.ndim == 2 else self._times(other, transpose=True)
@@ -63,6 +73,20 @@ class SparseOperators:
 
     def __neg__(self) -> Self:
         return self._with(-self.values)
+
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            instead = f"; use {METHODS[name]}" if name in METHODS else ""
+            raise AttributeError(f"{type(self).__name__} has no {name!r}{instead}", name=name, obj=self)
+
+    def _not_beside(self, other: Any) -> Any:
+        if isinstance(other, np.ndarray):
+            raise TypeError(
+                f"@ of {self._shown} and an array of the host ({other.dtype}{list(other.shape)}): put that on the "
+                "device first, dev.put(array)"
+            )
+        return NotImplemented
 
     def astype(self, dtype: Any) -> Self:
         """The matrix with its values in another dtype, by the same indices."""
