@@ -21,7 +21,7 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import OpenLayout, layout_of
 from callboard.core.ref import Allocation, DeferredRef, GpuRef
 from callboard.kernel.elementwise.program import compiled
-from callboard.kernel.elementwise.promotion import Weak
+from callboard.kernel.elementwise.promotion import ELEMENTS, Weak
 from callboard.kernel.elementwise.shapes import broadcast
 
 __all__ = ["Call", "call_of", "deferred", "fused", "rewritten"]
@@ -74,7 +74,7 @@ class Call:
     def _compiled(self, kinds: Sequence[Any], types: Sequence[Any]) -> Typed | None:
         layouts = [kind for kind in kinds if kind is not None and not isinstance(kind, str)]
         shape = broadcast([layout.shape for layout in layouts])
-        if shape is None or None in kinds:
+        if shape is None or None in kinds or any(layout.dtype not in ELEMENTS for layout in layouts):
             return None
         weak = tuple((name, kind) for name, kind in zip(self.names, kinds, strict=True) if isinstance(kind, str))
         try:

@@ -146,7 +146,8 @@ def check_operands(op: Expressed, results: tuple[str, ...] = ()) -> None:
         raise refuse(op, f"{expression.text!r} has no array; dev.full(shape, number) fills one")
     for name, operand in zip(arrays, op.operands, strict=True):
         if operand.dtype not in ELEMENTS:
-            raise refuse(op, f"{name} is {operand.layout!r}; there are {', '.join(d.name for d in ELEMENTS)}")
+            allowed = ", ".join(d.name for d in ELEMENTS)
+            raise refuse(op, f"{name} is {operand.layout!r}; its dtype must be one of {allowed} (x.astype converts)")
     targets = {target for target, _ in expression.statements}
     missing = [name for name in results if name not in targets]
     if missing:
