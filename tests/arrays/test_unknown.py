@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import callboard as cb
+from callboard.arrays import linalg
 from callboard.arrays.introspection.unknown import INSTEAD
 from callboard.arrays.namespace import Namespace
 from callboard.core.ref.missing import METHODS
@@ -72,3 +73,9 @@ def test_the_methods_that_are_named_exist() -> None:
         assert not callable(getattr(cb.GpuRef, name, None))
         for path in re.findall(r"\bxp\.([a-z_.]+)", cure):
             assert attrgetter(path)(Namespace)
+
+
+def test_linear_algebra_has_all_functions_of_its_module() -> None:
+    functions = {name for name in linalg.__all__ if name.islower()}
+    assert functions == {name for name in dir(Namespace.linalg) if not name.startswith("_")}
+    assert all(getattr(Namespace.linalg, name) is getattr(linalg, name) for name in functions)

@@ -7,7 +7,6 @@ from callboard.arrays import (
     creation,
     dtypes,
     elementwise,
-    linalg,
     manipulation,
     statistics,
 )
@@ -17,6 +16,7 @@ from callboard.arrays.handles import check_array, check_device
 from callboard.arrays.indexing import access
 from callboard.arrays.introspection.info import Info
 from callboard.arrays.introspection.unknown import unknown
+from callboard.arrays.linalg.namespace import LinearAlgebra
 from callboard.arrays.ordering import searching, sorting
 from callboard.arrays.products import contracting
 from callboard.arrays.products.einsum import einsum
@@ -203,7 +203,7 @@ class Namespace(Creation[Mode]):
     unique_inverse = staticmethod(sorting.unique_inverse)
     unique_values = staticmethod(sorting.unique_values)
 
-    linalg = linalg
+    linalg = LinearAlgebra()
 
     @functools.cached_property
     def fft(self) -> Fourier[Mode]:

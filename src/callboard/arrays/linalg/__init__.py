@@ -7,9 +7,6 @@ A NaN or an infinity in a matrix gives NaN by ``det``, ``inv``, ``qr``, ``slogde
 routines iterate, the result fails with ``NumericalError``.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from callboard.arrays.introspection.unknown import unknown
 from callboard.arrays.linalg.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals
 from callboard.arrays.linalg.equations import inv, lstsq, pinv, solve
 from callboard.arrays.linalg.norms import det, matrix_norm, matrix_rank, slogdet, vector_norm
@@ -53,9 +50,3 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
-
-
-if not TYPE_CHECKING:  # type checkers would take every name for a function
-
-    def __getattr__(name: str) -> Any:
-        raise unknown("xp.linalg", name, __all__)

@@ -12,8 +12,7 @@ import numpy as np
 from callboard.actors._runtime.table import find
 from callboard.actors.errors import AskTimeout, ReplyError, UnhandledMessage
 from callboard.core.layout import Layout
-from callboard.core.operand import StructOperand
-from callboard.core.ref import GpuRef
+from callboard.core.operand import Operand, StructOperand
 from callboard.device.host.context.parking import Holds
 from callboard.device.host.context.pending import FAILED
 from callboard.device.host.context.timelines import Timeline
@@ -292,13 +291,8 @@ class ActorThread:
     def _packed(self, item: Item, result: Any) -> tuple[bytes, list[Adopted]]:
         if (value := pack_plain(result)) is not None:
             return value, []
-        if isinstance(result, GpuRef):
-            raise TypeError(
-                f"result: {result!r} is a handle in the host; return ctx.ref(ref), which leaves the array there, "
-                "or ctx.host(ref), its values"
-            )
         known = type(result) is np.ndarray or type(result) is DeviceArray
-        if not known and inspect.isawaitable(result) and not isinstance(result, StructOperand):
+        if not known and inspect.isawaitable(result) and not isinstance(result, Operand | StructOperand):
             if self._instance.coroutines is not None:
                 raise Awaits(result)
             getattr(result, "close", lambda: None)()
