@@ -25,6 +25,13 @@ def test_with_names_async_with_and_the_blocking_device() -> None:
             pass
 
 
+def test_methods_of_a_device_that_is_not_open_name_both_ways_to_open_it() -> None:
+    with pytest.raises(
+        AttributeError, match=r"no 'put' before it is opened: use `async with cb\.device.*cb\.sync\.device"
+    ):
+        open_cpu().put([1.0])
+
+
 async def test_await_names_async_with() -> None:
     with pytest.raises(TypeError, match=r"`async with cb\.device.*system\.device"):
         await open_cpu()

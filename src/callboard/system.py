@@ -227,6 +227,14 @@ class OpenDevice:
         def __exit__(self, *_):
             """Defined so that ``with`` calls ``__enter__``."""
 
+        def __getattr__(self, name):
+            raise AttributeError(
+                f"cb.device() has no {name!r} before it is opened: use `async with cb.device(...) as gpu`, or without "
+                "asyncio `gpu = cb.sync.device(...)`",
+                name=name,
+                obj=self,
+            )
+
         def __await__(self):
             raise TypeError(
                 "cb.device() is opened by `async with cb.device(...) as gpu`; to keep a device open, "

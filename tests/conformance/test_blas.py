@@ -157,7 +157,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         ),
     ),
     "dtype": (lambda x: Gemm(a=x.i32_3_3, b=x.i32_3_3), "a is i32[3, 3]; its dtype must be one of f16, bf16, f32"),
-    "dtypes": (lambda x: Gemm(a=x.f32_3_4, b=x.f64_4_3), "b is f64[4, 3] and a is f32[3, 4]: convert one of them"),
+    "dtypes": (lambda x: Gemm(a=x.f32_3_4, b=x.f64_4_3), "b is f64[4, 3] and a is f32[3, 4]: both must have one dtype"),
     "axes": (lambda x: Gemm(a=x.f32_3, b=x.f32_3_3), "a is f32[3]; it must have 2 axes"),
     "too many axes": (lambda x: Gemm(a=x.f32_2_3_4, b=x.f32_4_4), "a is f32[2, 3, 4]; it must have 2 axes"),
     "steps on both axes": (
@@ -296,7 +296,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda x: Rot(x=x.c64_4, y=x.c64_4, c=x.f32, s=x.f32),
         "s is f32[]; with arrays of c64 a 0-d array must be c64",
     ),
-    "swap of two dtypes": (lambda x: Swap(x=x.f32_4, y=x.f64_4), "y is f64[4] and x is f32[4]: convert one of them"),
+    "swap of two dtypes": (lambda x: Swap(x=x.f32_4, y=x.f64_4), "y is f64[4] and x is f32[4]: both must have one dtype"),
     "copy to another shape": (lambda x: Copy(x=x.f32_4, out=x.f32_3), "out is f32[3], expected f32[4]"),
 }
 

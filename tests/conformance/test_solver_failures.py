@@ -183,7 +183,7 @@ def array(session: Any, *shape: int, dtype: str = "f32") -> Any:
         (lambda x: Lu(a=x(3)), "solver.lu: a is f32[3]; it must have 2 axes"),
         (lambda x: Solve(a=x(3, 2), b=x(3)), "solver.solve: a is f32[3, 2]; it must be square"),
         (lambda x: Solve(a=x(3, 3), b=x(2)), "solver.solve: b is f32[2]; it must be [3] or [3, columns]"),
-        (lambda x: Solve(a=x(3, 3), b=x(3, dtype="f64")), "b is f64[3] and a is f32[3, 3]: convert one of them"),
+        (lambda x: Solve(a=x(3, 3), b=x(3, dtype="f64")), "b is f64[3] and a is f32[3, 3]: both must have one dtype"),
         (lambda x: Cholesky(a=x(3, 3, dtype="f16")), "its dtype must be one of f32, f64, c64, c128"),
         (lambda x: LuSolve(lu=x(3, 3), pivots=x(3), b=x(3)), "pivots is f32[3]; its dtype must be i32 or i64"),
         (lambda x: LuSolve(lu=x(3, 3), pivots=x(2, dtype="i32"), b=x(3)), "lu of order 3 makes it [3]"),

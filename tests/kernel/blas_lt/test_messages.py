@@ -97,7 +97,7 @@ Q = array(16, 16, dtype="f8_e4m3")
 ZERO = array()
 REFUSED: list[tuple[type[Any], dict[str, Any], str]] = [
     (Matmul, {"a": X, "b": array(15, 16)}, "op(a) is [16, 16] and op(b) [15, 16]; their inner extents must be equal"),
-    (Matmul, {"a": X, "b": H}, "b is bf16[16, 16] and a is f32[16, 16]: convert one of them before dev.put"),
+    (Matmul, {"a": X, "b": H}, "b is bf16[16, 16] and a is f32[16, 16]: both must have one dtype (x.astype converts"),
     (Matmul, {"a": array(4, 4, dtype="i16"), "b": X}, "a is i16[4, 4]; its dtype must be one of f16, bf16"),
     (Matmul, {"a": array(4), "b": X}, "a is f32[4]; it must have 2 axes, or 3 for a batch of matrices"),
     (Matmul, {"a": array(4, 4, strides=(8, 2)), "b": X}, "a is f32[4, 4], strides (8, 2): rows or columns must"),

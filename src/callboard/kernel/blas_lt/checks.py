@@ -104,8 +104,8 @@ def result_dtype(op: AnyOp, a: Operand, b: Operand, out: Operand | None, named: 
     if b.dtype is not a.dtype and not (is_fp8(a.dtype) and is_fp8(b.dtype)):
         raise refuse(
             op,
-            f"b is {b.layout!r} and a is {a.layout!r}: convert one of them before dev.put, both must have one dtype "
-            f"(f8_e4m3 and f8_e5m2 mix)",
+            f"b is {b.layout!r} and a is {a.layout!r}: both must have one dtype (x.astype converts; f8_e4m3 and "
+            "f8_e5m2 mix)",
         )
     allowed = RESULTS[a.dtype.name]
     if named is not None:

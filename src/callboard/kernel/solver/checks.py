@@ -46,8 +46,8 @@ def dtype_of(op: AnyOp, **operands: Operand) -> DType:
         if operand.dtype is not reference.dtype:
             raise refuse(
                 op,
-                f"{name} is {operand.layout!r} and {first} is {reference.layout!r}: convert one of them "
-                f"before dev.put, both must have one dtype",
+                f"{name} is {operand.layout!r} and {first} is {reference.layout!r}: both must have one dtype "
+                "(x.astype converts)",
             )
     return reference.dtype
 

@@ -22,7 +22,7 @@ def check_compute(op: AnyOp, dtype: DType, compute: Compute | None) -> None:
     if finest is None:
         raise refuse(op, f"compute is {compute!r} and the arrays are {dtype}; leave it out, integers are exact")
     if compute == "f64" and finest != "f64":
-        raise refuse(op, f"compute is 'f64' and the arrays are {dtype}; convert them to f64 or c128 before dev.put")
+        raise refuse(op, f"compute is 'f64' and the arrays are {dtype}; convert them to f64 or c128 (x.astype)")
 
 
 def name_of(compute: Compute | None) -> str | None:
