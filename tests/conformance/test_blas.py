@@ -296,7 +296,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda x: Rot(x=x.c64_4, y=x.c64_4, c=x.f32, s=x.f32),
         "s is f32[]; with arrays of c64 a 0-d array must be c64",
     ),
-    "swap of two dtypes": (lambda x: Swap(x=x.f32_4, y=x.f64_4), "y is f64[4] and x is f32[4]: both must have one dtype"),
+    "swap of two dtypes": (
+        lambda x: Swap(x=x.f32_4, y=x.f64_4),
+        "y is f64[4] and x is f32[4]: both must have one dtype",
+    ),
     "copy to another shape": (lambda x: Copy(x=x.f32_4, out=x.f32_3), "out is f32[3], expected f32[4]"),
 }
 
