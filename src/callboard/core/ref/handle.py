@@ -311,9 +311,11 @@ ArrayIndex = IndexArray[Mode] | tuple["BasicIndex | IndexArray[Mode]", ...]
 """An index that holds arrays."""
 
 
+_ARRAYS = Operand, list, bool, np.bool_, np.ndarray
+
+
 def _holds_arrays(index: Any) -> bool:
-    items = index if type(index) is tuple else (index,)
-    return any(isinstance(item, Operand | list | bool | np.bool_ | np.ndarray) for item in items)
+    return any(isinstance(item, _ARRAYS) for item in (index if type(index) is tuple else (index,)))
 
 
 AccelRef = GpuRef
