@@ -353,3 +353,15 @@ def test_einsum_takes_equations_and_labels(session: cb.sync.Device) -> None:
         xp.einsum(x, "ij")
     with pytest.raises(TypeError, match="operand 0 is ndarray"):
         xp.einsum("ij", a)
+
+
+def test_a_number_is_searched_and_an_axis_of_vecdot_may_count_from_the_first(session: cb.sync.Device) -> None:
+    xp, line, a = session.xp, np.array([1, 2, 2, 5]), np.random.default_rng(0).normal(size=(3, 4, 2))
+    for number in (2, 2.5, -1, np.float32(5)):
+        for side in ("left", "right"):
+            assert int(xp.searchsorted(session.array(line), number, side=side)) == np.searchsorted(line, number, side)
+    x = session.array(a)
+    for axis in range(-3, 3):
+        np.testing.assert_allclose(xp.vecdot(x, x, axis=axis).get(), np.vecdot(a, a, axis=axis))
+    with pytest.raises(cb.ShapeError, match="it must be negative, and both arrays must have it"):
+        xp.vecdot(x, x[0], axis=0)

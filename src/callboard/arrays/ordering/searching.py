@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from callboard.arrays.dtypes import together
-from callboard.arrays.handles import Ref, cast, check_array, device_of, submit
+from callboard.arrays.handles import Ref, Scalar, cast, check_array, device_of, is_scalar, submit
 from callboard.arrays.indexing.access import take
 from callboard.arrays.manipulation import broadcast_to, reshape
 from callboard.arrays.reducing import reduced
@@ -63,7 +63,7 @@ def nonzero(x: GpuRef[Mode], /) -> tuple[GpuRef[Mode], ...]:
 
 def searchsorted(
     x1: GpuRef[Mode],
-    x2: GpuRef[Mode],
+    x2: GpuRef[Mode] | Scalar,
     /,
     *,
     side: Literal["left", "right"] = "left",
@@ -73,16 +73,16 @@ def searchsorted(
 
     Args:
         x1: 1-d, ascending.
-        x2: Any shape.
+        x2: Any shape; or a number.
         side: ``"left"`` or ``"right"``.
         sorter: Indices that sort ``x1``.
     """
     check_array("searchsorted", "x1", x1)
-    check_array("searchsorted", "x2", x2)
+    wanted = check_array("searchsorted", "x2", device_of(x1).asarray(x2) if is_scalar(x2) else x2)
     if side not in ("left", "right"):
         raise ShapeError(f"xp.searchsorted: side is {side!r}; 'left' or 'right'")
     line = x1 if sorter is None else take(x1, sorter)
-    line, values = together(line, x2)
+    line, values = together(line, wanted)
     bound: Any = LowerBound if side == "left" else UpperBound
     found: GpuRef[Mode] = submit(x1, bound(x=line, values=values))
     return found

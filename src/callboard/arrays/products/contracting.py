@@ -45,9 +45,14 @@ def matmul(x1: GpuRef[Mode], x2: GpuRef[Mode], /) -> GpuRef[Mode]:
 
 
 def vecdot(x1: GpuRef[Mode], x2: GpuRef[Mode], /, *, axis: int = -1) -> GpuRef[Mode]:
-    """The sums of ``conj(x1) * x2`` along an axis; the other axes broadcast."""
+    """The sums of ``conj(x1) * x2`` along an axis; the other axes broadcast.
+
+    An axis that is not negative counts from the first, of two arrays with as many axes.
+    """
     check_array("vecdot", "x1", x1)
     check_array("vecdot", "x2", x2)
+    if 0 <= axis < x1.ndim == x2.ndim:
+        axis -= x1.ndim
     if not -min(x1.ndim, x2.ndim) <= axis < 0:
         raise ShapeError(f"xp.vecdot: axis is {axis}; it must be negative, and both arrays must have it")
     a, b = moveaxis(x1, axis, -1), moveaxis(x2, axis, -1)
