@@ -340,7 +340,7 @@ def test_any_program_gives_what_numpy_gives(session: cb.sync.Device, steps: list
 
 @pytest.mark.parametrize("fuse", [True, False])
 def test_a_dtype_that_has_no_arithmetic_is_refused_at_the_call(fuse: bool) -> None:
-    with cb.sync.device("cpu", fuse=fuse) as dev:
+    with cb.sync.System() as system, system.device("cpu", isolation="thread", fuse=fuse) as dev:
         x = dev.array([1.0, 2.0]).astype("f8_e4m3")
         for call in (lambda: x + 1, lambda: dev.xp.exp(x), lambda: x == x, lambda: dev.xp.where(x > 0, x, x)):
             with pytest.raises(cb.ShapeError, match=r"is f8_e4m3\[2\]; its dtype must be one of .*x\.astype converts"):
