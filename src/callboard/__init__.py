@@ -13,8 +13,8 @@
 
     asyncio.run(main())
 
-Importing this package has no side effects and loads no vendor package; names are loaded on first use. Which names there
-are stands in ``__init__.pyi``, once, for type checkers and for this file.
+Importing this package has no side effects and loads no vendor package; names are loaded on first use. ``__init__.pyi``
+lists the public names, both for type checkers and for this file.
 """
 
 import functools

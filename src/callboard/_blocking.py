@@ -138,7 +138,7 @@ class ResidentRef(Generic[A_co]):
 
         Raises:
             UnhandledMessage: No method handles it.
-            Exception: As :meth:`call`.
+            Exception: As for :meth:`call`.
         """
         reply: Reply[R] = self._device._patiently(lambda: self._ref.ask(request))
         return reply.result()

@@ -25,7 +25,7 @@ class Cluster:
     """Blocking :class:`callboard.Cluster`; made by :func:`callboard.sync.cluster`. Any thread.
 
     Args:
-        opening: As of :func:`callboard.cluster`.
+        opening: An unopened cluster, as returned by :func:`callboard.cluster`.
     """
 
     def __init__(self, opening: OpenCluster) -> None:

@@ -48,7 +48,7 @@ Ref = GpuRef[Blocking]
 class Device(DeviceApi[Blocking]):
     """A device whose refs and methods block. Any thread may use it; ops keep the program order of each.
 
-    As a context manager it is closed when the outermost ``with`` is left.
+    As a context manager, the device is closed when the outermost ``with`` block exits.
     """
 
     def __init__(self, background: BackgroundLoop, opened: AsyncDevice, close: Callable[[AsyncDevice], None]) -> None:
@@ -260,7 +260,8 @@ class Device(DeviceApi[Blocking]):
     def watch_memory(self, hook: Callable[[MemoryFigures], None], *, step: int = MEMORY_STEP) -> Callable[[], None]:
         """Have ``hook`` called with the device's memory: now, and when our use of it has changed.
 
-        It is called on the thread of the event loop, and must not wait there. As :meth:`callboard.Device.watch_memory`.
+        ``hook`` is called on the thread of the event loop and must not wait there. Otherwise like
+        :meth:`callboard.Device.watch_memory`.
 
         Args:
             hook, step: See there.

@@ -33,7 +33,7 @@ class Quarantine(Generic[T]):
     interpreter exits, at the latest.
 
     Args:
-        target, spare, hold, wait, max_waiting, max_keys, clock: As for :class:`callboard.Quarantine`.
+        target, spare, hold, wait, max_waiting, max_keys, clock: See :class:`callboard.Quarantine`.
 
     Raises:
         ValueError: A number is not positive, or not finite.
@@ -62,11 +62,11 @@ class Quarantine(Generic[T]):
         Device calls inside carry the key.
 
         Args:
-            key: Of the request: equal for requests that would kill alike.
+            key: Key of the request: equal for requests that would cause the same loss.
             call: Given the target, or the spare; it has to make its own refs.
 
         Raises:
-            Quarantined, DeadlineExceeded, QueueFull, TypeError, Exception: As :meth:`callboard.Quarantine.run`.
+            Quarantined, DeadlineExceeded, QueueFull, TypeError, Exception: See :meth:`callboard.Quarantine.run`.
             DeviceStopped: It was closed.
         """
         turns: queue.SimpleQueue[_Turn[T, R] | None] = queue.SimpleQueue()

@@ -16,7 +16,7 @@ R_co = TypeVar("R_co", covariant=True)
 class Stream(Generic[R_co]):
     """An iterator over the items of a method: ``for token in model.stream(Model.generate, prompt)``.
 
-    As :class:`callboard.Stream`, but each item is waited for; for one thread at a time. A consumer that leaves early
+    Like :class:`callboard.Stream`, but waits for each item; for one thread at a time. A consumer that leaves early
     closes the generator: by :meth:`close`, by the end of a ``with`` block, or by dropping the stream (``break`` in a
     loop over a stream that has no other name). Ctrl-C ends the wait and the stream.
     """

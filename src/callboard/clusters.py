@@ -21,12 +21,12 @@ __all__ = ["Cluster", "OpenCluster", "cluster"]
 
 
 class Cluster:
-    """Opens devices on the nodes of a cluster. Made by :func:`callboard.cluster`; belongs to one event loop.
+    """Opens devices on the nodes of a cluster. Created by :func:`callboard.cluster`; belongs to one event loop.
 
     Args:
-        system: Of the devices.
+        system: System of the devices.
         engine: Places, starts and watches.
-        tls, lost_after, place_timeout: As of :func:`callboard.cluster`.
+        tls, lost_after, place_timeout: See :func:`callboard.cluster`.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Cluster:
             node: A :class:`ClusterNode`, or its id, the beginning of its id, its address or hostname: where the device
                 is first. None: where Ray finds it has the resources.
             pinned: Nowhere but on ``node``, however often it is lost.
-            resources: What Ray counts as used. By default ``{"GPU": 1}`` for CUDA, and ``{"CPU": 1}`` for a CPU.
+            resources: Ray resources to reserve. By default ``{"GPU": 1}`` for CUDA, and ``{"CPU": 1}`` for a CPU.
             spread: Prefer nodes that have less to do; False: fill one node before the next.
-            supervisor, config, wait, options: As of :meth:`callboard.System.device`.
+            supervisor, config, wait, options: See :meth:`callboard.System.device`.
 
         Raises:
             BackendUnavailable: There is no such node or no such device, or it was not placed in time
@@ -109,7 +109,7 @@ class Cluster:
             self._places[opened] = place
             self._spawn(self._until_stopped(opened, place))
             return await opened.ready() if wait else opened
-        except BaseException:  # a cancel, too: what was begun is given back
+        except BaseException:  # a cancellation, too: release what was started
             if opened is None:
                 await place.close()
             else:
@@ -166,11 +166,11 @@ def cluster(
     """Devices on the nodes of a Ray cluster: ``async with cb.cluster("auto") as c: gpu = await c.device()``.
 
     Args:
-        address: Of the Ray cluster: ``"auto"`` for the one of this machine, or that this process is connected to;
-            ``"10.0.0.7:6379"``. A connection that was there before stays open at the end.
+        address: Address of the Ray cluster: ``"auto"`` for the one of this machine, or the one that this process is
+            connected to; or for example ``"10.0.0.7:6379"``. An existing connection stays open at the end.
         system: The devices' system; one of its own by default.
-        tls: To encrypt the connections to the nodes. None: the token is not sent, but everything else can be read and
-            changed on the way.
+        tls: Credentials that encrypt the connections to the nodes. None: the token is not sent, but an observer of the
+            network can read and change everything else.
         lost_after: Seconds of silence after which application and node give each other up; at least 2.
         place_timeout: Seconds that Ray gets to place and start the process that serves a device.
         runtime_env: Ray's, for these processes: what is to be installed there, variables.

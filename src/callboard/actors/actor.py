@@ -28,7 +28,7 @@ T = TypeVar("T")
 class Actor:
     """Derive from it and mark handlers: ``@Read.handles def read(self, m: Read) -> int``.
 
-    Made by ``actor_of(Props(...))`` only.
+    Actors are created by ``actor_of(Props(...))`` only.
 
     One message is handled at a time. A handler may return a value; be ``async def``, then the next message waits for
     it; or return a future (or any other awaitable object), then the mailbox goes on and the reply is sent when it
@@ -104,7 +104,7 @@ class Actor:
                 f"{cell.path} ({type(self).__qualname__}) has no handler for {type(message).__qualname__}"
             )
 
-    # -- who and where -------------------------------------------------------------------------------------------------
+    # -- identity ----------------------------------------------------------------------------------------------------
 
     @property
     def ref(self) -> ActorRef[Self]:

@@ -156,7 +156,7 @@ class PriorityLane(UserLane):
 
 
 class BoundedLane(UserLane):
-    """A deque with a bound, and a queue of senders who wait for room.
+    """A bounded deque, with a queue of senders waiting for room.
 
     Senders on several threads and the actor use it at once, hence the lock: without it the bound would be approximate.
     """

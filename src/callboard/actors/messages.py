@@ -1,6 +1,6 @@
 """Messages: types for tell and ask, and typed replies.
 
-A message names *who understands it* and, for a request, *what it is answered with*::
+A message type declares *the actor class that handles it* and, for a request, *the type of its answer*::
 
     class Read(Request["Counter", int]): ...  # ask(Read()) is an int, for Counters only
 
@@ -47,7 +47,10 @@ class MessageMeta(msgspec.StructMeta):
 
 
 class _ByKeyword(MessageMeta):
-    """Of messages with fields, except ops, whose constructors are on the hot path: names the fields in an error."""
+    """Metaclass of messages with fields: a wrong call's error names the fields.
+
+    Ops do not use it: their constructors are on the hot path.
+    """
 
     if not TYPE_CHECKING:  # checkers take the constructor's parameters from the fields
 

@@ -134,9 +134,9 @@ class Creation(Generic[Mode]):
         """An array of one number; its dtype is that of the number when ``dtype`` is None.
 
         Args:
-            shape: Of the array.
+            shape: Shape of the array.
             fill_value: A number, or a 0-d array.
-            dtype: Of the array.
+            dtype: The dtype of the array; None takes that of ``fill_value``.
             device: This one, or None.
 
         Raises:

@@ -91,9 +91,9 @@ def astype(x: GpuRef[Mode], dtype: DTypeLike, /, *, copy: bool = True, device: s
 
     Args:
         x: Any dtype.
-        dtype: Of the result.
+        dtype: The dtype of the result.
         copy: Give a copy even if ``x`` has that dtype.
-        device: That of ``x``.
+        device: The device of ``x``, or None.
 
     Raises:
         ShapeError: ``x`` is complex and ``dtype`` is not: take ``xp.real(x)``.

@@ -1,7 +1,7 @@
 """Functions of each element: every one is an expression of :mod:`callboard.kernel.elementwise`, one kernel.
 
-What a function gives of arrays of several dtypes, and of integers where the standard leaves that open, is what NumPy's
-function of that name gives.
+Promotion of arrays of several dtypes, and results for integers that the standard leaves open, follow the NumPy function
+of the same name.
 """
 
 import math

@@ -1,9 +1,9 @@
 """Deferred element-wise functions, fused into one kernel with the op that reads them.
 
-``a * x + y`` is two calls. The first gives a ref that is deferred (:class:`callboard.core.ref.DeferredRef`), and so
-does the second, which knows the first as a :class:`Part <callboard.arrays.parts.Part>` of it; when the sum is needed,
-both are one expression of :mod:`callboard.kernel.elementwise`. What a part gives is rounded to its own dtype, so
-results are those of the calls one by one, but for products and sums that a compiler joins.
+``a * x + y`` is two calls. Each returns a deferred ref (:class:`callboard.core.ref.DeferredRef`); the second holds the
+first as a :class:`Part <callboard.arrays.parts.Part>`. When the sum is needed, both become one expression of
+:mod:`callboard.kernel.elementwise`. The value of each part is rounded to its own dtype, so results equal those of
+separate calls, except where a compiler contracts a product and a sum.
 """
 
 import functools
@@ -38,7 +38,7 @@ class Call:
 
     Args:
         text: An expression, or a reduction of one.
-        names: Of its arguments, in the order of their first places in it.
+        names: Names of the arguments, in the order in which they first appear in ``text``.
 
     Attributes:
         known: Typed forms by the key of :meth:`typed`.
@@ -106,7 +106,7 @@ def deferred(call: Call, values: Sequence[Any]) -> Ref | None:
     """The result of a call, deferred; None where it has to be submitted now, or will be refused then.
 
     Args:
-        call: Of an expression.
+        call: The call; its text is an expression.
         values: Arrays and numbers, and whatever a user may pass for one.
     """
     for x in values:
@@ -174,7 +174,7 @@ def fused(
     """A call that is submitted now, with the parts that it reads: its text, arrays, and the fields of its numbers.
 
     Args:
-        call: Of an expression, or a reduction of one.
+        call: The call; its text is an expression or a reduction of one.
         values: Arrays and numbers.
         written: Memory that the op writes: what reads that is computed before.
 

@@ -41,7 +41,7 @@ def reshape(x: GpuRef[Mode], /, shape: int | Sequence[int], *, copy: bool | None
 
     Args:
         x: Any strides.
-        shape: Of the same size.
+        shape: The new shape, of the same size.
         copy: True: always a copy. False: a view. None: a view where the strides allow one, else a copy.
 
     Raises:
@@ -158,7 +158,7 @@ def roll(
 
     Args:
         x: Any strides.
-        shift: For each axis; one for all of them where it is an int.
+        shift: Number of places; a tuple has one number for each axis, an int applies to all of them.
         axis: None: the elements are shifted row by row, and the shape is kept.
     """
     check_array("roll", "x", x)
@@ -204,7 +204,7 @@ def concat(arrays: Sequence[GpuRef[Mode]], /, *, axis: int | None = 0) -> GpuRef
     """The arrays behind each other along an axis, in the dtype in which they meet.
 
     Args:
-        arrays: At least one; equal extents on the other axes.
+        arrays: At least one array; all have equal extents on the other axes.
         axis: None: of the arrays row by row.
     """
     if not arrays:
@@ -257,8 +257,8 @@ def repeat(x: GpuRef[Mode], repeats: int | Ref | Sequence[int], /, *, axis: int 
 
     Args:
         x: Any strides.
-        repeats: How often; or for each one how often, on the host: the shape of the result depends on it. A ref is read
-            first on a ``cb.sync`` device.
+        repeats: The number of repetitions; or a sequence with the number for each element, which is read on the host
+            because the shape of the result depends on it. A ref is read first on a ``cb.sync`` device.
         axis: None: of the elements row by row.
     """
     from callboard.arrays.indexing.access import take

@@ -40,9 +40,9 @@ class Typed(NamedTuple):
         template: Its text, with a place for each argument.
         rounded: The text of its value as it would be stored.
         program: The typed text alone.
-        layout: Of the result.
+        layout: Layout of the result.
         integers: True if a number takes an integer dtype, which may not hold it.
-        spread: Which of the arguments are arrays of another shape.
+        spread: Indices of the array arguments whose shape differs from the result's.
         alone: A kernel of this call alone whose arrays are different ones.
     """
 
@@ -59,9 +59,9 @@ class Part:
     """A call that has not been computed (:class:`callboard.core.ref.Deferral`).
 
     Args:
-        port: Of the device.
-        generation: That its arrays belong to.
-        call: What is called.
+        port: Port of the device.
+        generation: Generation that the arrays belong to.
+        call: The call and the types of its arguments.
         arguments: Arrays that have memory, parts of the same shape, and numbers.
     """
 
@@ -172,9 +172,9 @@ class Written(NamedTuple):
     """A text that has been written.
 
     Attributes:
-        expression: For all kernels that are alike.
-        names: Of its numbers.
-        bools: Those of the names whose numbers are bools.
+        expression: The text, shared by all kernels of this form.
+        names: Names of the numbers in the text.
+        bools: The names of numbers that are bools.
         known: Signatures by the layouts of the arrays and the types of the numbers.
     """
 
@@ -271,8 +271,8 @@ def written(key: tuple[Any, ...]) -> Written:
     """The text of these lines.
 
     Args:
-        key: Of each line its template, and of each argument a place (an array's number, or ``~`` that of a line), or
-            the type of a number.
+        key: For each line its template and its arguments; an argument is an array's number, ``~`` and the number of a
+            line, or the type of a number.
     """
     found = _written.get(key)
     if found is None:

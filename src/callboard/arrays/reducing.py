@@ -17,11 +17,12 @@ def reduced(function: str, text: str, axis: Any, keepdims: bool, dtype: DType | 
     """A reduction of an expression along some axes of its first array, which has the shape of them all.
 
     Args:
-        function: For errors.
+        function: Name of the function, for errors.
         text: ``"sum(x * y)"``.
         axis: One, several, or None for all.
         keepdims: Keep the axes, with the extent 1.
-        dtype: In which a sum, product or mean is accumulated and given; as the engine chooses when None.
+        dtype: The dtype in which a sum, product or mean is accumulated and returned; None leaves the choice to the
+            engine.
         given: Arrays and numbers by name, in the order of their first place in the text.
     """
     text, operands, fields = fused(call_of(text, tuple(given)), tuple(given.values()))

@@ -51,7 +51,8 @@ def sum(
     Args:
         x: Any dtype.
         axis: One or several.
-        dtype: Of the result; when None that of floats, int64 of signed integers and bools, uint64 of unsigned ones.
+        dtype: The dtype of the result. None keeps a float dtype, and gives int64 for signed integers and bools and
+            uint64 for unsigned integers.
         keepdims: Keep the axes with the extent 1.
     """
     check_array("sum", "x", x)
@@ -79,7 +80,7 @@ def max(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> Gpu
     """The largest element along some axes; NaN where one is.
 
     Raises:
-        ShapeError: Of nothing there is none.
+        ShapeError: The reduction is over no elements.
     """
     return _extreme("max", x, axis, keepdims)
 
@@ -88,7 +89,7 @@ def min(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> Gpu
     """The smallest element along some axes; NaN where one is.
 
     Raises:
-        ShapeError: Of nothing there is none.
+        ShapeError: The reduction is over no elements.
     """
     return _extreme("min", x, axis, keepdims)
 
@@ -135,7 +136,8 @@ def _wide(x: Ref) -> tuple[DType, DType]:
 def var(x: GpuRef[Mode], /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> GpuRef[Mode]:
     """The variance along some axes: the sum of squares around the mean by their number less ``correction``.
 
-    Two passes, as NumPy has it. Of complex numbers real; NaN where fewer than ``correction`` numbers are left.
+    Computed in two passes, as in NumPy. The variance of complex numbers is real. The result is NaN when the count is
+    below ``correction``.
     """
     found: GpuRef[Mode] = _variance("var", x, axis, correction, keepdims, "{} / n")
     return found
@@ -173,7 +175,7 @@ def cumulative_sum(
     Args:
         x: Any dtype.
         axis: The axis.
-        dtype: As of :func:`sum`.
+        dtype: The dtype of the result, as for :func:`sum`.
         include_initial: Begin with 0, before the first element.
     """
     return _cumulative("cumulative_sum", x, axis, dtype, include_initial)
@@ -216,7 +218,10 @@ def _cumulative(function: str, x: Ref, axis: int | None, dtype: DTypeLike | None
 
 
 def _running_products(x: Ref, axis: int) -> Any:
-    """Of complex numbers, of which the scans have no operators: after each pass products of twice as many."""
+    """Return running products of complex numbers, for which the scans have no operator.
+
+    Each pass doubles the number of factors in each product.
+    """
     front = (slice(None),) * axis
     found: Any = submit(x, Copy(src=x))
     reach = 1
@@ -242,7 +247,8 @@ def diff(
         x: Any dtype.
         axis: The axis.
         n: The number of times.
-        prepend, append: What is put before and behind ``x`` first.
+        prepend, append: Arrays that are joined to ``x`` before and after its elements, before the differences are
+            taken.
     """
     check_array("diff", "x", x)
     along = axis_of("diff", x, axis)

@@ -83,7 +83,7 @@ class WorldLost(ContextLost):
     Attributes:
         rank: The rank whose device was lost, or whose part failed; -1 where it is not a single one (nothing ended in
             time).
-        formation: Which one ended: 1 for the first.
+        formation: Number of the formation that ended, counted from 1.
     """
 
     def __init__(self, message: str = "", rank: int = -1, formation: int = 0) -> None:
@@ -100,7 +100,7 @@ class Unrecoverable(AccelError):
     """The device cannot be used any more (ECC, NVLink, restart budget spent).
 
     Attributes:
-        details: Those of the last loss (:attr:`ContextPoisoned.details`); empty where there are none.
+        details: Details of the last loss (:attr:`ContextPoisoned.details`); empty when there are none.
     """
 
     def __init__(self, message: str = "", details: str = "") -> None:
@@ -132,8 +132,8 @@ class NumericalError(AccelError, ArithmeticError):
     It is an answer: the library is not restarted, and what was called on the result already fails likewise.
 
     Attributes:
-        info: What the routine says, positive: as LAPACK documents it (for a batch, of the first item that failed); -1
-            where an operand is not acceptable: NaN or infinities, an invalid weight.
+        info: The positive status of the routine, as LAPACK documents it (for a batch, that of the first item that
+            failed), or -1 when an operand is not acceptable: NaN or infinities, an invalid weight.
         item: The first item of a batch that failed; -1 where there is no batch.
     """
 

@@ -100,7 +100,7 @@ class OpenLayout(Layout):
         wait: Waits for the op and returns the layout of its result; None if that is no longer possible.
 
     Attributes:
-        extents: Of each axis, some of them :class:`BoundedExtent`.
+        extents: The extent of each axis; at least one is a :class:`BoundedExtent`.
 
     Raises:
         ShapeError: On access to what follows from the extents (``shape``, ``size``, ``nbytes`` …), where there is no
@@ -257,9 +257,9 @@ class Rows(NamedTuple):
 def rows_of(src: Layout, out: Layout) -> Rows | None:
     """The transfer between two layouts of one dtype and shape; None if it is not one of rows.
 
-    Adjacent axes that both sides walk without a gap count as one. What is left may be up to three axes: the last one
-    adjacent on both sides, forwards, with rows of at least 64 bytes, and slices a whole number of rows apart. These are
-    ``cuMemcpyAsync``, ``cuMemcpy2DAsync`` and ``cuMemcpy3DAsync``.
+    Adjacent axes that both layouts traverse without a gap count as one. At most three axes may remain: the last is
+    contiguous in both layouts, in ascending order, with rows of at least 64 bytes, and slices are a whole number of
+    rows apart. These transfers are ``cuMemcpyAsync``, ``cuMemcpy2DAsync`` and ``cuMemcpy3DAsync``.
     """
     item = src.dtype.itemsize
     if not src.size:

@@ -98,7 +98,7 @@ class Launch(NamedTuple):
 
     method: str
     dtypes: frozenset[DType] | None
-    """Of the first operand; None when the op has no restriction of this kind."""
+    """Accepted dtypes of the first operand; None when the op does not restrict them."""
     refuses: Callable[[AnyOp], str | None] | None
     captures: bool
     """True if the vendor's calls can be recorded in a graph."""
@@ -109,10 +109,10 @@ class Entry(NamedTuple):
 
     Attributes:
         plan: ``plan(library, op)`` makes the plan (see :class:`Prepare`), which :meth:`Library.launch` calls.
-        inline: As of :func:`prepares`.
+        inline: See :func:`prepares`.
         sizes: The plan's ``query_size`` finds the extents of outputs (see :func:`sizes`).
         always: It is called also where all extents are known; as of :func:`sizes`.
-        dtypes, refuses, captures: As of :func:`launches`.
+        dtypes, refuses, captures: See :func:`launches`.
     """
 
     plan: Callable[[Any, Any], Any]
@@ -173,7 +173,7 @@ def launches(
 
     Args:
         ops: Message classes.
-        dtypes: What the first operand may be.
+        dtypes: Accepted dtypes of the first operand; None accepts every dtype that the message declares.
         refuses: Says why an op (with placeholders) is not supported, None if it is. Pure: it runs in the application
             too.
         captures: False where the vendor's calls cannot be recorded in a graph.
@@ -189,8 +189,8 @@ def launches(
 class Library(abc.ABC):
     """The executing half of a library actor: a vendor handle, its stream and its workspaces.
 
-    Made, used and closed on the admitting thread. ``__init__`` raises :class:`BackendUnavailable` when a package or
-    symbol is missing; vendor packages are imported there, not at the top of the module.
+    A library is created, used and closed on the admitting thread. ``__init__`` raises :class:`BackendUnavailable` when
+    a package or symbol is missing. Vendor packages are imported in ``__init__``, not at the top of the module.
     """
 
     name: ClassVar[str]
@@ -238,7 +238,7 @@ class Library(abc.ABC):
 
     @property
     def detail(self) -> str:
-        """By what it works here, in words, where that depends on what is installed: for the doctor."""
+        """Describe the implementation in use, for the doctor, if it depends on installed packages."""
         return ""
 
     def warm_up(self) -> None:
@@ -291,7 +291,7 @@ class LibraryTable(Mapping[str, type[Library]]):
     the backend's own there are those of other distributions, by entry point (:mod:`callboard.core.plugins`).
 
     Args:
-        package: Of the backend; has a module or package of each of its own libraries.
+        package: Package of the backend, which has a module or package for each of its libraries.
         classes: Name of the class in it, by library.
     """
 

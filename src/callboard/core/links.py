@@ -17,10 +17,11 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
         kind: ``"nvlink"``, ``"pcie"``, or ``"shared memory"`` where the devices' memory is the host's.
         direct: One device can read the other's memory, without arrays of the host in between.
         count: NVLinks between the two; 0 for other kinds.
-        generation: Of NVLink or PCIe (the slower device's); 0 where the driver does not say.
+        generation: NVLink or PCIe generation of the slower device; 0 when the driver does not report it.
         width: PCIe lanes (the narrower device's); 0 where the driver does not say.
-        ancestor: What the two have in common on the PCIe tree: ``"board"``, ``"switch"``, ``"switches"``,
-            ``"host bridge"``, ``"node"`` (of a NUMA machine) or ``"system"``; empty where the driver does not say.
+        ancestor: Nearest common ancestor of the two devices on the PCIe tree: ``"board"``, ``"switch"``,
+            ``"switches"``, ``"host bridge"``, ``"node"`` (the same NUMA node) or ``"system"``; empty when the driver
+            does not report it.
     """
 
     one: str

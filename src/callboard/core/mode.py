@@ -9,7 +9,7 @@ __all__ = ["Asynchronous", "Blocking", "Mode"]
 
 
 class Asynchronous:
-    """Methods return at once; replies are awaited. What ``GpuRef`` alone means."""
+    """Mode in which methods return at once and replies are awaited; the default of ``GpuRef``."""
 
 
 class Blocking:

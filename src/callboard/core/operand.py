@@ -147,7 +147,7 @@ class StructParts(NamedTuple):
         tag: Names the class in a signature.
         operands: Names and roles, in order of declaration.
         settings: Names of the other fields.
-        types: Of those, as a tuple's.
+        types: Types of ``settings``, in a form that ``kinds`` of a message can be compared with.
     """
 
     tag: str

@@ -72,7 +72,8 @@ class OpInfo:
         statics: Names of the settings.
         split: Takes a message apart into :class:`Parts` (see the module's docstring).
         kinds: Gives the types of a message's fields; of one that takes certain words, the word; of a tuple, its items'.
-        accepted: Those of messages that were found to be right, where the types alone tell.
+        accepted: Types of messages that have already passed validation, for messages whose validity depends on types
+            alone.
     """
 
     def __init__(self, cls: type[Any], tag: str) -> None:

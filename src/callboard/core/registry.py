@@ -18,7 +18,7 @@ from callboard.core.errors import BackendUnavailable
 __all__ = ["backend", "names", "register", "resolve"]
 
 GROUP = "callboard.backends"
-# What the distribution's entry points say, for a source tree that is on the path without being installed.
+# The entry points of the distribution, for a source tree that is on the path without being installed.
 BUILT_IN = {"cpu": "callboard.backends.cpu:backend", "cuda": "callboard.backends.cuda:backend"}
 # Functions from a name, "<wrapper>+<backend>", to a backend that wraps another one.
 WRAPPERS = "callboard.wrappers"

@@ -19,7 +19,7 @@ MAX_SIGNATURES = 8192
 """Signatures remembered for one class; beyond that it begins anew."""
 
 Kinds = tuple[Any, ...]
-"""Of a message: for each field a type, a word, True, or a tuple of such for the items of one."""
+"""The types of a message's fields: for each field a type, a word, True, or a tuple of these for its items."""
 
 
 class Parts(NamedTuple):
@@ -41,9 +41,10 @@ def kinds_getter(
 ) -> Callable[[Any], Kinds]:
     """A function that gives the types of these fields of a message.
 
-    Of ``words`` it gives what they say, if it is a string; of ``rows`` the types of the items, if it is a tuple, and of
-    ``nested`` also those of the items of tuples in it; of ``wholes`` True, if it is an integer of 64 bits, signed or
-    not. What is in ``rows`` and ``wholes`` is a tuple of such.
+    A field in ``words`` contributes its value if that is a string, and a field in ``rows`` the types of its items if it
+    is a tuple. A field in ``nested`` also contributes the item types of the tuples in it. A field in ``wholes``
+    contributes True if it is an integer of 64 bits, signed or not. Fields in both ``rows`` and ``wholes`` are tuples of
+    such integers.
     """
 
     def of_field(name: str) -> str:

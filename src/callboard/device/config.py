@@ -18,13 +18,13 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         memory_limit: Bytes that ops may allocate on the device; None: all there is.
-        completion: How the host waits for work in flight: ``"polled"``, ``"host_fn"`` or ``"sync"``; None: as the
-            backend prefers.
+        completion: How the host waits for work in flight: ``"polled"``, ``"host_fn"`` or ``"sync"``; None uses the
+            backend's default.
         spin: Seconds that a polling host goes on looking for new work after the last one finished; four times as long
             for the next call of a resident actor that serves.
         streams: ``"chained"``: one for libraries whose ops mostly follow one another, and one for each other
             actor; ``"per_actor"``, ``"single"`` or ``"pooled"``.
-        pooled_streams: How many, when pooled.
+        pooled_streams: Number of streams when ``streams`` is ``"pooled"``.
         priorities: Stream priority of a library actor by its name: -1 low, 0 normal, 1 high.
         trace: Record every op (:class:`callboard.device.protocol.messages.Traces`).
         warm: Libraries whose handles and code a hot standby has ready.
@@ -50,8 +50,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         isolation: ``"process"`` or ``"thread"``; None: as the backend prefers.
-        dispatcher: Under thread isolation, the thread that launches: ``"own"``, or ``"caller"`` for the loop that the
-            device is used on (lowest latency; see :mod:`callboard.device.supervision.hosts.loop`).
+        dispatcher: Thread that launches under thread isolation: ``"own"``, or ``"caller"`` for the thread of the loop
+            that uses the device (lowest latency; see :mod:`callboard.device.supervision.hosts.loop`).
         standby: ``"hot"`` (own context), ``"warm"`` (packages imported) or None (a cold spawn takes over). Process
             isolation only.
         linger: Seconds that awaiting the only op in flight may hold the loop to poll for its completion. Code that
@@ -70,7 +70,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         within: Seconds.
         on_exhausted: ``"stop"`` or ``"half_open"`` (one attempt per ``within`` seconds, by the standby if any).
         close_timeout: Seconds that closing waits for work in flight. Less after Ctrl-C, or when the body is cancelled.
-        host: For the context host.
+        host: Settings of the context host.
     """
 
     isolation: Literal["process", "thread"] | None = None

@@ -58,7 +58,7 @@ def device_config(
     """The settings of a device: options over the environment over defaults.
 
     Args:
-        isolation: What the backend prefers.
+        isolation: Default isolation of the backend.
         base: Settings to start from; the environment is then not read.
         options: Fields of :class:`DeviceConfig` and :class:`HostConfig`, by name.
         environ: The environment.

@@ -24,7 +24,7 @@ def remote_config(config: DeviceConfig | None, options: Mapping[str, Any]) -> De
     """The settings of a device of another machine, whose contexts live in processes and have no standby by default.
 
     Raises:
-        ValueError: As of :func:`.device_config`; or a thread is asked for.
+        ValueError: See :func:`.device_config`; or thread isolation is requested.
     """
     settings = device_config("process", config, options if config is not None else {"standby": None, **options})
     if settings.isolation != "process" or settings.dispatcher != "own":
@@ -46,8 +46,8 @@ async def open_device(
 
     Args:
         system: Its actor's.
-        name: Of the device, for people.
-        backend: What its ops are checked against here.
+        name: Name of the device, for errors and logs.
+        backend: Backend of the device; ops are checked against it in the application.
         info: The device.
         config: Its settings.
         starter: Starts its hosts.
@@ -66,7 +66,7 @@ async def open_device(
     def make() -> DeviceActor:
         try:
             actor = DeviceActor(info, backend, config, supervisor, starter, port)
-        except BaseException as e:  # of any class: told to who waits, and raised
+        except BaseException as e:  # of any class: passed to the waiters, and raised
             made.set_exception(e)
             raise
         made.set_result(actor)

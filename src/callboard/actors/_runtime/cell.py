@@ -46,7 +46,7 @@ TAKEN: Final = object()
 
 
 class Cell:
-    """One actor: identity, lanes, task, and the current instance. Made by its parent, run on its port's thread."""
+    """One actor: identity, lanes, task and the current instance. Created by its parent; runs on its port's thread."""
 
     __slots__ = (
         "actor",

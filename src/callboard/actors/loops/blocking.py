@@ -18,7 +18,7 @@ def wait(future: "concurrent.futures.Future[T]", timeout: float | None = None) -
     """``future.result(timeout)``; a Ctrl-C is acted on within :data:`SLICE` seconds, whenever it comes.
 
     Args:
-        future: What is waited for.
+        future: The future to wait for.
         timeout: Seconds; None waits for ever.
 
     Raises:

@@ -27,8 +27,8 @@ class LoopLag(NamedTuple):
     Attributes:
         last: Seconds that the last sample took.
         longest: Seconds that the longest took.
-        samples: How many there were.
-        long: Those that took longer than :data:`LONG_ITERATION`.
+        samples: Number of samples.
+        long: Number of samples that took longer than :data:`LONG_ITERATION`.
     """
 
     last: float

@@ -92,7 +92,7 @@ def unknown(namespace: str, name: str, there: Iterable[str]) -> AttributeError:
     """The error for a name that a namespace lacks.
 
     Args:
-        namespace: As a program names it, ``xp`` or ``xp.linalg``.
+        namespace: Name of the namespace in user code, ``xp`` or ``xp.linalg``.
         name: The name asked for.
         there: The names of the namespace, for the nearest of them.
     """

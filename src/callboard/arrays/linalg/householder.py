@@ -17,7 +17,7 @@ __all__ = ["stacked_qr", "triangle_of"]
 
 
 def triangle_of(a: Ref) -> tuple[Ref, Ref]:
-    """Of square matrices that are not empty: the diagonals of ``R``, and the determinants of the reflections."""
+    """Return the diagonals of ``R`` and the determinants of the reflections, for square matrices that are not empty."""
     n = a.shape[-1]
     h, tau = submit(a, solver.GeqrfBatched(a=reshape(a, (-1, n, n)), check_finite=False))
     corner = view(h, (h.shape[0], n), (h.strides[0], h.strides[1] + h.strides[2]))

@@ -22,7 +22,7 @@ def argmax(x: GpuRef[Mode], /, *, axis: int | None = None, keepdims: bool = Fals
     A NaN counts as the largest.
 
     Raises:
-        ShapeError: Of nothing there is none.
+        ShapeError: The reduction is over no elements.
     """
     return _extreme("argmax", x, axis, keepdims)
 
@@ -43,7 +43,7 @@ def _extreme(function: str, x: Ref, axis: int | None, keepdims: bool) -> Ref:
 def nonzero(x: GpuRef[Mode], /) -> tuple[GpuRef[Mode], ...]:
     """For each axis the indices of the elements that are not 0, in order of their rows, int64.
 
-    How many there are depends on the data: each result is awaited before anything is done that needs its shape.
+    The shape depends on the data: await each result before using anything that needs its shape.
 
     Raises:
         ShapeError: ``x`` is 0-d.

@@ -123,8 +123,8 @@ def unique_all(x: GpuRef[Mode], /) -> UniqueAll[Mode]:
 
     Complex numbers are in the order of their real parts, those with the same in that of their imaginary ones.
 
-    How many there are depends on the data: ``values``, ``indices`` and ``counts`` are awaited before anything is done
-    that needs their shapes.
+    The number of values depends on the data: await ``values``, ``indices`` and ``counts`` before using anything that
+    needs their shapes.
     """
     groups = _groups(check_array("unique_all", "x", x))
     values, indices = _kept(groups.line, groups), _kept(groups.order, groups)

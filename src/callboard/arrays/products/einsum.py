@@ -28,7 +28,7 @@ def einsum(*arguments: "str | Ref | Labels", optimize: Any = "auto") -> Any:
     Args:
         arguments: An equation and its operands; or operands, each with its labels (0 to 51, ``...``), and the labels of
             the result, which may be left out.
-        optimize: How opt_einsum chooses the order of products (:class:`callboard.kernel.tensor.Einsum`).
+        optimize: Strategy by which opt_einsum chooses the order of products (:class:`callboard.kernel.tensor.Einsum`).
 
     Raises:
         TypeError: Neither form.

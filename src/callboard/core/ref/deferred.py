@@ -49,7 +49,7 @@ class Deferrals(Protocol):
         """Submit the op of a ref, if that has not been done.
 
         Raises:
-            AccelError: As an op's call does.
+            AccelError: The op was refused at its call.
         """
 
     def replace(self, ref: GpuRef[Any], by: Deferral) -> bool:
@@ -64,7 +64,10 @@ _slot: Any = GpuRef.__dict__["allocation"]
 
 
 class DeferredRef(GpuRef[Mode]):
-    """A ref without memory. What needs the memory or the outcome has its op submitted; then it is a ``GpuRef``."""
+    """A ref whose op has not been submitted.
+
+    Any use that needs its memory or outcome submits the op; the ref then becomes a ``GpuRef``.
+    """
 
     __slots__ = ()
 

@@ -35,9 +35,10 @@ Axis = int | tuple[int, ...] | None
 class ArrayOperators:
     """Operators as the array API standard 2024.12 has them, and further methods of NumPy arrays.
 
-    An operand is an array of the same device or a number. Results are refs, pending like all others. In-place
-    operators write into the memory, which views see, and return the ref, pending on the write. What must know a value
-    (``float(x)``, ``bool(x)``, ``x.item()``) waits on a ``cb.sync`` device and raises ``TypeError`` on others.
+    An operand is an array of the same device or a number. Results are refs, pending like all others. In-place operators
+    write to the array's memory, which its views share, and return the ref, pending on the write. An operation that
+    needs a value (``float(x)``, ``bool(x)``, ``x.item()``) waits on a ``cb.sync`` device and raises ``TypeError`` on
+    other devices.
     """
 
     __slots__ = ()

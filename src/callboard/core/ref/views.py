@@ -115,8 +115,8 @@ def reinterpreted(layout: Layout, dtype: DType, offset: int = 0) -> Layout:
     Strides count elements, so unlike NumPy's they must stay whole when elements get larger.
 
     Args:
-        layout: Of the array.
-        dtype: To take it as.
+        layout: Layout of the array.
+        dtype: The dtype of the result.
         offset: Bytes from the start of the allocation to element 0, which stays where it is.
 
     Raises:

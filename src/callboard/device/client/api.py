@@ -257,7 +257,7 @@ class DeviceApi(Generic[Mode]):
             TypeError: A dtype that no device holds, or an array of another device under process isolation.
             ShapeError: ``out`` does not fit.
             MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait.
-            GpuRefStale, UnsupportedOp: Of a ref: it cannot be used; a recording is being made.
+            GpuRefStale, UnsupportedOp: ``array`` is a ref that cannot be used, or a recording is open.
         """
         if isinstance(array, GpuRef):
             copied: GpuRef[Mode] = self._peer.put(array, dtype, out)

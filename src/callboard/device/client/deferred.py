@@ -30,11 +30,11 @@ class Deferred:
     """Serves deferred refs (:class:`Deferrals <callboard.core.ref.Deferrals>`).
 
     Args:
-        port: Of the device.
+        port: Op port of the device.
 
     Attributes:
         live: The refs, by a number that rises; also some that have been dropped since.
-        called, submitted: How many have been deferred, and how many of their ops submitted.
+        called, submitted: Number of calls that were deferred, and number of their ops that were submitted.
     """
 
     def __init__(self, port: "OpPort") -> None:

@@ -325,12 +325,13 @@ class Device(DeviceApi[Asynchronous]):
     ) -> Callable[[], Awaitable[None]]:
         """Have ``hook`` called, on the loop, with the device's memory: now, and when our use of it has changed.
 
-        The host says so when it happens; nothing is polled. What other processes take is in the figures, but does not
-        bring them. The watch belongs to the current context; install it again after ``Recovered``.
+        The host reports changes as they happen; nothing is polled. The figures include the use of other processes, but
+        changes in that use alone are not reported. The watch belongs to the current context; install it again after
+        ``Recovered``.
 
         Args:
             hook: Takes the figures.
-            step: Bytes by which the use must have changed since it was told; the least step of all hooks holds.
+            step: Change in use, in bytes, that triggers a report; the smallest step of all hooks applies.
 
         Returns:
             An async function that removes it.
@@ -360,8 +361,8 @@ class Device(DeviceApi[Asynchronous]):
         """Give cached device memory back to the driver, and the caches of torch and CuPy in the host.
 
         Args:
-            keep_bytes: How much of callboard's own cache to keep. Largest blocks are freed first; blocks that work in
-                flight uses stay in any case.
+            keep_bytes: Bytes of callboard's own cache to keep. The largest blocks are freed first; blocks that work in
+                flight uses are always kept.
 
         Raises:
             ValueError: A negative number.

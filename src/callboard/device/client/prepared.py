@@ -30,7 +30,7 @@ class Receiver(Protocol):
     """Receives the refs of a call, and its completion on the thread of the device's loop.
 
     Attributes:
-        refs: What the call writes; set when it is submitted.
+        refs: Outputs of the call; set when it is submitted.
     """
 
     refs: "tuple[GpuRef[Any], ...]"
@@ -107,7 +107,7 @@ class Prepared:
         """Send a call that :meth:`places` has just checked.
 
         Args:
-            places: What :meth:`places` returned.
+            places: Placements that :meth:`places` returned.
             operands: The same operands.
             numbers: The scalars of the call, in order.
             receiver: Receives the refs, and later the completion.

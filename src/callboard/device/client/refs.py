@@ -23,7 +23,7 @@ class DeviceRefs:
     """Serves the refs of a device (:class:`RefServices <callboard.core.ref.RefServices>`).
 
     Args:
-        port: Which the refs are made with.
+        port: Op port that creates the refs.
         transfers: Copies them to the host.
         interop: Lends their memory to other packages.
     """

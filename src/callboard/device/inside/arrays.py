@@ -33,7 +33,7 @@ class LocalArrays:
     """The device services for the refs of one resident actor.
 
     Args:
-        port: Of the actor.
+        port: Port of the actor.
         ordinal: Number of the device among those that this process sees.
     """
 

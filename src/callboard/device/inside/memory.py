@@ -13,8 +13,8 @@ __all__ = ["LocalMemory"]
 class LocalMemory:
     """Blocks that the actor's ops made, and memory of arrays of its own that they use.
 
-    All of the actor's work is on one stream, so a block that is given back may be used again at once: what uses it
-    next runs behind what used it before.
+    All work of the actor is on one stream, so a released block may be reused at once: the next use is ordered behind
+    the previous one.
 
     Args:
         device: Open.

@@ -71,7 +71,7 @@ class LocalPort:
 
     Args:
         device: Open, and current on the calling thread.
-        name: Of the device, for errors.
+        name: Name of the device, for errors.
         libraries: The actor's own; their only stream is that of ``timeline``.
         timeline: The actor's.
         memory: Its arrays.
@@ -224,7 +224,7 @@ class LocalPort:
 
         Args:
             owner: Keeps the memory.
-            address: Of element 0.
+            address: Address of element 0.
             layout: Row-major.
             out: Row-major, of its dtype and shape.
 

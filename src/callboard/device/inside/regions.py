@@ -22,7 +22,7 @@ class LocalRegion(Operand):
     """A row-major NumPy array.
 
     Attributes:
-        address: Of its first byte.
+        address: Address of its first byte.
         array: Kept as long as the op is.
     """
 

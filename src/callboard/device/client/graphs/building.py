@@ -32,10 +32,11 @@ class Input:
 
     Attributes:
         name: Its keyword.
-        layout: Of what may take its place; None where ops use parts of it in several ways, so that nothing can.
+        layout: The layout that a replacement must have; None when ops use several different parts of the array, so that
+            it cannot be replaced.
         ref: The one that replays use now.
         named: True if the application named it.
-        used: Which op uses it first, for errors.
+        used: Label of the first op that uses the array, for errors.
     """
 
     __slots__ = ("layout", "name", "named", "ref", "used")
@@ -52,9 +53,9 @@ class Output(NamedTuple):
     """An array that a replay gives.
 
     Attributes:
-        operand: Which operand it lies in.
+        operand: Index of the operand that holds the array.
         offset: Bytes from the operand's place to its element 0.
-        layout: Of the array.
+        layout: Layout of the array.
     """
 
     operand: int
@@ -68,7 +69,7 @@ class Draw(NamedTuple):
     Attributes:
         stream: Keeps the position.
         fills: ``(multiple at which its position lies, what it takes)`` of each.
-        at: Where their positions are among those of the recording.
+        at: Indices of their positions among the numbers of the recording.
     """
 
     stream: Stream
@@ -81,14 +82,15 @@ class BuiltRecording(NamedTuple):
 
     Attributes:
         handle: Owns its id; dropped, the host gives the recording up.
-        signature: Of its replays.
-        operands: Of the script.
-        inputs: Of the first operands, in order.
+        signature: Signature of the recording's replays.
+        operands: Operands of the script.
+        inputs: Inputs, in the order of the operands that they stand for.
         own: Bytes of the other ones.
-        owners: Those of them that refs name, by operand.
-        outputs: What a replay gives.
+        owners: Allocations of the operands that refs name, by operand index.
+        outputs: Outputs of a replay.
         draws: Its random numbers.
-        ops, blocks, places: What it was made of, for a recording that includes this one.
+        ops, blocks, places: The ops, blocks and operand places that the recording was built from; a recording that
+            includes this one reads them.
     """
 
     handle: Allocation

@@ -1,9 +1,8 @@
 """``Chains``: runs of calls that come again are recorded, and sent as one replay (``auto_record``).
 
-A run is a number of calls that are sent together, that can be recorded, and that nothing else lies between. Two runs
-are the same chain if their ops, settings, shapes and numbers are the same, and the data flows among them in the same
-way, whichever buffers it comes from. What the calls make stays what each of them makes: the replay makes the same
-buffers, all of them at once.
+A run is a sequence of recordable calls that are sent together with no other call in between. Two runs are the same
+chain if their ops, settings, shapes and numbers are equal and the data flow among them is the same, whatever buffers
+hold the data. Each call keeps its own outputs: the replay allocates the same buffers, all at once.
 
 Finding what repeats in a stream of calls is what Apophenia does for tasks (Yadav et al., "Automatic Tracing in
 Task-Based Runtime Systems", ASPLOS 2025); here the stream is cut already, by what is awaited.
@@ -50,8 +49,8 @@ class Chain:
     """A run that has been recorded.
 
     Attributes:
-        handle: Of the recording; dropped, the host gives it up.
-        signature: Of its replays.
+        handle: The recording; the host releases it when the handle is dropped.
+        signature: Signature of its replays.
         usable: True if the host has recorded it; None while that is not known.
     """
 
@@ -75,7 +74,7 @@ class Chains:
     """Finds chains among the calls that are sent. On the loop's thread.
 
     Args:
-        port: Of the device.
+        port: Op port of the device.
 
     Attributes:
         saved: Calls that were not sent, as others stood for them.

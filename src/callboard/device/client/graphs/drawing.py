@@ -8,7 +8,7 @@ from callboard.device.client.graphs.script import RecordingNode
 __all__ = ["dot", "svg"]
 
 WIDE, HIGH = 7.3, 16
-"""Of a character of the picture, in points."""
+"""Width and height of a character of the picture, in points."""
 PAD, GAP, BETWEEN = 8, 26, 30
 """Inside a box, beside boxes, and between rows."""
 

@@ -20,7 +20,8 @@ def include(
 ) -> list[GpuRef[Any]]:
     """Record the ops of ``inner`` in ``outer``, ``n`` times; gives its outputs.
 
-    What it makes belongs to ``outer``; the recording itself is not changed, nor does it take other inputs.
+    Arrays that the included ops make belong to ``outer``. The recording itself is not changed, and its inputs keep
+    their layouts.
 
     Raises:
         TypeError: An input is unknown, or not a ref: contents cannot be given while recording.

@@ -49,14 +49,14 @@ class OpRecorder:
     """Checks ops as the device would, and keeps them instead of sending them.
 
     Args:
-        port: Whose ops it records.
+        port: Op port whose ops it records.
 
     Attributes:
-        ops: In order.
+        ops: The recorded ops, in order.
         own: Arrays that they make, by id of the allocation.
         given: Owners of the other arrays that they use, by id.
-        blocks: What values on the device decide on, in the order in which they begin.
-        open: Those that have not ended, the innermost last.
+        blocks: Conditional blocks (executed depending on values on the device), in the order in which they begin.
+        open: Blocks that have not ended, the innermost last.
         ended: The block that has ended last, with how many ops there were, and how many blocks around it.
         draws: The streams of random numbers, each with ``(step, alignment, taken)`` of its fills.
     """
@@ -89,7 +89,7 @@ class OpRecorder:
 
         Raises:
             UnsupportedOp: It cannot be recorded; says why.
-            ShapeError, DeviceMismatch, GpuRefStale: As where it is called outside a recording.
+            ShapeError, DeviceMismatch, GpuRefStale: Raised under the same conditions as for a call outside a recording.
         """
         drawing, self._drawing = self._drawing, None
         port = self._port
@@ -182,7 +182,7 @@ class OpRecorder:
         Args:
             op: The op.
             uses: Owners of the arrays that it is given, by id.
-            draw: Where its random numbers come from.
+            draw: The stream that its random numbers come from, and the size of the draw; None for ops that draw none.
         """
         self.given |= {buffer: owner for buffer, owner in uses.items() if buffer not in self.own}
         if draw is not None:

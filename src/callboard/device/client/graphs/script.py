@@ -33,8 +33,8 @@ class ArrayUse(NamedTuple):
     Attributes:
         buffer: Id of its allocation.
         offset: Bytes from the allocation's start to element 0.
-        layout: Of the array.
-        role: What the op does with it.
+        layout: Layout of the array.
+        role: Role of the array in the op: read, written, or both.
         name: The field.
     """
 
@@ -53,8 +53,8 @@ class RecordedOp(NamedTuple):
     """An op as it was called.
 
     Attributes:
-        tag, signature, numbers: As of a call.
-        given, made: Arrays that it was given, and those that it makes.
+        tag, signature, numbers: Tag, signature and numbers, as in a call.
+        given, made: Arrays passed to the op, and arrays that it makes.
         drawn: Positions in ``numbers`` of those that every replay changes.
         where: The line that made it.
     """
@@ -80,7 +80,7 @@ class Chosen:
         kind: ``"if"``, ``"while"``, ``"switch"``; see
             :class:`Conditional <callboard.kernel.conditional.Conditional>`.
         value: The 0-d array that decides.
-        turns: Where the turns of a loop are counted.
+        turns: The 0-d counter of a loop's iterations; None for other blocks.
         most: Turns at most, 0 for any number.
         bodies: ``(first, end)`` of each: positions of its ops.
         made: Arrays that its ops make; only they use them.
@@ -149,9 +149,9 @@ def packed(
     in chains whose results have one size.
 
     Args:
-        ops: In order.
+        ops: The ops, in order.
         sizes: Bytes of each buffer, by id.
-        blocks: Which of them may run again or not at all.
+        blocks: Conditional blocks: ranges of ops that may run several times or not at all.
 
     Returns:
         The offset of each buffer, and the size of all.
@@ -202,12 +202,12 @@ def script_operands(
     """Return how a replay accesses each operand.
 
     Args:
-        ops: In order.
-        places: Of every buffer that they use.
-        names: Of the operands, for messages.
+        ops: The ops, in order.
+        places: Placement of every buffer that the ops use.
+        names: Names of the operands, for messages.
         own: Bytes of the last ones, which are the recording's own: what they have when a replay begins matters to no
             op, so a replay does not fail because an earlier one has.
-        blocks: What they write may not be written.
+        blocks: Conditional blocks; memory that their ops write does not count as always written.
     """
     operands = [ScriptOperand(name, False, False, -1, 0, 0) for name in names]
     begun = [False] * len(operands)
@@ -296,7 +296,10 @@ def _placed(use: ArrayUse, places: Mapping[int, OperandPlace]) -> ArrayUse:
 
 
 def _after(ops: Sequence[Sequence[ArrayUse]]) -> list[list[int]]:
-    """Of each op, by its uses, the ops that it comes after directly: not through one that comes after them."""
+    """Return for each op the ops that it follows directly, given the uses of each op.
+
+    An op is left out if another of the returned ops already follows it.
+    """
     found: list[list[int]] = []
     behind: list[set[int]] = []  # of each op, all that it comes after
     for at, uses in enumerate(ops):

@@ -95,7 +95,7 @@ def origin_of(depth: int) -> tuple[str | None, CodeType, int]:
     """The key of the present request, and the code and the instruction of the user's that called.
 
     Args:
-        depth: How many frames up to look, at least; frames of callboard are skipped.
+        depth: Minimum number of frames to walk up; frames of callboard are skipped.
     """
     frame = sys._getframe(depth)
     while frame.f_globals.get("__name__", "").startswith(OWN) and frame.f_back is not None:

@@ -319,7 +319,10 @@ def _device_array(array: Any, ordinal: int, stream: AccelStream) -> tuple[int, L
 
 
 def _interface_array(interface: dict[str, Any], stream: AccelStream) -> tuple[int, Layout]:
-    """By ``__cuda_array_interface__``, version 3; it names no device, so that is the owner's to know."""
+    """Return address and layout from ``__cuda_array_interface__``, version 3.
+
+    The interface names no device; the caller must check that.
+    """
     dtype, shape = as_dtype(np.dtype(interface["typestr"])), tuple(interface["shape"])
     address, read_only = interface["data"]
     strides = interface.get("strides")
@@ -335,7 +338,7 @@ def refuse(ref: AnyRef, what: str, kind: type[Exception]) -> NoReturn:
     """The device's memory lives in another process.
 
     Raises:
-        BufferError, TypeError, AttributeError: As ``kind`` says.
+        BufferError, TypeError, AttributeError: As ``kind`` selects.
     """
     raise kind(
         f"{what} of {ref.layout!r} on {ref.device}: the array lives in the context host's process. Copy it with "

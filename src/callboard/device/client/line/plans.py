@@ -18,17 +18,17 @@ class ClientPlan:
     """One signature, as the application sees it.
 
     Attributes:
-        tag: Of the op, as errors call it.
+        tag: Tag of the op, for errors.
         outputs: Layouts of the outputs to make.
         made: Their names.
         written: Positions, among the operands, of those that the caller gave to be written.
         apart: The places where operands lay when last seen not to overlap, as in a call.
         value: The reply is a value.
-        answers: What the reply is converted to where it is what the launch finds out; None where it is not.
+        answers: Type that the launch's answer is converted to; None for ops whose reply is not such an answer.
         one_made: The reply is the only made output.
         one_given: The reply is the operand at this position; -1 when it is something else.
-        returned: For each returned field: its position among the made outputs, -1 when it is given, or how a struct
-            operand is built.
+        returned: For each returned field: the position of its array among the allocated outputs, -1 when the caller
+            passed it, or how to build a struct operand.
         arrays: The reply is a tuple of arrays.
         open: The extents of made outputs depend on data.
         fenced: It is ordered among all ops.

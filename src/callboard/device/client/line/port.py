@@ -46,7 +46,7 @@ class OpPort:
     """Ops of one device, across its generations.
 
     Attributes:
-        name, uuid: Of the device.
+        name, uuid: Name and UUID of the device.
         generation: The one that ops belong to now.
         stopped: The reason why the device takes no more work; None while it does.
         backend: Name of the backend.
@@ -110,7 +110,8 @@ class OpPort:
             op: The message, or what makes it.
             extra: Told when the completion is there.
             keep: Resolve this instead of a reply made here.
-            depth: How many frames up to look for the caller, for the creation line; frames of callboard are skipped.
+            depth: Minimum number of frames to walk up to the caller, for the creation line; frames of callboard are
+                skipped.
             into: The ref that its one result is, which was given room and a creation line when it was called.
 
         Raises:
@@ -192,7 +193,7 @@ class OpPort:
         target: Callable[[], Any],
         depth: int = 2,
     ) -> None:
-        """Accept a call that is made of no message: a recording's. What it names has been checked.
+        """Accept a call that has no message, such as the replay of a recording. Its operands are already checked.
 
         Raises:
             MailboxFull, DeviceStopped: Nothing has been sent.
@@ -298,7 +299,7 @@ class OpPort:
         """Fail everything accepted and not answered, sent or not; new ops belong to ``generation``.
 
         Returns:
-            How many ops failed.
+            The number of ops that failed.
         """
         self._room = self._config.pending_capacity
         # Other threads may be submitting. They read these three in the opposite order: an op that is noted in the new

@@ -58,12 +58,12 @@ def reply_to(
     """The reply to an op, as ``(reply, what its completion settles, objects kept alive until then)``.
 
     Args:
-        port, released: Of the refs that are made.
-        plan: Of the op's signature.
+        port, released: Port and release queue of the new refs.
+        plan: Client plan of the op's signature.
         op: The message.
         op_id: Its id.
         made: Ids of the buffers that it makes.
-        extra: To be told of the completion.
+        extra: Receiver that is notified of the completion; None if there is none.
     """
     if plan.arrays:
         return _arrays(port, released, plan, op, op_id, made, extra)

@@ -97,11 +97,12 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of a device and its context host (``DeviceLoad`` in the specification, and more).
 
     Attributes:
-        name, uuid, backend, isolation: Which device, and where its context lives.
-        generation: Of the context; ``ordinal`` is 1 for the first.
+        name, uuid, backend, isolation: The device, its backend, and where its context lives (``"process"`` or
+            ``"thread"``).
+        generation: Generation of the context; ``ordinal`` is 1 for the first.
         restarts: Contexts lost so far.
         compute_capability: ``(major, minor)``; ``(0, 0)`` on a CPU.
-        free_bytes, total_bytes: Of the device, other processes' use included.
+        free_bytes, total_bytes: Memory of the device, including the use of other processes.
         used_bytes: Held by our buffers.
         cached_bytes: Kept by our pool for reuse.
         staged_bytes: Host memory in arenas that is in use.
@@ -114,8 +115,8 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
         fused: Kernels that were not launched: what was called was computed by another's kernel (``fuse``), or dropped
             before anything needed it.
         recorded: Ops that were not sent one by one, as the replay of a chain stood for them (``auto_record``).
-        plans: Of each library that the context has used, by its lib (``"blas"``, ``"memory"``).
-        libraries: By what each of these works here, in words; empty where there is one way.
+        plans: Plan cache figures of each library that the context has used, by library name (``"blas"``, ``"memory"``).
+        libraries: Implementation in use, in words, for libraries that have several; empty when there is only one.
         residents: Resident actors, by name, also those that have given up (the last 64, until a name is used again).
     """
 
@@ -150,7 +151,7 @@ class MemoryFigures(NamedTuple):
     """The memory of a device at some moment.
 
     Attributes:
-        free_bytes, total_bytes: Of the device, other processes' use included.
+        free_bytes, total_bytes: Memory of the device, including the use of other processes.
         used_bytes: Held by our arrays.
         cached_bytes: Kept by our pool for reuse.
     """
@@ -179,12 +180,12 @@ class MemoryPoolStats(msgspec.Struct, frozen=True, kw_only=True):
     """The device memory that a context holds: blocks of arrays, and blocks kept for reuse in stream order.
 
     Attributes:
-        used_bytes: In blocks that hold an array; ``asked_bytes`` is what the arrays need of them.
-        cached_bytes: In blocks kept for reuse; ``busy_bytes`` of them are still used by work in flight, and can be
-            reused behind it, but not be trimmed yet.
+        used_bytes: Bytes of blocks that hold an array; ``asked_bytes`` is the part that the arrays need.
+        cached_bytes: Bytes of blocks kept for reuse. ``busy_bytes`` of them are still used by work in flight: they can
+            be reused in stream order, but not trimmed yet.
         peak_bytes: The most that ``used_bytes`` has been in this context.
         limit_bytes: ``memory_limit``; None where there is none.
-        free_bytes, total_bytes: Of the device, other processes' use included.
+        free_bytes, total_bytes: Memory of the device, including the use of other processes.
         hits, misses: Blocks taken from those kept, and from the driver.
         trimmed_bytes: Given back to the driver so far.
         classes: Blocks by size, smallest first.
@@ -257,9 +258,9 @@ class TraceRecord(NamedTuple):
         tag: ``"blas.gemm"``; of a call ``"actor:embedder.embed"``: the actor's name and the method, or the message's
             class.
         stream: Id of the stream.
-        began, enqueued, completed: Monotonic seconds: admission began, the launch returned, the completion was known.
-            Of a call: the actor began it, the method had returned and its result was written, and what it has enqueued
-            on the actor's stream was done.
+        began, enqueued, completed: Monotonic seconds. Of an op: admission began, the launch returned, the completion
+            was known. Of a call: the actor began it, the method returned and its result was written, and the work that
+            it enqueued on the actor's stream finished.
         ok: True if it succeeded.
     """
 

@@ -256,7 +256,7 @@ class Transfers:
             self._copier.later(target, source, lambda: self.loop.call_soon_threadsafe(then))
 
     def close(self) -> None:
-        """End the copying thread; its copies are finished first. Who waits for a pinned buffer waits no longer."""
+        """End the copying thread after its copies have finished. Waits for a pinned buffer end with an error."""
         for pool in list(self._pools):
             pool.close("this device is closed")
         self._copier.close()

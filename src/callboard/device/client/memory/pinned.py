@@ -34,7 +34,7 @@ class PinnedStats(msgspec.Struct, frozen=True, kw_only=True):
         waiting: Callers of ``acquire`` in the queue.
         peak_bytes: The most that ``bytes_in_use`` has been.
         acquired: Buffers handed out so far.
-        waited: Of these, those that had to wait.
+        waited: Number of acquired buffers whose callers had to wait.
         timed_out: Callers that left the queue without one.
         max_buffers, max_bytes: The caps; ``max_bytes`` is None where there is none.
         mapped_bytes: Host memory that the device keeps mapped for all its transfers, this pool's among them.
@@ -100,8 +100,8 @@ class PinnedBufferPool:
     context may still write to is not lent again before its process has ended.
 
     Args:
-        arenas: Where the memory is from.
-        loop: On whose thread it is used; buffers may be dropped on any thread.
+        arenas: Pool of shared host memory that the buffers are taken from.
+        loop: Event loop on whose thread the pool is used; buffers may be dropped on any thread.
         max_buffers, max_bytes: The caps.
 
     Raises:
@@ -128,8 +128,8 @@ class PinnedBufferPool:
 
         Args:
             shape: Extents.
-            dtype: Of the elements.
-            timeout: Seconds; None waits until a buffer is given back, 0 does not wait.
+            dtype: The dtype of the elements.
+            timeout: Seconds to wait for a buffer; None waits without a limit, 0 does not wait.
 
         Raises:
             ShapeError: A negative extent, or more bytes than ``max_bytes``.
@@ -196,8 +196,8 @@ class PinnedBufferPool:
     async def _leased(self, shape: tuple[int, ...], dtype: "np.dtype[Any]", nbytes: int) -> Array | MailboxFull:
         """The memory of a grant. If it raises, the grant is returned.
 
-        Where there is no room now, the error is returned: one that was raised would hold the frames that it passed,
-        and with them the array that comes later.
+        When there is no room now, the error is returned rather than raised: a raised error would keep alive the frames
+        that it passed through, and with them the array that is granted later.
         """
 
         def back() -> None:
@@ -215,7 +215,7 @@ class PinnedBufferPool:
             assert lease is not None
             lease.add_done_callback(functools.partial(_gone, back))
             raise
-        except BaseException:  # Ctrl-C, too: what was granted is given back
+        except BaseException:  # Ctrl-C, too: return the grant
             self._give(nbytes)
             raise
         finally:
@@ -257,7 +257,7 @@ class PinnedBufferPool:
         """A buffer is garbage; on any thread, from its finalizer, which must not wait."""
         self._returned.append(nbytes)
         if self._quota.waiting:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and so has everyone left who waited
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so all waiters have left
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _take_returned(self) -> None:
@@ -269,7 +269,7 @@ class PinnedBufferPool:
         self._wake()
 
     def _wake(self) -> None:
-        """Let those go on who are next."""
+        """Wake the waiters whose requests can be granted now."""
         self._take_returned()
         while granted := self._quota.grant():
             for mine, nbytes in granted:

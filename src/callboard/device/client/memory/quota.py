@@ -1,4 +1,4 @@
-"""``Quota``: who may hold how much, in the order of asking. Pure: no clock, no memory."""
+"""``Quota``: grants buffers within a limit, in the order of requests. Pure: no clock, no memory."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -9,8 +9,7 @@ __all__ = ["Quota"]
 class Quota:
     """Bounds the number of buffers that are out, and their bytes together.
 
-    What is asked for is granted in the order of asking: a small request does not pass a large one, which so is never
-    starved.
+    Requests are granted in their order: a small request does not overtake a large one, so large ones are not starved.
 
     Args:
         max_buffers: Most buffers.

@@ -19,8 +19,8 @@ __all__ = ["Incoming"]
 class Incoming:
     """A buffer that the host does not know yet: ops that read it wait there, and no others.
 
-    What is said of it goes through the queue of calls. So it is dropped with the calls that read it when the context is
-    lost, and it never reaches another generation.
+    The outcome is sent through the queue of calls. It is therefore dropped with the calls that read the buffer when the
+    context is lost, and it never reaches another generation.
 
     Args:
         port: Op line of the device that copies.

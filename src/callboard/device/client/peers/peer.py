@@ -31,7 +31,7 @@ class Peer:
     """Copies arrays of other devices to this one.
 
     Args:
-        port, transfers, actor, answers: Of the device.
+        port, transfers, actor, answers: Op port, transfers, actor and answers of the device.
     """
 
     def __init__(self, port: OpPort, transfers: Transfers, actor: "DeviceActor", answers: "Answers") -> None:
@@ -82,7 +82,7 @@ class Peer:
         return LentCopy(source, self, borrowed.lender, ref, route).begin(out)
 
     def _empty(self, source: "Peer", ref: GpuRef[Any], out: GpuRef[Any] | None, route: str) -> GpuRef[Any]:
-        """Of an array without elements: only whether it could be made."""
+        """Copy an array without elements: only check that the output can be made."""
         incoming = Incoming(self.port, ref.layout, route)
         incoming.expect()
         try:

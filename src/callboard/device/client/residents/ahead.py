@@ -13,7 +13,7 @@ class Expected:
     """Follows the sizes of results: memory that comes with a call saves asking for it in the middle.
 
     Attributes:
-        nbytes: Of the next result; 0 when none or too much is expected.
+        nbytes: Bytes expected for the next result; 0 when none or too many are expected.
     """
 
     __slots__ = ("_smaller", "nbytes")

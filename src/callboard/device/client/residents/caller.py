@@ -80,7 +80,8 @@ class Caller:
         arenas: Host memory shared with the contexts.
 
     Attributes:
-        lender: Whose arrays the calls use, where the actor has a process of its own; None: those of the port's device.
+        lender: Lends the arrays that the calls use to an actor in a process of its own; None: the calls use arrays of
+            the port's device.
         loans: Calls without an answer that hold arrays for actors in processes of their own, by id.
     """
 

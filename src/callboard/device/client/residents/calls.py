@@ -40,7 +40,7 @@ class Arguments:
     """The arguments of one call, taken apart and checked.
 
     Args:
-        tag: Of the call, for errors.
+        tag: Tag of the call, for errors.
         method: Name of the method, or a step of a stream; None for a message, which is the only argument.
         positional: Names of the parameters that take positional arguments; none where they are not known.
         frozen: Names of the parameters whose device arrays are only read.
@@ -90,7 +90,7 @@ class Arguments:
         """Check that the device arrays can be used now.
 
         Raises:
-            GpuRefStale, DeviceMismatch: By the argument's name.
+            GpuRefStale, DeviceMismatch: An array cannot be used; names the argument.
         """
         for name, ref in zip(self.names, self.refs, strict=True):
             if ref._port is not port:
@@ -129,9 +129,9 @@ class CallEnd(End):
     """Puts the result together and settles the reply; gives the result's slot back.
 
     Attributes:
-        slot: For the result's arrays: granted with the call, or when the host asked for one.
+        slot: Slot for the result's arrays: granted with the call, or when the host asked for one.
         asked: The host has asked.
-        lent: What an actor in a process of its own has been lent for the call; told of the call's end.
+        lent: Loans to an actor in a process of its own for the call; notified when the call ends.
         room: Likewise, for the device arrays of its result.
     """
 

@@ -19,7 +19,7 @@ class Opened:
     """The memory of one context that the actor's process has opened.
 
     Attributes:
-        handles: By which it was opened.
+        handles: Handles with which it was opened.
         using: Loans that use some of it.
         lost: The context is gone: the last loan that ends closes what it has left behind.
     """
@@ -50,7 +50,7 @@ class Lender:
         port: Op line of the device.
         arenas: Host memory shared with the device's own host.
         loans: The loans that are asked for and not settled, by the id of the call that holds the arrays.
-        opened: What the actor's process has opened in the present context of the device.
+        opened: Memory that the actor's process has opened in the present context of the device.
         order: Held while a call takes its place on both lines, so that calls have one order on both.
     """
 

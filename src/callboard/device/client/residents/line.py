@@ -44,7 +44,7 @@ def accept(port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall]
 
     Args:
         port: The op line.
-        tag: Of the call, for errors.
+        tag: Tag of the call, for errors.
         end: Told of the completion.
         message: Makes the message, given the id.
         later: Send nothing now, because this may be a garbage collection in the middle of a send.

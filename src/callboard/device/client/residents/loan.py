@@ -40,9 +40,9 @@ class Loan(End):
     """Holds arrays from :meth:`ask` until :meth:`over`. On the loop's thread, except :meth:`ask`.
 
     Args:
-        lender: Whose arrays they are.
+        lender: Lender of the arrays.
         refs: The arrays.
-        writes: Which of them may be written.
+        writes: For each array, whether it may be written.
         held: Called when they may be used, with ``[regions, arrays]`` as the other process gets them.
         failed: Called instead, once, when an op that writes them has failed or the context is lost.
         fresh: Their contents do not matter.

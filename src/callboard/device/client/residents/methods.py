@@ -26,9 +26,10 @@ class Method:
 
     Args:
         actor: Its name.
-        name: Of the method.
-        given: What the caller gave.
-        function: What the actor's class has under that name; where only the host knows the class, what the caller gave.
+        name: Name of the method.
+        given: The method as the caller passed it.
+        function: The attribute of that name on the actor's class; if only the host has the class, the method as the
+            caller passed it.
 
     Attributes:
         tag: ``"actor.method"``, for errors.
@@ -55,7 +56,7 @@ class Method:
         """The arguments of a call, checked.
 
         Raises:
-            TypeError, ValueError: As :meth:`check` and :class:`Arguments`.
+            TypeError, ValueError: See :meth:`check` and :class:`Arguments`.
         """
         if args or kwargs:
             self.check(args, kwargs)

@@ -89,12 +89,13 @@ class ResidentRef(Generic[A_co]):
 
         Args:
             method: A generator, or a method that returns an iterator.
-            args, kwargs: As for :meth:`call`. A ``GpuRef`` only for a parameter that is annotated ``cb.In``, and for
-                an actor in the device's host: the generator may read the array until the stream ends.
+            args, kwargs: As for :meth:`call`. A ``GpuRef`` is accepted only for a parameter that is annotated
+                ``cb.In``, and only by an actor in the device's host: the generator may read the array until the stream
+                ends.
 
         Raises:
-            TypeError: As :meth:`call`; another ``GpuRef`` among the arguments; a method that yields nothing.
-            ValueError, MailboxFull, ActorStopped, DeviceStopped: As :meth:`call`.
+            TypeError: As for :meth:`call`; another ``GpuRef`` among the arguments; a method that yields nothing.
+            ValueError, MailboxFull, ActorStopped, DeviceStopped: See :meth:`call`.
         """
         actor = self._actor
         found = actor.methods.find(method)

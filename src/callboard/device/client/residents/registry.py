@@ -124,7 +124,7 @@ class Residents:
         """The description from which a host creates the actor: the props, or their code. Any thread.
 
         Args:
-            props: Of the actor.
+            props: Props of the actor.
             isolated: It is to live in a process of its own, whatever the isolation of the device.
 
         Raises:

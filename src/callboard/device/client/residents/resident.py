@@ -23,7 +23,7 @@ class Resident:
     Changed on the loop's thread, except :attr:`stopped`; read on any.
 
     Attributes:
-        id, name: Of the actor.
+        id, name: Id and name of the actor.
         cls: Its class; None when a function makes it.
         methods: The methods that have been called.
         limit: Calls without an answer that it may have.

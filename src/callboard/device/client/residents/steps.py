@@ -42,14 +42,14 @@ class Steps:
         opening: The call that makes the generator.
 
     Attributes:
-        tag: Of the calls, for errors.
+        tag: Tag of the calls, for errors.
         opened: The reply of that call.
         asked: Replies of the items that have been asked for and not taken, in order.
         over: No more items come.
 
     Raises:
         TypeError: A device array among the arguments that may be written, or one for an actor in a process of its own.
-        Exception: As :meth:`Caller.call`.
+        Exception: See :meth:`Caller.call`.
     """
 
     def __init__(self, caller: "Caller", actor: "Resident", opening: Arguments) -> None:
