@@ -78,7 +78,8 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         value: The reply is the *value* of the only returned field, a 0-d array, when that field was left None.
         overlaps: ``(output, input)`` pairs that may share memory, element for element.
         variadic: The field of several operands that the generated method takes as ``*operands``.
-        dtypes: Dtypes of the first operand; None allows every dtype. A backend may accept fewer (``@launches(dtypes=…)``).
+        dtypes: Dtypes of the first operand; None allows every dtype. A backend may accept fewer
+            (``@launches(dtypes=…)``).
         hidden: Fields that the generated method leaves out.
         answers: Type that the reply is converted to when the answer is a value that the launch finds
             (:meth:`Status.answer <callboard.core.backend.Status.answer>`); None for all other ops.

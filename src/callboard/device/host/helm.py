@@ -24,12 +24,12 @@ LIMIT = 3e-3
 
 
 class Helm:
-    """Held by one thread at a time. Made by the host's own thread, which has it first.
+    """Permission to serve the host: one thread holds it at a time. Created, and first held, by the host's own thread.
 
     Attributes:
-        holder: Who serves: an actor; None for the host's own thread.
-        terms: How often it has been passed to an actor. The thread that has passed it compares this, not the holder: it
-            may come back before that thread looks.
+        holder: The actor whose thread serves; None for the host's own thread.
+        terms: Number of times that the helm was passed to an actor. The thread that passes it compares this number
+            instead of the holder, since the helm may return before that thread checks.
     """
 
     def __init__(self) -> None:
@@ -75,9 +75,9 @@ class Helm:
         """Let the host's own thread serve again.
 
         Args:
-            failure: What serving raised; raised there.
+            failure: Exception that serving raised; raised again in the host's own thread.
         """
-        with self._lock:  # who sees the place free has been rung for: the bell may be closed then
+        with self._lock:  # a thread that sees no holder was already woken: the bell may be closed then
             self._failure = failure
             self.holder = None
             os.eventfd_write(self._bell, 1)
@@ -103,7 +103,7 @@ class Helm:
         """Wait until the calling thread is to serve again.
 
         Raises:
-            BaseException: What another thread met while it served.
+            BaseException: The exception that another thread raised while it served.
         """
         while not self._returned():
             self._poll.poll()

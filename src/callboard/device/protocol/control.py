@@ -69,7 +69,7 @@ class EndWorld(Control, tag=2, frozen=True):
         world: Its number.
         lost: The rank; -1 where it is none.
         reason: Why, in at most a few hundred characters.
-        formation: How often the world had formed.
+        formation: Number of the formation that lost the rank, counted from 1.
     """
 
     world: int

@@ -1,8 +1,8 @@
 """Both ends of a connection between machines prove that they know the token, before anything else is read.
 
-Each sends a random challenge and an HMAC-SHA256 over both challenges, as ``multiprocessing.connection`` does (Python's
-documentation, "Authentication keys"). The token itself never travels. What follows is not encrypted by this: that is
-TLS's part, and the same handshake runs inside it.
+Each side sends a random challenge and an HMAC-SHA256 over both challenges, as ``multiprocessing.connection`` does
+(Python's documentation, "Authentication keys"). The token itself never travels. The handshake encrypts nothing; TLS
+does, and the same handshake then runs inside it.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ async def greet_server(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
     """The side that connects.
 
     Raises:
-        HandshakeError: As the class says.
+        HandshakeError: See the class.
         TimeoutError, OSError, EOFError
     """
     ours = os.urandom(NONCE)

@@ -12,11 +12,11 @@ class Lent(NamedTuple):
     """The location of a buffer.
 
     Attributes:
-        address: Of its first byte.
+        address: Address of its first byte.
         memory: Keep it as long as the address is used.
         writer: Id of the stream that wrote it last, None if none has.
-        ordinal: Of the device.
-        block: What :class:`Return` names.
+        ordinal: Ordinal of the device.
+        block: The block, to be passed to :class:`Return`.
     """
 
     address: int

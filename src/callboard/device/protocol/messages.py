@@ -28,13 +28,13 @@ class Call(Plain):
     """One op.
 
     Attributes:
-        id: Of the op.
+        id: Id of the op.
         signature: Tag, settings and layouts (:mod:`callboard.core.opinfo`), or a recording, which the call replays
             (:mod:`callboard.device.protocol.recording`); on the wire, of one that has come before, its number
             (:mod:`callboard.device.protocol.signatures`).
         bindings: ``[buffer, offset, …]`` of the operands that are there, in order; of a host operand, ``[arena,
             offset]``.
-        numbers: Of the scalars that are numbers, typed: f64, or i64 and u64 as integers; a c128 is two f64.
+        numbers: Values of the scalars that are numbers, typed: f64, or i64 and u64 as integers; a c128 is two f64.
         outputs: Ids of the buffers to make, one for each ``Out`` field left out. With an empty signature: the buffers
             and recordings to free.
         withdrawn: Cancelled before it was sent: it is not launched, and what it would have written fails for its
@@ -53,7 +53,7 @@ class FailureMessage(Plain):
     """The failure of an op or a request.
 
     Attributes:
-        id: Of the op or request.
+        id: Id of the op or request.
         error: Name of the class in :mod:`callboard.core.errors`, or of a builtin exception.
         message: Its text.
         attributes: Its other attributes that can travel (``code``, ``lib``, ``reason`` …).
@@ -104,7 +104,7 @@ class MapArena(Plain, tag=4):
     Attributes:
         arena: Id.
         nbytes: Size.
-        address: Where it lies, for a thread host; 0 for a process.
+        address: Address of the memory, for a thread host; 0 for a process.
     """
 
     arena: int
@@ -120,7 +120,7 @@ class Ask(Plain, tag=6):
     """A control request (statistics, trim, trace …), answered in the one order by :class:`Answer`.
 
     Attributes:
-        id: Of the request.
+        id: Id of the request.
         what: Name of the request.
         argument: Its argument, MessagePack.
     """
@@ -134,19 +134,19 @@ class ActorCall(Plain, tag=7):
     """A call of a resident actor's method; answered by a completion, whose value :mod:`.residents.values` encodes.
 
     Attributes:
-        id: Of the call.
+        id: Id of the call.
         actor: Id of the actor.
         body: Method and arguments, encoded by :mod:`callboard.device.protocol.residents`.
         bindings: Buffers that it may read or write, ``[buffer, offset, …]``.
         layouts: Their layouts, each as in ``Layout.wire``.
-        writes: Which of them it may write.
+        writes: For each buffer, whether the call may write it.
         staged: ``[arena, offset, nbytes]`` of the arrays that came beside the body; empty when there are none.
         withdrawn: Cancelled before it was sent.
         room: ``[arena, offset, nbytes]`` for the arrays of the result, by the size of the last ones; empty: none.
         deadline: Seconds of ``time.monotonic()`` (on Linux the same clock in all processes) from which on it is not
             begun; 0: none.
-        shared: For an actor in a process of its own, in place of ``bindings``, ``layouts`` and ``writes``: ``[regions,
-            operands]``, the memory that the device's own host lends (:mod:`.residents.regions`).
+        shared: For an actor in a process of its own, in place of ``bindings``, ``layouts`` and ``writes``:
+            ``[regions, operands]``, the memory that the device's own host lends (:mod:`.residents.regions`).
     """
 
     id: int
@@ -178,7 +178,7 @@ class Room(Plain, tag=12):
     """Memory for the arrays of a result: the answer to :class:`RoomWanted`.
 
     Attributes:
-        id: Of the call.
+        id: Id of the call.
         place: ``[arena, offset]``; empty when there is no room, for the reason in ``why``.
         why: Text of the :class:`MailboxFull <callboard.core.errors.MailboxFull>`.
     """
@@ -192,7 +192,7 @@ class Release(Plain, tag=14):
     """A call in another process has ended: the arrays that were held for it are free.
 
     Attributes:
-        id: Of the call that holds them.
+        id: Id of the call that holds them.
         failure: The reason why they count as spoilt, those that it may have written.
     """
 
@@ -204,7 +204,7 @@ class DeviceRoom(Plain, tag=15):
     """The targets of a result's device arrays: the answer to :class:`DeviceRoomWanted`.
 
     Attributes:
-        id: Of the call.
+        id: Id of the call that holds them.
         region: One of :mod:`.residents.regions`; empty when there is none.
         failure: The reason why there is none.
     """
@@ -253,7 +253,7 @@ class Arrived(Plain, tag=17):
         nbytes: Its size.
         where: ``[arena, offset]``; ``[handle, offset, process, when it was started]`` of memory that another process
             has; ``[Memory, offset]`` of memory of this process (a thread host). Empty for an array without elements.
-        failure: The reason why there is none; who reads the buffer fails from it.
+        failure: The reason why the memory is not available; ops that read the buffer fail with it. None when it is.
     """
 
     buffer: int
@@ -308,7 +308,7 @@ class Ready(Plain, tag=2):
     Attributes:
         generation: 0 for a standby.
         hot: True if a context exists.
-        seconds: What it took: ``{"import": …, "open": …}``.
+        seconds: Seconds by phase: ``{"import": …, "open": …}``.
         extra: ``compute_capability``, ``native`` handles and the like.
     """
 
@@ -327,7 +327,7 @@ class Completions(Plain, tag=3):
         failed: ``[id, root]`` for the others; ``root`` is the op that failed first: the op itself, or one whose result
             it would have read.
         causes: The reason why the roots named in this message failed, each once.
-        returned: As ``calls`` of :class:`Returned`.
+        returned: The same as ``calls`` of :class:`Returned`.
     """
 
     done: list[int]
@@ -349,7 +349,7 @@ class ContextDied(Plain, tag=5):
     """The context is dead; the host leaves. Sent before its process exits, so that the takeover does not wait for that.
 
     Attributes:
-        generation: Which context.
+        generation: Generation of the context.
         error: ``ContextPoisoned`` or ``Unrecoverable``.
     """
 
@@ -379,8 +379,9 @@ class Held(Plain, tag=14):
     """A call in another process may use its arrays from now on, until :class:`Release`.
 
     Attributes:
-        id: Of the call that holds them.
-        regions: Where their memory is (:mod:`.residents.regions`); empty where it was copied to the call's ``room``.
+        id: Id of the call that holds the arrays.
+        regions: Regions that contain the arrays (:mod:`.residents.regions`); empty when they were copied to the call's
+            ``room``.
     """
 
     id: int

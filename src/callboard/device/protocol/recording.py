@@ -31,7 +31,7 @@ MARK = b"\x00R"
 
 
 MOST_BODIES = 64
-"""Of a switch."""
+"""Bodies of a switch at most."""
 KINDS = "if", "while", "switch"
 """Kinds of control flow, as in :class:`Conditional <callboard.kernel.conditional.Conditional>`."""
 
@@ -40,9 +40,9 @@ class Step(Plain):
     """One op of a recording.
 
     Attributes:
-        signature: As of a call.
+        signature: As in a call.
         bindings: ``[operand, offset, …]``: of each operand of the op, which of the script's operands has it, and where.
-        numbers: As of a call.
+        numbers: As in a call.
         outputs: The same as ``bindings``, of the outputs that the op would have made.
         drawn: Positions in ``numbers`` of those that every replay changes.
         after: Earlier steps that it has to come after directly, because of what they read and write.
@@ -62,7 +62,7 @@ class ScriptOperand(Plain):
     """A buffer that replays use.
 
     Attributes:
-        name: For messages.
+        name: Name of the operand, for messages.
         reads, writes: True if ops read its contents from before the replay; true if they write it.
         whole: Bytes that are overwritten before they are read, when that is the whole buffer; otherwise -1.
         low, high: The first byte that ops use and the byte after the last, from the operand's place.
@@ -81,8 +81,8 @@ class ScriptBlock(Plain):
 
     Attributes:
         kind: One of :data:`KINDS`.
-        operand, offset: Where the value is, in one of the script's operands.
-        dtype: Of the value.
+        operand, offset: Location of the value: one of the script's operands, and bytes from its start.
+        dtype: The dtype of the value.
         turns: ``[operand, offset]`` of the i64 that counts the turns of a loop; empty where none does.
         most: Turns at most, 0 for any number.
         bodies: ``[first, end]`` of each: its steps, from the first to the one before the end. They are adjacent, in
@@ -102,10 +102,10 @@ class Script(Plain):
     """A recording.
 
     Attributes:
-        id: From the counter of ops and buffers; freeing it as a buffer gives the recording up.
-        operands: In the order of a replay's bindings.
-        steps: In program order.
-        blocks: In the order in which they begin, those around others first.
+        id: Id from the counter of ops and buffers; freeing it like a buffer releases the recording.
+        operands: The script's operands, in the order of a replay's bindings.
+        steps: The ops, in program order.
+        blocks: The blocks, in the order in which they begin; enclosing blocks come first.
         makes: Bytes of the last operands: buffers that every replay makes, the outputs of its call.
     """
 
@@ -153,7 +153,7 @@ def _check_block(script: Script, block: ScriptBlock, around: list[tuple[int, int
     """Refuse a block whose steps or places are not there.
 
     Args:
-        script: Of the block.
+        script: Script that the block belongs to.
         block: It.
         around: Steps of the bodies that the blocks so far have begun, the innermost last.
     """

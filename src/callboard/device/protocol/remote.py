@@ -87,8 +87,8 @@ class Start(Plain, tag=69):
 
     Attributes:
         which: Name of the device, as the node understands it.
-        label: For the node's logs and ``ps``.
-        hang_after, step_timeout, interval: Of the device's configuration.
+        label: Name for the node's logs and ``ps``.
+        hang_after, step_timeout, interval: Values from the device's configuration.
         lost_after: Seconds without a sign of life from the application's machine after which the node ends the host.
     """
 
@@ -104,7 +104,7 @@ class Started(Plain, tag=70):
     """The context host runs.
 
     Attributes:
-        pid: Of its process, on the node.
+        pid: Id of its process on the node.
         device: The device, as in :class:`Described`.
     """
 

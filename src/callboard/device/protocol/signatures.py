@@ -31,7 +31,10 @@ class SignatureWriter:
         self._bytes = 0
 
     def shorten(self, message: Calls) -> Calls:
-        """The message as it is sent. What it defines must be sent, or :meth:`forget` be called."""
+        """Return the message in its wire form.
+
+        The definitions in it must be sent, or else :meth:`forget` must be called.
+        """
         numbers = self._numbers
         if len(numbers) >= MOST_SIGNATURES or self._bytes >= MOST_BYTES:
             self.forget()

@@ -203,7 +203,7 @@ class DeviceActor(Actor):
     async def _start(self, role: str) -> Host:
         """Start a host.
 
-        What it says of calls goes straight to the port and the residents, in its order; the rest to this actor's
+        Its messages about calls go directly to the port and the residents, in order; all others go to this actor's
         mailbox.
         """
         cell: list[Host] = []
@@ -356,7 +356,7 @@ class DeviceActor(Actor):
         self.on_loss(error)
         self.restarts += 1
         self._enter(event)
-        # As text: a log record that is kept must not keep the error's frames, and with them arrays and arenas.
+        # Logged as text: a stored log record must not keep the error's frames alive, and with them arrays and arenas.
         number = self.ordinals.of(lost)
         log.error("%s: generation %d is lost, %d ops failed: %s", self.port.name, number, failed, str(error))
         self.ordinals.of(self.port.generation)

@@ -163,7 +163,8 @@ class OwnProcesses:
     async def freed_shared(self, ask: Callable[..., Awaitable[Any]]) -> None:
         """Release cached memory; shared memory once no process has it open.
 
-        What a process that does not answer may have open, or one that is being replaced, is left for the next time.
+        Memory is kept until a later call if a process does not answer or is being replaced, since that process may have
+        it open.
         """
         await ask("trim", timeout=CONTROL)
         if not self._shared:

@@ -40,7 +40,7 @@ class OwnProcess:
     """The process of one actor.
 
     Attributes:
-        port, residents: Of the internal device.
+        port, residents: Op port and resident actors of the internal device.
         lender: Lends it arrays.
         resident: The actor.
     """

@@ -13,7 +13,7 @@ __all__ = ["DeviceSupervisor"]
 class DeviceSupervisor:
     """The restart budget of a device.
 
-    What each failure means is fixed:
+    The handling of each failure is fixed:
 
     ==================================  ================================================================================
     :class:`ContextPoisoned`            The context is lost: :meth:`on_loss` says whether there will be another.

@@ -35,8 +35,8 @@ class Recovered(NamedTuple):
 
     Attributes:
         generation: The new one.
-        standby: What took over: ``"hot"``, ``"warm"`` or ``"cold"``.
-        seconds: From the report of the loss to here.
+        standby: Kind of host that took over: ``"hot"``, ``"warm"`` or ``"cold"``.
+        seconds: Seconds from the report of the loss to recovery.
         at: Monotonic seconds.
     """
 
@@ -69,7 +69,7 @@ class GenerationWatch:
         self.closed = False
 
     def publish(self, value: int) -> None:
-        """Set the value and wake who waits."""
+        """Set the value and wake the waiters."""
         self.value = value
         self._wake()
 

@@ -56,7 +56,7 @@ class ContextActor:
         residents_busy: Gives the seconds that each resident actor has been in calls, by its id.
         shares: Memory that other processes may have open.
         attached: Memory of other hosts that is open here.
-        arrivals: What other devices send.
+        arrivals: Buffers that other devices send.
 
     Raises:
         BackendUnavailable, OutOfMemory, DriverError: From the constructor: the device cannot be opened.

@@ -3,10 +3,10 @@
 Hazards belong to the memory, not to the array in it: they stay with a block when it goes back to the pool, so the op
 that gets it next is just another writer and waits for the last users by the same rule. Nothing here waits on the host.
 
-Loops whose arrays stay in place use the same blocks again and again. As long as the buffers are the same, they exist,
-the operands lie inside them, and their addresses do not change: ids are never used again, and the memory of a buffer
-does not move. So these results are kept (:class:`BindingCache`). What may have changed is checked each time: the op
-that produces the contents, and the timelines to wait for.
+Loops whose arrays stay in place use the same blocks repeatedly. While the buffers are the same, they exist, the
+operands lie inside them, and their addresses do not change: ids are never reused, and the memory of a buffer does not
+move. These results are therefore cached (:class:`BindingCache`). The parts that may have changed are checked each time:
+the op that produces the contents, and the timelines to wait for.
 """
 
 import functools
@@ -33,14 +33,14 @@ per item in flight.
 """
 
 RESERVE = 8
-"""Such blocks are allocated only while 1 / RESERVE of the device's memory stays free."""
+"""Denominator of the share of the device's memory that must stay free when such blocks are allocated (1 / RESERVE)."""
 
 
 class Block:
     """Memory, its last users, and the op that produces its contents.
 
     Attributes:
-        address, nbytes: Where it lies, and the bytes asked for; the memory may be larger.
+        address, nbytes: Address of the memory, and the bytes requested; the memory may be larger.
         writer, wrote: Timeline and sequence number of the last writer.
         readers: Sequence number of the last read since, by timeline.
         source: The op that wrote it last, as long as that matters for completions.
@@ -139,7 +139,7 @@ class BindingCache:
     Bindings are stored when they come for the second time: where arrays are allocated anew, most come only once.
 
     Attributes:
-        by_bindings: By operand bindings; None for those that have come once.
+        by_bindings: Cached results by operand bindings; None for bindings that were seen once.
     """
 
     __slots__ = ("by_bindings",)
@@ -186,7 +186,7 @@ class BlockPool:
         """A block of at least ``nbytes``.
 
         Args:
-            nbytes: How many.
+            nbytes: Bytes needed.
             timeline: The timeline that writes it first and should not wait for other timelines; None: it may wait.
 
         Raises:
@@ -289,7 +289,8 @@ class BlockPool:
                 del self._free[size]
 
     def classes(self) -> dict[int, tuple[int, int]]:
-        """By bytes of a block: how many such blocks are kept, and how many of these work in flight still uses."""
+        """Return for each block size in bytes the number of cached blocks, and the number of these that work in flight
+        still uses."""
         return {size: (len(kept), sum(not block.idle() for block in kept)) for size, kept in self._free.items()}
 
     def busy(self) -> Iterator[Block]:

@@ -83,7 +83,7 @@ class SharedPolledCompletion(PolledCompletion):
     a while, so that a long op does not delay the admission of others.
 
     Args:
-        spin, clock: As of :class:`PolledCompletion`.
+        spin, clock: See :class:`PolledCompletion`.
         looks: Never wait in the driver, so that an op that does not end can be detected.
     """
 

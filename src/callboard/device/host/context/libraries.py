@@ -116,9 +116,9 @@ class Libraries:
     """The library actors of a device, made when they are first needed.
 
     Attributes:
-        classes: What the backend serves, by name.
+        classes: Library classes of the backend, by name.
         streams: Give each its stream.
-        name: Of the backend.
+        name: Name of the backend.
         actors: The actors that have been made, one for each library and for each of its lanes.
     """
 

@@ -50,7 +50,7 @@ class Holds:
 
 
 NOTHING = Holds()
-"""Of a message that is not a resident actor's call, or one of an actor that has ended."""
+"""Holds of a message other than a resident actor's call, or of an actor that has ended."""
 
 
 class Parked:
@@ -59,10 +59,11 @@ class Parked:
     Attributes:
         number: Its place in program order.
         message, again: Called as ``again(message)`` when it can go on.
-        reads, writes, lib, own: As :meth:`Parking.park` takes them.
+        reads, writes, lib, own: See :meth:`Parking.park`.
         libs: The libraries of ``lib``.
         leads: Later messages of the same library park behind it.
-        fence: As of :attr:`Op.fence`: it stays behind all parked messages; ``"between"``: later ones stay behind it.
+        fence: The op's :attr:`Op.fence`: the op stays behind all parked messages; with ``"between"``, later messages
+            also stay behind it.
         ahead: Number of earlier parked messages that it conflicts with.
         behind: Later parked messages that count it in their ``ahead``.
     """
@@ -156,7 +157,7 @@ class Parking:
             lib: Its library, or resident actor; of a recording, all its libraries. None for a free: it is ordered by
                 its buffers only, and does not wait for memory.
             own: Holds of the same resident actor: its calls do not block each other.
-            fence: Of the op; it stays behind all that is parked.
+            fence: Fence of the op; it makes the op wait for all parked messages.
         """
         if self._current is not None:
             return False  # it is admitted again because nothing blocks it
@@ -191,8 +192,8 @@ class Parking:
         Args:
             message: The message.
             again: Called with the message.
-            reads, writes, lib, own, fence: As in :meth:`blocks`.
-            until: What it waits for once no message is ahead of it; :meth:`come` is called with the same object. None:
+            reads, writes, lib, own, fence: See :meth:`blocks`.
+            until: Event to wait for once no message is ahead of it; :meth:`come` is called with the same object. None:
                 it is blocked, or the parking is closed.
             leads: Later messages of the same library park behind it.
         """

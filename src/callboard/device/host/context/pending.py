@@ -23,11 +23,11 @@ class Pending(msgspec.Struct, eq=False):
     the root cause.
 
     Attributes:
-        id: Of the op.
-        seq: On its timeline.
+        id: Id of the op.
+        seq: Sequence number on its timeline.
         sources: Writers of its operands whose completions were not known when it was launched.
         status: Its own status, None where it cannot fail by itself.
-        outcome: What the status is checked by, on the way to the host; None where nothing has to be copied.
+        outcome: Readback that the status is checked with, in transfer to the host; None when nothing has to be copied.
         readback: Its value on the way to the host.
         answer: Its value, when it is there already (a resident actor's call).
         failure: Set when it failed; that of the op that failed first, when this one would have read its result.

@@ -32,7 +32,7 @@ class Helper:
         wake: Wakes the admitting thread.
 
     Attributes:
-        jobs: How many have not been handed back.
+        jobs: Number of jobs whose results have not been handed back.
     """
 
     def __init__(self, enter: Callable[[], None], busy: Callable[[str | None], None], wake: Callable[[], None]) -> None:

@@ -124,7 +124,7 @@ class ContextHost:
         """Receive and handle messages, poll, and hand calls to their actors. On the thread that serves.
 
         Args:
-            wait: For messages, if there is nothing else to do.
+            wait: Wait for messages if there is nothing else to do.
 
         Returns:
             Whether ops were among the messages.

@@ -1,6 +1,6 @@
 """``HostActors``: the resident actors of a context host, as its admitting thread handles them.
 
-That thread admits their calls (:mod:`callboard.device.host.residents.admission`) and ends them
+The admitting thread admits their calls (:mod:`callboard.device.host.residents.admission`) and ends them
 (:mod:`callboard.device.host.residents.endings`). The actors' own threads never touch this state: they queue notes for
 the admitting thread and wake it.
 """
@@ -64,7 +64,7 @@ class HostActors:
     """Starts and stops the actors of one host, and hands calls to them.
 
     Args:
-        channel: To the application; used on the admitting thread only, except ``wake`` and ``busy``.
+        channel: Channel to the application; used on the admitting thread only, except ``wake`` and ``busy``.
         serving: The host; for the thread that serves.
     """
 

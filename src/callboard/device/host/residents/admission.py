@@ -50,7 +50,7 @@ class CallAdmission:
 
     Attributes:
         running: Calls that were admitted and have not ended, by id.
-        ready: Those of them that have not been handed to their actors, in order.
+        ready: Running calls that have not been handed to their actors, in order.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class CallAdmission:
             self._refuse(message, op, e)
             return
         failed = self._resolve(item)
-        if is_closing(message.body):  # a generator is closed whatever became of the arrays that it was given
+        if is_closing(message.body):  # a generator is closed even if its arrays could not be used
             failed, op.sources, item.behind = None, [], []
         if failed is not None:
             self._inherit(item, failed)

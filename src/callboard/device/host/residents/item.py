@@ -43,12 +43,12 @@ class Item:
         holds: True if its device arrays are held until it ends.
         operands: ``(address, layout, writable)`` of its device arrays.
         blocks: ``(block, writable)`` of the same.
-        start: On a CPU: the event that the thread waits for before it accesses them.
+        start: Event that the actor's thread waits for before it accesses the operands; CPU only.
         staged: The host arrays that came with it in an arena.
         room: Memory for the arrays of its result, if some came with it.
         method: Name of the method, or of the message's class; empty until the actor has read it.
         stream: The stream that it makes an item of; 0 for other calls.
-        cancelled: What its caller gets if it has not begun: it is not wanted any more.
+        cancelled: The reply for a call that was cancelled before it began; None while the call is wanted.
         behind: Earlier calls of the same actor that had not ended when it was admitted, and whose results it uses.
         began, ended: Monotonic seconds: the actor's thread has begun and ended it; 0 until then.
     """

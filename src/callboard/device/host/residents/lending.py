@@ -29,7 +29,7 @@ class Lendings:
     def __init__(self, on_free: Callable[[AdoptedBlock], None]) -> None:
         self._on_free = on_free
         self._lock = threading.Lock()
-        # By the address where the memory begins; a block keeps its memory, so that no other array gets the address.
+        # Keyed by start address; a block keeps its memory alive, so no other array can get the address.
         self._blocks: weakref.WeakValueDictionary[int, AdoptedBlock] = weakref.WeakValueDictionary()
 
     def adopt(self, array: Any, *, on_host: bool) -> Adopted:

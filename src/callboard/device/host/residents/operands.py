@@ -35,7 +35,7 @@ class DeviceView(HasLayout):
     a copy, in order with ``ctx.stream``.
 
     Attributes:
-        address: Of element 0.
+        address: Address of element 0.
     """
 
     __slots__ = ("_ordinal", "_stream", "_writable", "address", "layout")

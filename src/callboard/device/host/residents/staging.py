@@ -59,7 +59,7 @@ class StagedCall:
 
     Args:
         call: Id of the call.
-        address, nbytes: Where they lie.
+        address, nbytes: Address and size of the arrays.
         shared: The memory is the application's own and may be freed before the views: arrays are copied instead.
         returned: Called once with the call's id when the last view is gone; on any thread, also inside a garbage
             collection.

@@ -19,7 +19,7 @@ class Arena:
     Attributes:
         id: Unique in the process.
         nbytes: Its size.
-        descriptor: Of the memfd, -1 for memory of this process alone.
+        descriptor: File descriptor of the memfd; -1 for memory of this process alone.
         address: The address in this process.
         memory: All of it, u8.
     """

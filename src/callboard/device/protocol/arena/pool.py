@@ -39,10 +39,10 @@ _ids = itertools.count(1)
 
 
 class Slot:
-    """A piece of an arena, the holder's until it is given back.
+    """A part of an arena. It belongs to its holder until it is returned.
 
     Attributes:
-        arena: Where it lies.
+        arena: Arena that holds the slot.
         offset: Bytes from the start of the arena, a multiple of 256.
         nbytes: Bytes that were asked for.
     """
@@ -62,7 +62,7 @@ class Slot:
 
     @property
     def array(self) -> "np.ndarray[Any, np.dtype[np.uint8]]":
-        """Its bytes, u8; a view that must not be used once the slot is given back."""
+        """Return the bytes of the slot, u8: a view that must not be used after the slot is returned."""
         return self.arena.memory[self.offset : self.offset + self.nbytes]
 
     def as_array(self, dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
@@ -101,7 +101,7 @@ class ArenaPool:
         limit_bytes: Bytes of all arenas together.
         announce: Told of each new arena, on the thread that takes the first slot of it, before it has that slot.
         retire: Told of each arena that the pool gives up.
-        shared: By memfd, for process hosts; otherwise memory of this process.
+        shared: True for memfd memory, which process hosts map; False for memory of this process.
     """
 
     def __init__(
@@ -360,11 +360,11 @@ class ArenaPool:
         """A row-major array in a slot, which comes back when the array and all views of it are gone.
 
         Args:
-            shape, dtype: Of the array.
+            shape, dtype: Shape and dtype of the array.
             then: Called when the slot has come back, by a finalizer: on any thread, and it must not wait.
 
         Raises:
-            MailboxFull, OutOfMemory, DeviceStopped, RuntimeError: As :meth:`take`.
+            MailboxFull, OutOfMemory, DeviceStopped, RuntimeError: See :meth:`take`.
         """
         slot = self.take(math.prod(shape) * dtype.itemsize)
         lease = _Lease(slot)

@@ -72,9 +72,9 @@ class ResidentActor:
     strategy says.
 
     Class attributes:
-        supervision: Which exceptions restart or stop the actor (RESUME: an answer), and how many restarts are allowed;
-            one more stops this actor only. There is no parent to escalate to: an exception that its rules do not cover
-            (``sys.exit()``) restarts the actor, too.
+        supervision: The exceptions that restart or stop the actor (RESUME: the exception is an answer), and the number
+            of restarts allowed; one more stops this actor only. There is no parent to escalate to: an exception that
+            the rules do not cover (``sys.exit()``) restarts the actor, too.
         max_concurrency: Coroutines of async methods that run at once; further calls wait.
         max_in_flight: Calls without an answer before a further one raises ``MailboxFull``.
         overflow: The policy for that one: ``"fail"``, or ``"drop_old"``: it is accepted, and the oldest call that
@@ -113,12 +113,12 @@ class HostContext:
     """The device as a resident actor sees it. For the actor's own thread.
 
     Attributes:
-        info: Which device.
-        name: Of the actor.
-        stream: The actor's stream; ``stream.native`` is the vendor's handle. What the actor enqueues there is in order
-            with the ops of the device that share its arrays; work on other streams must be joined to it.
+        info: Description of the device.
+        name: Name of the actor.
+        stream: The actor's stream; ``stream.native`` is the vendor's handle. Work enqueued on it is ordered with the
+            ops of the device that share the actor's arrays; work on other streams must be joined to it.
         ordinal: Number of the device among those that this process sees.
-        generation: Of the context: greater than that of any context that was opened before it.
+        generation: Generation of the context: greater than that of any context opened before it.
     """
 
     def __init__(
@@ -169,13 +169,13 @@ class HostContext:
     def host(self, array: Any) -> "np.ndarray[Any, Any]":
         """Have the caller get a NumPy array with the items of an array on the device.
 
-        They are copied when the method returns, straight into page-locked memory that the caller reads: ``return
-        ctx.host(model(x))`` takes less time than ``return model(x).cpu().numpy()``. What was enqueued on
-        :attr:`stream` before is waited for then.
+        The items are copied when the method returns, directly to page-locked memory that the caller reads:
+        ``return ctx.host(model(x))`` takes less time than ``return model(x).cpu().numpy()``. The copy waits for the
+        work that was enqueued on :attr:`stream` before.
 
         Args:
-            array: As for :meth:`ref`; also a ref of :attr:`device`, or an array that the method was given. Do not
-                write it until the method has returned.
+            array: An array as for :meth:`ref`, a ref of :attr:`device`, or an array that the caller passed to the
+                method. Do not write to it until the method has returned.
 
         Returns:
             An object to be returned, itself or inside lists, tuples, dicts … (it is not an array here).
@@ -194,15 +194,16 @@ class HostContext:
         From a process of the actor's own (``own_process=True``) it is a copy, made when the method returns.
 
         Args:
-            array: Of torch, CuPy, Warp, Numba … on the device, made on :attr:`stream`; where the device is a CPU, a
-                NumPy array or a CPU tensor. Any strides.
+            array: An array of torch, CuPy, Warp, Numba or another package on the device, computed on :attr:`stream`; on
+                a CPU device, a NumPy array or a CPU tensor. Any strides.
 
         Returns:
             An object to be returned, itself or inside lists, tuples, dicts … (it is no ``GpuRef`` yet).
 
         Raises:
             TypeError: No array of this device, or a dtype that no device holds.
-            ValueError: It is (part of) an array that a caller passed in: that memory is his.
+            ValueError: The array is, or is part of, an array that the caller passed in: that memory belongs to the
+                caller.
         """
         adopted: Any = self._thread.adopt(array)
         return adopted  # type: ignore[no-any-return]

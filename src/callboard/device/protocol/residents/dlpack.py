@@ -71,10 +71,11 @@ def check_consumer(layout: Layout, stream: object, max_version: object, cure: st
     NumPy would find that out when it has the capsule, and lose its error while the capsule is destroyed.
 
     Args:
-        layout: Of the array.
-        stream: That it named, or :data:`UNNAMED`.
-        max_version: That it named. NumPy does so from 2.1 on; all consumers that can read a GPU's memory name a stream.
-        cure: What to do instead.
+        layout: Layout of the array.
+        stream: The stream that the consumer passed, or :data:`UNNAMED`.
+        max_version: The ``max_version`` that the consumer passed, or None. NumPy passes one since 2.1. Every consumer
+            that can read a GPU's memory passes a stream.
+        cure: The recommended alternative, for the error.
 
     Raises:
         BufferError
@@ -87,7 +88,7 @@ class Exported(NamedTuple):
     """The contents of a capsule that another package made."""
 
     address: int
-    """Of element 0."""
+    """Address of element 0."""
     device: tuple[int, int]
     dtype: DType
     shape: tuple[int, ...]
@@ -117,7 +118,7 @@ def described(array: Any, stream: int = -1) -> Exported:
     """Description of an array with ``__dlpack__``; the array stays with its owner.
 
     Args:
-        array: Of NumPy, torch, CuPy …
+        array: An array of NumPy, torch, CuPy or another package.
         stream: Native stream that its owner shall make wait for it; -1: none, it was made on the current one.
 
     Raises:

@@ -1,7 +1,8 @@
 """Modules that open devices or start actors while they are being imported.
 
-A context host must not import such a module: it would open devices in its turn. The module's classes and functions
-travel by value instead, during the import and after it. What a host imports all the same is refused its devices.
+A context host must not import such a module: the import would open devices again. The module's classes and functions
+are sent by value instead, during the import and after it. If a host does import such a module, opening a device in it
+is refused.
 """
 
 import sys

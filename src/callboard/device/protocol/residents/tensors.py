@@ -10,7 +10,7 @@ from callboard.core.layout import Layout, layout_of
 __all__ = ["tensor_memory"]
 
 _NAMES = {name: held.np.name for name, held in DTYPES.items() if not name.startswith(("f8", "f4"))}
-"""Of torch, which calls these dtypes as NumPy does."""
+"""Torch attribute name of each dtype; torch uses the names of NumPy."""
 
 
 def tensor_memory(array: Any, *, on_host: bool) -> tuple[int, Layout] | None:

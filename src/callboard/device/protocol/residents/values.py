@@ -1,9 +1,9 @@
 """Arguments and results of resident actors on their way between application and host, as plain data.
 
-What msgspec knows keeps its type (numbers, text, bytes, lists, tuples, dicts, sets, Structs, dataclasses, named tuples,
-enums, dates, UUIDs, decimals), NumPy arrays come anywhere in between, and refs stand for device arrays. Anything else
-is refused by name, before anything is sent. Arrays, bytes and texts of more than :data:`INLINE` bytes travel in shared
-memory beside the message.
+Types that msgspec supports keep their type (numbers, text, bytes, lists, tuples, dicts, sets, Structs, dataclasses,
+named tuples, enums, dates, UUIDs, decimals). NumPy arrays may appear anywhere inside them, and refs stand for device
+arrays. Any other value is refused by name before anything is sent. Arrays, bytes and texts of more than :data:`INLINE`
+bytes travel in shared memory beside the message.
 
 A value that is not a plain scalar becomes a list that begins with its kind, so that it can be told from any other.
 """
@@ -44,7 +44,7 @@ INLINE = 64 << 10
 """Up to this many bytes an array is part of the message: a slot and two more copies cost more."""
 
 INLINE_ALL = 1 << 20
-"""Of all arrays that are part of one message."""
+"""Bytes of all arrays that are sent inside one message, at most."""
 
 MAX_BODY = 32 << 20
 """Bytes of a message without its staged arrays; half of the longest frame."""
@@ -78,7 +78,7 @@ class Unsendable(TypeError):
     """A value that cannot travel.
 
     Attributes:
-        path: Where it is, from the argument on: ``[2].name``.
+        path: Location of the value within the argument: ``[2].name``.
         why: The value's type, and what to do.
     """
 
@@ -118,7 +118,7 @@ class DeviceArray:
     """An array that is not in host memory and arrives as a NumPy array: its items are copied when they are sent.
 
     Attributes:
-        dtype, shape, nbytes: Of the array.
+        dtype, shape, nbytes: Properties of the array.
         read: Copies it to the row-major array that it is given, and returns when that is done.
     """
 
@@ -160,11 +160,11 @@ class Packer:
     Args:
         is_ref: Returns True if a value refers to a device array, which is kept in :attr:`refs`; its position is sent.
         with_code: Send the code of classes that the other end cannot import.
-        cure: What to do with a value that cannot travel, for the error.
+        cure: Advice for a value that cannot be sent, for the error.
 
     Attributes:
         refs: The device arrays, in order.
-        nbytes: Of the shared memory that :meth:`stage` fills.
+        nbytes: Bytes of shared memory that :meth:`stage` fills.
     """
 
     def __init__(self, is_ref: Callable[[Any], bool], with_code: bool, cure: str) -> None:
@@ -327,8 +327,8 @@ class Unpacker:
     """Puts values together again.
 
     Args:
-        memory: Where staged bytes lie; None when there are none.
-        refs: What refs become, by position.
+        memory: Memory that holds the staged bytes; None when there are none.
+        refs: Values that replace the refs, by position.
         classes: Finds the class of a name; that of the application imports nothing and loads no code.
     """
 

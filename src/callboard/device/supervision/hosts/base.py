@@ -22,7 +22,7 @@ class HostEnd(Exception):
         reason: ``"closed"``, ``"exited"``, ``"crashed"`` (a signal that faulthandler reported), ``"killed"``,
             ``"hung"``, ``"broken"`` (the stream) or ``"failed to start"``.
         detail: Exit code or signal, place of a crash, last lines of its stderr, the frame error …
-        details: What faulthandler wrote about the crash or the hang; empty when there is nothing.
+        details: The output of faulthandler about the crash or hang; empty when there is none.
     """
 
     def __init__(self, reason: str, detail: str = "", details: str = "") -> None:
@@ -89,7 +89,7 @@ class Host(abc.ABC):
 
         Args:
             arena: Id.
-            descriptor: Of its memfd; may be closed afterwards. Not looked at by a thread.
+            descriptor: Descriptor of its memfd, which may be closed afterwards. A thread host ignores it.
             nbytes: Size.
             address: The address in this process.
         """
@@ -130,6 +130,6 @@ class Host(abc.ABC):
     async def close(self, timeout: float) -> None:
         """Ask it to leave (``Close``), wait ``timeout`` seconds at most, then kill it; returns when it is reaped.
 
-        What cannot be killed (a thread in a call, a process in the driver) is waited for once more and left behind
-        with an error in the log.
+        A host that cannot be killed (a thread in a call, a process in the driver) is waited for once more, then
+        abandoned with an error in the log.
         """

@@ -27,7 +27,7 @@ class LoopHost(Host):
 
     Args:
         loop: The running loop.
-        on_message, on_end: As :class:`Host` says.
+        on_message, on_end: See :class:`Host`.
         label: Name of the device.
     """
 

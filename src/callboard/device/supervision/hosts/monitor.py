@@ -38,10 +38,10 @@ class WatchedHost:
     """The descriptors of one host that the monitor reads. Used on the monitor's thread, which closes them.
 
     Args:
-        pidfd: Of the host's process.
+        pidfd: File descriptor (pidfd) of the host's process.
         control: Our end of the control socket.
         pipes: Its stdout and stderr.
-        log: Where they go.
+        log: Log that receives their output.
         liveness: Decides.
         interval: Seconds between looks.
         on_hung: Called once, with the reason, after the stacks were asked for.

@@ -48,7 +48,7 @@ class HostLog:
 
     Attributes:
         tail: The last lines of its stderr that belong to no dump.
-        dump: What faulthandler has written to its stderr.
+        dump: Output of faulthandler in its stderr.
     """
 
     def __init__(self, label: str, pid: int) -> None:

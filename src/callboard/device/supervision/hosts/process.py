@@ -105,12 +105,12 @@ class ProcessHost(Host):
         Args:
             loop: The running loop.
             backend_env: Set in the child's environment, over this process's own.
-            on_message, on_end: As :class:`Host` says.
+            on_message, on_end: See :class:`Host`.
             hang_after: Seconds without a sign of life before it is killed as hung.
             step_timeout: Seconds for which a step that it announces excuses its silence.
             interval: Seconds between heartbeats.
             label: Name of the device, for logs and ``ps``.
-            monitor: Of this process by default.
+            monitor: Monitor to use; by default this process's own.
             serve: ``module:function`` that runs in the child, for tests.
             relayed: Messages that are not decoded: ``on_message`` gets adjacent frames of them as one ``memoryview``.
 

@@ -55,7 +55,8 @@ class StackDump:
     """Recognises the lines of a dump among other lines, and keeps the last dump.
 
     Attributes:
-        fatal: What the dump says has happened, such as ``"Segmentation fault"``; empty for stacks that were asked for.
+        fatal: The failure that the dump reports, such as ``"Segmentation fault"``; empty for stacks that were
+            requested.
     """
 
     __slots__ = ("_cut", "_frames", "_inside", "_lines", "_open", "_section", "_size", "_thread", "fatal")
@@ -82,7 +83,7 @@ class StackDump:
             line: Without its end.
 
         Returns:
-            What does not belong to one: all of the line, nothing, or what a program had written before the dump
+            The part of the line outside a dump: all of it, nothing, or output that a program wrote before the dump
             without ending its line (a progress bar).
         """
         if fatal := _FATAL.search(line):

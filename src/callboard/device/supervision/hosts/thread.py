@@ -85,9 +85,9 @@ class ThreadHost(Host):
 
         Args:
             loop: The running loop.
-            on_message, on_end: As :class:`Host` says.
+            on_message, on_end: See :class:`Host`.
             label: Name of the device, for logs and the thread's name.
-            serve: What runs in the thread; the context by default.
+            serve: Function that runs in the thread; by default it serves the context.
         """
         # A busy event loop starves a second Python thread for seconds at the default interval of 5 ms.
         # Only ever lowered: the application may need it lower still.

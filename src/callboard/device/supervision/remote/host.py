@@ -71,11 +71,11 @@ class Address(NamedTuple):
     """The address of a node, and its connection parameters.
 
     Attributes:
-        host, port: Of its socket.
-        token: That it shares with its applications.
-        tls: Of an encrypted connection; None: it is not encrypted.
-        server_name: That the node's certificate is for; empty: ``host``.
-        lease: Of a node that something else watches, too.
+        host, port: Host and port of its socket.
+        token: Secret that the node shares with its applications.
+        tls: TLS context of an encrypted connection; None: it is not encrypted.
+        server_name: Name in the node's certificate; empty: ``host``.
+        lease: Lease of a node that is also watched by other means; None otherwise.
     """
 
     host: str

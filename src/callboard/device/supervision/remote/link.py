@@ -30,8 +30,8 @@ class Piece:
     Its bytes stay as they are until the other end has answered what follows it.
 
     Args:
-        arena, offset: Where it is written.
-        address: Of its bytes here.
+        arena, offset: Destination: arena and bytes from its start.
+        address: Address of the bytes in this process.
         nbytes: Their number.
     """
 
@@ -62,7 +62,7 @@ class Link(asyncio.BufferedProtocol, Generic[M]):
 
     Args:
         reader, writer: The stream; owned from now on.
-        union: What the other end says.
+        union: Union of the message types that the other end sends.
         interval: Seconds between signs of life.
         lost_after: Seconds without a word from the other end after which the connection counts as cut.
         on_message: Called for each message but :class:`PulseMessage`, in order; what it raises ends the link.

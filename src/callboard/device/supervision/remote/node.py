@@ -64,8 +64,9 @@ class NodeServer:
     """Listens for applications that know the token.
 
     Args:
-        token: Shared with the applications: who knows it runs code of their own here (resident actors).
-        tls: For encrypted connections.
+        token: Secret shared with the applications. It permits an application to run its own code on the node (resident
+            actors).
+        tls: TLS context for encrypted connections; None: they are not encrypted.
 
     Raises:
         ValueError: The token is too short.

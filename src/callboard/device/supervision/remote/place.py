@@ -41,9 +41,9 @@ class Node:
 
     Args:
         address: ``"host:port"``.
-        token: That the node was started with. Who knows it can run code there.
-        tls: To encrypt the connection (``ssl.create_default_context(cafile=...)``). None: the token is not sent, but
-            everything else can be read and changed on the way.
+        token: Secret that the node was started with. It permits running code on the node.
+        tls: TLS context that encrypts the connection (``ssl.create_default_context(cafile=...)``). None: the token is
+            not sent, but an observer of the network can read and change everything else.
         lost_after: Seconds of silence after which either side gives the other up; the node then ends its host. An event
             loop that is busy for longer is no silence, up to a minute.
 

@@ -19,7 +19,7 @@ class RemoteStarter(HostStarter):
         locate: Gives the node for the next host; it may be another one after a loss. Raises ``HostEnd`` where there is
             none.
         which: Name of the device on its node.
-        config: Of the device.
+        config: Configuration of the device.
         lost_after: Seconds of silence after which either side gives the other up.
     """
 

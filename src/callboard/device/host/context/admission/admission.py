@@ -1,7 +1,8 @@
 """``Admission``: one op after the other, in program order, from message to launch.
 
-resolve -> generation and extents -> producers' failures -> waits -> launch -> sequence number, for op *i* before op
-*i+1* is looked at. What is ready is launched at once (``launching.py``); what is not takes the careful path here.
+The steps for op *i* (resolve -> generation and extents -> producers' failures -> waits -> launch -> sequence number)
+finish before op *i+1* is read. A ready op is launched at once (``launching.py``); any other op takes the slower path in
+this module.
 """
 
 import time
@@ -37,8 +38,8 @@ class Admission:
     """Admits calls and frees.
 
     Attributes:
-        launching, refusing: What becomes of a call.
-        plans: What the signatures mean that have been seen.
+        launching, refusing: Objects that launch a call, or answer a call that cannot be launched.
+        plans: Host plans by signature.
         graphs: Makes the plans of recordings.
         sizing: Sizes outputs whose extents depend on data.
         buffers: Block of every buffer that the application can name.

@@ -1,6 +1,7 @@
 """``Arrivals``: memory that another device sends, as buffers of this context.
 
-The application names such a buffer before its memory is known. What reads it parks until then, and all else goes on.
+The application names such a buffer before its memory is known. Ops that read it are parked until the memory arrives;
+other ops continue.
 """
 
 from typing import Any

@@ -18,7 +18,7 @@ class Attached:
 
     Args:
         device: Opens the allocations.
-        arenas: Of the context.
+        arenas: Arenas of the context.
     """
 
     def __init__(self, device: AccelDevice, arenas: Arenas) -> None:

@@ -36,7 +36,7 @@ class ExternalBlocks:
     """Makes such blocks, and frees them.
 
     Args:
-        device: Whose memory it is.
+        device: Device that the memory belongs to.
         pool: Counts it, but for memory of other processes.
 
     Attributes:
@@ -73,7 +73,7 @@ class ExternalBlocks:
     def advance(self, *, look: bool = False) -> bool:
         """Free unused blocks; True while something in flight keeps a block.
 
-        What other processes have open stays, and is looked at again now and then, or with ``look``.
+        Blocks that other processes have open are kept and checked again at intervals, or at once with ``look``.
         """
         if not self.leaving:
             return False

@@ -28,7 +28,7 @@ class Launching:
     """Launches calls.
 
     Args:
-        device, pool, elsewhere: Of the context.
+        device, pool, elsewhere: Device, pool and external blocks of the context.
         ledger: Told of launches that failed.
         refusing: Answers calls that cannot be launched.
         buffers, arenas: Shared with the admission.
@@ -170,7 +170,7 @@ class Launching:
                 readback = self._device.read_back(timeline.stream, values[plan.makes[0][0]], plan.value.nbytes)
         except Exception as e:  # likewise
             error = self._refusing.classified(e, plan)
-        # What others are to know of it is noted while the device is at work.
+        # Record the op for later ops and completions while the device is already at work.
         op = Pending(call.id, seq, plan, sources, status, outcome, readback)
         if error is None:
             timeline.ops.append(op)

@@ -14,7 +14,7 @@ class Shares:
     is used there only while a call holds an array that lies in it.
 
     Args:
-        device: Whose memory it is.
+        device: Device that the memory belongs to.
     """
 
     def __init__(self, device: AccelDevice) -> None:
@@ -23,7 +23,7 @@ class Shares:
         self._leaving: dict[bytes, Memory] = {}
 
     def handle(self, memory: Memory) -> bytes:
-        """By which another process opens the allocation.
+        """Return the handle with which another process opens the allocation.
 
         Raises:
             UnsupportedOp, AccelError: It cannot be shared.

@@ -21,9 +21,9 @@ def copy_to(
     """Copy arrays, row-major, behind what the actor has enqueued; an array that is given twice is copied once.
 
     Args:
-        refs: What ``ctx.ref`` gave.
+        refs: Arrays that ``ctx.ref`` returned.
         room: Gives the address of so many bytes.
-        site: Where the actor lives.
+        site: Host or process that the actor lives in.
         device: The actor's ``ctx.device``.
 
     Returns:

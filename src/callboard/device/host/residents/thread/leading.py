@@ -20,7 +20,7 @@ def lead(actor: "ActorThread", host: "HostActors", item: Item) -> FailureMessage
     """Run calls that are short, and serve the host, until another thread serves. On the actor's thread, with the helm.
 
     Args:
-        actor: Whose thread this is.
+        actor: Actor whose thread this is.
         host: The actors of the host.
         item: The first call.
 

@@ -48,7 +48,7 @@ def pack_result(
     """The result as its completion has it, and the device arrays in it.
 
     Args:
-        result: Of the method.
+        result: Return value of the method.
         room: Gives memory of so many bytes for what travels beside it.
         copied: Copies its device arrays to where they are to stay, and gives their places; None: they stay here.
 

@@ -26,7 +26,7 @@ class Broken(Exception):
     """A failure restarted the actor, which ended the generator, or the coroutine, of another call.
 
     Args:
-        failure: What restarted the actor.
+        failure: The failure that restarted the actor.
         note: Added to it.
     """
 
@@ -76,7 +76,8 @@ class Streams:
 
         Args:
             instance: The actor.
-            step: In place of the method's name (:mod:`callboard.device.protocol.residents.steps`).
+            step: Description of the step, sent in place of the method's name
+                (:mod:`callboard.device.protocol.residents.steps`).
             item: The call.
 
         Raises:

@@ -19,7 +19,7 @@ def arranged(
         steps: Their positions.
         blocks: The blocks of the recording; one is among these steps with all of its own, or with none.
         task: The task of a step.
-        address: Of an operand, and bytes from its place.
+        address: Returns the address of a byte, given an operand and the bytes from its start.
     """
     first, end = steps[0], steps[-1] + 1
     rest = deque(block for block in blocks if first <= block.bodies[0][0] < end)

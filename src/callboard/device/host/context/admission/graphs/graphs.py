@@ -43,7 +43,7 @@ class Graphs:
     """Makes the plans of recordings.
 
     Args:
-        device: Of the context.
+        device: Device of the context.
         streams: Gives the replays their stream.
         plans: The plans of the admission.
         plan_of: The plan of an op's signature, made where there is none.

@@ -4,9 +4,9 @@ Ops of one library follow each other, as they do when they are called: they shar
 libraries wait for each other only where one needs what the other reads or writes, and are concurrent in the graph
 otherwise. Where each op needs the one before, one stream does.
 
-What a value on the device decides on (a :class:`Choice`) comes behind all tasks before it and before all behind it. The
-tasks of its bodies follow each other: a stream that has been part of a capture cannot be part of another one before
-the first has ended.
+A :class:`Choice` (tasks that depend on a value on the device) is ordered after all tasks before it and before all tasks
+after it. The tasks of its bodies run one after another: a stream that has been part of a capture cannot be part of
+another one before the first has ended.
 """
 
 import functools
@@ -39,7 +39,7 @@ class Choice(NamedTuple):
     Attributes:
         what: The condition.
         bodies: The tasks of each body.
-        tasks: How many tasks there are in all of them.
+        tasks: Number of tasks in all bodies.
     """
 
     what: Conditional
@@ -51,8 +51,8 @@ class Lanes:
     """Captures tasks.
 
     Args:
-        device: Whose graphs may have branches.
-        first: Where the capture begins and ends.
+        device: Device that captures; its graphs may have branches.
+        first: Stream on which the capture begins and ends.
     """
 
     def __init__(self, device: AccelDevice, first: AccelStream) -> None:
@@ -67,7 +67,7 @@ class Lanes:
 
     def _all(self, items: Sequence[Task | Choice]) -> None:
         run: list[Task] = []
-        begun = at = 0  # of the tasks that come one after the other now: the first one's position, and the next one's
+        begun = at = 0  # positions of the first task of the current sequence and of the next task
         for item in items:
             if isinstance(item, Task):
                 run.append(item)

@@ -4,10 +4,10 @@ The steps are cut into parts. A part is a graph of the backend, or one step that
 fill whose numbers change with every replay. Outcomes of solvers and the like are copied to the host behind the part, so
 two steps that leave theirs in the same memory are in different parts.
 
-Graphs hold addresses. Those for other buffers are kept beside each other, so that a loop over two sets of buffers
-finds both. Buffers that come for the first time, but for the very first, are not worth a graph: their steps are
-launched one by one, and recorded when the same buffers come again. The graph that has not been used for longest then
-takes the new recording, which costs less than another one where the two are alike.
+Graphs contain addresses. Graphs for several sets of buffers are kept, so that a loop over two sets of buffers finds
+both. Except for the first set, buffers that appear for the first time get no graph: their steps are launched one by
+one, and recorded when the same buffers appear again. The least recently used graph is then updated with the new
+recording, which costs less than another graph when the two are alike.
 
 Steps that a value on the device decides on are always in a graph, and with all others of their block in the same.
 """
@@ -118,8 +118,8 @@ class StepFailed(Exception):
     """A step could not be launched or recorded; its cause is passed to the step's plan.
 
     Attributes:
-        plan: Of the step.
-        note: Which step it is.
+        plan: Plan of the step.
+        note: Describes the step, for the error.
     """
 
     def __init__(self, plan: Plan, note: str) -> None:
@@ -186,7 +186,7 @@ class Replay:
     """The state of a recording's plan.
 
     Attributes:
-        operands: Of the script.
+        operands: Operands of the script.
         libs: Names of the libraries of its ops.
         steps: Its ops, with their plans, which it pins.
     """
@@ -418,7 +418,7 @@ def noted(error: AccelError, note: str) -> AccelError:
 
 
 def _clash(checks: Sequence[tuple[int, Status]]) -> int | None:
-    """The first step whose outcome lies where an earlier one's does."""
+    """Return the first step whose outcome shares its memory with that of an earlier step."""
     taken: set[int] = set()
     for at, status in checks:
         if status.address in taken:
