@@ -17,7 +17,7 @@ class Conditional(msgspec.Struct, frozen=True):
         kind: ``"if"``: the first body where the value is not 0, the second, if there is one, where it is. ``"while"``:
             the only body again and again until the value is 0, looked at before each turn. ``"switch"``: the body whose
             position is the value; none where there is no such body.
-        address: Of the value, when the graph is launched.
+        address: Address of the value at the launch of the graph.
         dtype: Its dtype's name; an integer for ``"switch"``.
         turns: Address of an i64 that the turns of a ``"while"`` are counted in; 0: they are not counted.
         most: Turns at most; 0: any number. Needs ``turns``.

@@ -33,7 +33,7 @@ class Empty(Op["MemoryActor", GpuRef], tag="memory.empty"):
 
     Args:
         shape: Extents, each >= 0.
-        dtype: Of the elements; kept by name.
+        dtype: The dtype of the elements; kept by name.
         out: Left None.
     """
 
@@ -140,7 +140,8 @@ class Download(Op["MemoryActor", None], tag="memory.download"):
     """``host = src``: from the device to a region of an arena, in rows (``ref.get`` sends these).
 
     Args:
-        src: Of any strides that :func:`rows_of <callboard.core.layout.rows_of>` takes with those of ``host``.
+        src: Array with strides that :func:`rows_of <callboard.core.layout.rows_of>` accepts together with those of
+            ``host``.
         host: Region of an arena, same dtype and shape; its elements do not overlap.
     """
 

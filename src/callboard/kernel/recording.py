@@ -20,7 +20,7 @@ class Stream(Protocol):
             passes: The number of times.
 
         Returns:
-            Of each pass, the position of each fill.
+            For each pass, the position of each fill.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""``ArrayActor``: who serves the messages of this package."""
+"""``ArrayActor``: the actor that serves the messages of this package."""
 
 __all__ = ["ArrayActor"]
 

@@ -17,7 +17,7 @@ class Gather(Op[ArrayActor, GpuRef], tag="array.gather"):
         src: Any dtype, shape and strides. Its first axes are indexed, one by each array; move others there by a view.
         indices: 1 to 8 integer arrays, of any strides, which broadcast to one shape. A negative index counts from the
             end. Indices out of range fail the op with ``ShapeError`` when it is executed.
-        place: Where the axes of the indices stand among the other axes of the result.
+        place: Position of the indices' axes among the other axes of the result.
         out: Any strides; a new row-major array when None. Must not overlap the operands.
     """
 
@@ -71,9 +71,9 @@ class Scatter(Op[ArrayActor, GpuRef], tag="array.scatter"):
     Args:
         out: Any dtype, shape and strides. Its first axes are indexed, one by each array.
         values: Same dtype; shape of :class:`Gather`'s result.
-        indices: As those of :class:`Gather`. Where one element is named twice, the CPU keeps the last value, a GPU any.
-            Elements named by indices out of range are left out, and fail the op with ``ShapeError``.
-        place: As that of :class:`Gather`.
+        indices: Indices as for :class:`Gather`. If several indices name the same element, the CPU keeps the last value,
+            a GPU any of them. Elements with an index out of range are skipped, and fail the op with ``ShapeError``.
+        place: See :class:`Gather`.
     """
 
     out: InOut

@@ -21,8 +21,9 @@ class Cast(Op[ArrayActor, GpuRef], tag="array.cast"):
 
     Args:
         src: Any dtype, shape and strides. A complex one becomes complex or bool only: take its real part first.
-        dtype: Of the result; kept by name.
-        out: That dtype, the same shape, any strides; a new row-major array when None. Must not overlap ``src``.
+        dtype: The dtype of the result; stored by name.
+        out: Array of that dtype and of the same shape, any strides; a new row-major array when None. Must not overlap
+            ``src``.
     """
 
     src: In
@@ -43,10 +44,10 @@ class Arange(Op[ArrayActor, GpuRef], tag="array.arange"):
 
     Args:
         length: Number of elements, >= 0.
-        dtype: Of the result; kept by name. Floats and complex numbers are computed in f64 and rounded once, integers
-            in 64 bits, and wrap around. bool is whether the number is not 0.
+        dtype: The dtype of the result; stored by name. Floats and complex numbers are computed in f64 and rounded once.
+            Integers are computed in 64 bits and wrap around. A bool is True if the number is not 0.
         start, step: Numbers: integers for integers, complex ones for complex arrays only.
-        out: That dtype, ``[length]``, any strides; a new array when None.
+        out: Array ``[length]`` of that dtype, any strides; a new array when None.
     """
 
     length: int

@@ -1,4 +1,4 @@
-"""``FlashAttnActor``: who serves the messages of this package."""
+"""``FlashAttnActor``: the actor that serves the messages of this package."""
 
 __all__ = ["FlashAttnActor"]
 

@@ -77,8 +77,8 @@ class Backward(Gradient[AttentionGradients], tag="attention.backward"):
 
     Args:
         dout: Gradient of ``out``; its shape and dtype.
-        q, k, v: As for :class:`~callboard.kernel.attention.Forward`.
-        out, lse: What it gave for them. Gradients that reach ``lse`` itself are not taken.
+        q, k, v: See :class:`~callboard.kernel.attention.Forward`.
+        out, lse: Results of the forward call. Gradients with respect to ``lse`` are not supported.
         dq, dk, dv: Shape and dtype of ``q``, ``k`` and ``v``; new row-major arrays when None. Heads of queries that
             share one of keys are summed.
         deterministic: Sums are taken in a fixed order, so that equal calls give equal bits; slower where cuDNN serves
@@ -98,7 +98,7 @@ class BackwardBias(Gradient[AttentionBiasGradients], tag="attention.backward_bia
     """The same, and the gradient of the bias.
 
     Args:
-        bias: As for :class:`~callboard.kernel.attention.Forward`.
+        bias: See :class:`~callboard.kernel.attention.Forward`.
         dbias: Shape and dtype of ``bias``, without gaps; a new array when None. Summed over the axes along which the
             bias is repeated.
 
@@ -125,10 +125,10 @@ class BackwardSink(Op[FlashAttnActor, GpuRef], tag="attention.backward_sink"):
 
     Args:
         dout: Gradient of ``out``; its shape and dtype.
-        out, lse: What ``attention.forward`` gave, with the sink.
-        sink: As it was given.
+        out, lse: Results of ``attention.forward`` with the sink.
+        sink: The sink passed to the forward call.
         dsink: ``[heads]``, dtype of ``lse``; a new array when None.
-        layout: As of that call.
+        layout: Layout of the forward call.
 
     ``-sum(exp(sink - lse) * sum(dout * out))`` over all queries of a head.
     """

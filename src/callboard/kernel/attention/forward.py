@@ -17,7 +17,7 @@ class AttentionResult(NamedTuple, Generic[Mode]):
     """The result of attention.
 
     Attributes:
-        out: As the queries, with the head dim of the values.
+        out: Shape and dtype of the queries, but with the head dim of the values.
         lse: Natural logarithm of the sum of the exponentials of each query's scores, f32 (f64 beside f64).
     """
 
@@ -34,8 +34,8 @@ class Forward(Scores[AttentionResult], tag="attention.forward"):
             f32 or f64; the last axis without gaps, any other strides.
         k: Likewise with ``seq_k`` and ``kv_heads``, which divides ``heads``: each head of keys serves ``heads //
             kv_heads`` adjacent heads of queries (grouped-query attention; 1: multi-query).
-        v: As ``k``; its head dim may be another.
-        out: As ``q`` with the head dim of ``v``; a new row-major array when None.
+        v: Shape and dtype of ``k``; its head dim may be another.
+        out: Shape and dtype of ``q``, but with the head dim of ``v``; a new row-major array when None.
         lse: ``[batch, heads, seq_q]``, of three axes ``[tokens, heads]``; f32, f64 beside f64. -inf for a query that
             sees no key, whose ``out`` is 0. With ``sink`` it includes the sink.
         bias: Added to the scores: ``[batch, heads, seq_q, seq_k]``, of which the first three may be 1; dtype of ``q``
@@ -51,9 +51,9 @@ class Forward(Scores[AttentionResult], tag="attention.forward"):
         max_seqlen_q, max_seqlen_k: The longest packed sequence, which saves work; longer ones are refused.
         softmax_scale: ``1 / sqrt(head_dim)`` when None.
         causal: A query sees no later key.
-        alignment: What position a query has: ``"bottom_right"`` counts from the last key (FlashAttention's, and that of
-            a sequence whose first keys are cached), ``"top_left"`` from the first (``is_causal`` of PyTorch). Both are
-            one where the lengths are equal.
+        alignment: Alignment of queries to keys: ``"bottom_right"`` counts positions from the last key (as in
+            FlashAttention, and for a sequence whose first keys are cached), ``"top_left"`` from the first
+            (``is_causal`` of PyTorch). The two are the same for equal lengths.
         window_size: ``(left, right)``: a query sees so many keys before and behind its position; -1: all.
         softcap: Scores become ``softcap * tanh(score / softcap)``, before bias and masks; 0: as they are.
         dropout_p: Share of the probabilities that becomes 0; the others are divided by ``1 - dropout_p``.

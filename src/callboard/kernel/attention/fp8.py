@@ -26,7 +26,7 @@ class Fp8Result(NamedTuple, Generic[Mode]):
     """The result of attention in fp8.
 
     Attributes:
-        out, lse: As of ``attention.forward``; ``out`` is fp8.
+        out, lse: See ``attention.forward``; ``out`` is fp8.
         amax: 0-d, f32: the largest absolute value of ``out`` before ``scale_out``.
     """
 
@@ -79,10 +79,10 @@ class ForwardFp8(Narrow[Fp8Result], tag="attention.forward_fp8"):
     """Attention whose operands and result are of 8 bits, each with a scale of its own (``Fa3FwdFp8``).
 
     Args:
-        q, k, v: As for :class:`~callboard.kernel.attention.Forward`; f8_e4m3.
-        out: As ``q`` with the head dim of ``v``; a new row-major array when None. What is too large becomes the largest
-            number there is.
-        lse: As of ``attention.forward``, f32.
+        q, k, v: See :class:`~callboard.kernel.attention.Forward`; the dtype is f8_e4m3.
+        out: Shape and dtype of ``q``, but with the head dim of ``v``; a new row-major array when None. Values out of
+            range saturate to the largest finite number.
+        lse: See ``attention.forward``; f32.
         amax: 0-d, f32: the largest absolute value of ``out`` before ``scale_out``, from which the scale of a next call
             is made.
         scale_q, scale_k, scale_v: 0-d, f32: what the operands are multiplied by, ``amax / 448`` where they were divided
@@ -120,15 +120,16 @@ class BackwardFp8(Narrow[Fp8Gradients], tag="attention.backward_fp8"):
 
     Args:
         dout: Gradient of ``out``; its shape, f8_e4m3 or f8_e5m2.
-        q, k, v, out, lse: As that call was given them, and what it gave.
+        q, k, v, out, lse: Operands and results of the forward call.
         dq, dk, dv: Shapes of ``q``, ``k`` and ``v``, dtype of ``dout``; new row-major arrays when None.
         amax_dq, amax_dk, amax_dv: 0-d, f32: their largest absolute values before they are scaled.
-        scale_q, scale_k, scale_v: As of that call.
+        scale_q, scale_k, scale_v: Scales passed to the forward call.
         descale_out: 0-d, f32: what ``out`` is multiplied by, the reciprocal of that call's ``scale_out``. None: 1.
         scale_dout: 0-d, f32: what ``dout`` is multiplied by. None: 1.
         scale_dq, scale_dk, scale_dv: 0-d, f32: what the gradients are multiplied by before they are rounded. None: 1.
-        score_gain: What gradients of scores are multiplied by before they are rounded to 8 bits between two products,
-            and divided by after: a power of two. On CUDA; the CPU keeps them in f32.
+        score_gain: Factor of the gradients of scores, a power of two: they are multiplied by it before they are rounded
+            to 8 bits between two products, and divided by it afterwards. Used on CUDA; the CPU keeps these gradients in
+            f32.
         deterministic: Sums are taken in a fixed order, so that equal calls give equal bits.
 
     All other fields are those of that call.

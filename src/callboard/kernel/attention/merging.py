@@ -25,8 +25,8 @@ class Merge(Op[FlashAttnActor, AttentionResult], tag="attention.merge"):
             f64. A sink is given to one of the parts only.
         lses: Theirs, in the same order.
         out: Shape and dtype of one of ``outs``; a new row-major array when None.
-        lse: Of the whole; shape and dtype of one of ``lses``.
-        layout: As of those calls.
+        lse: Log-sum-exps of the merged result; shape and dtype of one of ``lses``.
+        layout: Layout of the forward calls.
 
     ``lse = log(sum(exp(lses)))`` and ``out = sum(exp(lses - lse) * outs)``, in f32 (f64 for f64). A part with an lse of
     -inf counts for nothing (Ye et al., "FlashInfer", arXiv:2501.01005, section 2.2).

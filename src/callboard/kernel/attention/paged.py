@@ -36,10 +36,10 @@ class PagedForward(Masked[AttentionResult], tag="attention.paged_forward"):
         block_tables: ``i32[batch, max_blocks]``: the pages of each sequence in order; what lies behind its last one is
             not read.
         seqlens_k: ``i32[batch]``: keys of each sequence, those of the new queries included.
-        out: As ``q`` with the head dim of ``v_pages``; a new row-major array when None.
+        out: Shape and dtype of ``q``, but with the head dim of ``v_pages``; a new row-major array when None.
         lse: ``[batch, heads, seq_q]``, of three axes ``[tokens, heads]``; f32, f64 beside f64.
         causal: A query sees no later key; the last query stands at the last key.
-        sink, alibi_slopes, cu_seqlens_q, max_seqlen_q, softmax_scale, window_size, softcap: As for
+        sink, alibi_slopes, cu_seqlens_q, max_seqlen_q, softmax_scale, window_size, softcap: See
             :class:`~callboard.kernel.attention.Forward`.
 
     Lengths or pages that do not exist fail the call with ``ShapeError`` when they are met (Kwon et al.,
@@ -153,7 +153,7 @@ class PageCopy(Op[FlashAttnActor, KvPages], tag="attention.page_copy"):
     """Copy whole pages, before a write to a shared page.
 
     Args:
-        k_pages, v_pages: As for :class:`PageAppend`.
+        k_pages, v_pages: See :class:`PageAppend`.
         sources, targets: ``i32[n]``: page ``targets[i]`` becomes a copy of ``sources[i]``. No target is a source, or
             a target twice. A page that does not exist fails the call with ``ShapeError``, and is not copied.
     """

@@ -31,10 +31,10 @@ class Tensor(NamedTuple):
 
     Attributes:
         batch: Sequences; 1 where the operand has three axes.
-        heads: Of queries, or of keys and values.
+        heads: Number of heads, of queries or of keys and values.
         rows: Positions of a sequence; all tokens of all sequences where they are ragged.
         dim: The head dim.
-        strides: In elements.
+        strides: Distance in elements along each axis.
     """
 
     batch: int

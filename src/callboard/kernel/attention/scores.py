@@ -21,7 +21,7 @@ class AttentionParams(NamedTuple):
     """The parameters of a score beside the operands.
 
     Attributes:
-        scale: Of the products of queries and keys.
+        scale: Factor of the products of queries and keys.
         left, right: A query at position ``i`` sees keys from ``i - left`` to ``i + right``; -1: all of that side.
         bottom_right: Positions of queries are counted such that the last query stands at the last key.
         softcap: Scores become ``softcap * tanh(score / softcap)``; 0 leaves them.
@@ -40,9 +40,10 @@ class Problem(NamedTuple):
     """A call of attention by meaning.
 
     Attributes:
-        dtype: Of queries, keys and values.
+        dtype: The dtype of queries, keys and values.
         batch: Sequences.
-        heads, kv_heads: Of queries, and of keys and values, each of which serves ``heads // kv_heads`` of those.
+        heads, kv_heads: Number of query heads, and number of heads of keys and values; each of the latter serves
+            ``heads // kv_heads`` query heads.
         dim, dim_v: Head dims of queries and keys, and of values.
         seq_q, seq_k: The longest sequence that the call may have.
         ragged: Sequences are packed; ``cu_seqlens_q`` says where each begins.

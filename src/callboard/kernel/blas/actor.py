@@ -1,4 +1,4 @@
-"""``BlasActor``: who serves the messages of this package."""
+"""``BlasActor``: the actor that serves the messages of this package."""
 
 __all__ = ["BlasActor"]
 

@@ -32,11 +32,11 @@ class Gbmv(Op[BlasActor, GpuRef], tag="blas.gbmv"):
             form of ``scipy.linalg.solve_banded``).
         x: ``[n]`` (``[rows]`` when ``transpose``), same dtype.
         out: ``[rows]`` (``[n]`` when ``transpose``), same dtype; a new array when None. May be ``y``.
-        y: As ``out``; not read while ``beta`` is 0.
+        y: Shape and dtype of ``out``; not read while ``beta`` is 0.
         alpha, beta: Number or 0-d array of the arrays' dtype.
         below: The number of diagonals that are stored below the main one; the others are above it. Between 0 and
             ``len(a) - 1``.
-        rows: Of ``b``; ``n`` when None.
+        rows: Number of rows of ``b``; ``n`` when None.
         transpose: Use ``b.T``.
         conj: Use the conjugate transpose; with ``transpose`` only. No effect on real arrays.
     """

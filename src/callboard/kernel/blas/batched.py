@@ -60,7 +60,8 @@ class GemmStridedBatched(Op[BlasActor, GpuRef], tag="blas.gemm_strided_batched")
         b: ``[batch, k, n]`` (``[batch, n, k]`` when ``transpose_b``), same dtype; the rest as ``a``.
         out: ``[batch, m, n]``, same dtype (i32 beside i8); a new row-major array when None. May be ``c``.
         c: ``[batch, m, n]``, dtype of ``out``; not read while ``beta`` is 0.
-        alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for one product.
+        alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for a single product
+            (:class:`Gemm <callboard.kernel.blas.level3.Gemm>`).
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = tuple(GEMM_RESULT)
@@ -122,10 +123,11 @@ class GemmBatched(Op[BlasActor, GpuRef], tag="blas.gemm_batched"):
     Args:
         a: Matrices ``[m, k]`` (``[k, m]`` when ``transpose_a``), all of one layout; dtypes of
             :class:`Gemm <callboard.kernel.blas.level3.Gemm>`; row- or column-major. One matrix may occur several times.
-        b: As many matrices ``[k, n]`` (``[n, k]`` when ``transpose_b``), all of one layout, same dtype.
+        b: The same number of matrices ``[k, n]`` (``[n, k]`` when ``transpose_b``), all of one layout, same dtype.
         out: ``[batch, m, n]``, same dtype (i32 beside i8); a new row-major array when None. May be ``c``.
         c: ``[batch, m, n]``, dtype of ``out``; not read while ``beta`` is 0.
-        alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for one product.
+        alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for a single product
+            (:class:`Gemm <callboard.kernel.blas.level3.Gemm>`).
 
     This is what BLAS libraries call pointer batched. Results that lie apart: :class:`GemmGrouped`.
     """
@@ -184,11 +186,12 @@ class GemmGrouped(Op[BlasActor, tuple[GpuRef, ...]], tag="blas.gemm_grouped"):
     Args:
         a: Matrices ``[m_i, k_i]`` (``[k_i, m_i]`` when ``transpose_a``), all of one dtype of
             :class:`Gemm <callboard.kernel.blas.level3.Gemm>`; each row- or column-major.
-        b: As many matrices ``[k_i, n_i]`` (``[n_i, k_i]`` when ``transpose_b``), same dtype.
-        c: As many matrices ``[m_i, n_i]``, same dtype (i32 beside i8); none may overlap another. Not read while
-            ``beta`` is 0.
-        alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for one product; the same for all. (A
-            transposed view among the operands transposes just that one.)
+        b: The same number of matrices ``[k_i, n_i]`` (``[n_i, k_i]`` when ``transpose_b``), same dtype.
+        c: The same number of matrices ``[m_i, n_i]``, same dtype (i32 beside i8); none may overlap another. Not read
+            while ``beta`` is 0.
+        alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for a single product
+            (:class:`Gemm <callboard.kernel.blas.level3.Gemm>`); the same for all products. A transposed view among the
+            operands transposes only that operand.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = tuple(GEMM_RESULT)

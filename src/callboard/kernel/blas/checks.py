@@ -193,11 +193,11 @@ def check_conj(op: AnyOp, name: str, form: Matrix, transpose: bool, conj: bool, 
 
     Args:
         op: The message.
-        name: Of the operand.
-        form: Of the operand, complex.
+        name: Name of the operand.
+        form: Form of the operand, complex.
         transpose: True if its axes are exchanged.
         conj: True if its elements are conjugated.
-        out: Of the result; None: row-major.
+        out: Form of the result; None: row-major.
     """
     if conj and (form.transposed ^ transpose ^ (out is not None and out.transposed)) is False:
         raise refuse(

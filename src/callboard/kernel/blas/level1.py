@@ -234,9 +234,9 @@ class Dotc(Op[BlasActor, complex], tag="blas.dotc"):
 class Nrm2(Op[BlasActor, float], tag="blas.nrm2"):
     """Euclidean length ``sqrt(sum(abs(x) ** 2))`` (``Nrm2Request``). Answers the number, or ``out``.
 
-    Of a matrix it is the Frobenius norm; of an empty ``x`` 0. The squares neither overflow nor underflow. NaN in ``x``
-    gives NaN, an infinity an infinity; of both together one of the two (NumPy and reference BLAS: NaN; cuBLAS:
-    infinity).
+    For a matrix this is the Frobenius norm; for an empty ``x`` it is 0. The squares neither overflow nor underflow. NaN
+    in ``x`` gives NaN, and an infinity gives infinity; with both, the result is one of the two (NumPy and reference
+    BLAS: NaN; cuBLAS: infinity).
 
     Args:
         x: f16, bf16, f32, f64, c64 or c128.
@@ -258,7 +258,7 @@ class Nrm2(Op[BlasActor, float], tag="blas.nrm2"):
 class Asum(Op[BlasActor, float], tag="blas.asum"):
     """``sum(abs(x))``, of complex vectors ``sum(abs(re) + abs(im))`` (``AsumRequest``). Answers the number, or ``out``.
 
-    Of an empty ``x`` it is 0.
+    The result for an empty ``x`` is 0.
 
     Args:
         x: f16, bf16, f32, f64, c64 or c128.
@@ -293,7 +293,7 @@ class Iamax(Op[BlasActor, int], tag="blas.iamax"):
     is some valid position.
 
     Args:
-        x: At least one element; f16, bf16, f32, f64, c64 or c128; increment > 0.
+        x: Array of at least one element; f16, bf16, f32, f64, c64 or c128; increment > 0.
         out: 0-d, i64: the result stays on the device.
     """
 
@@ -313,7 +313,7 @@ class Iamin(Op[BlasActor, int], tag="blas.iamin"):
     The rest as :class:`Iamax`.
 
     Args:
-        x: At least one element; f16, bf16, f32, f64, c64 or c128; increment > 0.
+        x: Array of at least one element; f16, bf16, f32, f64, c64 or c128; increment > 0.
         out: 0-d, i64: the result stays on the device.
     """
 

@@ -108,7 +108,7 @@ class Rank1(Op[BlasActor, GpuRef]):
 class Ger(Rank1, tag="blas.ger"):
     """``a += alpha * outer(x, y)`` of real arrays (``GerRequest``); answers ``a``.
 
-    Of f32 or f64.
+    The arrays are f32 or f64.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = REALS
@@ -117,7 +117,7 @@ class Ger(Rank1, tag="blas.ger"):
 class Geru(Rank1, tag="blas.geru"):
     """``a += alpha * outer(x, y)`` of complex arrays; answers ``a``.
 
-    Of c64 or c128.
+    The arrays are c64 or c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
@@ -126,7 +126,7 @@ class Geru(Rank1, tag="blas.geru"):
 class Gerc(Rank1, tag="blas.gerc"):
     """``a += alpha * outer(x, conj(y))``; answers ``a``.
 
-    Of c64 or c128.
+    The arrays are c64 or c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
@@ -164,7 +164,7 @@ class SymmetricRank1(Op[BlasActor, GpuRef]):
 class Syr(SymmetricRank1, tag="blas.syr"):
     """One triangle of ``a += alpha * outer(x, x)``; answers ``a``.
 
-    Of f32, f64, c64 or c128.
+    The arrays are f32, f64, c64 or c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
@@ -173,7 +173,7 @@ class Syr(SymmetricRank1, tag="blas.syr"):
 class Spr(SymmetricRank1, tag="blas.spr"):
     """One triangle, packed, of ``a += alpha * outer(x, x)``; answers ``a``.
 
-    Of f32 or f64.
+    The arrays are f32 or f64.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = REALS

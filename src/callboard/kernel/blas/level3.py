@@ -1,7 +1,7 @@
 """BLAS level 3: matrices.
 
-Matrices are row-major or column-major (a transposed view), rows or columns without gaps. What BLAS cannot do with the
-strides it is given is a ``ShapeError`` that says which copy to make; nothing is copied behind the caller's back.
+Matrices are row-major or column-major (a transposed view), rows or columns without gaps. Strides that BLAS does not
+support raise a ``ShapeError`` that names the copy to make; nothing is copied implicitly.
 """
 
 from typing import ClassVar
@@ -106,7 +106,7 @@ class Geam(Op[BlasActor, GpuRef], tag="blas.geam"):
         b: ``[m, n]`` (``[n, m]`` when ``transpose_b``), same dtype; row- or column-major.
         out: ``[m, n]``, same dtype; a new row-major array when None. May be ``a`` or ``b`` where that one is not
             transposed.
-        alpha, beta: Number or 0-d array of the arrays' dtype. What is multiplied by 0 is not read.
+        alpha, beta: Number or 0-d array of the arrays' dtype. An operand whose factor is 0 is not read.
         transpose_a, transpose_b: Use ``a.T``, ``b.T``.
         conj_a, conj_b: Use the conjugate, as in :class:`Gemm`.
     """
@@ -187,7 +187,7 @@ class RankK(Op[BlasActor, GpuRef]):
 class Syrk(RankK, tag="blas.syrk"):
     """One triangle of ``c = alpha * op(a) @ op(a).T + beta * c`` (``SyrkRequest``); answers ``c``.
 
-    Of f32, f64, c64 or c128. With ``transpose`` it is ``c = alpha * a.T @ a + beta * c``.
+    The arrays are f32, f64, c64 or c128. With ``transpose`` it is ``c = alpha * a.T @ a + beta * c``.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
@@ -196,7 +196,7 @@ class Syrk(RankK, tag="blas.syrk"):
 class Herk(RankK, tag="blas.herk"):
     """One triangle of ``c = alpha * op(a) @ conj(op(a)).T + beta * c``, Hermitian; answers ``c``.
 
-    Of c64 or c128. With ``transpose`` it is ``c = alpha * conj(a).T @ a + beta * c``.
+    The arrays are c64 or c128. With ``transpose`` it is ``c = alpha * conj(a).T @ a + beta * c``.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
@@ -213,7 +213,7 @@ class Rank2K(Op[BlasActor, GpuRef]):
         c: ``[n, n]``, same dtype. Only the triangle that ``lower`` names is written, and read unless ``beta`` is 0; the
             imaginary parts of a Hermitian diagonal are taken as 0.
         alpha: Number or 0-d array of the arrays' dtype.
-        beta: As ``alpha``; of a Hermitian product real.
+        beta: Number or 0-d array of the arrays' dtype; real for a Hermitian product.
         transpose: Use ``a.T`` and ``b.T``; in a Hermitian product their conjugates.
         lower: The lower triangle; else the upper one.
     """
@@ -247,7 +247,7 @@ class Rank2K(Op[BlasActor, GpuRef]):
 class Syr2k(Rank2K, tag="blas.syr2k"):
     """One triangle of ``c = alpha * (op(a) @ op(b).T + op(b) @ op(a).T) + beta * c``; answers ``c``.
 
-    Of f32, f64, c64 or c128. With ``transpose`` it is ``c = alpha * (a.T @ b + b.T @ a) + beta * c``.
+    The arrays are f32, f64, c64 or c128. With ``transpose`` it is ``c = alpha * (a.T @ b + b.T @ a) + beta * c``.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
@@ -256,7 +256,7 @@ class Syr2k(Rank2K, tag="blas.syr2k"):
 class Her2k(Rank2K, tag="blas.her2k"):
     """One triangle of ``c = alpha * op(a) @ conj(op(b)).T + conj(alpha) * op(b) @ conj(op(a)).T + beta * c``.
 
-    Of c64 or c128, Hermitian; answers ``c``. With ``transpose`` it is
+    The arrays are c64 or c128, and the result is Hermitian; answers ``c``. With ``transpose`` it is
     ``c = alpha * conj(a).T @ b + conj(alpha) * conj(b).T @ a + beta * c``.
     """
 
@@ -320,7 +320,7 @@ class TwoSided(Op[BlasActor, GpuRef]):
 class Symm(TwoSided, tag="blas.symm"):
     """``out = alpha * a @ b + beta * c`` (``alpha * b @ a + beta * c`` unless ``left``) with a symmetric ``a``.
 
-    Of f32, f64, c64 or c128.
+    The arrays are f32, f64, c64 or c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
@@ -329,7 +329,7 @@ class Symm(TwoSided, tag="blas.symm"):
 class Hemm(TwoSided, tag="blas.hemm"):
     """``out = alpha * a @ b + beta * c`` (``alpha * b @ a + beta * c`` unless ``left``) with a Hermitian ``a``.
 
-    Of c64 or c128.
+    The arrays are c64 or c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES

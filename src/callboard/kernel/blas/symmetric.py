@@ -85,7 +85,7 @@ class SymmetricProduct(Op[BlasActor, GpuRef]):
 class Symv(SymmetricProduct, tag="blas.symv"):
     """``out = alpha * a @ x + beta * y`` with a symmetric ``a``.
 
-    Of f32, f64, c64 or c128.
+    The arrays are f32, f64, c64 or c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
@@ -94,7 +94,7 @@ class Symv(SymmetricProduct, tag="blas.symv"):
 class Hemv(SymmetricProduct, tag="blas.hemv"):
     """``out = alpha * a @ x + beta * y`` with a Hermitian ``a``.
 
-    Of c64 or c128.
+    The arrays are c64 or c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
@@ -104,7 +104,7 @@ class Hemv(SymmetricProduct, tag="blas.hemv"):
 class Spmv(SymmetricProduct, tag="blas.spmv"):
     """``out = alpha * a @ x + beta * y`` with a symmetric ``a`` that is packed.
 
-    Of f32 or f64.
+    The arrays are f32 or f64.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = REALS
@@ -114,7 +114,7 @@ class Spmv(SymmetricProduct, tag="blas.spmv"):
 class Hpmv(SymmetricProduct, tag="blas.hpmv"):
     """``out = alpha * a @ x + beta * y`` with a Hermitian ``a`` that is packed.
 
-    Of c64 or c128.
+    The arrays are c64 or c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
@@ -125,7 +125,7 @@ class Hpmv(SymmetricProduct, tag="blas.hpmv"):
 class Sbmv(SymmetricProduct, tag="blas.sbmv"):
     """``out = alpha * a @ x + beta * y`` with a symmetric ``a`` that is banded.
 
-    Of f32 or f64.
+    The arrays are f32 or f64.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = REALS
@@ -135,7 +135,7 @@ class Sbmv(SymmetricProduct, tag="blas.sbmv"):
 class Hbmv(SymmetricProduct, tag="blas.hbmv"):
     """``out = alpha * a @ x + beta * y`` with a Hermitian ``a`` that is banded.
 
-    Of c64 or c128.
+    The arrays are c64 or c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
@@ -228,7 +228,7 @@ class SymmetricRank2(Op[BlasActor, GpuRef]):
 class Syr2(SymmetricRank2, tag="blas.syr2"):
     """One triangle of ``a += alpha * (outer(x, y) + outer(y, x))``; answers ``a``.
 
-    Of f32, f64, c64 or c128.
+    The arrays are f32, f64, c64 or c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
@@ -237,7 +237,7 @@ class Syr2(SymmetricRank2, tag="blas.syr2"):
 class Spr2(SymmetricRank2, tag="blas.spr2"):
     """One triangle, packed, of ``a += alpha * (outer(x, y) + outer(y, x))``; answers ``a``.
 
-    Of f32 or f64.
+    The arrays are f32 or f64.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = REALS
@@ -247,7 +247,7 @@ class Spr2(SymmetricRank2, tag="blas.spr2"):
 class Her2(SymmetricRank2, tag="blas.her2"):
     """One triangle of ``a += alpha * outer(x, conj(y)) + conj(alpha) * outer(y, conj(x))``; answers ``a``.
 
-    Of c64 or c128.
+    The arrays are c64 or c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
@@ -257,7 +257,7 @@ class Her2(SymmetricRank2, tag="blas.her2"):
 class Hpr2(SymmetricRank2, tag="blas.hpr2"):
     """A packed triangle of ``a += alpha * outer(x, conj(y)) + conj(alpha) * outer(y, conj(x))``; answers ``a``.
 
-    Of c64 or c128.
+    The arrays are c64 or c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES

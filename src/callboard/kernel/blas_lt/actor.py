@@ -1,4 +1,4 @@
-"""``BlasLtActor``: who serves the messages of this package."""
+"""``BlasLtActor``: the actor that serves the messages of this package."""
 
 __all__ = ["BlasLtActor"]
 

@@ -54,8 +54,8 @@ class Stack(NamedTuple):
     """One matrix, or several at one distance.
 
     Attributes:
-        form: Of each matrix.
-        matrices: How many; 1 for a matrix that serves all.
+        form: Layout of each matrix.
+        matrices: Number of matrices; 1 for a matrix that all products share.
         step: Distance in elements, 0 for a matrix that serves all.
         stacked: The operand has three axes.
     """
@@ -170,7 +170,7 @@ def aux_layout(activation: str, shape: tuple[int, ...], dtype: DType) -> Layout:
 def scale_kind(shape: tuple[int, ...], outer: int, k: int) -> ScaleKind | None:
     """The kind of a scale of this shape for a factor of ``[outer, k]``; None if the shape fits no kind.
 
-    Where two meanings share a shape, they also share the values they stand for.
+    Two kinds with the same shape also hold the same values.
     """
     blocks = -(-k // BLOCK)
     kinds: dict[tuple[int, ...], ScaleKind] = {

@@ -23,12 +23,12 @@ class Traits(NamedTuple):
     """The properties of an epilogue.
 
     Attributes:
-        activation: Of the forward pass; its derivative where ``backward``.
+        activation: Activation of the forward pass; with ``backward``, the activation whose derivative is used.
         backward: The product is multiplied by the derivative at ``aux``.
         bias: A bias is added first.
         aux: An auxiliary array is written (forward) or read (backward).
-        grad: What is summed to the gradient of a bias: ``"out"`` over its rows, ``"a"`` or ``"b"`` over the inner
-            extent.
+        grad: The array that is summed to the gradient of a bias: ``"out"`` over its rows, ``"a"`` or ``"b"`` over the
+            inner extent.
     """
 
     activation: Activation | None = None

@@ -47,19 +47,19 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
         c: Shape and dtype of ``out`` (bf16 where that is fp8), row-major; not read while ``beta`` is 0.
         bias: ``[n]``, or ``[batch, n]`` for a batch: added to each row. Dtype of ``out``; beside fp8 factors
             bf16 (f16 where ``out`` is). No gaps; one of 16 bits starts at a multiple of 4 bytes.
-        aux: For ``drelu`` and ``dgelu``: what the forward pass kept (:class:`MatmulAux`), row-major.
-        scale_a, scale_b: What fp8 factors are multiplied by, f32: a 0-d array; one number for each row of ``op(a)``
-            (``[m]``) and each column of ``op(b)`` (``[n]``); or one for each 128 elements along ``k``
-            (``[m, k / 128]``, ``[k / 128, n]``) or each 128x128 (``[m / 128, k / 128]``, ``[k / 128, n / 128]``), all
-            quotients rounded up; scales by blocks start at a multiple of 16 bytes. None: 1.
+        aux: Array for ``drelu`` and ``dgelu`` that the forward pass returned (:class:`MatmulAux`), row-major.
+        scale_a, scale_b: Factors of fp8 operands, f32: a 0-d array; one number for each row of ``op(a)`` (``[m]``) and
+            each column of ``op(b)`` (``[n]``); or one for each 128 elements along ``k`` (``[m, k / 128]``,
+            ``[k / 128, n]``) or each 128x128 block (``[m / 128, k / 128]``, ``[k / 128, n / 128]``), all quotients
+            rounded up. Block scales start at a multiple of 16 bytes. None: 1.
         scale_out: 0-d, f32: what an fp8 result is multiplied by before it is rounded. None: 1.
         amax: 0-d, f32: set to the largest absolute value of an fp8 result before ``scale_out``. None: not wanted.
         alpha, beta: Number or 0-d array (f32; f64 beside f64; i32, and whole numbers, where i8 gives i32).
         epilogue: ``none``, ``relu``, ``bias``, ``relu_bias``, ``gelu``, ``gelu_bias``; or ``drelu``, ``dgelu``: the
             product (with ``beta * c``) times the derivative at ``aux``.
         transpose_a, transpose_b: Use ``a.T``, ``b.T`` (of each matrix).
-        out_dtype: Of a new ``out``. f16 and bf16 give their own (the default) or f32; i8 gives i32 or i8; fp8 gives
-            bf16, f16, f32, f8_e4m3 or f8_e5m2.
+        out_dtype: The dtype of a new ``out``. f16 and bf16 factors give their own dtype (the default) or f32; i8 gives
+            i32 or i8; fp8 gives bf16, f16, f32, f8_e4m3 or f8_e5m2.
         tf32: True if f32 factors may be rounded to TF32 (10 bits of mantissa); None: no.
         fast_accum: fp8 products may be summed with 14 bits (Hopper), which is faster.
         deterministic: Take no algorithm whose partial sums arrive in any order.
@@ -100,9 +100,9 @@ class MatmulAux(Product[MatmulWithAux], tag="blas_lt.matmul_aux"):
     """A product with activation that also returns the data for the backward pass: ``out`` and ``aux``.
 
     Args:
-        a, b, out, c, scale_a, scale_b, scale_out, amax, alpha, beta, transpose_a, transpose_b, out_dtype, tf32: As for
-            :class:`Matmul`; f16, bf16, f32, f64 or fp8.
-        fast_accum, deterministic, autotune, workspace_size: As for :class:`Matmul`.
+        a, b, out, c, scale_a, scale_b, scale_out, amax, alpha, beta, transpose_a, transpose_b, out_dtype, tf32: See
+            :class:`Matmul`; the factors are f16, bf16, f32, f64 or fp8.
+        fast_accum, deterministic, autotune, workspace_size: See :class:`Matmul`.
         bias: ``[n]``, or ``[batch, n]`` for a batch.
         aux: Row-major; a new array when None. GELU: the pre-activation, ``[m, n]``, dtype of ``out`` (bf16 where that
             is fp8). ReLU: where the pre-activation is 0 or more, as bits: u8 of shape ``[m, ceil(n / 128) * 16]``,
@@ -137,10 +137,10 @@ class MatmulBgrad(Product[MatmulWithBgrad], tag="blas_lt.matmul_bgrad"):
     """A product of the backward pass that also sums the gradient of a bias: ``out`` and ``bias_grad``.
 
     Args:
-        a, b, out, c, scale_a, scale_b, scale_out, amax, alpha, beta, transpose_a, transpose_b, out_dtype, tf32: As for
-            :class:`Matmul`; f16, bf16, f32, f64 or fp8.
-        fast_accum, deterministic, autotune, workspace_size: As for :class:`Matmul`.
-        aux: For ``drelu_bgrad`` and ``dgelu_bgrad``: what the forward pass kept (:class:`MatmulAux`).
+        a, b, out, c, scale_a, scale_b, scale_out, amax, alpha, beta, transpose_a, transpose_b, out_dtype, tf32: See
+            :class:`Matmul`; the factors are f16, bf16, f32, f64 or fp8.
+        fast_accum, deterministic, autotune, workspace_size: See :class:`Matmul`.
+        aux: Array for ``drelu_bgrad`` and ``dgelu_bgrad`` that the forward pass returned (:class:`MatmulAux`).
         bias_grad: A new array when None; dtype of a bias; no gaps. ``drelu_bgrad`` and ``dgelu_bgrad``: the sum of
             ``out`` over its rows, ``[n]``. ``bgrad_a``: of ``op(a)`` over ``k``, ``[m]``; ``bgrad_b``: of ``op(b)``
             over ``k``, ``[n]`` (scales and ``alpha`` do not enter). With a batch axis in front for a batch.

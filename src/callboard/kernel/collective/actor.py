@@ -1,4 +1,4 @@
-"""``CollectiveActor``: who serves the messages of this package."""
+"""``CollectiveActor``: the actor that serves the messages of this package."""
 
 __all__ = ["CollectiveActor"]
 

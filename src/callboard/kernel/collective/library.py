@@ -21,7 +21,7 @@ class Member(abc.ABC):
     """This device as a rank of one world.
 
     Attributes:
-        world, rank, size: Of it.
+        world, rank, size: Number of the world, rank of this device in it, and number of ranks.
         lost: The reason why it has ended here; None while it has not. Set once, before the backend lets go of anything.
         called: Number of the last call that was enqueued.
     """

@@ -19,7 +19,7 @@ class Offer(Op[CollectiveActor, bytes], tag="collective.offer"):
 
     Args:
         world: Number of the world, never used before.
-        rank, size: Of this device in it.
+        rank, size: Rank of this device in the world, and number of ranks.
     """
 
     returns: ClassVar[tuple[str, ...]] = ()
@@ -44,7 +44,7 @@ class Join(Op[CollectiveActor, str], tag="collective.join"):
 
     Args:
         world: Number of an offered world.
-        offers: Of all ranks, in their order.
+        offers: Offers of all ranks, in order of rank.
         timeout: Seconds in which nothing has ended after which the host gives the world up by itself, if the
             application has not.
     """
@@ -89,7 +89,7 @@ class Look(Op[CollectiveActor, str], tag="collective.look"):
 class Leave(Op[CollectiveActor, bool], tag="collective.leave"):
     """End a world here: its running ops fail, later ones are rejected; returns whether it existed.
 
-    It passes everything that is parked, and is answered before the communicator is given back.
+    The op overtakes parked messages, and is answered before the communicator is released.
 
     Args:
         world: Number of the world.
@@ -120,10 +120,10 @@ class Run(Op[CollectiveActor, tuple[GpuRef, ...]], tag="collective.run"):
     Calls that two ranks have parts of are run by both in the order of their numbers.
 
     Args:
-        part: What is done with the arrays, which have no gaps.
+        part: Collectives to perform on the arrays, which have no gaps.
         world: Number of the world.
         call: Number of the call in the world, from 1.
-        after: That of this rank's call before it; 0 for the first.
+        after: Number of this rank's previous call; 0 for the first.
         ins: Arrays that are sent.
         inouts: Arrays that are sent and received in place.
         outs: Arrays that are received in; new ones of ``part.makes`` when None.

@@ -37,12 +37,13 @@ class Step(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
 
     Attributes:
         kind: The kind.
-        op: Of a reduction.
-        root: Of ``reduce``, ``broadcast``, ``gather`` and ``scatter``; the other rank of ``send`` and ``recv``.
+        op: Operation of a reduction.
+        root: Root rank of ``reduce``, ``broadcast``, ``gather`` and ``scatter``; the other rank of ``send`` and
+            ``recv``.
         source, target: Positions of the arrays that are sent, among ``ins``, and received, among ``outs``; -1: none.
         both: Position among ``inouts`` of the array that is both, in place; -1: not in place.
         factor: Position among ``factors`` of the number that this rank's elements are multiplied by; -1: none.
-        counts: Of ``all_to_all_v``: elements from rank ``i`` to rank ``j`` at ``i * size + j``.
+        counts: For ``all_to_all_v``: the number of elements from rank ``i`` to rank ``j``, at ``i * size + j``.
     """
 
     kind: Kind
@@ -59,8 +60,8 @@ class Part(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     """The part of one rank in a call: its steps, which begin together.
 
     Attributes:
-        rank, size: Of the world.
-        steps: In the same order on all ranks; those that a rank has nothing to do with are left out.
+        rank, size: Rank in the world, and number of ranks.
+        steps: The steps, in the same order on all ranks; a rank's part leaves out the steps that do not involve it.
         makes: Dtype and shape of each of ``outs`` that is to be made.
     """
 

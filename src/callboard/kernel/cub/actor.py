@@ -1,4 +1,4 @@
-"""``CubActor``: who serves the messages of this package."""
+"""``CubActor``: the actor that serves the messages of this package."""
 
 __all__ = ["CubActor"]
 

@@ -112,8 +112,8 @@ def found_of(op: AnyOp, most: int, dtypes: Mapping[str, DType], count: Operand |
 
     Args:
         op: The message.
-        most: How many elements there are at most.
-        dtypes: Of each output.
+        most: Upper bound of the number of elements.
+        dtypes: The dtype of each output, by name.
         count: The message's.
     """
     given = {name: getattr(op, name) for name in dtypes}

@@ -29,9 +29,9 @@ def _channels(op: "HistogramEven | HistogramRange") -> tuple[int, ...]:
 class HistogramEven(Op[CubActor, GpuRef], tag="cub.histogram_even"):
     """Count the samples in each of ``bins`` bins of equal width (``HistogramRequest``).
 
-    Bin i takes the samples in ``[lower + i w, lower + (i + 1) w)`` with ``w = (upper - lower) / bins``; samples
-    outside ``[lower, upper)`` and NaN are not counted. That is CUB's rule: NumPy's last bin also takes ``upper``. The
-    bin is ``floor((x - lower) * (bins / (upper - lower)))``, at most the last, in f64: integers of 64 bits are
+    Bin i counts the samples in ``[lower + i w, lower + (i + 1) w)`` with ``w = (upper - lower) / bins``; samples
+    outside ``[lower, upper)`` and NaN are not counted. This is CUB's rule: NumPy's last bin also includes ``upper``.
+    The bin is ``floor((x - lower) * (bins / (upper - lower)))``, at most the last, in f64: integers of 64 bits are
     rounded to f64 first.
 
     Args:
@@ -64,13 +64,13 @@ class HistogramEven(Op[CubActor, GpuRef], tag="cub.histogram_even"):
 class HistogramRange(Op[CubActor, GpuRef], tag="cub.histogram_range"):
     """Count the samples between neighbouring levels.
 
-    Bin i takes the samples in ``[levels[i], levels[i + 1])``; others, and NaN, are not counted. That is CUB's rule:
-    NumPy's last bin also takes the last level.
+    Bin i counts the samples in ``[levels[i], levels[i + 1])``; others, and NaN, are not counted. This is CUB's rule:
+    NumPy's last bin also includes the last level.
 
     Args:
         x: Samples of any shape, f16, bf16, f32, f64 or any integer.
         levels: ``[bins + 1]``, dtype of ``x``, ascending, without NaN.
-        channels: As of :class:`HistogramEven`; one line of levels serves all.
+        channels: See :class:`HistogramEven`; the same levels apply to all channels.
         out: ``[bins]``, or ``[channels, bins]``, i64; a new array when None. It is overwritten, not added to.
     """
 

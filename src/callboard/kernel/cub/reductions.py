@@ -61,8 +61,8 @@ class Reduce(Op[CubActor, GpuRef], tag="cub.reduce"):
         operation: ``"sum"``, ``"product"``, ``"min"``, ``"max"`` or ``"custom"``.
         init: A number that is combined with each result. Without it an empty row gives 0 or 1, and is refused by
             ``"min"`` and ``"max"``; a custom operator needs it.
-        dtype: Of the result, at least as wide as that of ``x``: ``"i64"`` sums i8 without overflow. None: that of
-            ``x``.
+        dtype: The dtype of the result, at least as wide as that of ``x``: ``"i64"`` sums i8 without overflow. None:
+            that of ``x``.
         cuda: Body of a custom operator as CUDA C++, ``"return a > b ? a : b;"``; ``a``, ``b`` and the result are of
             type ``T``: f32 for halves, else ``dtype``. It must be associative and commutative.
         python: The same as a Python expression of arrays, ``"np.maximum(a, b)"``, for the CPU. A backend without its
@@ -99,7 +99,7 @@ class Reduce(Op[CubActor, GpuRef], tag="cub.reduce"):
 class ArgReduce(Op[CubActor, GpuRef], tag="cub.arg_reduce"):
     """The index of the smallest or largest element along the last axis (``ArgMin``, ``ArgMax``).
 
-    Of equal ones the first; a NaN counts as the smallest and as the largest, as in NumPy.
+    Ties return the first index. A NaN counts as the smallest and as the largest element, as in NumPy.
 
     Args:
         x: ``[..., n]``, n at least 1; f16, bf16, f32, f64, any integer or bool.
@@ -132,7 +132,7 @@ class SegmentedReduce(Op[CubActor, GpuRef], tag="cub.segmented_reduce"):
         offsets: ``[segments + 1]``, i32 or i64: where each segment begins in ``x``, and where the last ends; never
             falling, between 0 and n. On CUDA wrong offsets are undefined behaviour.
         out: ``[segments]`` of ``dtype``; a new array when None.
-        operation, init, dtype, cuda, python: As of :class:`Reduce`.
+        operation, init, dtype, cuda, python: See :class:`Reduce`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = ORDERED

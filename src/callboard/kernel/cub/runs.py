@@ -30,13 +30,13 @@ class Runs(NamedTuple, Generic[Mode]):
 class RunLengthEncode(Op[CubActor, Runs], tag="cub.run_length_encode"):
     """The runs of equal elements of a line: their values and lengths.
 
-    -0.0 equals 0.0 (a run has the value of its first element), and no NaN equals another. How many runs there are
-    depends on the data: without ``values`` it is known when the result is awaited.
+    -0.0 equals 0.0 (a run has the value of its first element), and no NaN equals another. The number of runs depends on
+    the data: without ``values`` it is known when the result is awaited.
 
     Args:
         x: ``[n]``, f16, bf16, f32, f64, any integer or bool.
-        values, lengths: With ``count``: arrays with the same room; ``lengths`` is i64. What is left of them stays as
-            it was. If there is no room, the op fails and says how much would do.
+        values, lengths: Arrays of the same length, given together with ``count``; ``lengths`` is i64. Elements behind
+            the last run are unchanged. If there are more runs, the op fails and the error names the length needed.
         count: 0-d i64: the number of runs.
     """
 
@@ -61,7 +61,7 @@ class RunLengthDecode(Op[CubActor, GpuRef], tag="cub.run_length_decode"):
     Args:
         values: ``[runs]``, any dtype but f4_e2m1.
         lengths: ``[runs]``, i32 or i64, none negative.
-        out, count: As of :class:`Select`.
+        out, count: See :class:`Select`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = ANY

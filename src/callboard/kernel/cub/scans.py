@@ -28,7 +28,7 @@ class Scan(Op[CubActor, GpuRef], tag="cub.scan"):
         exclusive: Element i is combined from those before i, the first is ``init``; else element i is among them.
         init: A number that each row begins with. None: 0 or 1, or for ``"min"`` and ``"max"`` the largest and the
             smallest value of the dtype (infinities of floating types); a custom operator needs it.
-        dtype: Of the result, at least as wide as that of ``x``; None: that of ``x``.
+        dtype: The dtype of the result, at least as wide as that of ``x``; None: that of ``x``.
         cuda, python: A custom operator, as of :class:`Reduce`; it must be associative.
     """
 

@@ -42,13 +42,13 @@ class Partitioned(NamedTuple, Generic[Mode]):
 class Select(Op[CubActor, GpuRef], tag="cub.select"):
     """The elements whose flag is not 0, in the order that they had (``SelectRequest``, ``Flagged``).
 
-    How many there are depends on the data: without ``out`` it is known when the result is awaited.
+    The number of elements depends on the data: without ``out`` it is known when the result is awaited.
 
     Args:
         x: ``[n]``, any dtype but f4_e2m1.
         flags: ``[n]``, bool, u8 or i8.
-        out: With ``count``: ``[room]``. What is left of it stays as it was. If there is no room, the op fails and
-            says how much would do.
+        out: Array ``[room]``, given together with ``count``. Elements behind the last result are unchanged. If there
+            are more results, the op fails and the error names the length needed.
         count: 0-d i64: the number of elements.
     """
 
@@ -76,11 +76,11 @@ class SelectIf(Op[CubActor, GpuRef], tag="cub.select_if"):
         x: ``[n]``, f16, bf16, f32, f64, any integer or bool.
         comparison: ``"less"``, ``"less_equal"``, ``"equal"``, ``"not_equal"``, ``"greater"``, ``"greater_equal"`` with
             ``number``, or ``"custom"``.
-        number: What they are compared with; none with ``"custom"``. Halves are compared in f32.
+        number: Number to compare with; None with ``"custom"``. Halves are compared in f32.
         cuda: Body of a custom predicate as CUDA C++, ``"return a > 0 && a < 9;"``; halves are handed over as f32,
             bool as u8.
         python: The same as a Python expression of an array, ``"(a > 0) & (a < 9)"``, for the CPU.
-        out, count: As of :class:`Select`.
+        out, count: See :class:`Select`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = ORDERED
@@ -113,7 +113,7 @@ class Unique(Op[CubActor, GpuRef], tag="cub.unique"):
 
     Args:
         x: ``[n]``, f16, bf16, f32, f64, any integer or bool.
-        out, count: As of :class:`Select`.
+        out, count: See :class:`Select`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = ORDERED
@@ -133,7 +133,8 @@ class UniqueByKey(Op[CubActor, Pairs], tag="cub.unique_by_key"):
     Args:
         keys: ``[n]``, f16, bf16, f32, f64, any integer or bool.
         values: ``[n]``, any dtype but f4_e2m1.
-        out_keys, out_values, count: With ``count``: arrays with the same room, as of :class:`Select`.
+        out_keys, out_values, count: Arrays of the same length, given together with ``count``, as ``out`` of
+            :class:`Select`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = ORDERED

@@ -23,7 +23,7 @@ class Pairs(NamedTuple, Generic[Mode]):
 
     Attributes:
         keys: Sorted.
-        values: In the order of their keys.
+        values: The values, in the order of their keys.
     """
 
     keys: GpuRef[Mode]
@@ -35,7 +35,7 @@ class Top(NamedTuple, Generic[Mode]):
 
     Attributes:
         values: The elements.
-        indices: Where they were, i64.
+        indices: Position of each element in the row, i64.
     """
 
     values: GpuRef[Mode]
@@ -90,7 +90,7 @@ class SortPairs(Op[CubActor, Pairs], tag="cub.sort_pairs"):
     Args:
         keys: ``[..., n]``.
         values: Same shape, any dtype but f4_e2m1.
-        out_keys, out_values: As ``keys`` and ``values``; new arrays when None.
+        out_keys, out_values: Shapes and dtypes of ``keys`` and ``values``; new arrays when None.
         descending: The largest key first.
     """
 
@@ -125,7 +125,7 @@ class MergeSort(Op[CubActor, Pairs], tag="cub.merge_sort"):
         cuda: Body of the comparison as CUDA C++, which says whether ``a`` comes before ``b``: ``"return a % 10 < b %
             10;"``. Halves are handed over as f32, bool as u8.
         python: The same as a Python expression of two scalars, ``"a % 10 < b % 10"``, for the CPU.
-        out_keys, out_values: As ``keys`` and ``values``; new arrays when None.
+        out_keys, out_values: Shapes and dtypes of ``keys`` and ``values``; new arrays when None.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = ORDERED
@@ -157,7 +157,7 @@ class SegmentedSort(Op[CubActor, Pairs], tag="cub.segmented_sort"):
         values: ``[n]``, any dtype but f4_e2m1.
         offsets: ``[segments + 1]``, i32 or i64: where each segment begins, and where the last ends; never falling,
             from 0 to n. On CUDA wrong offsets are undefined behaviour.
-        out_keys, out_values: As ``keys`` and ``values``; new arrays when None.
+        out_keys, out_values: Shapes and dtypes of ``keys`` and ``values``; new arrays when None.
         descending: The largest key first.
     """
 
@@ -189,7 +189,7 @@ class TopK(Op[CubActor, Top], tag="cub.top_k"):
 
     Args:
         x: ``[..., n]``, f16, bf16, f32, f64, any integer or bool.
-        k: How many, at most n.
+        k: Number of elements, at most n.
         largest: The largest ones, descending; else the smallest ones, ascending.
         values: ``[..., k]``, dtype of ``x``; a new array when None.
         indices: ``[..., k]``, i64; a new array when None.

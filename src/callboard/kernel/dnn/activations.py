@@ -37,8 +37,8 @@ class Formula(NamedTuple):
     """An activation.
 
     Attributes:
-        forward: Of ``x`` and ``a``.
-        backward: Of ``dy``, ``x`` and ``a``; the last statement is the gradient.
+        forward: Expression of ``x`` and ``a``.
+        backward: Statements on ``dy``, ``x`` and ``a``; the last one is the gradient.
         parameter: The default of ``a``; None where there is none.
         positive: True if ``a`` must be > 0.
     """
@@ -104,8 +104,8 @@ class Activation(Op[CudnnActor, GpuRef], tag="dnn.activation"):
     Args:
         x: f16, bf16, f32 or f64, any strides.
         kind: The kind.
-        parameter: The number ``a``; the one above when None. Of ``softplus`` and ``clipped_relu`` it is > 0.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        parameter: The number ``a``; the default above when None. Must be > 0 for ``softplus`` and ``clipped_relu``.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -129,7 +129,7 @@ class ActivationBackward(Op[CudnnActor, GpuRef], tag="dnn.activation_backward"):
         x: The input of the forward pass, any strides.
         kind: The same as forward.
         parameter: The same as forward.
-        dx: As ``x``; a new row-major array when None. May be ``dy`` or ``x``.
+        dx: Shape and dtype of ``x``; a new row-major array when None. May be ``dy`` or ``x``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS

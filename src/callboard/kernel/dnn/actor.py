@@ -1,4 +1,4 @@
-"""``CudnnActor``: who serves the messages of this package."""
+"""``CudnnActor``: the actor that serves the messages of this package."""
 
 __all__ = ["CudnnActor"]
 

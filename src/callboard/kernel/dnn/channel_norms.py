@@ -60,9 +60,9 @@ class BatchNorm(Op[CudnnActor, GpuRef], tag="dnn.batch_norm"):
         x: ``[n, …, channels, …]``, f16, bf16, f32 or f64, any strides.
         mean, variance: ``[channels]``, f32 (f64 for f64): the running ones of :class:`BatchNormTraining`.
         scale, bias: ``[channels]``, dtype of ``x`` or f32; 1 and 0 when None.
-        axis: Of the channels: 1 for NCHW, -1 for NHWC.
+        axis: The channel axis: 1 for NCHW, -1 for NHWC.
         epsilon: Added to the variance.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -96,9 +96,9 @@ class BatchNormTraining(Op[CudnnActor, Normalised], tag="dnn.batch_norm_training
         running_mean, running_variance: ``[channels]``, f32 (f64 for f64), both or none; become
             ``(1 - momentum) * running + momentum * that of x``, where the variance of ``x`` is the unbiased one.
         momentum: Weight of ``x`` in them, a number of the call; ``1 / (steps + 1)`` gives the mean of all steps.
-        axis: Of the channels.
+        axis: The channel axis.
         epsilon: Added to the variance, which divides by the number of elements.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
         mean, inverse: ``[channels]``, f32 (f64 for f64); new arrays when None.
     """
 
@@ -140,13 +140,13 @@ class BatchNormBackward(Op[CudnnActor, NormGradients], tag="dnn.batch_norm_backw
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
         x: The input of the normalisation, any strides.
-        mean, inverse: ``[channels]``: those of :class:`BatchNormTraining`; of a :class:`BatchNorm` the mean that it
-            was given and ``1 / sqrt(variance + epsilon)``.
+        mean, inverse: ``[channels]``: the statistics that :class:`BatchNormTraining` returned; for a
+            :class:`BatchNorm`, its mean and ``1 / sqrt(variance + epsilon)``.
         scale: The same as forward.
         axis: The same as forward.
         training: True if the statistics followed from ``x``; else they are constants.
-        dx: As ``x``; a new row-major array when None. May be ``dy``.
-        dscale, dbias: As ``scale``; new arrays when None, and none where there is no scale.
+        dx: Shape and dtype of ``x``; a new row-major array when None. May be ``dy``.
+        dscale, dbias: Shape and dtype of ``scale``; new arrays when None, and none where there is no scale.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -191,9 +191,9 @@ class OfEachItem(Op[CudnnActor, R_co]):
     Args:
         x: ``[n, …, channels, …]``, f16, bf16, f32 or f64, any strides.
         scale, bias: ``[channels]``, dtype of ``x`` or f32; 1 and 0 when None.
-        axis: Of the channels: 1 for NCHW, -1 for NHWC.
+        axis: The channel axis: 1 for NCHW, -1 for NHWC.
         epsilon: Added to the variance.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -242,9 +242,9 @@ class OfGroups(OfEachItem[R_co]):
         x: ``[n, …, channels, …]``, f16, bf16, f32 or f64, any strides.
         groups: Into how many the channels are divided, in order.
         scale, bias: ``[channels]``, dtype of ``x`` or f32; 1 and 0 when None.
-        axis: Of the channels: 1 for NCHW, -1 for NHWC.
+        axis: The channel axis: 1 for NCHW, -1 for NHWC.
         epsilon: Added to the variance.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
     """
 
     groups: int = 1
@@ -266,9 +266,9 @@ class InstanceNormTraining(OfEachItem[Normalised], tag="dnn.instance_norm_traini
     Args:
         x: ``[n, …, channels, …]``, f16, bf16, f32 or f64, any strides.
         scale, bias: ``[channels]``, dtype of ``x`` or f32; 1 and 0 when None.
-        axis: Of the channels: 1 for NCHW, -1 for NHWC.
+        axis: The channel axis: 1 for NCHW, -1 for NHWC.
         epsilon: Added to the variance.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
         mean, inverse: ``[n, channels]``, f32 (f64 for f64); new arrays when None.
     """
 
@@ -296,9 +296,9 @@ class GroupNormTraining(OfGroups[Normalised], tag="dnn.group_norm_training"):
         x: ``[n, …, channels, …]``, f16, bf16, f32 or f64, any strides.
         groups: Into how many the channels are divided, in order.
         scale, bias: ``[channels]``, dtype of ``x`` or f32; 1 and 0 when None.
-        axis: Of the channels: 1 for NCHW, -1 for NHWC.
+        axis: The channel axis: 1 for NCHW, -1 for NHWC.
         epsilon: Added to the variance.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
         mean, inverse: ``[n, groups]``, f32 (f64 for f64); new arrays when None.
     """
 
@@ -318,11 +318,11 @@ class BackOfEachItem(Op[CudnnActor, NormGradients]):
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
         x: The input of the normalisation, any strides.
-        mean, inverse: Of the forward pass.
+        mean, inverse: Statistics of the forward pass.
         scale: The same as forward.
         axis: The same as forward.
-        dx: As ``x``; a new row-major array when None. May be ``dy``.
-        dscale, dbias: As ``scale``; new arrays when None, and none where there is no scale.
+        dx: Shape and dtype of ``x``; a new row-major array when None. May be ``dy``.
+        dscale, dbias: Shape and dtype of ``scale``; new arrays when None, and none where there is no scale.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -365,12 +365,12 @@ class GroupNormBackward(BackOfEachItem, tag="dnn.group_norm_backward"):
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
         x: The input of the normalisation, any strides.
-        mean, inverse: Of :class:`GroupNormTraining`.
+        mean, inverse: Statistics returned by :class:`GroupNormTraining`.
         scale: The same as forward.
         groups: The same as forward.
         axis: The same as forward.
-        dx: As ``x``; a new row-major array when None. May be ``dy``.
-        dscale, dbias: As ``scale``; new arrays when None, and none where there is no scale.
+        dx: Shape and dtype of ``x``; a new row-major array when None. May be ``dy``.
+        dscale, dbias: Shape and dtype of ``scale``; new arrays when None, and none where there is no scale.
     """
 
     groups: int = 1

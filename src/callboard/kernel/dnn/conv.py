@@ -1,8 +1,8 @@
 """Convolutions over 1 to 3 spatial axes, their gradients, and transposed ones.
 
 In the layout ``"NCHW"`` an image is ``[n, c, ...]`` and a filter ``[k, c / groups, ...]``; in ``"NHWC"`` they are
-``[n, ..., c]`` and ``[k, ..., c / groups]``. What is called a convolution is a cross-correlation, as everywhere in this
-field: ``out[n, k, p] = sum over c, q of x[n, c, p * stride + q * dilation - before] * w[k, c, q]``.
+``[n, ..., c]`` and ``[k, ..., c / groups]``. As in other deep learning libraries, a convolution here is a
+cross-correlation: ``out[n, k, p] = sum over c, q of x[n, c, p * stride + q * dilation - before] * w[k, c, q]``.
 """
 
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -42,7 +42,7 @@ ConvActivation = Literal["relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish"
 """Activations that may follow a convolution; ``"gelu"`` by the error function, ``"gelu_tanh"`` by its approximation."""
 
 ScaledDType = Annotated[DTypeLike, Literal["f32", "i8"]]
-"""Of a result that was scaled."""
+"""The dtype of a scaled result."""
 WITH_I8 = (*FLOATS, DTYPES["i8"])
 
 
@@ -51,11 +51,12 @@ class Geometry(NamedTuple):
 
     Attributes:
         image, result: Extents of what it reads and of what it makes.
-        window: Of the filter, a number for each spatial axis, as of the following.
-        stride: From place to place of the filter.
+        window: Extent of the filter along each spatial axis; the following fields also have a number for each spatial
+            axis.
+        stride: Distance between neighbouring positions of the filter.
         padding: Before and behind the image.
-        dilation: From element to element of the filter.
-        groups: Of channels, convolved apart.
+        dilation: Distance between neighbouring elements of the filter.
+        groups: Number of groups of channels, which are convolved separately.
     """
 
     image: Image
@@ -100,9 +101,9 @@ class Conv(_Convolution, tag="dnn.conv"):
         activation: Applied last.
         scale: Beside i8: what the sums are multiplied by, before the bias.
         out_dtype: Beside i8 with ``scale``: ``"f32"`` or ``"i8"`` (rounded to even, saturated).
-        stride: From place to place of the filter; one number, or one for each spatial axis.
+        stride: Distance between neighbouring positions of the filter; one number, or one for each spatial axis.
         padding: Zeros around the image: one number, or for each spatial axis one or ``(before, after)``.
-        dilation: From element to element of the filter.
+        dilation: Distance between neighbouring elements of the filter.
         groups: Channels of the image and of the result are split into so many groups, convolved apart.
         layout: Order of the axes of images and filters.
         tf32: f32 factors may be rounded to TF32 (10 bits of mantissa), where the device has it.
@@ -142,7 +143,7 @@ class Conv(_Convolution, tag="dnn.conv"):
         return {"out": made}
 
     def result_dtype(self, dtype: DType) -> DType:
-        """Of the result, by that of ``x``."""
+        """The dtype of the result, given that of ``x``."""
         if dtype.name != "i8":
             if self.scale is not None or self.out_dtype is not None:
                 raise refuse(self, f"scale and out_dtype are for i8; x is {self.x.layout!r}")
@@ -163,9 +164,9 @@ class ConvBackwardData(_Convolution, tag="dnn.conv_backward_data"):
     Args:
         dy: ``[n, k, ...]``, the gradient by the result; f16, bf16, f32 or f64.
         w: ``[k, c / groups, ...]``, same dtype.
-        shape: Of the image: ``(n, c, ...)``, in the order of ``layout``.
+        shape: Shape of the image: ``(n, c, ...)``, in the order of ``layout``.
         out: Same dtype; a new array when None.
-        stride, padding, dilation, groups, layout, tf32, deterministic, autotune: As of :class:`Conv`.
+        stride, padding, dilation, groups, layout, tf32, deterministic, autotune: See :class:`Conv`.
 
     Halves are multiplied and summed in f32 and rounded once.
     """
@@ -189,9 +190,9 @@ class ConvBackwardFilter(_Convolution, tag="dnn.conv_backward_filter"):
     Args:
         x: ``[n, c, ...]``, the image; f16, bf16, f32 or f64.
         dy: ``[n, k, ...]``, the gradient by the result, same dtype.
-        shape: Of the filter: ``(k, c / groups, ...)``, in the order of ``layout``.
+        shape: Shape of the filter: ``(k, c / groups, ...)``, in the order of ``layout``.
         out: Same dtype; a new array when None.
-        stride, padding, dilation, groups, layout, tf32, deterministic, autotune: As of :class:`Conv`.
+        stride, padding, dilation, groups, layout, tf32, deterministic, autotune: See :class:`Conv`.
 
     Halves are multiplied and summed in f32 and rounded once.
     """
@@ -218,9 +219,9 @@ class ConvTranspose(_Convolution, tag="dnn.conv_transpose"):
         out: ``[n, k, ...]``; a new array when None. Each spatial extent is
             ``(n - 1) * stride - before - after + (window - 1) * dilation + 1 + output_padding``.
         output_padding: Added to the extents behind, where a stride leaves several possible; less than the stride.
-        stride: From place to place of the filter in the result.
-        padding: What is cut off the result: one number, or for each spatial axis one or ``(before, after)``.
-        dilation, groups, layout, tf32, deterministic, autotune: As of :class:`Conv`.
+        stride: Distance between neighbouring positions of the filter in the result.
+        padding: Elements cut off the result: one number, or for each spatial axis one or ``(before, after)``.
+        dilation, groups, layout, tf32, deterministic, autotune: See :class:`Conv`.
 
     Halves are multiplied and summed in f32 and rounded once. Its gradients are :class:`Conv` (by ``x``) and
     :class:`ConvBackwardFilter` with the roles of image and gradient exchanged (by ``w``).

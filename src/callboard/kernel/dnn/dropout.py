@@ -44,11 +44,11 @@ class Dropout(Op[CudnnActor, GpuRef], tag="dnn.dropout"):
 
     Args:
         x: f16, bf16, f32 or f64, any strides.
-        probability: To be dropped, from 0 to 1, a number of the call.
-        seed: Of the stream, an integer, or a 0-d array of i64 or u64 that is read on the device.
+        probability: Probability that an element is dropped, from 0 to 1; passed by value with each call.
+        seed: Seed of the stream, an integer, or a 0-d array of i64 or u64 that is read on the device.
         offset: The word of the first element, likewise. Advance it by ``x.size`` from call to call; in a recording by a
             0-d array that the recording itself increments.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -75,7 +75,7 @@ class DropoutBackward(Op[CudnnActor, GpuRef], tag="dnn.dropout_backward"):
     Args:
         dy: The gradient by the result, any strides.
         probability, seed, offset: The same as forward.
-        dx: As ``dy``; a new row-major array when None. May be ``dy``.
+        dx: Shape and dtype of ``dy``; a new row-major array when None. May be ``dy``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -101,8 +101,8 @@ class DropoutMask(Op[CudnnActor, GpuRef], tag="dnn.dropout_mask"):
     """Mask of the elements a :class:`Dropout` keeps.
 
     Args:
-        shape: Of the array.
-        probability, seed, offset: As those of :class:`Dropout`.
+        shape: Shape of the array.
+        probability, seed, offset: See :class:`Dropout`.
         out: bool of that shape, any strides; a new row-major array when None.
     """
 

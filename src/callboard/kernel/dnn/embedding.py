@@ -53,7 +53,7 @@ class EmbeddingBackward(Op[CudnnActor, GpuRef], tag="dnn.embedding_backward"):
     Args:
         dy: ``[*indices.shape, width]``, f16, bf16, f32 or f64, any strides.
         indices: The same as forward.
-        rows: Of the table.
+        rows: Number of rows of the table.
         padding: The row that has no gradient; None: every row has one.
         by_frequency: Divide what a row gets by the number of times that it was looked up.
         dtable: ``[rows, width]``, dtype of ``dy``, any strides; a new row-major array when None.

@@ -20,9 +20,10 @@ def epilogue_of(
 
     Args:
         sums: dtype of the first operand.
-        result: Of what is stored; i8 is rounded to even and saturated.
+        result: The dtype of the stored result; i8 is rounded to even and saturated.
         bias, residual: dtypes of the operands behind it, if they are given.
-        activation: Of :data:`~callboard.kernel.dnn.activations.ACTIVATIONS`, with its own parameter.
+        activation: A key of :data:`~callboard.kernel.dnn.activations.ACTIVATIONS`, with its default parameter; None for
+            none.
         scale: A factor of the sums.
     """
     work = DTYPES["f64"] if sums.name == "f64" else DTYPES["f32"]

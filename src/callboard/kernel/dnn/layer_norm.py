@@ -47,7 +47,7 @@ class Normalised(NamedTuple, Generic[Mode]):
 
     Attributes:
         out: The array.
-        mean: Of what was normalised together, f32 (f64 for f64).
+        mean: Mean of the elements normalised together, f32 (f64 for f64).
         inverse: ``1 / sqrt(variance + epsilon)``, likewise.
     """
 
@@ -75,8 +75,9 @@ class NormGradients(NamedTuple, Generic[Mode]):
     """Gradients of a norm.
 
     Attributes:
-        dx: By the array.
-        dscale, dbias: By the parameters. None where there is no scale; their types leave that out: callers know.
+        dx: Gradient with respect to the array.
+        dscale, dbias: Gradients with respect to the parameters. None if there is no scale; their types omit None
+            because the caller passes the scale.
     """
 
     dx: GpuRef[Mode]
@@ -88,8 +89,9 @@ class RmsGradients(NamedTuple, Generic[Mode]):
     """Gradients of an RMS norm.
 
     Attributes:
-        dx: By the array.
-        dscale: By the scale. None where there is none; its type leaves that out: callers know.
+        dx: Gradient with respect to the array.
+        dscale: Gradient with respect to the scale. None if there is none; its type omits None because the caller passes
+            the scale.
     """
 
     dx: GpuRef[Mode]
@@ -104,7 +106,7 @@ class OverLastAxes(Op[CudnnActor, R_co]):
         scale: Shape of the last ``axes`` axes, dtype of ``x`` or f32; 1 when None.
         axes: The number of last axes that are normalised together.
         epsilon: Added to the variance (RMS norm: to the mean of the squares).
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -146,8 +148,8 @@ class WithBias(OverLastAxes[R_co]):
         scale: Shape of the last ``axes`` axes, dtype of ``x`` or f32; 1 when None.
         axes: The number of last axes that are normalised together.
         epsilon: Added to the variance.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
-        bias: As ``scale``; 0 when None.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
+        bias: Shape and dtype of ``scale``; 0 when None.
     """
 
     bias: In | None = None
@@ -173,8 +175,8 @@ class LayerNormTraining(WithBias[Normalised], tag="dnn.layer_norm_training"):
         scale: Shape of the last ``axes`` axes, dtype of ``x`` or f32; 1 when None.
         axes: The number of last axes that are normalised together.
         epsilon: Added to the variance.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
-        bias: As ``scale``; 0 when None.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
+        bias: Shape and dtype of ``scale``; 0 when None.
         mean, inverse: Shape of ``x`` without its last axes, f32 (f64 for f64); new arrays when None.
     """
 
@@ -204,7 +206,7 @@ class RmsNormTraining(OverLastAxes[RmsNormalised], tag="dnn.rms_norm_training"):
         scale: Shape of the last ``axes`` axes, dtype of ``x`` or f32; 1 when None.
         axes: The number of last axes that are normalised together.
         epsilon: Added to the mean of the squares.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
         inverse: Shape of ``x`` without its last axes, f32 (f64 for f64); a new array when None.
     """
 
@@ -223,11 +225,11 @@ class LayerNormBackward(Op[CudnnActor, NormGradients], tag="dnn.layer_norm_backw
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
         x: The input of the normalisation, any strides.
-        mean, inverse: Of :class:`LayerNormTraining`.
+        mean, inverse: Statistics returned by :class:`LayerNormTraining`.
         scale: The same as forward.
         axes: The same as forward.
-        dx: As ``x``; a new row-major array when None. May be ``dy``.
-        dscale, dbias: As ``scale``; new arrays when None, and none where there is no scale.
+        dx: Shape and dtype of ``x``; a new row-major array when None. May be ``dy``.
+        dscale, dbias: Shape and dtype of ``scale``; new arrays when None, and none where there is no scale.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -268,11 +270,11 @@ class RmsNormBackward(Op[CudnnActor, RmsGradients], tag="dnn.rms_norm_backward")
     Args:
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
         x: The input of the normalisation, any strides.
-        inverse: Of :class:`RmsNormTraining`.
+        inverse: Statistics returned by :class:`RmsNormTraining`.
         scale: The same as forward.
         axes: The same as forward.
-        dx: As ``x``; a new row-major array when None. May be ``dy``.
-        dscale: As ``scale``; a new array when None, and none where there is no scale.
+        dx: Shape and dtype of ``x``; a new row-major array when None. May be ``dy``.
+        dscale: Shape and dtype of ``scale``; a new array when None, and none where there is no scale.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS

@@ -84,12 +84,12 @@ class CrossEntropy(Op[CudnnActor, CrossEntropyLoss], tag="dnn.cross_entropy"):
         target: Classes of the items, i32 or i64, shape of ``x`` without ``axis``; or probabilities, as ``x``. A class
             out of range fails the op with ``ShapeError`` when it is executed.
         weight: ``[classes]``, dtype of ``x`` or f32; 1 when None.
-        axis: Of the classes; 0 for a single item.
+        axis: The class axis; 0 for a single item.
         reduction: ``"mean"``, ``"sum"``, or ``"none"``: a loss for each item.
         ignore_index: Items of this class count for nothing; of no meaning for probabilities.
         label_smoothing: ε, from 0 to 1.
         loss: A new array when None.
-        log_sum: For the gradient, f32 (f64 for f64), shape of the items; a new array when None.
+        log_sum: Log-sum-exps that the gradient needs, f32 (f64 for f64), shape of the items; a new array when None.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -121,9 +121,9 @@ class CrossEntropyBackward(Op[CudnnActor, GpuRef], tag="dnn.cross_entropy_backwa
     Args:
         dloss: The gradient by the loss: 0-d, or of the items' shape with reduction ``"none"``; dtype of ``x``.
         x, target, weight: The same as forward.
-        log_sum: Of :class:`CrossEntropy`.
+        log_sum: ``log_sum`` of :class:`CrossEntropy`.
         axis, reduction, ignore_index, label_smoothing: The same as forward.
-        dx: As ``x``; a new row-major array when None. May be ``x``.
+        dx: Shape and dtype of ``x``; a new row-major array when None. May be ``x``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -186,7 +186,7 @@ class MseBackward(Op[CudnnActor, GpuRef], tag="dnn.mse_backward"):
     Args:
         dloss: The gradient by the loss: 0-d, or as ``x`` with reduction ``"none"``; dtype of ``x``.
         x, target, reduction: The same as forward.
-        dx: As ``x``; a new row-major array when None. May be ``x`` or ``target``.
+        dx: Shape and dtype of ``x``; a new row-major array when None. May be ``x`` or ``target``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS

@@ -31,9 +31,9 @@ class Lrn(Op[CudnnActor, GpuRef], tag="dnn.lrn"):
         x: ``[n, …, channels, …]``, f16, bf16, f32 or f64, any strides.
         size: Channels in a window: ``size // 2`` before each channel, itself, and the rest behind; what lies outside
             counts as 0. (For an even size cuDNN has the longer half behind.)
-        alpha, beta, k: As above.
-        axis: Of the channels.
-        out: As ``x``, any strides; a new row-major array when None.
+        alpha, beta, k: Parameters of the formula above.
+        axis: The channel axis.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -59,7 +59,7 @@ class LrnBackward(Op[CudnnActor, GpuRef], tag="dnn.lrn_backward"):
         dy: The gradient by the result; dtype and shape of ``x``, any strides.
         x: The input of the forward pass, any strides.
         size, alpha, beta, k, axis: The same as forward.
-        dx: As ``x``; a new row-major array when None.
+        dx: Shape and dtype of ``x``; a new row-major array when None.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS

@@ -85,8 +85,8 @@ class Methods(Api[Mode]):
         Args:
             length: Positions from 0.
             width: Elements that are turned, an even number; pair *j* turns by ``position * base ** (-2 * j / width)``.
-            base: Of the angles.
-            dtype: Of the tables.
+            base: Base of the angles' geometric sequence.
+            dtype: The dtype of the tables.
 
         Raises:
             ShapeError: ``width`` is odd or negative, or ``length`` negative.

@@ -45,10 +45,10 @@ class Windows(NamedTuple):
     """The geometry of pooling windows, one number per spatial axis.
 
     Attributes:
-        extent: Of a window, in elements of it.
-        stride: From window to window.
+        extent: Extent of a window, in elements of the window.
+        stride: Distance between neighbouring windows.
         padding: Before and behind the array.
-        dilation: From element to element of a window.
+        dilation: Distance between neighbouring elements of a window.
     """
 
     extent: tuple[int, ...]
@@ -78,7 +78,7 @@ class AvgPool(_Pooling[GpuRef], tag="dnn.avg_pool"):
     Args:
         x: ``[n, c, ...]`` with 1 to 3 spatial axes, or ``[n, ..., c]``; f16, bf16, f32 or f64, any strides.
         out: Same dtype; a new array when None.
-        window, stride, layout: As of :class:`MaxPool`.
+        window, stride, layout: See :class:`MaxPool`.
         padding: Elements outside of the array, which count as 0: one number, or for each spatial axis one or
             ``(before, after)``, less than the window.
         count_include_pad: The divisor is the size of the window; else the number of elements inside of the array.
@@ -102,9 +102,9 @@ class AvgPoolBackward(_Pooling[GpuRef], tag="dnn.avg_pool_backward"):
 
     Args:
         dy: The gradient by the result; f16, bf16, f32 or f64, any strides.
-        shape: Of what was pooled, in the order of ``layout``.
+        shape: Shape of the pooled array, in the order of ``layout``.
         out: Same dtype; a new array when None.
-        window, stride, padding, count_include_pad, layout: As they were.
+        window, stride, padding, count_include_pad, layout: The same as forward.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -128,10 +128,10 @@ class MaxPool(_Pooling[GpuRef], tag="dnn.max_pool"):
         x: ``[n, c, ...]`` with 1 to 3 spatial axes, or ``[n, ..., c]``; f16, bf16, f32 or f64, any strides.
         out: Same dtype; a new array when None.
         window: Extent of a window: one number, or one for each spatial axis.
-        stride: From window to window; None: windows lie side by side.
+        stride: Distance between neighbouring windows; None: the extent of a window.
         padding: Elements outside of the array, which are never taken: one number, or for each spatial axis one or
             ``(before, after)``, less than what a window covers.
-        dilation: From element to element of a window.
+        dilation: Distance between neighbouring elements of a window.
         layout: Order of the axes.
 
     NaN counts as larger than any number.
@@ -156,7 +156,7 @@ class MaxPoolIndices(_Pooling[MaxPooled], tag="dnn.max_pool_indices"):
         out: Same dtype; a new array when None.
         indices: i32, shape of ``out``: places in the spatial axes of ``x``, counted row-major; of several equal
             elements the first. A new array when None.
-        window, stride, padding, dilation, layout: As of :class:`MaxPool`.
+        window, stride, padding, dilation, layout: See :class:`MaxPool`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -180,9 +180,9 @@ class MaxPoolBackward(_Pooling[GpuRef], tag="dnn.max_pool_backward"):
     Args:
         dy: The gradient by the result; f16, bf16, f32 or f64, any strides.
         indices: i32, shape of ``dy``: what :class:`MaxPoolIndices` gave.
-        shape: Of what was pooled, in the order of ``layout``.
+        shape: Shape of the pooled array, in the order of ``layout``.
         out: Same dtype as ``dy``; a new array when None.
-        window, stride, padding, dilation, layout: As they were.
+        window, stride, padding, dilation, layout: The same as forward.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS

@@ -19,8 +19,8 @@ __all__ = ["Rope", "RopeBackward", "check_rope"]
 class Rope(Op[CudnnActor, GpuRef], tag="dnn.rope"):
     """Turn pairs of elements of the last axis: ``(a, b)`` becomes ``(a·cos - b·sin, a·sin + b·cos)``.
 
-    Pair *j* of a position is turned by the angle of column *j* of that position's row in the tables
-    (``dev.dnn.rope_tables``). What lies behind the turned elements stays.
+    Pair *j* of a position is rotated by the angle in column *j* of that position's row in the tables
+    (``dev.dnn.rope_tables``). Elements behind the rotated pairs are unchanged.
 
     Args:
         x: ``[…, length, …, width]``, f16, bf16, f32 or f64, any strides; a dense last axis is the fastest.
@@ -28,9 +28,9 @@ class Rope(Op[CudnnActor, GpuRef], tag="dnn.rope"):
         positions: The row of each place, i32 or i64: ``[length]``, or ``[batch, length]`` where ``batch`` is the first
             extent of ``x``; None: 0 to length - 1. A position without a row fails the op with ``ShapeError`` when it is
             executed.
-        axis: Of the places: -2 for ``[batch, heads, length, width]``, -3 for ``[batch, length, heads, width]``.
+        axis: The axis of positions: -2 for ``[batch, heads, length, width]``, -3 for ``[batch, length, heads, width]``.
         interleaved: Pairs are neighbours ``(0, 1), (2, 3), …``; else halves ``(0, pairs), (1, pairs + 1), …``.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -55,7 +55,7 @@ class RopeBackward(Op[CudnnActor, GpuRef], tag="dnn.rope_backward"):
     Args:
         dy: The gradient by the result, any strides.
         cos, sin, positions, axis, interleaved: The same as forward.
-        dx: As ``dy``; a new row-major array when None. May be ``dy``.
+        dx: Shape and dtype of ``dy``; a new row-major array when None. May be ``dy``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS

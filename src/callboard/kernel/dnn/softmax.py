@@ -19,7 +19,7 @@ class AlongAxis(Op[CudnnActor, GpuRef]):
     Args:
         x: f16, bf16, f32 or f64, any strides. A line of -inf alone, or with an inf or a NaN, gives NaN.
         axis: Along which the results add up to 1; negative ones count from the last.
-        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -41,7 +41,7 @@ class BackAlongAxis(Op[CudnnActor, GpuRef]):
         dy: The gradient by the result; dtype and shape of ``y``, any strides.
         y: The result, any strides.
         axis: The same as forward.
-        dx: As ``y``; a new row-major array when None. May be ``dy``.
+        dx: Shape and dtype of ``y``; a new row-major array when None. May be ``dy``.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS

@@ -33,10 +33,10 @@ class TopK(Op[CudnnActor, Largest], tag="dnn.top_k"):
 
     Args:
         x: f16, bf16, f32 or f64, any strides.
-        k: How many, at most the extent of the axis.
+        k: Number of elements, at most the extent of the axis.
         axis: Along which; negative ones count from the last.
         largest: The largest ones, descending; else the smallest ones, ascending.
-        values: As ``x``, with ``k`` elements along the axis; a new array when None.
+        values: Shape and dtype of ``x``, but with ``k`` elements along the axis; a new array when None.
         indices: Likewise, i64.
     """
 
@@ -65,10 +65,10 @@ class TopKBackward(Op[CudnnActor, GpuRef], tag="dnn.top_k_backward"):
 
     Args:
         dvalues: The gradient by the values, any strides.
-        indices: Of :class:`TopK`, i64: different ones along the axis.
-        extent: Of the axis of ``x``.
+        indices: ``indices`` of :class:`TopK`, i64: distinct along the axis.
+        extent: Extent of the axis in ``x``.
         axis: The same as forward.
-        dx: As ``x``, any strides; a new row-major array when None.
+        dx: Shape and dtype of ``x``, any strides; a new row-major array when None.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS

@@ -1,4 +1,4 @@
-"""``ElementwiseActor``: who serves the messages of this package."""
+"""``ElementwiseActor``: the actor that serves the messages of this package."""
 
 __all__ = ["ElementwiseActor"]
 

@@ -81,7 +81,8 @@ class Elementwise(Called[Any]):
 
         Args:
             operands: The inputs in order; arrays of shapes that broadcast, or numbers.
-            out: Of the result's dtype and shape; a new row-major array when None, or the input of the result's name.
+            out: Array of the result's dtype and shape. When None: the input that has the result's name, or else a new
+                row-major array.
             named: The other inputs by name.
 
         Raises:
@@ -139,11 +140,11 @@ class ElementwiseMany(Called[Any]):
 
         Args:
             operands: The inputs in order; arrays of shapes that broadcast, or numbers.
-            outs: For each result an array of its dtype and shape, or None for a new one.
+            outs: For each result, an array of its dtype and shape, or None for a new one.
             named: The other inputs by name.
 
         Raises:
-            TypeError, ShapeError: As :meth:`Elementwise.__call__`.
+            TypeError, ShapeError: See :meth:`Elementwise.__call__`.
         """
         given = bound(self._expression, operands, named)
         submit = submit_of(self._expression, given)
@@ -168,7 +169,7 @@ def elementwise(expression: str, *, results: Sequence[str] | None = None) -> "El
 
     Args:
         expression: Assignments, separated by ``;`` or line ends (:mod:`callboard.kernel.elementwise.language`).
-        results: Which of the assigned names to give, as a tuple of arrays; when None, the last alone.
+        results: Names of the assigned results to return, as a tuple of arrays; None returns only the last one.
 
     Raises:
         ShapeError: The text is not a valid expression; quotes the place.
@@ -205,12 +206,12 @@ class Reduced(Called[Any]):
 
         Args:
             operands: The inputs in order; arrays of shapes that broadcast, or numbers.
-            out: Of the result's dtype and shape; a new row-major array when None.
+            out: Array of the result's dtype and shape; a new row-major array when None.
             named: The other inputs by name.
 
         Raises:
-            TypeError, ShapeError: As :meth:`Elementwise.__call__`; also where an axis is out of range, and where there
-                is not an element of which to take the largest.
+            TypeError, ShapeError: See :meth:`Elementwise.__call__`; also raised if an axis is out of range, or if
+                ``min`` or ``max`` has no element.
         """
         given = bound(self._expression, operands, named)
         submit = submit_of(self._expression, given)
@@ -232,10 +233,10 @@ def reduction(
     elements are joined.
 
     Args:
-        expression: As of :func:`elementwise`.
-        axis: Of the shape that the arrays have together: one, several, or None for all.
+        expression: See :func:`elementwise`.
+        axis: Axes of the arrays' common shape: one, several, or None for all.
         keepdims: Keep the axes, with an extent of 1.
-        dtype: In which a sum, product or mean is accumulated and given.
+        dtype: The dtype in which a sum, product or mean is accumulated and returned.
 
     Raises:
         ShapeError: The text is not a valid expression; quotes the place.

@@ -23,8 +23,8 @@ class Types(NamedTuple):
     """In which dtypes a function is computed.
 
     Attributes:
-        arguments: To which each argument is converted first.
-        result: What it gives.
+        arguments: The dtype that each argument is converted to first.
+        result: The dtype of the result.
     """
 
     arguments: tuple[DType, ...]

@@ -33,10 +33,10 @@ class Expression(NamedTuple):
     """A text, read.
 
     Attributes:
-        text: As it was written.
+        text: The source text.
         statements: Targets, and what is assigned to them, in order.
         inputs: The names that are read before they are assigned, in order of their first appearance in the text.
-        target: What the last statement assigns.
+        target: Name assigned by the last statement.
     """
 
     text: str

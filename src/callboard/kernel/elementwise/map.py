@@ -40,7 +40,7 @@ class Expressed(Op[ElementwiseActor, Any]):
             bits, f16, bf16, f32, f64, c64 or c128, any strides, shapes that broadcast.
         scalars: Numbers of the call. They are *weak*: each takes the dtype of the array beside it.
         numbers: The names of the scalars, in order. All other names of the text are operands'.
-        bools: Those of the numbers that are bools.
+        bools: Names of the scalars that are bools.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = ELEMENTS

@@ -27,7 +27,7 @@ class Methods(Api[Mode]):
 
         Args:
             expression: Assignments, as in ``"z = alpha * x + max(y, 0)"``.
-            operands, out, named: As of ``cb.elementwise(expression)(…)``.
+            operands, out, named: See the call of ``cb.elementwise(expression)``.
         """
         text = read(expression)
         answer: GpuRef[Mode] = submit_map(self._submit, text, bound(text, operands, named), out)
@@ -46,7 +46,7 @@ class Methods(Api[Mode]):
         Args:
             expression: Assignments.
             results: The names whose values are given, in this order.
-            operands, outs, named: As of ``cb.elementwise(expression, results=…)(…)``.
+            operands, outs, named: See the call of ``cb.elementwise(expression, results=…)``.
         """
         text = read(expression)
         answer: tuple[GpuRef[Mode], ...] = submit_many(
@@ -68,8 +68,8 @@ class Methods(Api[Mode]):
 
         Args:
             expression: Assignments, the last of which holds one call of a reduction: ``"sum(x * y)"``.
-            axis, keepdims, dtype: As of ``cb.reduction``.
-            operands, out, named: As of ``cb.reduction(expression)(…)``.
+            axis, keepdims, dtype: See ``cb.reduction``.
+            operands, out, named: See the call of ``cb.reduction(expression)``.
         """
         text = read(expression)
         settings = {"axes": as_axes(axis), "keepdims": keepdims, "dtype": dtype, "out": out}

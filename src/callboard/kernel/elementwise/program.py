@@ -19,10 +19,10 @@ class Step(NamedTuple):
     """One computation, applied to one element of each argument.
 
     Attributes:
-        function: Of :data:`~callboard.kernel.elementwise.functions.FUNCTIONS`; ``"cast"``; ``"operand"``;
-            ``"constant"``; ``"number"``, which each call has its own value of.
+        function: Name in :data:`~callboard.kernel.elementwise.functions.FUNCTIONS`; ``"cast"``; ``"operand"``;
+            ``"constant"``; or ``"number"``, which has its own value in each call.
         arguments: Steps before.
-        dtype: Of what it gives.
+        dtype: The dtype of the result.
         value: The operand's position, the constant, or the tree of a number.
     """
 
@@ -39,8 +39,8 @@ class Program(NamedTuple):
         steps: Each after its arguments; only those that a result needs.
         results: The steps that are stored, in the order asked for.
         numbers: The steps ``"number"``, in order: of these each call has values (:meth:`values`).
-        names: Of the numbers that a call is given, in order.
-        bools: Those of the names whose numbers are bools.
+        names: Names of the numbers of a call, in order.
+        bools: The names of numbers that are bools.
     """
 
     steps: tuple[Step, ...]
@@ -85,10 +85,10 @@ def compiled(
     """Give an expression its dtypes.
 
     Args:
-        text: Of the expression.
-        dtypes: Of its inputs that are arrays, in order.
+        text: Text of the expression.
+        dtypes: The dtypes of its array inputs, in order.
         numbers: Its inputs that are numbers, and their kinds.
-        results: What to store, by the names of the statements; the last statement when empty.
+        results: Names of the statements whose results are stored; empty for the last statement.
 
     Raises:
         ShapeError: It is not an expression, or these dtypes do not have the functions that it calls; quotes the place.
@@ -106,7 +106,7 @@ class Builder:
     """Makes the steps of a program from trees.
 
     Args:
-        text: Of the expression, for errors.
+        text: Text of the expression, for errors.
     """
 
     def __init__(self, text: str) -> None:

@@ -22,16 +22,16 @@ class Reduce(Expressed, tag="elementwise.reduce"):
     ``argmax``, and around it what is computed of its result with numbers alone: ``"sqrt(sum(x * x))"``.
 
     Args:
-        axes: Of the shape that the operands have together; negative ones count from the last. None: all of them.
-            ``argmin`` and ``argmax`` take one or None, and then give the position in row-major order.
+        axes: Axes of the operands' common shape; negative ones count from the last. None: all of them. ``argmin`` and
+            ``argmax`` take one axis or None, and with None return the position in row-major order.
         keepdims: Keep the axes, with an extent of 1.
-        dtype: In which a sum, product or mean is accumulated and given. None: i64 or u64 for integers, else its own;
-            f16 and bf16 are accumulated in f32, the mean of integers in f64.
+        dtype: The dtype in which a sum, product or mean is accumulated and returned. None: i64 or u64 for integers,
+            else the operand's own dtype; f16 and bf16 are accumulated in f32, the mean of integers in f64.
         out: The result's dtype and shape, any strides; a new row-major array when None.
 
-    A NaN wins in ``min`` and ``max``. ``argmin`` and ``argmax`` give the first of equal elements, and the first NaN.
-    Of no elements the sum is 0, the product 1, the mean NaN, ``any`` False and ``all`` True. Terms are joined in an
-    order that depends on layouts and device alone: equal calls give equal bits.
+    ``min`` and ``max`` of elements with a NaN are NaN. ``argmin`` and ``argmax`` return the first of equal elements,
+    and the first NaN. Without elements the sum is 0, the product 1, the mean NaN, ``any`` False and ``all`` True. Terms
+    are combined in an order that depends on layouts and device alone: equal calls give equal bits.
     """
 
     axes: tuple[int, ...] | None = None

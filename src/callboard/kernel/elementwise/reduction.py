@@ -23,9 +23,9 @@ class Reduction(NamedTuple):
 
     Attributes:
         function: ``"sum"``, ``"prod"``, ``"min"``, ``"max"``, ``"any"``, ``"all"``, ``"argmin"`` or ``"argmax"``.
-        each: What is computed of each element: one result, of the dtype in which they are joined.
+        each: Program applied to each element: one result, of the dtype in which elements are combined.
         total: The dtype of what the elements are joined to, which ``finish`` is given as its operand.
-        finish: What is computed of that; its last number is :data:`COUNT`.
+        finish: Program applied to the combined value; its last number is :data:`COUNT`.
     """
 
     function: str
@@ -37,7 +37,7 @@ class Reduction(NamedTuple):
         """Check the numbers of a call.
 
         Raises:
-            ShapeError: As :meth:`Program.values`.
+            ShapeError: See :meth:`Program.values`.
         """
         self.each.values(given)
         self.finish.values((*given, 1.0))
@@ -66,9 +66,9 @@ def compiled_reduction(
 
     Args:
         text: Assignments, of which the last one holds one call of a reduction.
-        dtypes: Of the inputs that are arrays, in order.
+        dtypes: The dtypes of the array inputs, in order.
         numbers: The inputs that are numbers, and their kinds.
-        dtype: In which a sum or a product is accumulated and given.
+        dtype: The dtype in which a sum or a product is accumulated and returned.
 
     Raises:
         ShapeError: The text is not a reduction, or these dtypes do not have the functions that it calls.

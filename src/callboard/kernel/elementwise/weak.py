@@ -45,7 +45,7 @@ _EXACT: Mapping[str, Callable[..., Any]] = {
     "pow": lambda x, n: x**n if 0 <= n <= 64 else float(x) ** n if x else np.inf if n < 0 else 0,
     **dict.fromkeys(("floor", "ceil", "trunc", "round", "real", "conj"), lambda x: x),
 }
-"""Of bools and ints."""
+"""Functions of bools and ints."""
 _LOGIC: Mapping[str, Callable[..., Any]] = {
     "logical_and": lambda x, y: bool(x) and bool(y),
     "logical_or": lambda x, y: bool(x) or bool(y),

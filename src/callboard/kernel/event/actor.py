@@ -1,4 +1,4 @@
-"""``EventActor``: who serves the messages of this package."""
+"""``EventActor``: the actor that serves the messages of this package."""
 
 __all__ = ["EventActor"]
 

@@ -25,7 +25,7 @@ class Kept(NamedTuple):
 
     Attributes:
         event: The backend's.
-        flags: What it was made with; None for one of another process.
+        flags: Flags that it was created with; None for an event of another process.
     """
 
     event: UserEvent
@@ -120,7 +120,7 @@ class EventLibrary(Library):
 
 
 class Measured(Status):
-    """Of a measurement: the seconds between two events."""
+    """Status of a measurement, whose value is the seconds between two events."""
 
     __slots__ = ("_end", "_library", "_start")
 
@@ -142,7 +142,7 @@ class Measured(Status):
 
 
 class Exported(Status):
-    """Of an export, which is done at the launch."""
+    """Status of an export, which is complete at the launch."""
 
     __slots__ = ("_handle",)
 

@@ -16,7 +16,7 @@ class IpcEventHandle(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         device: UUID of the device.
-        generation: Of the context that has it. When that context is lost, opening the handle fails.
+        generation: Generation of the context that owns it. After that context is lost, opening the handle fails.
         pid, started: The process of the context, and when it was started (clock ticks since boot; 0 where unknown).
         handle: The backend's own handle.
     """

@@ -31,8 +31,8 @@ class Methods(Api[Mode]):
         Args:
             timing: It keeps the time at which it is reached, for :meth:`Event.elapsed
                 <callboard.Event.elapsed>`; without, recording costs less.
-            blocking: Threads that wait for it in the driver sleep instead of spinning. It matters to others who have
-                opened it: callboard's own waiters never wait in the driver for it.
+            blocking: Threads that wait for it in the driver sleep instead of spinning. This concerns other processes
+                that have opened it: callboard's own waiters never wait for it in the driver.
             interprocess: Other processes can open it (:meth:`Event.export <callboard.Event.export>`); without
                 ``timing``.
 
@@ -53,7 +53,7 @@ class Methods(Api[Mode]):
         :class:`GpuRefStale <callboard.GpuRefStale>` where its context is gone.
 
         Args:
-            handle: What :meth:`Event.export <callboard.Event.export>` gave, or its bytes.
+            handle: Handle that :meth:`Event.export <callboard.Event.export>` returned, or its bytes.
 
         Raises:
             ValueError: The bytes are not a handle.

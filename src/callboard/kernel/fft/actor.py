@@ -1,4 +1,4 @@
-"""``FftActor``: who serves the messages of this package."""
+"""``FftActor``: the actor that serves the messages of this package."""
 
 __all__ = ["FftActor"]
 

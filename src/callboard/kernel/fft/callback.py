@@ -50,8 +50,8 @@ class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
             when None.
         n: Points of ``out`` along ``axes[-1]`` for C2R; even by default.
         axes: One to three, distinct.
-        direction: For C2C.
-        norm: As in :class:`Fft`.
+        direction: Direction of a C2C transform.
+        norm: See :class:`Fft`.
         aligned: Found by the message itself: ``x`` and ``out`` begin at multiples of a complex number, as they must.
     """
 

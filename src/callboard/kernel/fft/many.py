@@ -46,13 +46,13 @@ class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
         x: Without gaps, its axes do not matter: f32, f64, c64 or c128, as ``kind`` says; or f16 for the kinds in single
             precision, complex halves as pairs: their last axis holds real and imaginary part. Not changed.
         out: Likewise, of the precision of ``x``; answered. Elements that no transform reaches are left alone.
-        kind: From what to what.
+        kind: Input and output types of the transform.
         dims: Points along each axis of a transform: 1 to 3 numbers, of the real side for the real kinds. The complex
             side then has ``dims[-1] // 2 + 1`` along the last axis.
         batch: Number of transforms.
         direction: Sign of the exponent; R2C and D2Z are forward, C2R and Z2D inverse, whatever it says.
-        norm: As in :class:`Fft <callboard.kernel.fft.Fft>`; for cuFFT's plain sums, the norm that scales the other
-            direction.
+        norm: See :class:`Fft <callboard.kernel.fft.Fft>`; for the unscaled sums of cuFFT, the norm that scales the
+            other direction.
         in_embed, out_embed: Extents of the arrays in which the transforms lie, ``embed[0]`` of no effect; None: those
             of the transform.
         in_stride, out_stride: Between elements that follow each other on the last axis.
@@ -116,7 +116,7 @@ class FftPlanManyInPlace(Op[FftActor, GpuRef], tag="fft.plan_many_in_place"):
     Args:
         x: Without gaps, its axes do not matter; of the type of the input of ``kind``, or f16 as for
             :class:`FftPlanMany`; answered.
-        kind, dims, batch, direction, norm, aligned: As in :class:`FftPlanMany`.
+        kind, dims, batch, direction, norm, aligned: See :class:`FftPlanMany`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f16 f32 f64 c64 c128")

@@ -115,8 +115,9 @@ class Rfft(Op[FftActor, GpuRef], tag="fft.rfft"):
 class Irfft(Op[FftActor, GpuRef], tag="fft.irfft"):
     """Complex to real, inverse (``FftRequest`` with C2R): ``x`` is the first half of a Hermitian array.
 
-    What of ``x`` contradicts that (an imaginary part of point 0) has no effect. ``x`` is kept: where the vendor's
-    library overwrites it (cuFFT does along several axes), it works on a copy, which :class:`IrfftOverwrite` spares.
+    Parts of ``x`` that contradict this symmetry (an imaginary part of point 0) have no effect. ``x`` is preserved: if
+    the vendor's library would overwrite it (cuFFT does along several axes), it works on a copy; :class:`IrfftOverwrite`
+    avoids the copy.
 
     Args:
         x: Complex as in :class:`Fft`, of any strides, with ``n // 2 + 1`` points along ``axes[-1]``.
@@ -153,8 +154,8 @@ class IrfftOverwrite(Op[FftActor, GpuRef], tag="fft.irfft_overwrite"):
     """:class:`Irfft` that may leave anything in ``x``: no copy of it is made.
 
     Args:
-        x: As for :class:`Irfft`; what it holds afterwards is not defined.
-        out, n, axes, norm, aligned: As for :class:`Irfft`.
+        x: Input as for :class:`Irfft`; its contents are undefined afterwards.
+        out, n, axes, norm, aligned: See :class:`Irfft`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f16 c64 c128")
@@ -185,7 +186,7 @@ class IrfftOverwrite(Op[FftActor, GpuRef], tag="fft.irfft_overwrite"):
 def settle_axes(op: Any, is_complex: bool) -> None:
     """Count the axes of a message from the front, so that equal transforms have equal signatures.
 
-    Where ``x`` does not have one of them all stay as they are, and ``infer`` refuses them.
+    If an axis is out of range for ``x``, all axes stay as they are, and ``infer`` rejects them.
     """
     layout, given = op.x.layout, op.axes
     ndim = len(layout.shape)

@@ -77,7 +77,7 @@ class Side(NamedTuple):
 
     @property
     def layout(self) -> Layout:
-        """Of the array that holds it: a complex half has an axis of two f16."""
+        """Layout of the array that holds it: a complex half has an axis of two f16."""
         if not self.is_complex:
             return layout_of(self.real, self.shape, self.strides)
         if self.real is HALF:
@@ -91,8 +91,8 @@ class Transform(NamedTuple):
     Attributes:
         kind: ``"C2C"``, ``"R2C"`` or ``"C2R"``; the precision is that of the sides.
         direction: Sign of the exponent; forward for R2C, inverse for C2R.
-        norm: Which direction is scaled.
-        axes: Transformed, all >= 0, 1 to 3 of them, distinct. Of the last one the real transforms keep the first half.
+        norm: Normalisation, which selects the direction that is scaled.
+        axes: Transformed axes: 1 to 3 distinct numbers >= 0. Along the last one, real transforms keep the first half.
         src: The input.
         out: The output.
         aligned: Both sides begin at multiples of a complex number, as vendors' libraries want it.
@@ -167,10 +167,10 @@ def real_side(op: AnyOp, name: str, layout: Layout) -> Side:
 
 
 def complex_layout(real: DType, shape: tuple[int, ...]) -> Layout:
-    """Of a new array of complex numbers with parts of this type."""
+    """Layout of a new array of complex numbers whose parts have the dtype ``real``."""
     return layout_of(HALF, (*shape, 2)) if real is HALF else layout_of(_COMPLEX_OF[real], shape)
 
 
 def real_layout(real: DType, shape: tuple[int, ...]) -> Layout:
-    """Of a new array of real numbers."""
+    """Layout of a new array of real numbers."""
     return layout_of(real, shape)

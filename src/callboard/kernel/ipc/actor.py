@@ -1,4 +1,4 @@
-"""``IpcActor``: who serves the messages of this package."""
+"""``IpcActor``: the actor that serves the messages of this package."""
 
 __all__ = ["IpcActor"]
 

@@ -17,7 +17,7 @@ class Shared:
 
     Attributes:
         memory: The backend's own.
-        lease: Held by those who have it open.
+        lease: Lease that importing processes hold while they have the allocation open.
         handle: The backend's handle, once it was exported.
     """
 

@@ -20,12 +20,12 @@ class IpcMemHandle(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         device: UUID of the device.
-        generation: Of the context that has it. When that context is lost, opening the handle fails.
+        generation: Generation of the context that owns it. After that context is lost, opening the handle fails.
         pid, started: The process of the context, and when it was started (clock ticks since boot; 0 where unknown).
         handle: The backend's own handle of the allocation.
-        lease: Where an importer says that it has it open.
-        nbytes, offset: Of the allocation, and where the array begins in it.
-        dtype, shape: Of the array, which is row-major.
+        lease: Path of the lease file that importers lock while they have the allocation open.
+        nbytes, offset: Bytes of the allocation, and offset of the array in it.
+        dtype, shape: The dtype and shape of the array, which is row-major.
     """
 
     device: str
@@ -69,7 +69,7 @@ class Empty(Op[IpcActor, GpuRef], tag="ipc.empty"):
 
     Args:
         shape: Extents, each >= 0.
-        dtype: Of the elements.
+        dtype: The dtype of the elements.
         out: Left None.
     """
 

@@ -38,7 +38,7 @@ class Methods(Api[Mode]):
         its views are freed. When the exporting context is lost, its memory is gone: drop the ref, and do not use it.
 
         Args:
-            handle: What :meth:`export` gave, or its bytes.
+            handle: Handle that :meth:`export` returned, or its bytes.
 
         Raises:
             ValueError: The bytes are not a handle.

@@ -14,7 +14,7 @@ class ExportLease:
     The kernel drops the lock of a process that ends, however it ends.
 
     Attributes:
-        path: By which another process opens the file.
+        path: Path under which other processes open the lease file.
 
     Raises:
         UnsupportedOp: Not on Linux.
@@ -49,7 +49,7 @@ class ImportLease:
     """Held as long as this process has open what another one has exported.
 
     Args:
-        path: Of the :class:`ExportLease`.
+        path: ``path`` of the :class:`ExportLease`.
 
     Raises:
         GpuRefStale: The exporter has freed it, or is gone.

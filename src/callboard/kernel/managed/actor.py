@@ -1,4 +1,4 @@
-"""``ManagedAllocatorActor``: who serves the messages of this package."""
+"""``ManagedAllocatorActor``: the actor that serves the messages of this package."""
 
 __all__ = ["ManagedAllocatorActor"]
 

@@ -21,7 +21,7 @@ class Allocate(Op[ManagedAllocatorActor, GpuRef], tag="managed.allocate"):
 
     Args:
         shape: Extents, each >= 0.
-        dtype: Of the elements.
+        dtype: The dtype of the elements.
         out: Left None.
     """
 
@@ -48,7 +48,7 @@ class Prefetch(Op[ManagedAllocatorActor, GpuRef], tag="managed.prefetch"):
 
     Args:
         x: Array of managed memory, any view of it: its pages from the first byte to the last are moved.
-        to: Where to.
+        to: Target of the move.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("x",)
@@ -65,9 +65,9 @@ class Advise(Op[ManagedAllocatorActor, GpuRef], tag="managed.advise"):
 
     Args:
         x: Array of managed memory.
-        advice: ``"read_mostly"``: copies of its pages may be on both sides; ``"preferred_location"``: where its pages
-            stay; ``"accessed_by"``: who has it mapped wherever the pages are.
-        location: Of the preference, or who accesses it; ``"read_mostly"`` has none.
+        advice: ``"read_mostly"``: pages may have copies on both sides; ``"preferred_location"``: pages stay at
+            ``location``; ``"accessed_by"``: ``location`` keeps the pages mapped wherever they are.
+        location: Preferred location, or the processor that accesses the array; ignored for ``"read_mostly"``.
         unset: Take the advice back.
     """
 

@@ -1,4 +1,4 @@
-"""``ModuleActor``: who serves the messages of this package."""
+"""``ModuleActor``: the actor that serves the messages of this package."""
 
 __all__ = ["ModuleActor"]
 

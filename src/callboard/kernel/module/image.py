@@ -22,7 +22,7 @@ class Image(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     Attributes:
         title: Its name in messages.
         data: The bytes; empty where they are in a file.
-        path: Of the file.
+        path: Path of the file.
         digest: SHA-256 of the file, so that another content is another image.
     """
 

@@ -20,11 +20,11 @@ class Launch(Launched, tag="module.launch"):
     Args:
         spec: Name, parameters and threads.
         images: The binaries.
-        options: For the linker.
+        options: Linker options.
         ins: Arrays that it reads, without gaps.
         inouts: Arrays that it reads and writes, or of which it writes a part.
         outs: Arrays of which it writes every element; new ones of ``spec.shapes`` when None.
-        numbers: By value; for integer parameters integers.
+        numbers: Numbers passed by value; integers for integer parameters.
     """
 
     images: tuple[Image, ...]
@@ -36,9 +36,9 @@ class Inspect(Inspected, tag="module.inspect"):
 
     Args:
         images: The binaries.
-        options: For the linker.
-        name: Of the kernel.
-        threads: Of a block.
+        options: Linker options.
+        name: Name of the kernel.
+        threads: Threads of a block.
         shared: Bytes of dynamic shared memory of a block.
         out: i64; a new array when None.
     """
@@ -52,7 +52,7 @@ class Link(Op[ModuleActor, GpuRef], tag="module.link"):
 
     Args:
         images: The binaries: cubins, PTX, fatbins, LTO-IR, objects, libraries.
-        options: For the linker (nvJitLink), beside the architecture.
+        options: Linker options (nvJitLink) besides the architecture.
         out: Left out: a new array of u8.
     """
 

@@ -36,7 +36,7 @@ class Methods(Api[Mode]):
 
         Args:
             images: The path of a file, bytes, or PTX text: a cubin, PTX, a fatbin, LTO-IR.
-            options: For the linker.
+            options: Linker options.
 
         Raises:
             TypeError, ShapeError: None of these.
@@ -49,11 +49,11 @@ class Methods(Api[Mode]):
         """Link binaries to one cubin for this device: ``cubin = await dev.module.link(first, second)``.
 
         Args:
-            images: As of :meth:`load`; also objects and libraries.
-            options: For nvJitLink, beside the architecture.
+            images: Binaries as for :meth:`load`; also objects and libraries.
+            options: Options of nvJitLink besides the architecture.
 
         Raises:
-            TypeError, ShapeError, OSError: As :meth:`load`.
+            TypeError, ShapeError, OSError: See :meth:`load`.
         """
         answer = self._submit(Link(images=_images(images), options=tuple(options)))
         return Answer(answer, lambda array: bytes(array.tobytes()))

@@ -1,4 +1,4 @@
-"""``NvrtcActor``: who serves the messages of this package."""
+"""``NvrtcActor``: the actor that serves the messages of this package."""
 
 __all__ = ["NvrtcActor"]
 

@@ -33,8 +33,8 @@ def bound(tag: str, parameters: Parameters, layouts: Mapping[str, Layout]) -> Bo
 
     Args:
         tag: Names the kernel in errors.
-        parameters: Of the kernel.
-        layouts: Of every array that is passed, and of outputs that are given.
+        parameters: Name of the kernel.
+        layouts: Layouts of all passed arrays, outputs included.
 
     Raises:
         ShapeError: They do not fit the declaration; names the parameter.

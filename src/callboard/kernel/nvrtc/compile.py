@@ -46,7 +46,7 @@ class KernelAttributes(NamedTuple):
         shared_bytes: Shared memory of a block that the kernel declares itself.
         const_bytes: Constant memory.
         local_bytes: Local memory of a thread: registers that were spilled, and arrays.
-        registers: Of a thread.
+        registers: Registers of a thread.
         ptx_version: Architecture of the PTX that it was compiled from, 90 for 9.0.
         binary_version: Architecture of the binary.
         max_dynamic_shared_bytes: Dynamic shared memory that a block may ask for now.
@@ -66,8 +66,8 @@ class Occupancy(NamedTuple):
     """The occupancy of the device with blocks of one size.
 
     Attributes:
-        blocks: That run on a multiprocessor at once.
-        multiprocessors: Of the device.
+        blocks: Blocks that are resident on a multiprocessor at once.
+        multiprocessors: Multiprocessors of the device.
         occupancy: Part of the threads that a multiprocessor can hold, 0 to 1.
         suggested_block: Threads of a block that give the highest occupancy.
         suggested_grid: Blocks of that size that fill the device.
@@ -89,8 +89,8 @@ class Inspected(Op[NvrtcActor, GpuRef]):
 
     Args:
         source: The text and how it is compiled.
-        name: Of the kernel.
-        threads: Of a block.
+        name: Name of the kernel.
+        threads: Threads of a block.
         shared: Bytes of dynamic shared memory of a block.
         out: i64; a new array when None.
     """
@@ -109,8 +109,8 @@ class Inspect(Inspected, tag="nvrtc.inspect"):
 
     Args:
         source: The text and how it is compiled.
-        name: Of the kernel.
-        threads: Of a block.
+        name: Name of the kernel.
+        threads: Threads of a block.
         shared: Bytes of dynamic shared memory of a block.
         out: i64; a new array when None.
     """

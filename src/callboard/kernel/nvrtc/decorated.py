@@ -34,8 +34,8 @@ class Resolved(NamedTuple):
     """The launch that belongs to a combination of layouts, and of the numbers used by the rules.
 
     Attributes:
-        spec: Of the launch.
-        source: With the dtypes that the arrays say.
+        spec: Specification of the launch.
+        source: The source, with the dtypes of the arrays filled in.
         bound: Extents, dtypes and numbers.
     """
 
@@ -48,8 +48,8 @@ class Kernel:
     """A kernel with its two bodies; :func:`kernel` makes it. Call it with refs of any device.
 
     Attributes:
-        name: Of the function.
-        parameters: As declared.
+        name: Name of the function.
+        parameters: Declared parameters.
         body: The NumPy body.
         source: The CUDA C++ text and how it is compiled.
     """
@@ -89,7 +89,8 @@ class Kernel:
 
         Raises:
             TypeError, ShapeError: The arguments do not fit; names the parameter. Nothing has been sent.
-            UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: As of any op.
+            UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: Raised under the same conditions as
+                for any other op.
         """
         return self.submit(self.op(*args, **named))
 
@@ -242,9 +243,10 @@ def kernel(
         cluster: Blocks of a cluster (compute capability 9.0); likewise.
         cooperative: All blocks run at once and may wait for each other (``cooperative_groups``).
         tensor_maps: Arrays that the CUDA function takes as tensor maps, by name (:func:`callboard.tensor_map`).
-        name: Of the ``__global__`` function, that of the Python function by default. A template's is an expression with
-            the dtypes' names in braces: ``"axpy<{T}>"``. Without braces the names are macros (``-DT=float``).
-        options, headers, include_paths, std, fast_math: As of :func:`callboard.kernel.nvrtc.source.source_of`.
+        name: Name of the ``__global__`` function; by default that of the Python function. The name of a template is an
+            expression with the names of dtypes in braces: ``"axpy<{T}>"``. Without braces the names are macros
+            (``-DT=float``).
+        options, headers, include_paths, std, fast_math: See :func:`callboard.kernel.nvrtc.source.source_of`.
 
     Raises:
         TypeError, ValueError, ShapeError: The declaration is wrong, or does not fit the body; names the parameter.

@@ -43,11 +43,11 @@ class LaunchSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     """A launch without its operands and numbers.
 
     Attributes:
-        name: Of the kernel; a name expression (``"axpy<float>"``) of a source, the plain name in a module.
-        kinds: For each parameter in order: ``"in"``, ``"out"`` and ``"inout"`` with the dtype behind a blank, as
-            ``"in f32"``; only the dtype for a number. No dtype: any.
-        names: By which the NumPy body takes the parameters, in order; ``""`` for one that it does not take.
-        shapes: Of the outputs, in order, where they are to be made.
+        name: Name of the kernel: a name expression (``"axpy<float>"``) for a source, the plain name for a module.
+        kinds: Kinds of the parameters in order: ``"in"``, ``"out"`` or ``"inout"`` followed by a space and the dtype,
+            as ``"in f32"``; for a number only the dtype. Without a dtype, any is accepted.
+        names: Names of the parameters in the NumPy body, in order; ``""`` for one that it does not take.
+        shapes: Shapes of the outputs to allocate, in order.
         geometry: Its threads.
         cooperative: All blocks run at once, so that they can wait for each other.
         maps: Positions, among the parameters, of arrays that are passed as tensor maps, and the maps.

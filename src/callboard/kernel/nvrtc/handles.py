@@ -55,7 +55,7 @@ class Answer(Generic[T]):
         """Wait for it, at most ``timeout`` seconds; on any thread but that of the device's loop.
 
         Raises:
-            TimeoutError, RuntimeError: As of :meth:`callboard.Reply.result`.
+            TimeoutError, RuntimeError: See :meth:`callboard.Reply.result`.
         """
         self._ref.result(timeout)
         found = self._ref.get()
@@ -66,10 +66,10 @@ class Code:
     """The source of kernels, and the maker of their messages.
 
     Args:
-        submit: Of the device.
+        submit: Submit function of the device.
         launch: Message class of a launch.
         inspect: Message class that asks about a kernel.
-        fields: Of both: the source or the image.
+        fields: Fields common to both messages: the source or the image.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class KernelHandle:
     """A kernel to launch with a geometry of your choice.
 
     Attributes:
-        name: As it was asked for.
-        parameters: As declared; None where a launch says them.
+        name: Name of the kernel as requested.
+        parameters: Declared parameters; None if each launch determines them.
     """
 
     def __init__(self, code: Code, name: str, declared: Parameters | None, maps: Mapping[str, TensorMap]) -> None:
@@ -172,7 +172,8 @@ class KernelHandle:
 
         Raises:
             TypeError, ShapeError: The arguments do not fit; names the parameter. Nothing has been sent.
-            UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: As of any op.
+            UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: Raised under the same conditions as
+                for any other op.
         """
         op = self.op(grid, block, *args, shared=shared, cluster=cluster, cooperative=cooperative)
         replies = self._code.submit(op)

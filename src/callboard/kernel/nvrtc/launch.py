@@ -26,7 +26,7 @@ class Launched(Op[Any, Any]):
         ins: Arrays that it reads, without gaps.
         inouts: Arrays that it reads and writes, or of which it writes a part.
         outs: Arrays of which it writes every element; new ones of ``spec.shapes`` when None.
-        numbers: By value; for integer parameters integers.
+        numbers: Numbers passed by value; integers for integer parameters.
         spec: Name, parameters and threads.
     """
 
@@ -78,7 +78,7 @@ class Launch(Launched, tag="nvrtc.launch"):
         ins: Arrays that it reads, without gaps.
         inouts: Arrays that it reads and writes, or of which it writes a part.
         outs: Arrays of which it writes every element; new ones of ``spec.shapes`` when None.
-        numbers: By value; for integer parameters integers.
+        numbers: Numbers passed by value; integers for integer parameters.
     """
 
     source: Source

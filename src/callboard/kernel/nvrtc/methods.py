@@ -26,8 +26,8 @@ class Methods(Api[Mode]):
     def run(self, kernel: Kernel, *args: Any, **named: Any) -> Any:
         """Launch a kernel of :func:`callboard.kernel` on this device: ``dev.nvrtc.run(step, x, 0.1)``.
 
-        As ``step(x, 0.1)``, which finds the device by its arrays. In a resident actor, ``ctx.device.nvrtc.run`` takes
-        arrays of torch, CuPy and NumPy, too.
+        Equivalent to ``step(x, 0.1)``, which finds the device from its arrays. In a resident actor,
+        ``ctx.device.nvrtc.run`` also accepts arrays of torch, CuPy and NumPy.
         """
         return kernel.answer(self._submit(kernel.op(*args, **named)))
 
@@ -56,9 +56,9 @@ class Methods(Api[Mode]):
         Args:
             text: CUDA C++. ``#include <callboard/hopper.cuh>`` finds callboard's header.
             expressions: Kernels whose names in the binary are wanted: ``("axpy<float>",)``.
-            options, headers, include_paths, std, lto, ftz, max_registers, fast_math, title: As of
+            options, headers, include_paths, std, lto, ftz, max_registers, fast_math, title: See
                 :func:`callboard.kernel.nvrtc.source.source_of`.
-            form: What ``await`` gives: the binary that this device loads, ``"ptx"`` text, or ``"ltoir"`` for
+            form: Form of the awaited result: the binary that this device loads, ``"ptx"`` text, or ``"ltoir"`` for
                 ``dev.module.link``.
 
         Raises:

@@ -34,10 +34,10 @@ class Declared(NamedTuple):
 
     Attributes:
         kind: ``"in"``, ``"out"``, ``"inout"``, or ``"number"``.
-        name: Of the parameter.
-        dtype: Of a dtype, or a name that stands for one.
+        name: Name of the parameter.
+        dtype: Name of a dtype, or a name that stands for one.
         shape: A formula for each axis of an array; ``("...",)`` for any shape.
-        formula: Of a number that the shapes say; ``""``: the caller passes it.
+        formula: Formula of a number that follows from the shapes; ``""``: the caller passes it.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class Parameters(NamedTuple):
 
     Attributes:
         all: Every one.
-        passed: Those that a caller passes, in order.
+        passed: Parameters that a caller passes, in order.
         outs: The outputs, in order.
         types: The names that stand for dtypes, in order of first use.
     """

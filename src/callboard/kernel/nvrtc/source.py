@@ -40,7 +40,7 @@ class Source(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
 
     Attributes:
         text: The text.
-        options: For the compiler, beside architecture and standard.
+        options: Compiler options besides architecture and standard.
         headers: ``(name, text)`` of files that it may include.
         include_paths: Folders that are searched for others.
         std: Language standard.
@@ -66,7 +66,7 @@ class Compiled(msgspec.Struct, array_like=True):
         image: The binary, or PTX text.
         form: ``"CUBIN"``, ``"PTX"`` or ``"LTOIR"``.
         lowered: Name in the binary, by name expression.
-        log: What the compiler said: warnings.
+        log: Output of the compiler: warnings.
     """
 
     image: bytes
@@ -92,14 +92,15 @@ def source_of(
 
     Args:
         text: CUDA C++.
-        options: For NVRTC, as ``("-lineinfo", "-DN=4")``; not the architecture, which the device says, nor ``std``.
+        options: NVRTC options, for example ``("-lineinfo", "-DN=4")``; not the architecture, which the device
+            determines, nor ``std``.
         headers: Texts by the names under which ``#include`` finds them.
         include_paths: Folders.
         std: Language standard.
         lto: Optimise at link time.
         title: Name in the compiler's messages.
         ftz: True if denormal f32 become 0; None: the compiler's default, no.
-        max_registers: For each thread.
+        max_registers: Upper bound of the registers of each thread.
         fast_math: Fast, less exact functions and divisions.
 
     Raises:

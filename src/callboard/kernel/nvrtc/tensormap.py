@@ -48,10 +48,10 @@ class TensorMap(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     Attributes:
         box: Elements of a tile along each axis, in the order of the array's axes.
         steps: Between the elements of a tile along each axis, in elements.
-        swizzle: How the rows of a tile are mixed in shared memory, so that columns have no bank conflicts.
-        interleave: Of arrays of which small groups of channels lie together.
-        l2: How much the second-level cache fetches at once.
-        fill: What elements beyond the array read as.
+        swizzle: Swizzle mode of the rows of a tile in shared memory, which avoids bank conflicts between columns.
+        interleave: Interleave mode, for arrays in which small groups of channels are adjacent.
+        l2: Bytes that the L2 cache fetches at once.
+        fill: Value read for elements beyond the array.
     """
 
     box: tuple[int, ...]
@@ -82,7 +82,7 @@ def tensor_map(
         swizzle, interleave, l2, fill: See :class:`TensorMap`.
 
     Raises:
-        ShapeError: What no array can have: names the argument.
+        ShapeError: An argument that no array supports; names it.
     """
     box = shape_of(box, "box")
     steps = (1,) * len(box) if steps is None else shape_of(steps, "steps")
@@ -112,8 +112,8 @@ def check_map(tag: str, name: str, layout: Layout, one: TensorMap, offset: int =
     """Hold a tensor map against the array that it is for.
 
     Args:
-        tag, name: Of kernel and parameter, for errors.
-        layout: Of the array.
+        tag, name: Names of the kernel and the parameter, for errors.
+        layout: Layout of the array.
         one: The map.
         offset: Bytes from the start of the array's memory, which is a multiple of 256, to element 0.
 

@@ -1,4 +1,4 @@
-"""``RngActor``: who serves the messages of this package."""
+"""``RngActor``: the actor that serves the messages of this package."""
 
 __all__ = ["RngActor"]
 

@@ -32,7 +32,7 @@ class Fill(Op[RngActor, GpuRef]):
     """Base of the fills: a stream, a place in it, and the array to fill, in row-major order of its elements.
 
     Class attributes:
-        dtypes: What ``out`` may be.
+        dtypes: Accepted dtypes of ``out``.
         kinds: The generators that serve it.
     """
 

@@ -42,7 +42,7 @@ DTYPES: dict[type[Fill], str] = {
     RngFillDiscrete: "i32",
     RngFillPermutation: "i64",
 }
-"""Of a new array, where none is said and it is not f32."""
+"""Default dtype of a new array; f32 for all other fills."""
 
 
 class RngGenerator(Generic[Mode]):
@@ -52,17 +52,18 @@ class RngGenerator(Generic[Mode]):
     whether or not a context is lost in between, and a fill that is asked for again (``position`` set back) gives the
     same numbers again. Methods may be called from any thread; each call takes its part of the stream at once.
 
-    A method makes a new array of ``size`` and ``dtype`` (f32 unless said; bits u32, of Sobol sequences of 64 bits u64,
-    permutations i64, other integers i32), or fills ``out``; it answers at once, as every op. What has no default comes
-    first, then ``size``, and all else by name. Everything that is wrong with a call is raised by it, and leaves the
-    place as it was.
+    Each method returns a new array of ``size`` and ``dtype`` (f32 by default; u32 for bits, u64 for bits of 64-bit
+    Sobol sequences, i64 for permutations, i32 for other integers), or fills ``out``. It returns at once, like every op.
+    Parameters without a default come first, then ``size``; all others are keyword-only. A wrong argument raises at the
+    call and leaves the position unchanged.
 
     Args:
-        submit: Of the device.
+        submit: Submit function of the device.
         kind: The generator, a name of :data:`callboard.kernel.rng.streams.KINDS`.
         seed: Integer from 0 to 2**64 - 1; 0 for Sobol sequences that are not scrambled.
-        position: Where to begin, in words of 32 bits (points, for quasi-random kinds).
-        dimensions: Of the points of a quasi-random kind; with more than 1, they are the last axis of every array.
+        position: First position, in words of 32 bits (points, for quasi-random kinds).
+        dimensions: Dimensions of the points of a quasi-random kind; if more than 1, they are the last axis of every
+            array.
         ordering: One of the orders of the kind, see :mod:`callboard.kernel.rng.streams`.
 
     Raises:
@@ -280,7 +281,7 @@ class RngGenerator(Generic[Mode]):
             passes: The number of times.
 
         Returns:
-            Of each pass, the position of each fill.
+            For each pass, the position of each fill.
         """
         with self._lock:
             positions: list[list[int]] = []

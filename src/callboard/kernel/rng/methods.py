@@ -48,7 +48,7 @@ class Methods(NumpyNames[Mode], Api[Mode]):
         """NumPy's names for the distributions: ``rng = dev.rng.default_rng(7)``, then ``rng.normal(0, 2, (3, 4))``.
 
         Args:
-            seed: Of a Philox generator of its own; drawn by the operating system when None.
+            seed: Seed of the new Philox generator; None takes one from the operating system.
         """
         return Distributions(self.generator("philox", secrets.randbits(64) if seed is None else seed))
 
@@ -87,8 +87,8 @@ class Methods(NumpyNames[Mode], Api[Mode]):
         Args:
             dimensions: 1 to 20,000.
             bits: 32 or 64; that many points in base 2 logarithm.
-            scramble: By a random linear matrix and a digital shift, which ``seed`` chooses (Matoušek, "On the
-                L2-discrepancy for anchored boxes", J. Complexity 14, 1998).
+            scramble: Scramble the points by a random linear matrix and a digital shift, chosen by ``seed`` (Matoušek,
+                "On the L2-discrepancy for anchored boxes", J. Complexity 14, 1998).
             seed: 0 unless ``scramble``.
         """
         if bits not in (32, 64):

@@ -10,11 +10,11 @@ from callboard.core.dtype import DTYPES, DType
 __all__ = ["UNIFORM_BITS", "Range", "uniform_range"]
 
 UNIFORM_BITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
-"""Of a uniform number in [0, 1): as many as every multiple of the last one is exact in the dtype."""
+"""Random bits of a uniform number in [0, 1): as many as keep every multiple of the last one exact in the dtype."""
 
 
 class Range(NamedTuple):
-    """Of uniform numbers ``min(low + span * u, top)``, in the type that they are computed in.
+    """A range of uniform numbers ``min(low + span * u, top)``, in the dtype that they are computed in.
 
     Attributes:
         low: The least.

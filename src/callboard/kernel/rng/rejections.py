@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 LARGEST_RATE = 2.0**52
-"""Of Poisson numbers: sums and products of doubles count no further."""
+"""Largest rate of Poisson numbers: above it, doubles do not count exactly."""
 
 
 class OwnSubsequence(Fill):
@@ -117,7 +117,7 @@ class RngFillDiscrete(Fill, tag="rng.fill_discrete"):
 class RngFillPoisson(OwnSubsequence, tag="rng.fill_poisson"):
     """Poisson numbers.
 
-    By inversion for rates below 10, by transformed rejection above (Hörmann, "The transformed rejection method for
+    Uses inversion for rates below 10, and transformed rejection above (Hörmann, "The transformed rejection method for
     generating Poisson random variables", Insurance: Mathematics and Economics 12, 1993: PTRS).
 
     Args:
@@ -145,7 +145,7 @@ class RngFillPoisson(OwnSubsequence, tag="rng.fill_poisson"):
 class RngFillGamma(OwnSubsequence, tag="rng.fill_gamma"):
     """Gamma distributed numbers.
 
-    By Marsaglia and Tsang, "A simple method for generating gamma variables", ACM TOMS 26 (2000), in f64.
+    Uses Marsaglia and Tsang, "A simple method for generating gamma variables", ACM TOMS 26 (2000), in f64.
 
     Args:
         out: f16, bf16, f32 or f64; any shape and strides.

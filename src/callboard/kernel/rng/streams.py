@@ -57,7 +57,7 @@ class Kind(NamedTuple):
         name: ``RngGeneratorKind``.
         quasi: Its numbers are points.
         seeded: A seed means something.
-        bits: Of a word.
+        bits: Bits of a word.
         skips: Any position is reached at once.
         orders: Orders that it has beside the default one.
     """

@@ -20,7 +20,7 @@ class RngFillBits(Fill, tag="rng.fill_bits"):
         kind: The generator, a name of :data:`callboard.kernel.rng.streams.KINDS`.
         ordering: One of its orders, see :mod:`callboard.kernel.rng.streams`.
         seed: Integer of 64 bits; none for ``sobol32`` and ``sobol64``.
-        position: Where in the stream the first element lies: words of 32 bits, or points.
+        position: Position of the first element in the stream: words of 32 bits, or points.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = INTEGERS
@@ -60,7 +60,7 @@ class RngFillUniform(Fill, tag="rng.fill_uniform"):
 class RngFillNormal(Fill, tag="rng.fill_normal"):
     """Normal numbers.
 
-    By Box and Muller's transform; by the inverse of the distribution function for generators that are not Philox, so
+    Philox generators use the Box-Muller transform. Other generators use the inverse of the distribution function, so
     that points keep their order.
 
     Args:
@@ -83,7 +83,7 @@ class RngFillLogNormal(Fill, tag="rng.fill_log_normal"):
     Args:
         out: f16, bf16, f32 or f64; any shape and strides.
         kind, ordering, seed, position: See :class:`RngFillBits`.
-        mean, std: Of the logarithm; finite, ``std >= 0``.
+        mean, std: Mean and standard deviation of the logarithm; finite, ``std >= 0``.
     """
 
     mean: Scalar = 0.0

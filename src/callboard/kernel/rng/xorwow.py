@@ -24,7 +24,7 @@ SEEDS_APART = 3133713
 
 def times(matrix: Array, vectors: Array) -> Array:
     """Matrix, as the images of the unit vectors ``[5, 160]``, times vectors ``[5, n]``, over GF(2)."""
-    # By bytes: the images of all values of one byte are one table.
+    # one table per byte position: the images of all 256 values of that byte
     images = matrix.T.reshape(BITS // 8, 8, 5)
     tables = np.zeros((BITS // 8, 256, 5), np.uint32)
     for bit in range(8):

@@ -1,4 +1,4 @@
-"""``SolverActor``: who serves the messages of this package."""
+"""``SolverActor``: the actor that serves the messages of this package."""
 
 __all__ = ["SolverActor"]
 

@@ -104,7 +104,8 @@ class PotrfBatched(Op[SolverActor, GpuRef], tag="solver.potrf_batched"):
     Args:
         a: ``[batch, n, n]``, symmetric or Hermitian, f32, f64, c64 or c128; one triangle is read.
         out: Same shape and dtype, zeros in the other triangle; may be ``a``.
-        lower: Which triangle, as for :class:`Cholesky <callboard.kernel.solver.cholesky.Cholesky>`.
+        lower: Use the lower triangle, else the upper one, as for
+            :class:`Cholesky <callboard.kernel.solver.cholesky.Cholesky>`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -254,7 +255,7 @@ class SyevBatched(Op[SolverActor, EigResult], tag="solver.syev_batched"):
         a: ``[batch, n, n]``, f32, f64, c64 or c128; one triangle is read.
         w: ``[batch, n]``, f32 beside f32 and c64, f64 beside f64 and c128; ascending.
         v: ``[batch, n, n]``, dtype of ``a``; may be ``a``.
-        lower: Which triangle.
+        lower: Use the lower triangle; else the upper one.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS

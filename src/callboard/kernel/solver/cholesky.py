@@ -1,7 +1,7 @@
 """Cholesky: factorisation, solve, inverse of positive definite matrices.
 
-Operands of any strides; inputs are only read. Of ``a`` one triangle counts, but NaN and infinities anywhere in it are a
-``NumericalError``.
+Operands may have any strides; inputs are only read. Only one triangle of ``a`` is used, but NaN or infinities anywhere
+in ``a`` raise ``NumericalError``.
 """
 
 from typing import ClassVar

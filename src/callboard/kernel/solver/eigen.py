@@ -78,7 +78,7 @@ class Syevd(Op[SolverActor, EigResult], tag="solver.syevd"):
         a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.
         w: ``[n]``, f32 beside f32 and c64, f64 beside f64 and c128.
         v: ``[n, n]``, dtype of ``a``; may be ``a``.
-        lower: Which triangle.
+        lower: Use the lower triangle; else the upper one.
         method: ``"syevd"``: divide and conquer; ``"syevj"``: Jacobi rotations, on the CPU ``syevd``.
     """
 
@@ -105,7 +105,7 @@ class SyevdValues(Op[SolverActor, GpuRef], tag="solver.syevd_values"):
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.
         w: ``[n]``, f32 beside f32 and c64, f64 beside f64 and c128.
-        lower: Which triangle.
+        lower: Use the lower triangle; else the upper one.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -130,7 +130,7 @@ class SyevdxIndex(Op[SolverActor, EigResult], tag="solver.syevdx_index"):
         v: ``[n, stop - start]``, dtype of ``a``.
         start: The first one, counted from the smallest.
         stop: The one behind the last; ``n`` when None.
-        lower: Which triangle.
+        lower: Use the lower triangle; else the upper one.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -157,18 +157,18 @@ class SyevdxIndex(Op[SolverActor, EigResult], tag="solver.syevdx_index"):
 class SyevdxRange(Op[SolverActor, EigRangeResult], tag="solver.syevdx_range"):
     """The eigenvalues of a symmetric or Hermitian matrix with ``low < w <= high``, and their vectors.
 
-    How many there are depends on the numbers. Without outputs, they get the extents that it takes, known when awaited.
-    Given ``w`` or ``v`` have a capacity, and ``found`` says how much of it is used; more eigenvalues than that are a
-    ``NumericalError``.
+    The number of eigenvalues depends on the data. New outputs have the extents needed, known when they are awaited. A
+    given ``w`` or ``v`` has a capacity, and ``found`` is the part of it that is used; more eigenvalues than the
+    capacity raise ``NumericalError``.
 
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.
-        low: Of the range, excluded; may be ``-inf``.
-        high: Of the range, included; may be ``inf``.
+        low: Lower end of the range, excluded; may be ``-inf``.
+        high: Upper end of the range, included; may be ``inf``.
         w: ``[capacity]``, f32 beside f32 and c64, f64 beside f64 and c128.
         v: ``[n, capacity]``, dtype of ``a``.
         found: 0-d, i64: how many there are.
-        lower: Which triangle.
+        lower: Use the lower triangle; else the upper one.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -213,7 +213,7 @@ class Sygvd(Op[SolverActor, EigResult], tag="solver.sygvd"):
         w: ``[n]``, f32 beside f32 and c64, f64 beside f64 and c128.
         v: ``[n, n]``, dtype of ``a``; may be ``a``.
         itype: 1: ``a @ x = w * b @ x``; 2: ``a @ b @ x = w * x``; 3: ``b @ a @ x = w * x``.
-        lower: Which triangle.
+        lower: Use the lower triangle; else the upper one.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -243,7 +243,7 @@ class SygvdValues(Op[SolverActor, GpuRef], tag="solver.sygvd_values"):
         b: Same shape and dtype; the same triangle is read.
         w: ``[n]``, f32 beside f32 and c64, f64 beside f64 and c128.
         itype: 1: ``a @ x = w * b @ x``; 2: ``a @ b @ x = w * x``; 3: ``b @ a @ x = w * x``.
-        lower: Which triangle.
+        lower: Use the lower triangle; else the upper one.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS

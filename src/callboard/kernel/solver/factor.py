@@ -27,7 +27,7 @@ class SparseFactor(Generic[Mode]):
 
     Attributes:
         a: The matrix, as a ``CsrRef`` in order.
-        method: How it is factored.
+        method: Factorisation method.
     """
 
     def __init__(self, submit: Callable[[Any], Any], a: CsrRef | CscRef | CooRef, method: Method) -> None:

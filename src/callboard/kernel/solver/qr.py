@@ -101,7 +101,7 @@ class Orgqr(Op[SolverActor, GpuRef], tag="solver.orgqr"):
         h: ``[m, n]`` as :class:`Geqrf` gives it, f32, f64, c64 or c128.
         tau: ``[min(m, n)]``, same dtype.
         q: ``[m, columns]``, same dtype.
-        columns: From ``min(m, n)``, which is the default, to ``m``.
+        columns: Columns of Q, from ``min(m, n)`` (the default) to ``m``.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS

@@ -77,7 +77,7 @@ class SvdValues(Op[SolverActor, GpuRef], tag="solver.svd_values"):
     Args:
         a: ``[m, n]``, f32, f64, c64 or c128.
         s: ``[min(m, n)]``, f32 beside f32 and c64, f64 beside f64 and c128.
-        method: As for :class:`Svd`.
+        method: See :class:`Svd`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS

@@ -25,7 +25,7 @@ def transversal(tag: str, offsets: Array, indices: Array, values: Array, start: 
     """Elements that are not 0, one in each row and each column of a square CSR matrix (or one in CSC).
 
     Args:
-        tag: Of the op, for the error.
+        tag: Tag of the op, for the error.
         offsets: ``[n + 1]``, integers, valid.
         indices: ``[elements]``, integers, valid; no two alike in one row.
         values: ``[elements]``.

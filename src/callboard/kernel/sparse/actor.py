@@ -1,4 +1,4 @@
-"""``SparseActor``: who serves the messages of this package."""
+"""``SparseActor``: the actor that serves the messages of this package."""
 
 __all__ = ["SparseActor"]
 

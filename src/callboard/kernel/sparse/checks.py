@@ -160,8 +160,8 @@ def faults_text(a: AnyRef, counts: Sequence[int], duplicates: str = "refuse") ->
 
     Args:
         a: The matrix.
-        counts: Of pointers that do not rise from 0 to the number of entries; of indices (columns) and of rows out of
-            range; of rows that fall; of indices that are not in order within a row or column.
+        counts: Five counts of faults: pointers that do not rise from 0 to the number of entries; indices (columns) out
+            of range; rows out of range; rows that fall; indices that are not in order within a row or column.
         duplicates: ``"keep"`` if indices in order may be equal.
     """
     pointers, first, second, falls, order = counts

@@ -40,7 +40,7 @@ class ToDense(Op[SparseActor, GpuRef], tag="sparse.to_dense"):
 class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
     """The entries that are not 0, or the blocks with some, as a matrix of ``format``; await it for their number.
 
-    NaN is an entry, -0.0 is none. How many there are depends on the data: without ``out`` they are known when the
+    A NaN is an entry, -0.0 is not. The number of entries depends on the data: without ``out`` it is known when the
     result is awaited. A blocked-ELL matrix becomes as wide as its fullest block row.
 
     Args:
@@ -49,8 +49,9 @@ class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
         index: dtype of the indices, i32 or i64.
         block: ``(rows, columns)`` of a block, which divide those of ``dense``: with ``"bsr"``, and with
             ``"blocked_ell"``, where both are equal.
-        out: With ``count``: a matrix of that format and shape whose arrays of entries have room. What is left of them
-            stays as it was, or is padding. If there is no room, the op fails and says how much would do.
+        out: Matrix of that format and shape whose arrays have room for the entries, given together with ``count``. The
+            part behind the last entry is unchanged, or padding. If there are more entries, the op fails and the error
+            names the number needed.
         count: 0-d i64: the number of entries (of blocks, with ``"bsr"``; of those in the fullest block row, with
             ``"blocked_ell"``).
     """
@@ -93,9 +94,10 @@ class Convert(Op[SparseActor, AnyRef], tag="sparse.convert"):
     Args:
         a: Values in f16, bf16, f32, f64, c64 or c128. Entries that are stored more than once are kept, but in blocks
             made of entries: there they are added up as by :class:`ToDense`, if they lie side by side.
-        format: ``"csr"``, ``"csc"``, ``"coo"``, ``"bsr"`` or ``"blocked_ell"``, not that of ``a``. How many blocks are
-            made of entries depends on the data, as does how many are not padding in a ``padded`` ``BlockedEllRef``, and
-            the width of any new one, that of its fullest block row: known when the result is awaited.
+        format: ``"csr"``, ``"csc"``, ``"coo"``, ``"bsr"`` or ``"blocked_ell"``, other than the format of ``a``. Three
+            numbers depend on the data and are known when the result is awaited: the blocks made of entries, the blocks
+            of a ``padded`` ``BlockedEllRef`` that are not padding, and the width of a new ``BlockedEllRef``, which is
+            that of its fullest block row.
         block: ``(rows, columns)`` of a block, which divide those of ``a``: with ``"bsr"``, and with ``"blocked_ell"``,
             where both are equal. From blocks to blocks it is that of ``a``, and can be left out.
         out: A matrix of that format and shape; a new one when None. Where the number of entries depends on the data it
@@ -144,7 +146,7 @@ class Convert(Op[SparseActor, AnyRef], tag="sparse.convert"):
 class Transpose(Op[SparseActor, BsrRef], tag="sparse.transpose"):
     """The transpose of a matrix of blocks, its blocks in order.
 
-    That of a ``CsrRef`` or ``CscRef`` is ``a.T``, which shares the arrays.
+    The transpose of a ``CsrRef`` or ``CscRef`` is ``a.T``, which shares the arrays.
 
     Args:
         a: Values in f16, bf16, f32, f64, c64 or c128.
@@ -169,13 +171,13 @@ class Check(Op[SparseActor, None], tag="sparse.check"):
     On CUDA no other op checks: use this for arrays whose indices may be wrong before they are used.
 
     ``indptr`` must rise from 0 to the number of entries (blocks), indices must be in range, and the rows of a
-    ``CooRef`` must not fall. That much other ops see by themselves on the CPU, and not on CUDA.
+    ``CooRef`` must not fall. Other ops check this much themselves on the CPU, but not on CUDA.
 
     Args:
         a: The matrix.
         ordered: Indices must also be in order within each row (column of a ``CscRef``); padding comes last.
-        duplicates: With ``ordered``: ``"refuse"`` or ``"keep"`` entries (blocks) that are stored more than once. Out of
-            order they are not looked for: :class:`callboard.kernel.sparse.Sort` finds them.
+        duplicates: ``"refuse"`` or ``"keep"`` entries (blocks) that are stored more than once; needs ``ordered``.
+            Duplicates among unordered entries are not detected here: :class:`callboard.kernel.sparse.Sort` finds them.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = VALUES

@@ -1,11 +1,11 @@
 """Sparse matrices as values: their arrays on a device, and their shape.
 
 :class:`CsrRef`, :class:`CscRef` and :class:`CooRef` store entries, :class:`BsrRef` and :class:`BlockedEllRef` dense
-blocks of them. Indices are counted from 0, in i32 or i64; entries that are not stored are 0. What the arrays must hold
-follows from the format and cannot be seen in a call: :class:`callboard.kernel.sparse.Check` looks at it on the device,
-and ``dev.sparse.from_scipy`` on the host. On the CPU every op looks for itself, and fails with ``ShapeError`` that says
-as much as that of ``Check``. On CUDA no other op looks, as in every sparse library for GPUs: indices out of range are
-undefined behaviour there, may read or write memory of others, or poison the context, which is replaced then.
+blocks of them. Indices are counted from 0, in i32 or i64; entries that are not stored are 0. The contents of the arrays
+must follow the format, which a call cannot verify: :class:`callboard.kernel.sparse.Check` checks them on the device,
+and ``dev.sparse.from_scipy`` on the host. On the CPU every op checks them, and fails with a ``ShapeError`` like that of
+``Check``. On CUDA no other op checks, as in every sparse library for GPUs: indices out of range are undefined behaviour
+there, may read or write memory of other arrays, or poison the context, which is then replaced.
 
 An entry or a block that is stored more than once counts as the sum in products and, where those of one place lie side
 by side, in what becomes dense or blocks. ``Sddmm`` gives each of them the whole product; solves take no such matrix.

@@ -28,9 +28,9 @@ def host_parts(
     Indices are sorted, in copies; the matrix is not changed.
 
     Args:
-        matrix: In CSR, CSC, COO or BSR form.
+        matrix: Matrix in CSR, CSC, COO or BSR form.
         index: dtype of the indices, i32 or i64.
-        duplicates: Of entries (of blocks, in BSR form) that occur twice: ``"sum"`` them, ``"keep"`` all, or
+        duplicates: Treatment of entries (of blocks, in BSR form) that occur twice: ``"sum"`` them, ``"keep"`` all, or
             ``"refuse"``.
 
     Returns:

@@ -32,7 +32,7 @@ class Methods(Api[Mode]):
         """A :mod:`scipy.sparse` matrix on the device, as a ``CsrRef``, ``CscRef``, ``CooRef`` or ``BsrRef``.
 
         Args:
-            matrix: In CSR, CSC, COO or BSR form; it is checked, and its indices are sorted.
+            matrix: Matrix in CSR, CSC, COO or BSR form; it is checked, and its indices are sorted.
             index: dtype of the indices, i32 or i64.
             duplicates: Entries (blocks, in BSR form) that occur more than once: ``"sum"`` them, ``"keep"`` all, or
                 ``"refuse"``. Kept ones, which lie side by side, add up in products, in :meth:`to_dense` and in
@@ -48,7 +48,7 @@ class Methods(Api[Mode]):
     def to_scipy(self, matrix: CsrRef | CscRef | CooRef | BsrRef) -> Any:
         """The matrix as a :mod:`scipy.sparse` array in the same format; halves become f32.
 
-        Of a :mod:`callboard.sync` device the array itself, else something to await.
+        On a :mod:`callboard.sync` device this is the array itself, otherwise an awaitable.
 
         Raises:
             TypeError: A ``BlockedEllRef``, which SciPy has no form for.

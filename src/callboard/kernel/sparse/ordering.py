@@ -23,9 +23,8 @@ class Sort(Op[SparseActor, CsrRef | CscRef | CooRef], tag="sparse.sort"):
     Args:
         a: Indices in any order within their row or column, rows of a ``CooRef`` too; values in f16, bf16, f32, f64, c64
             or c128.
-        duplicates: Of entries that are stored more than once: ``"keep"`` all, in the order that they had; ``"sum"``
-            them, in that order, halves in f32; or ``"refuse"``: the op fails with ``ShapeError`` that says how many
-            there are.
+        duplicates: Treatment of entries that are stored more than once: ``"keep"`` all, in their order; ``"sum"`` them,
+            in that order, halves in f32; or ``"refuse"``: the op fails with a ``ShapeError`` that names their number.
         out: A matrix of the same format, shape and number of entries; a new one when None. With ``duplicates="sum"``
             the number is known when the result is awaited, or with ``count``: then ``out`` must have room, and what is
             left of it stays as it was. If there is no room, the op fails and says how much would do.

@@ -83,7 +83,7 @@ class SpMm(Op[SparseActor, GpuRef], tag="sparse.sp_mm"):
         alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
         transpose: Use ``a.T``; as for :class:`SpMv`.
         conj: Use the conjugate of ``a``: with ``transpose`` only.
-        deterministic: As for :class:`SpMv`.
+        deterministic: See :class:`SpMv`.
 
     Sums are kept as those of :class:`SpMv`.
     """
@@ -123,18 +123,19 @@ class SpMm(Op[SparseActor, GpuRef], tag="sparse.sp_mm"):
 class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
     """``out = alpha * a @ b`` with a sparse result; await it for its number of entries (``SpGemmRequest``).
 
-    How many entries it has depends on the data: without ``out`` they are known when the result is awaited. Entries that
+    The number of entries depends on the data: without ``out`` it is known when the result is awaited. Entries that
     cancel to 0 are stored.
 
     Args:
         a: ``[m, k]``, values in f16, bf16, f32, f64, c64 or c128. On CUDA sums of f16 and bf16 are kept in the type
             itself. ``a.T`` is a ``CscRef``: :class:`Convert <callboard.kernel.sparse.Convert>` it to ``"csr"``.
         b: ``[k, n]``, same dtype and index dtype.
-        out: With ``count``: a matrix ``[m, n]`` whose ``indices`` and ``values`` have room. What is left of it stays as
-            it was. If there is no room, the op fails and says how much would do.
+        out: Matrix ``[m, n]`` whose ``indices`` and ``values`` have room for the entries, given together with
+            ``count``. The part behind the last entry is unchanged. If there are more entries, the op fails and the
+            error names the number needed.
         count: 0-d i64: the number of entries.
         alpha: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
-        deterministic: As for :class:`SpMv`.
+        deterministic: See :class:`SpMv`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = VALUES

@@ -58,11 +58,11 @@ def result_of(
 
     Args:
         op: The message.
-        form: Of the result.
+        form: Class of the result.
         out, count: The message's.
-        entries: How many there are; blocks of a ``BsrRef``, blocks in a row of a ``BlockedEllRef``.
-        shape: Of the result.
-        dtypes: Of its values and indices.
+        entries: Number of entries; of blocks in a ``BsrRef``, of blocks in a row in a ``BlockedEllRef``.
+        shape: Shape of the result.
+        dtypes: The dtypes of its values and indices.
         block: Extent of its blocks.
     """
     open_ended = isinstance(entries, BoundedExtent)

@@ -1,6 +1,6 @@
 """2:4 structured sparsity: pruning, compression, and products with half of the multiplications.
 
-Of each four neighbours in a row of a structured matrix at most two are not 0 (of f32: of each two, one); tensor cores
+At most two of every four neighbours in a row of a structured matrix are not 0 (for f32: one of every two); tensor cores
 skip the others. A matrix is pruned, compressed once, and then multiplied often::
 
     import numpy as np, callboard as cb

@@ -1,4 +1,4 @@
-"""``SparseLtActor``: who serves the messages of this package."""
+"""``SparseLtActor``: the actor that serves the messages of this package."""
 
 __all__ = ["SparseLtActor"]
 

@@ -132,14 +132,15 @@ class Matmul(Product[GpuRef], tag="sparse_lt.matmul"):
             larger than rows. On CUDA f32 and single bytes must be column-major. Where one factor is a single matrix, it
             serves the whole batch.
         out: ``[m, n]`` or ``[batch, m, n]``, row- or column-major; a new row-major array when None. May be ``c``.
-        c: As ``out`` and of its dtype (bf16 beside an fp8 ``out``); read only where ``beta`` is not 0.
+        c: Shape and dtype of ``out`` (bf16 beside an fp8 ``out``); read only where ``beta`` is not 0.
         bias: ``[m]``, one number for each row of ``a``, without gaps; dtype of ``out``, f32 beside an integer one, bf16
             beside an fp8 one.
-        alpha, beta: Number or 0-d f32 array. On CUDA, beside an array the product is stored before it is scaled: in f32
-            or i32, but f16 and bf16 are rounded there as well (and f16 may overflow). That takes another pass over it.
+        alpha, beta: Number or 0-d f32 array. On CUDA with an array, the product is stored before it is scaled, in f32
+            or i32; f16 and bf16 products are rounded at that point too (and f16 may overflow). This takes another pass
+            over the product.
         activation: ``"relu"``, ``"gelu"`` or None.
-        out_dtype: Of a new ``out``. f16, bf16 and f32 give their own; i8 gives i32 (the default), i8, f16 or bf16; fp8
-            gives bf16 (the default), f16, f32 or its own.
+        out_dtype: The dtype of a new ``out``. f16, bf16 and f32 give their own; i8 gives i32 (the default), i8, f16 or
+            bf16; fp8 gives bf16 (the default), f16, f32 or its own.
         autotune: Time cuSPARSELt's algorithms when a product of this kind is first met, and keep the fastest.
 
     Sums are kept in f32, those of i8 in i32; ``alpha``, ``beta``, bias and activation are computed in f32, and the
@@ -166,7 +167,7 @@ class Linear(Product[GpuRef], tag="sparse_lt.linear"):
         w: ``[m, k]`` or ``[batch, m, k]``.
         out: ``[n, m]`` or ``[batch, n, m]``, row- or column-major; a new row-major array when None. May be ``c``.
         bias: ``[m]``, one number for each column of ``out``.
-        c, alpha, beta, activation, out_dtype, autotune: As for :class:`Matmul`, and so is all else.
+        c, alpha, beta, activation, out_dtype, autotune: See :class:`Matmul`, which also describes all else.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FACTORS

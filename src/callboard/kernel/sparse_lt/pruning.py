@@ -28,7 +28,8 @@ class Prune(Op[SparseLtActor, GpuRef], tag="sparse_lt.prune"):
             2 x 2) such that the sum of magnitudes is largest, so that the transpose has the pattern, too; ``outer``
             must be a multiple of 4 (f32: 2).
 
-    NaN counts as infinite. Of equal magnitudes the first stay; of tiles with equal sums, which rounding may make, any.
+    NaN counts as infinite. Among equal magnitudes the first are kept; among tiles with equal sums, which rounding may
+    produce, any.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FACTORS
@@ -52,7 +53,7 @@ class Check(Op[SparseLtActor, GpuRef], tag="sparse_lt.check"):
     """Test, on the device, if ``x`` is 2:4 (of f32: 1:2) along its rows; returns a number.
 
     Args:
-        x: As for :class:`Prune`.
+        x: See :class:`Prune`.
         out: 0-d i32: 0 where it is, 1 where it is not; a new array when None.
     """
 
@@ -72,8 +73,8 @@ class Compress(Op[SparseLtActor, StructuredRef], tag="sparse_lt.compress"):
     A matrix that is not fails with ``ShapeError`` when it is awaited, and so does what was enqueued on the result.
 
     Args:
-        x: As for :class:`Prune`.
-        out: Of the same dtype and shape; a new one when None.
+        x: See :class:`Prune`.
+        out: Matrix of the same dtype and shape; a new one when None.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FACTORS
@@ -93,7 +94,7 @@ class Decompress(Op[SparseLtActor, GpuRef], tag="sparse_lt.decompress"):
     """The matrix with its zeros.
 
     Args:
-        a: What :class:`Compress` made.
+        a: Matrix that :class:`Compress` returned.
         out: Same shape and dtype, row-major; a new array when None.
     """
 

@@ -25,7 +25,7 @@ class Group(NamedTuple):
     Attributes:
         size: 4; of f32, which the tensor cores take as TF32, 2.
         kept: 2; of f32, 1.
-        bits: Of the metadata of each stored element: 2; of f32, 4.
+        bits: Bits of metadata for each stored element: 2; for f32, 4.
     """
 
     size: int
@@ -41,13 +41,13 @@ def group_of(dtype: DType) -> Group:
 class StructuredRef(StructOperand, tag="structured"):
     """A compressed matrix ``[outer, k]``, or a batch of them, as :class:`Compress` makes it.
 
-    Of each four neighbours in a row two are stored (of f32: of each two, one), and 2 bits for each that say where it
-    stood (of f32: 4). How these bytes are ordered is the affair of the backend, on CUDA of cuSPARSELt and the GPU: they
-    belong to the device that made them and are not a format to keep.
+    Two of every four neighbours in a row are stored (for f32: one of every two), with 2 bits each for their positions
+    (for f32: 4). The order of these bytes is defined by the backend, on CUDA by cuSPARSELt and the GPU: they are valid
+    only on the device that made them and are not a storage format.
 
     Attributes:
         data: The bytes, u8.
-        dtype: Of the elements: ``"f16"``, ``"bf16"``, ``"f32"``, ``"i8"``, ``"f8_e4m3"`` or ``"f8_e5m2"``.
+        dtype: The dtype of the elements: ``"f16"``, ``"bf16"``, ``"f32"``, ``"i8"``, ``"f8_e4m3"`` or ``"f8_e5m2"``.
         shape: ``(outer, k)`` or ``(batch, outer, k)`` of the whole matrix.
     """
 

@@ -1,4 +1,4 @@
-"""``TensorActor``: who serves the messages of this package."""
+"""``TensorActor``: the actor that serves the messages of this package."""
 
 __all__ = ["TensorActor"]
 

@@ -33,9 +33,10 @@ class Contract(Op[TensorActor, GpuRef], tag="tensor.contract"):
         alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype); integers beside integers.
             Whether a NaN in ``a`` or ``b`` survives a factor of 0 depends on the backend.
         op_a, op_b, op_c: ``"conj"`` takes the conjugate; no effect on real arrays.
-        compute: To what f32 and c64 factors may be rounded before they are multiplied (cuTENSOR's compute
-            descriptors): ``"tf32"``, ``"bf16"`` or ``"f16"`` (which has f16's range, too); None and ``"f32"``: not at
-            all. A backend may compute more exactly than asked (the CPU does); what is finer than the arrays is refused.
+        compute: The dtype that f32 and c64 factors may be rounded to before they are multiplied (cuTENSOR's compute
+            descriptors): ``"tf32"``, ``"bf16"`` or ``"f16"`` (which also has the range of f16); None and ``"f32"``: no
+            rounding. A backend may compute more exactly than requested (the CPU does); a precision finer than the
+            arrays' is rejected.
         autotune: Try the ways to lower this contraction when it is first met, and keep the fastest. A backend with one
             way ignores it. The bits of the result may then differ from run to run, as the way does.
 
@@ -95,11 +96,12 @@ class Einsum(Op[TensorActor, GpuRef], tag="tensor.einsum"):
 
     Args:
         equation: Blanks do not count.
-        operands: As many as the equation has; f16, bf16, f32, f64, c64, c128, i32 or i64, one dtype; any strides.
+        operands: The same number of as the equation has; f16, bf16, f32, f64, c64, c128, i32 or i64, one dtype; any
+            strides.
         out: Same dtype, any strides; a new row-major array when None.
-        optimize: How opt_einsum chooses the order of the pairwise contractions.
-        compute: As in :class:`Contract`.
-        autotune: As in :class:`Contract`, for each of them.
+        optimize: Strategy by which opt_einsum chooses the order of the pairwise contractions.
+        compute: See :class:`Contract`.
+        autotune: See :class:`Contract`; applies to each contraction.
 
     f16 and bf16 are multiplied and summed in f32; with more than two operands, and for what is summed over a mode of
     one operand alone, results between the steps may be rounded to the dtype (and overflow in it). Integers wrap around.

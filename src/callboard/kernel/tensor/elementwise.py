@@ -116,7 +116,7 @@ class ElementwiseBinary(Op[TensorActor, GpuRef], tag="tensor.elementwise_binary"
         out: Same dtype and shape as ``c``, any strides; a new row-major array when None. May be ``c``.
         op_ac: ``"add"``, ``"mul"``; of real arrays also ``"max"`` and ``"min"``, which are NaN where an operand is.
         alpha, gamma: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype); integers beside integers.
-            What is multiplied by 0 counts as 0 and is not read.
+            An operand whose factor is 0 counts as 0 and is not read.
         op_a, op_c: Applied to each element first; see :data:`callboard.kernel.tensor.operators.Unary`.
 
     f16 and bf16 are computed in f32 and rounded once; integers wrap around.
@@ -160,7 +160,7 @@ class ElementwiseTrinary(Op[TensorActor, GpuRef], tag="tensor.elementwise_trinar
         modes_a, modes_b: Names of their axes, as in :class:`ElementwiseBinary`.
         modes_out: Names of the axes of ``c`` and of the result, each once.
         out: Same dtype and shape as ``c``, any strides; a new row-major array when None. May be ``c``.
-        op_ab, op_abc, alpha, beta, gamma, op_a, op_b, op_c: As in :class:`ElementwiseBinary`.
+        op_ab, op_abc, alpha, beta, gamma, op_a, op_b, op_c: See :class:`ElementwiseBinary`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = DTYPES_OF_TENSORS

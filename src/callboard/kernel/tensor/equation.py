@@ -16,8 +16,9 @@ class Equation(NamedTuple):
 
     Attributes:
         inputs: The operands; an axis of extent 1 that is stretched to a mode's larger extent is left out.
-        output: Modes of the result, in order. What ``...`` stands for has the modes 0, 1 … from its last axis on.
-        extents: By mode.
+        output: Modes of the result, in order. The axes that ``...`` stands for have the modes 0, 1 … from the last axis
+            on.
+        extents: Extents by mode.
     """
 
     inputs: tuple[Tensor, ...]
@@ -26,7 +27,7 @@ class Equation(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the result."""
+        """Shape of the result."""
         return tuple(self.extents[label] for label in self.output)
 
 

@@ -25,7 +25,7 @@ class Stack(NamedTuple):
 
     Attributes:
         matrix: Each of them.
-        step: From one to the next, in elements, >= 0.
+        step: Distance between neighbouring matrices in elements, >= 0.
     """
 
     matrix: Matrix
@@ -61,7 +61,7 @@ class Lowering(NamedTuple):
         return (*self.batch, *self.rows, *self.summed) if which == "a" else (*self.batch, *self.summed, *self.columns)
 
     def shape(self, which: str) -> tuple[int, int, int]:
-        """Of one stack of an operand."""
+        """Shape of one stack of an operand."""
         count, m, k, n = self.extents
         return {"a": (count, m, k), "b": (count, k, n), "out": (count, m, n)}[which]
 
@@ -76,7 +76,7 @@ def lowerings(a: Tensor, b: Tensor, out: Tensor, extents: Mapping[Label, int], l
     Args:
         a, b: Each mode is in the other one, too, or in ``out``.
         out: Its modes are in ``a`` or ``b``.
-        extents: Of all modes, none 0.
+        extents: Extents of all modes, none of them 0.
         launch: The elements that are copied in the time of one more launch; 0: there is to be one launch.
     """
     ways = _ways((), a, b, out, extents, launch)

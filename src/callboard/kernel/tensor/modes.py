@@ -22,7 +22,7 @@ class Tensor(NamedTuple):
 
     Attributes:
         labels: One for each axis of the layout.
-        layout: Of the operand, or of its diagonal.
+        layout: Layout of the operand, or of its diagonal.
     """
 
     labels: tuple[Label, ...]
@@ -49,7 +49,7 @@ class ModeTable:
     """The extents of all modes of an op, gathered operand by operand.
 
     Attributes:
-        extents: By mode.
+        extents: Extents by mode.
     """
 
     def __init__(self, op: AnyOp) -> None:

@@ -19,8 +19,8 @@ Optimize = Literal["auto", "optimal", "dp", "greedy", "branch-all", "branch-2"]
 class Step(NamedTuple):
     """``result = sum(first)``, or ``result = sum(first * second)``, over the modes that the result has not.
 
-    Operands are numbered: those of the op first, then the results of the steps. Of two operands, each mode is in both
-    or in the result: what one of them has alone has been summed in a step before.
+    Operands are numbered: first those of the op, then the results of the steps. With two operands, each mode is in both
+    or in the result: a mode that only one of them has was summed in a step before.
 
     Attributes:
         operands: One or two.
@@ -37,10 +37,10 @@ def network(
     """The steps that compute ``output``.
 
     Args:
-        inputs: At least one; of one dtype.
+        inputs: Operands, at least one; all have the same dtype.
         output: Its modes are among those of the inputs.
-        extents: Of all modes.
-        optimize: Of opt_einsum.
+        extents: Extents of all modes.
+        optimize: Strategy of opt_einsum.
     """
     tensors = list(inputs)
     steps: list[Step] = []

@@ -33,7 +33,7 @@ per item in flight.
 """
 
 RESERVE = 8
-"""Denominator of the share of the device's memory that must stay free when such blocks are allocated (1 / RESERVE)."""
+"""A new block instead of one in use elsewhere is allocated only while 1 / RESERVE of the device's memory stays free."""
 
 
 class Block:
@@ -289,8 +289,7 @@ class BlockPool:
                 del self._free[size]
 
     def classes(self) -> dict[int, tuple[int, int]]:
-        """Return for each block size in bytes the number of cached blocks, and the number of these that work in flight
-        still uses."""
+        """Return the cached blocks by size in bytes: their number, and how many of them work in flight still uses."""
         return {size: (len(kept), sum(not block.idle() for block in kept)) for size, kept in self._free.items()}
 
     def busy(self) -> Iterator[Block]:

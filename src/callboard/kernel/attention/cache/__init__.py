@@ -1,4 +1,4 @@
-"""A cache of keys and values in pages: who has which page (``blocks``), and the arrays they lie in (``cache``)."""
+"""A paged cache of keys and values: the assignment of pages (``blocks``) and the arrays that hold them (``cache``)."""
 
 from callboard.kernel.attention.cache.blocks import BlockPool, KvCacheStats
 from callboard.kernel.attention.cache.cache import KvSequence, PagedKvCache

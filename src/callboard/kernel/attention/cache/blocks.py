@@ -53,10 +53,10 @@ class Extension(NamedTuple):
     """Room for the tokens of some requests, in their order.
 
     Attributes:
-        requests: As they were made.
-        slots: Where each token goes, ``block * block_size + position``.
+        requests: The requests, unchanged.
+        slots: Destination of each token, ``block * block_size + position``.
         copies: Pages to copy before anything is written: ``(source, target)``.
-        before: Of each request, the pages and the length that its sequence had.
+        before: For each request, the previous pages and length of its sequence.
     """
 
     requests: tuple[Request, ...]
@@ -118,7 +118,7 @@ class BlockPool:
 
         Args:
             tokens: Ids of its prompt, where pages may be shared. At least one is left to be computed.
-            salt: Only sequences with the same one share pages.
+            salt: Sequences share pages only if their salts are equal.
         """
         number, self._next = self._next, self._next + 1
         held = self._held[number] = Held(salt, tokens is not None)

@@ -57,11 +57,11 @@ class PagedKvCache(Generic[Mode]):
     :meth:`allocate` begins with an empty cache. Methods may be called from any thread.
 
     Args:
-        submit, put: Of the device.
+        submit, put: The device's functions that submit an op and copy a host array.
         num_blocks: Pages.
         num_kv_heads: Heads of keys and values.
-        head_dim: Of the keys.
-        head_dim_v: Of the values; that of the keys when None.
+        head_dim: Head dim of the keys.
+        head_dim_v: Head dim of the values; that of the keys when None.
         block_size: Tokens in a page.
         dtype: f16, bf16, f32 or f64.
         num_layers: Layers of the model; a page is one of each.
@@ -111,7 +111,7 @@ class PagedKvCache(Generic[Mode]):
 
         Args:
             tokens: Ids of the prompt; without them no pages are shared. At least the last one is left to be computed.
-            salt: Only sequences with the same one share pages (tenants, adapters).
+            salt: Sequences share pages only if their salts are equal (tenants, adapters).
         """
         with self._lock:
             if self._lost():
@@ -152,7 +152,7 @@ class PagedKvCache(Generic[Mode]):
         """Make room for new tokens: for decoding one of each sequence, for prefilling a chunk of a prompt.
 
         Args:
-            sequences: Which ones, each once.
+            sequences: The sequences to extend, each once.
             counts: New tokens of each, or of all.
             tokens: Their ids; without them the pages that they fill are not shared.
 
@@ -172,7 +172,7 @@ class PagedKvCache(Generic[Mode]):
             extension = self._pool.extend(map(Request, numbers, each, ids))
             try:
                 return self._step(extension)
-            except BaseException:  # whatever it was, and Ctrl-C: the room is given back
+            except BaseException:  # any exception, Ctrl-C included: release the room
                 self._pool.cancel(extension)
                 raise
 

@@ -75,7 +75,7 @@ class KvStep(Generic[Mode]):
             q: ``[tokens, heads, head_dim]``, or ``[sequences, n, heads, head_dim]`` where all have as many.
             layer: The layer; written by :meth:`append`.
             causal: A query sees no later key.
-            settings: Of ``attention.paged_forward``: ``softmax_scale``, ``window_size``, ``sink`` …
+            settings: Settings of ``attention.paged_forward``: ``softmax_scale``, ``window_size``, ``sink`` …
 
         Raises:
             ShapeError: The operands do not fit, or the layer is not written.

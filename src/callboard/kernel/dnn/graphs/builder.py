@@ -21,7 +21,7 @@ class GraphValue:
     """A value of a graph; no array of it is stored unless it is output. It is added, multiplied … like an array.
 
     Attributes:
-        shape: Of the value.
+        shape: Shape of the value.
     """
 
     __slots__ = ("_at", "_graph", "shape")
@@ -194,7 +194,7 @@ class Fusion(Generic[Mode]):
         """Have a value stored.
 
         Args:
-            value: Of a node.
+            value: Value of a node.
             dtype: f16, bf16, f32 or f64; that of ``out``, or of the graph's first operand, when None.
             out: The array to store it in; a new one when None. Given for all outputs or for none.
         """

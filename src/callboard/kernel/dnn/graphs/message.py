@@ -23,7 +23,7 @@ class GraphOutput(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         value: Its number, as of :attr:`GraphNode.inputs`; that of a node.
-        dtype: In memory: f16, bf16, f32 or f64.
+        dtype: The dtype of the stored array: f16, bf16, f32 or f64.
     """
 
     value: int
@@ -36,18 +36,18 @@ class Fused(Op[CudnnActor, tuple[GpuRef, ...]], tag="dnn.fused"):
     Args:
         operands: f16, bf16, f32 or f64, any strides; each is taken by some node.
         nodes: The steps, each behind those whose values it takes; every one leads to an output.
-        outputs: What is stored, each value once.
+        outputs: Values to store, each once.
         outs: Arrays for them, in order; new ones when None.
         layout: Order of the axes of images and filters.
         tf32: f32 factors may be rounded to TF32 (10 bits of mantissa), where the device has it.
         deterministic: Equal calls give equal bits. The CPU always does.
         autotune: Time the engines of the library when a graph of this kind is first met, and keep the fastest.
 
-    All nodes compute in f32, in f64 where an operand is f64. What is stored is rounded once; so is what a node gives to
-    a product as a factor, to the operands' dtype, where they have one. On CUDA the graph is one
-    of cuDNN's, which has engines for a convolution or a matrix product with functions of elements before and behind it,
-    for such functions alone, and for reductions and norms among them. ``UnsupportedOp`` names the first node with which
-    it has none. cuDNN's functions such as tanh and exp are approximations, in f32 with errors of about 1e-5.
+    All nodes compute in f32, or in f64 if an operand is f64. Stored values are rounded once. A node's value that is a
+    factor of a product is rounded to the dtype of the operands, if they have one. On CUDA the graph is a cuDNN graph.
+    cuDNN has engines for a convolution or a matrix product with element-wise functions before and after it, for such
+    functions alone, and for reductions and norms among them. ``UnsupportedOp`` names the first node for which there is
+    no engine. cuDNN's functions such as tanh and exp are approximations, in f32 with errors of about 1e-5.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS

@@ -33,11 +33,11 @@ class GraphNode(msgspec.Struct, frozen=True, array_like=True):
     """A step of a graph.
 
     Attributes:
-        kind: Of :data:`KINDS`.
+        kind: Key of :data:`KINDS`.
         inputs: Numbers of the values that it takes: operands first, then nodes, each in order.
         number: A constant; the parameter of an activation; epsilon of a norm.
-        axes: Of a reduction, counted from the front.
-        stride, padding, dilation, groups: Of a convolution.
+        axes: Axes of a reduction, counted from the front.
+        stride, padding, dilation, groups: Parameters of a convolution.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Function(NamedTuple):
     """A function of elements.
 
     Attributes:
-        text: Of ``x`` and ``y``, as an expression of :mod:`callboard.kernel.elementwise`; empty: it is one of
+        text: Expression of ``x`` and ``y`` (:mod:`callboard.kernel.elementwise`); empty for a function of
             :data:`callboard.kernel.dnn.activations.ACTIVATIONS`.
         node: The method of cuDNN's frontend.
         parameter: The keyword of its number; empty where it has none.
@@ -71,7 +71,7 @@ class Kind(NamedTuple):
     Attributes:
         family: ``"unary"``, ``"binary"``, ``"reduction"``, ``"norm"``, ``"constant"``, ``"matmul"`` or ``"conv"``.
         inputs: The number of values it takes.
-        function: Of a unary or binary one; of a reduction the name of cuDNN's mode as ``node``.
+        function: The function of a unary or binary node; for a reduction, ``node`` is the name of cuDNN's mode.
     """
 
     family: str

@@ -49,8 +49,8 @@ class Sequences(NamedTuple):
     """Extents of a batch of sequences.
 
     Attributes:
-        steps: Of the longest one.
-        batch: How many sequences.
+        steps: Steps of the longest sequence.
+        batch: Number of sequences.
     """
 
     steps: int
@@ -63,7 +63,7 @@ class RnnOutput(NamedTuple, Generic[Mode]):
     Attributes:
         y: The outputs of the last layer at each step.
         h_n: The last state of each layer and direction.
-        c_n: Of an LSTM, the last cell state of each; else None.
+        c_n: Last cell state of each layer and direction of an LSTM; None otherwise.
     """
 
     y: GpuRef[Mode]
@@ -88,10 +88,10 @@ class RnnGradients(NamedTuple, Generic[Mode]):
     """Gradients by the inputs of the training pass.
 
     Attributes:
-        dx: By the input.
-        dweights: By the packed weights, packed likewise (``params.unpack`` gives views by name).
-        dhx: By the first state.
-        dcx: Of an LSTM, by the first cell state; else None.
+        dx: Gradient with respect to the input.
+        dweights: Gradient with respect to the packed weights, packed likewise (``params.unpack`` gives views by name).
+        dhx: Gradient with respect to the first state.
+        dcx: Gradient with respect to the first cell state of an LSTM; None otherwise.
     """
 
     dx: GpuRef[Mode]
@@ -207,15 +207,16 @@ class RnnForward(Recurrent[RnnOutput], tag="dnn.rnn_forward"):
         weights: ``[params.weight_size]``, same dtype, as ``params.pack`` packs them.
         params: The network.
         hx: The first state, ``[num_layers * directions, batch, state_size]``, same dtype; zeros when None.
-        cx: Of an LSTM, the first cell state, ``[num_layers * directions, batch, hidden_size]``; zeros when None.
-        y: As ``x``, with ``output_size`` numbers at each step; 0 behind the end of a sequence.
-        h_n, c_n: As ``hx`` and ``cx``: the states behind the last step of each sequence.
+        cx: First cell state of an LSTM, ``[num_layers * directions, batch, hidden_size]``; zeros when None.
+        y: Outputs: shape and dtype of ``x``, but with ``output_size`` numbers at each step; 0 behind the end of a
+            sequence.
+        h_n, c_n: The states after the last step of each sequence, with the shapes of ``hx`` and ``cx``.
         lengths: Steps of each sequence, between 1 and all; what ``x`` holds behind them is not read. None: all steps.
         layout: ``"seq_major"``, ``"batch_major"`` (``[batch, steps, n]``) or ``"packed"`` (``[all steps, n]``, the
             longest sequence first).
         tf32: f32 only: products may round their factors to TF32.
-        algorithm: Of cuDNN; a CPU has one. A training pass and its backward pass have the same.
-        max_length: Of packed sequences, the steps of the longest; taken from ``lengths``.
+        algorithm: Algorithm of cuDNN; the CPU has only one. Must be the same for a training pass and its backward pass.
+        max_length: Steps of the longest packed sequence; taken from ``lengths``.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("y", "h_n", "c_n")
@@ -254,15 +255,14 @@ class RnnForwardTraining(Training[RnnTrained], tag="dnn.rnn_forward_training"):
     """Compute the output of a recurrent network, with dropout and a reserve for the backward pass.
 
     Args:
-        x, weights, params, hx, cx, y, h_n, c_n, lengths, layout, tf32, algorithm, max_length: As of
-            :class:`RnnForward`.
+        x, weights, params, hx, cx, y, h_n, c_n, lengths, layout, tf32, algorithm, max_length: See :class:`RnnForward`.
         reserve: u8; its length is that of the array that is made when None.
         dropout: The share of the numbers between two layers that become 0; the others are divided by ``1 - dropout``.
-            Which ones is named by their place: number *i* of the output of layer *l* goes by word
-            ``offset + l * y.size + i``, as by ``dev.dnn.dropout``. So the same call drops the same numbers on every
-            backend, also behind a lost context.
+            Their positions select them: number *i* of the output of layer *l* uses word ``offset + l * y.size + i`` of
+            the stream, as in ``dev.dnn.dropout``. The same call therefore drops the same numbers on every backend, also
+            after a lost context.
         seed: 0 to 2**64 - 1.
-        offset: Where in the stream; the call takes ``(num_layers - 1) * y.size`` words.
+        offset: Position in the stream; the call takes ``(num_layers - 1) * y.size`` words.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("y", "h_n", "reserve", "c_n")
@@ -294,17 +294,18 @@ class RnnBackward(Training[RnnGradients], tag="dnn.rnn_backward"):
     Give it what the training pass was given, what it made, and the gradients by that.
 
     Args:
-        x, weights, params, hx, cx, lengths, layout, dropout, tf32, algorithm, max_length: As of the training pass.
-        y: What that pass made.
+        x, weights, params, hx, cx, lengths, layout, dropout, tf32, algorithm, max_length: The same as in the training
+            pass.
+        y: Output of the training pass.
         reserve: The reserve of that pass. It is used up: a second backward pass with it is a ``NumericalError``, unless
             it is given a copy that was made before (``dev.copy``).
         dy: The gradient by ``y``; what it holds behind the end of a sequence is not read. Zeros when None.
         dh_n, dc_n: The gradients by the last states; zeros when None.
-        dx: As ``x``; 0 behind the end of a sequence.
-        dweights: As ``weights``.
-        dhx, dcx: As ``hx`` and ``cx``, also where those were None.
+        dx: Gradient with respect to ``x``; 0 behind the end of a sequence.
+        dweights: Gradient with respect to ``weights``.
+        dhx, dcx: Gradients with respect to ``hx`` and ``cx``, also where those were None.
 
-    Where a sum before a ReLU is exactly 0, its gradient is 0; on CUDA in f16 and bf16 it is 1, which is cuDNN's.
+    The gradient of a ReLU at exactly 0 is 0; on CUDA in f16 and bf16 it is 1, as in cuDNN.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("dx", "dweights", "dhx", "dcx")

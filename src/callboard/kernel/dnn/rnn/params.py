@@ -28,7 +28,7 @@ class WeightSlot(NamedTuple):
 
     Attributes:
         name: PyTorch's, ``"weight_ih_l0"``.
-        layer, reverse: Of which layer, and of its second direction.
+        layer, reverse: Index of the layer, and whether the weight belongs to the reverse direction.
         shape: ``[rows, columns]``, or ``[rows]`` of a bias.
         start: Position of its first element.
     """
@@ -59,8 +59,8 @@ class RnnParams(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     Attributes:
         mode: The cell.
         input_size: Numbers at each step of a sequence.
-        hidden_size: Of a cell's state.
-        num_layers: At least 1.
+        hidden_size: Numbers in the state of a cell.
+        num_layers: Number of layers, at least 1.
         direction: ``"bidirectional"``: a second network reads each sequence from its end, layer by layer; the outputs
             of both stand side by side.
         proj_size: LSTM only: the output of a cell is multiplied by a matrix of so many rows, fewer than ``hidden_size``
@@ -140,8 +140,8 @@ class RnnParams(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
         Args:
             state: Arrays, or PyTorch's tensors, by the names of ``torch.nn.LSTM``, ``GRU`` and ``RNN``
                 (``"weight_ih_l0"``, ``"bias_hh_l1_reverse"``).
-            dtype: Of the result: f16, bf16, f32 or f64; by default that of the first weight.
-            prefix: What precedes the names in ``state``, as ``"encoder.lstm."``; names without it are passed over.
+            dtype: The dtype of the result: f16, bf16, f32 or f64; by default that of the first weight.
+            prefix: Prefix of the names in ``state``, for example ``"encoder.lstm."``; names without it are skipped.
 
         Returns:
             ``[weight_size]``.

@@ -25,8 +25,8 @@ def reserve_bytes(params: RnnParams, dtype: DType, steps: int, dropout: bool) ->
 
     Args:
         params: The network.
-        dtype: Of its arrays.
-        steps: Of all sequences together, with the padding.
+        dtype: The dtype of the arrays.
+        steps: Steps of all sequences together, padding included.
         dropout: Numbers between layers are dropped: their masks are kept, and what was passed on.
     """
     cells = params.num_layers * params.directions
