@@ -13,7 +13,7 @@ class Progress:
     """A bar on the last line of stderr; writes nothing where stderr is not a terminal. A context manager.
 
     Args:
-        what: In front of the bar.
+        what: Label in front of the bar.
         total: Steps; 0: unknown, the count alone is shown.
         stream: Instead of stderr.
     """

@@ -67,7 +67,7 @@ class App:
         )
 
     Args:
-        name: In ``/v2``.
+        name: Name of the server in ``/v2``.
         lifespan: ``lifespan(app)`` is entered before requests are accepted and left after the last one: an
             ``asynccontextmanager`` that opens devices and adds models. Until then ``/v2/health/ready`` says 503, and
             ``/v2/health/live`` 200.
@@ -128,7 +128,7 @@ class App:
         """Serve a model under ``/v2/models/<name>``.
 
         Args:
-            name: In the URL.
+            name: Name of the model in URLs.
             model: A function, plain or async, or ``functools.partial(actor.call, Class.method)`` of a resident actor,
                 which gets the arrays in the order of ``inputs``. Or a ``DynamicBatchingServer``, whose items are the
                 array of a request, or the tuple of them where there are several inputs; it is started and drained with
@@ -136,8 +136,8 @@ class App:
                 requests run. It returns the outputs as a dict, as a tuple in the order of ``outputs``, or the only one
                 by itself. Arrays are NumPy's or ``GpuRef``.
             inputs, outputs: Names, datatypes and shapes; requests that do not fit get 400.
-            version: In the URL.
-            device: Where it computes: while that opens, or is replaced, the model is not ready.
+            version: Version in URLs.
+            device: Device that the model computes on: while it opens, or is replaced, the model is not ready.
             concurrency: Calls of a function that run at once. Plain functions run on threads.
             max_queue: Requests that wait for a function at most; beyond that the status is 429.
             tenants: Weights or settings, as for ``FairShareScheduler``: requests share the model by these. See
@@ -169,17 +169,18 @@ class App:
         anew, with ``model_control``.
 
         Args:
-            name, version, max_queue, tenants: As for :meth:`add_model`.
-            path: Of the file.
-            device: Where it computes: on CUDA with the build onnxruntime-gpu, else on the CPU.
+            name, version, max_queue, tenants: See :meth:`add_model`.
+            path: Path of the file.
+            device: Device that the model computes on: CUDA needs the package onnxruntime-gpu; else the CPU is used.
             max_batch: Rows of a batch at most, and of a request, which is 413 beyond that. Requests are joined along
                 the first axis of all tensors, which must be open in the file. 1: each runs by itself, of any size.
-            threads: Of a call on the CPU; 0: ONNX Runtime's default.
+            threads: Threads of a call on the CPU; 0: ONNX Runtime's default.
 
         Raises:
             BackendUnavailable: ONNX Runtime is not installed: it comes with the extra ``onnx``.
             ActorStopped: The file cannot be read, or is not a model.
-            ValueError, RuntimeError: As :meth:`add_model`; the file's inputs are not tensors, or cannot be joined.
+            ValueError, RuntimeError: As for :meth:`add_model`; also raised if the file's inputs are not tensors, or
+                cannot be joined.
         """
         from callboard.serve.bundled.onnx import onnx_version
 
@@ -213,11 +214,11 @@ class App:
         """Serve a model under ``/v1/embeddings``, and under ``/v2`` as one that takes ``text`` and gives ``embedding``.
 
         Args:
-            name: In the request's ``model``.
+            name: Name in the field ``model`` of requests.
             model: A function that gets the list of a request's inputs and returns a vector for each: texts, or lists of
                 tokens where the client sends these. Or a ``DynamicBatchingServer`` whose items are single inputs, or a
                 ``ModelVersion`` that loads one.
-            version, device, concurrency, max_queue, tenants: As for :meth:`add_model`. With ``tokenize``, tenants share
+            version, device, concurrency, max_queue, tenants: See :meth:`add_model`. With ``tokenize``, tenants share
                 tokens, else requests.
             tokenize: Makes of an input, a text or a list of tokens, what the server gets; on a thread where requests
                 are long. It may raise :class:`BadRequest`.
@@ -225,7 +226,7 @@ class App:
                 of tokens, and the number of words of a text.
 
         Raises:
-            ValueError, TypeError, RuntimeError: As :meth:`add_model`.
+            ValueError, TypeError, RuntimeError: As for :meth:`add_model`.
         """
         count = count_tokens or _words
         cost = {} if tokenize is None else {"cost": count}
@@ -248,7 +249,7 @@ class App:
         """Serve a model that generates text: under ``/v1/completions``, and ``/v2/models/<name>/generate[_stream]``.
 
         Args:
-            name: In the request's ``model``, and in URLs.
+            name: Name in the field ``model`` of requests, and in URLs.
             decoder: A ``SpeculativeDecoder``, a ``ContinuousBatchingServer`` whose parts are tokens, or another server
                 whose ``stream`` gives them. Its items are ``Decode`` s: the step function looks at ``item.prefix``,
                 ``item.max_new_tokens``, ``item.temperature`` and ``item.seed``. It is started and drained with the app.
@@ -256,10 +257,11 @@ class App:
             decode: Text of tokens; called with a few at a time.
             eos: Tokens that end a text, and are not part of it: those of the decoder. Where they are given, a text that
                 ends without one was cut, and is reported so.
-            chat: The prompt of a list of messages, a text or tokens, for ``/v1/chat/completions``. What it raises as
-                ``KeyError``, ``TypeError`` or ``ValueError`` is the client's mistake (400). None: that is 404.
+            chat: Function that returns the prompt, a text or tokens, for a list of messages, for
+                ``/v1/chat/completions``. If it raises ``KeyError``, ``TypeError`` or ``ValueError``, the client gets
+                400. None: the endpoint returns 404.
             max_tokens: New tokens of a request at most; it may ask for less.
-            version, device: As for :meth:`add_model`.
+            version, device: See :meth:`add_model`.
 
         Raises:
             ValueError: The name is taken, or an argument is out of range.

@@ -42,11 +42,11 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
     a thread goes on and keeps its place among those that run.
 
     Args:
-        function: As for :class:`UserCall`.
+        function: Function, as for :class:`UserCall`.
         concurrency: Calls that run at once.
         max_queue: Requests that wait at most.
         executor: The executor that calls the function; see :class:`UserCall`.
-        name: For errors.
+        name: Name of the server, for errors.
         clock: Tells the time; for tests.
 
     Raises:

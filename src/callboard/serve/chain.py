@@ -31,7 +31,7 @@ class Chain:
 
     Args:
         make: Makes them; servers run once, so a model that was unloaded gets new ones.
-        version: What can be loaded, for a model that can be replaced and unloaded.
+        version: Version of a model that can be replaced and unloaded; None for other models.
     """
 
     def __init__(self, make: Callable[[], list[Server]], version: ModelVersion | None = None) -> None:
@@ -108,14 +108,14 @@ def server_of(
 
     Args:
         model: A callable, a ``RequestServer`` or a ``ModelVersion``.
-        name: For errors.
+        name: Name of the server, for errors.
         concurrency: Calls of a function that run at once.
         max_queue: Requests that wait at most.
         tenants: Weights or settings of tenants; None for no fair sharing.
         fair: Further arguments of ``FairShareScheduler``.
 
     Raises:
-        ValueError, TypeError: As the constructors of the servers.
+        ValueError, TypeError: Raised by the constructors of the servers.
     """
 
     def make() -> list[Server]:

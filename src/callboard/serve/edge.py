@@ -32,7 +32,7 @@ class Body:
     Args:
         content: Parts that are joined, or a value to encode as JSON.
         headers: Beside the content type, which is JSON's unless they say so.
-        status: Of HTTP.
+        status: HTTP status.
     """
 
     def __init__(self, content: Any, headers: Mapping[str, str] | None = None, status: int = 200) -> None:
@@ -61,7 +61,7 @@ class Endpoint:
     """A route's ASGI application.
 
     Args:
-        app: Whose route it is.
+        app: App that the route belongs to.
         route: The pattern of its URL, for the figures.
         handler: Makes the response; errors that it raises become responses.
         watched: The handler may take long: a client that leaves cancels it. True for all of POST.

@@ -26,8 +26,8 @@ class Figures:
 
         Args:
             route: The pattern that the URL matched.
-            status: Of HTTP; 499 where the client had left.
-            seconds: From the request's head until the response.
+            status: HTTP status; 499 if the client had left.
+            seconds: Seconds from the head of the request to the response.
         """
         key = route, status
         self.responses[key] = self.responses.get(key, 0) + 1
@@ -96,7 +96,7 @@ def _models(models: list[Model]) -> Iterator[str]:
 
 
 def _tenants(shared: dict[str, FairShareStats]) -> Iterator[str]:
-    """Of models that are shared fairly; tenants that have no settings of their own are forgotten when they are idle."""
+    """Lines of models with fair sharing. Tenants without settings of their own are dropped when they are idle."""
     for name, kind, what in (
         ("served", "counter", "Cost that the tenant was served."),
         ("queued", "gauge", "Requests of the tenant that wait to run."),

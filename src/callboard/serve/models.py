@@ -50,14 +50,14 @@ class Model:
     """Base of all models.
 
     Attributes:
-        name: In URLs.
-        version: In URLs, and in responses.
+        name: Name in URLs.
+        version: Version in URLs and in responses.
         chain: The servers that its requests pass.
-        device: Where it computes, if that is known: the model is ready when the device is.
+        device: Device that the model computes on, if known: the model is ready when the device is.
         created: When it was added, in seconds since 1970.
         last: When it was last asked, likewise; 0 never.
         failures: Requests that did not end in a value.
-        failed_seconds: What they took together.
+        failed_seconds: Summed seconds of the failed requests.
     """
 
     def __init__(self, name: str, version: str, chain: Chain | Server, device: Device | None) -> None:
@@ -144,7 +144,7 @@ class TensorModel(Model):
 
         Raises:
             BadModelResult: The model gave something else than it declares.
-            Exception: As ``submit`` of its server.
+            Exception: Raised by ``submit`` of the server.
         """
         single = len(arrays) == 1 and not isinstance(self.chain.last, CallServer)
         with self._asked():
@@ -178,7 +178,7 @@ class EmbeddingModel(Model):
     Under the Open Inference Protocol it takes texts as ``text`` and gives their vectors as ``embedding``.
 
     Attributes:
-        tokenize: What the server gets of an input; None: the input.
+        tokenize: Function that returns the server's input for a text or tokens; None: they are passed unchanged.
         count_tokens: Tokens of what the server gets, for the usage in responses.
     """
 
@@ -204,7 +204,7 @@ class EmbeddingModel(Model):
 
         Raises:
             BadRequest: There is none, or one is empty or no UTF-8.
-            Exception: As :meth:`embed`.
+            Exception: As for :meth:`embed`.
         """
         try:
             texts = [text.decode() for text in arrays[0]]
@@ -225,7 +225,7 @@ class EmbeddingModel(Model):
 
         Raises:
             BadModelResult: The model gave another number of vectors, or vectors of different lengths.
-            Exception: As ``submit`` of its server, or what ``tokenize`` raised.
+            Exception: Raised by ``submit`` of the server, or by ``tokenize``.
         """
         with self._asked():
             items = await self._tokens(inputs)

@@ -40,7 +40,7 @@ class Tensor:
         shape: Extents; -1 where any is taken.
 
     Attributes:
-        name, datatype, shape: As given.
+        name, datatype, shape: The arguments.
         dtype: NumPy's dtype of its arrays.
 
     Raises:

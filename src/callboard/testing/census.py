@@ -47,8 +47,8 @@ class Census(NamedTuple):
         descriptors: Sockets, pipes, memfds, eventfds, pidfds and epolls of this process.
         mappings: Arenas mapped into this process.
         threads: Threads named ``callboard-…`` that are not meant to last as long as the process.
-        driver: How far NVIDIA's libraries have come in this process: how many are loaded, how many descriptors of
-            unified memory they have, and whether there is a context. Each step opens descriptors of its own, for good.
+        driver: State of NVIDIA's libraries in this process: how many are loaded, how many descriptors of unified memory
+            they have, and whether there is a context. Each of these opens descriptors permanently.
     """
 
     processes: dict[object, str]

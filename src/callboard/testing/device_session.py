@@ -26,9 +26,9 @@ class DeviceSession:
     """Opens a device on a separate loop, in a thread, and calls it from the test's thread.
 
     Args:
-        which: As :meth:`callboard.System.device` takes it.
+        which: Name of the device, as for :meth:`callboard.System.device`.
         recorded: Record every op that can be recorded, and replay it once in its place.
-        options: Of the device (``isolation`` …).
+        options: Options of the device (``isolation`` …).
 
     Raises:
         BackendUnavailable: It cannot be used here.

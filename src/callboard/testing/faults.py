@@ -58,12 +58,12 @@ async def open_faulty(
     * ``stale``: op ``at`` is answered ``GpuRefStale`` (``"context rebuilt"``) by the host.
 
     Args:
-        kind: What.
+        kind: Kind of the fault.
         at: The op, counted from 1 in the context that is hit first; ``put``, ``get`` and fills count.
-        backend: On which backend; ``hang`` and ``slow`` need ``"cpu"``.
+        backend: Backend of the device; ``hang`` and ``slow`` need ``"cpu"``.
         isolation: ``"process"`` (the context is replaced) or ``"thread"`` (a lost context ends the device).
         delay: Seconds.
-        options: As :func:`callboard.device`; there is no standby unless ``standby`` is given.
+        options: Options of :func:`callboard.device`; there is no standby unless ``standby`` is given.
 
     Raises:
         ValueError: No such kind, one that needs another isolation, or ``at`` below 1.

@@ -386,7 +386,7 @@ def _inner_event(event: AccelEvent) -> AccelEvent:
 
 
 class Failed(Status):
-    """Of an op that fails with this error."""
+    """Status of an op that fails with this error."""
 
     __slots__ = ("_error",)
 

@@ -38,13 +38,13 @@ def check_kernel(
     found, which should be declared ``inout``.
 
     Args:
-        kernel: To check.
-        args, named: As a call takes them, host arrays for refs; left unchanged. No outputs.
-        device: Where to launch it: a name, or an open device.
-        terms, kind: How far the results may be apart; as of :func:`callboard.testing.tolerances.assert_close`.
+        kernel: Kernel to check.
+        args, named: Arguments of a call, with host arrays for refs, which are not changed. No outputs.
+        device: Device to launch on: a name, or an open device.
+        terms, kind: Tolerance of the comparison; see :func:`callboard.testing.tolerances.assert_close`.
 
     Returns:
-        What the device wrote, by parameter.
+        The arrays that the device wrote, by parameter.
 
     Raises:
         AssertionError: They differ, or an output is not written as a whole; names the parameter.

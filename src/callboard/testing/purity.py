@@ -16,7 +16,8 @@ OF_STREAM = ("synchronize", "close")
 def enqueue_only(device: AccelDevice, stream: AccelStream) -> Iterator[None]:
     """While this is open, device and stream reject calls that belong into a prepare.
 
-    What a library asks of its vendor directly is not seen here: recording the launch in a graph shows that.
+    Calls that a library makes directly to its vendor are not detected here; recording the launch in a graph detects
+    them.
 
     Raises:
         AssertionError: From the call that is refused.

@@ -14,8 +14,8 @@ from callboard.testing.tolerances import ROUNDOFF
 __all__ = ["Access", "Used", "replayed"]
 
 FACTORS = (0.5, 2.0, 1.0)
-"""Of the floating-point operands, by replay. Powers of two leave what a matrix is (definite, singular, sorted) as it
-is; the last replay has the caller's own numbers."""
+"""Factors of the floating-point operands, by replay. Powers of two preserve the properties of a matrix (definite,
+singular, sorted); the last replay has the caller's own numbers."""
 
 SAME = 0.25
 """Two results differ by less than this part of the largest element, or they are not of the same operands: those of two
@@ -29,10 +29,10 @@ class Used(NamedTuple):
     """An array that a launch uses.
 
     Attributes:
-        name: Of the operand.
+        name: Name of the operand.
         array: The operand.
         block: Its memory; arrays may share one.
-        reads, writes: What the op does with it.
+        reads, writes: Access of the op to the array.
     """
 
     name: str
@@ -79,7 +79,7 @@ def replayed(
         stream: The library's own.
         recorder: Another one, on which the launch is recorded and replayed.
         launch: Enqueues the op on the stream that it is given.
-        access: To the arrays.
+        access: Reads and writes the arrays.
         used: All arrays that the launch names.
 
     Raises:

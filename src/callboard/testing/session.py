@@ -62,7 +62,7 @@ class SessionArray(Operand):
 
     @property
     def address(self) -> int:
-        """Of element 0."""
+        """Address of element 0."""
         return self.block.memory.address + self.offset
 
     def __getitem__(self, index: Index) -> "SessionArray":
@@ -177,7 +177,7 @@ class LibrarySession:
         """Execute an op and wait for it.
 
         Returns:
-            What the op says: the array, a NamedTuple of arrays, a number, or None.
+            The op's reply: an array, a NamedTuple of arrays, a number, or None.
 
         Raises:
             ShapeError: The operands do not fit.

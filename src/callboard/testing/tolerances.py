@@ -24,8 +24,8 @@ class Roundoff(NamedTuple):
     """Unit roundoff of a dtype.
 
     Attributes:
-        unit: Of the type itself, half the distance from 1 to the next number.
-        accumulator: Of what sums of this type are kept in: float32 for the types of 16 bits and fewer.
+        unit: Unit roundoff of the dtype, half the distance from 1 to the next number.
+        accumulator: Unit roundoff of the dtype that sums are accumulated in: float32 for dtypes of 16 bits and fewer.
     """
 
     unit: float
@@ -79,13 +79,13 @@ def assert_close(
     Args:
         got: Array or number.
         want: Same shape, in higher precision than ``dtype`` (float64 or complex128 where there is one).
-        dtype: What was computed in; ``"tf32"`` for f32 products in TF32, ``"half"`` for f16 summed in f16,
+        dtype: The dtype of the computation; ``"tf32"`` for f32 products in TF32, ``"half"`` for f16 summed in f16,
             ``"brain"`` for bf16 summed in bf16. Integers and bool are compared exactly.
-        terms: How many products or elements were added up for one element.
+        terms: Number of products or elements that are summed for one element.
         kind: Row of :data:`FACTORS`; by default ``"sum"`` where ``terms > 1``, else ``"elementwise"``.
         scale: Magnitude of the partial sums, broadcast against ``want`` (for ``a @ b`` at best ``|a| @ |b|``); by
             default the largest ``|want|`` for sums and solves, ``|want|`` itself otherwise.
-        factors: What was multiplied and summed, where the result is stored as another dtype (fp8 to bf16).
+        factors: The dtype of the multiplied and summed numbers, if the result is stored in another one (fp8 to bf16).
         between: Magnitude of what may have been rounded to ``dtype`` on the way, broadcast against ``want``.
 
     Raises:

@@ -21,7 +21,7 @@ class Annotations:
     """Translates annotations and collects the imports that they need.
 
     Args:
-        package: Of the messages, for the order of imports.
+        package: Package of the messages, for the order of imports.
     """
 
     ref = REF

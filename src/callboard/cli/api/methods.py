@@ -33,10 +33,10 @@ class Parameter(NamedTuple):
     """A parameter of a method.
 
     Attributes:
-        name: Of the field.
-        annotation: As the method has it.
+        name: Name of the field.
+        annotation: Annotation of the method's parameter.
         default: Its source, None where the field has none.
-        passed: How the method passes it on.
+        passed: Expression that passes the argument on.
     """
 
     name: str

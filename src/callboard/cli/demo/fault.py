@@ -21,7 +21,7 @@ class Fault(NamedTuple):
     """A way to lose the context, as often as wanted.
 
     Attributes:
-        what: In words.
+        what: Description of the fault.
         ready: Waits until the context that the device has now can be lost this way.
         strike: Sets it going; ops called before are in flight then.
     """
@@ -36,7 +36,8 @@ def fault_of(device: Device, illegal: bool | None = None) -> Fault:
 
     Args:
         device: Open; its context in a process of its own.
-        illegal: By an illegal access (CUDA) rather than SIGKILL; None: where there is CUDA.
+        illegal: Lose it by an illegal access (CUDA) rather than SIGKILL; None: an illegal access if the backend is
+            CUDA.
     """
     if device.backend == "cuda" if illegal is None else illegal:
         return _illegal_access(device)

@@ -27,11 +27,11 @@ class Outcome(NamedTuple):
         components: ``[rank, features]``, orthonormal rows.
         explained: ``[rank]``, the part of all variance along each.
         plane: ``[n, 2]``, the samples along the first two.
-        iterations: In all, those done twice included.
+        iterations: Number of all iterations, including repeated ones.
         generations: Contexts used.
         ops: Messages that were answered, the failed ones included.
         failed: Messages that failed with a lost context.
-        seconds: Of the whole job.
+        seconds: Seconds of the whole job.
         takeover: Seconds from the report of the loss to the next context; None without a loss.
         delay: Seconds from the fault to the checkpoint that it delayed; None without a loss.
     """

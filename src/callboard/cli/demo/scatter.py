@@ -7,7 +7,7 @@ import numpy as np
 
 __all__ = ["svg", "terminal"]
 
-# Ten colours that can be told apart, also by most who see fewer (Paul Tol's "muted", and black).
+# Ten colours that are distinguishable, also with most colour vision deficiencies (Paul Tol's "muted", and black).
 COLOURS = (
     *("#cc6677", "#332288", "#ddcc77", "#117733", "#88ccee"),
     *("#882255", "#44aa99", "#999933", "#aa4499", "#000000"),

@@ -9,7 +9,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Something that works or does not.
 
     Attributes:
-        name: Of what.
+        name: Name of the component.
         error: The reason why it does not work, with the cure; None: it works.
         detail: More about it.
         needed: False for a missing component that nothing on this machine needs: ``error`` needs no action then.
@@ -41,7 +41,7 @@ class BackendFinding(Finding, frozen=True, kw_only=True):
     """A backend; ``error`` says why it has no device.
 
     Attributes:
-        devices: That it lists.
+        devices: Devices that the backend lists.
     """
 
     devices: list[DeviceFinding] = []
@@ -55,7 +55,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
         packages: Version by distribution; None: not installed.
         driver: NVIDIA's, as NVML tells it.
         backends: And their devices.
-        limits: Of this process, and what the kernel offers.
+        limits: Limits of this process, and features of the kernel.
         environment: Variables with callboard's prefix that mean nothing.
     """
 

@@ -18,7 +18,7 @@ KINDS = 64
 """Different requests that are sent in turn."""
 WORDS = "the of a kernel context stream array batch host is lost and request model in memory for error actor".split()  # noqa: SIM905 -- to be read
 MEDIAN, SIGMA, LONGEST = 16, 0.9, 200
-"""Of the words of a text: log-normal, as those of docstrings are."""
+"""Median, sigma and maximum of the words per text: log-normal, like those of docstrings."""
 
 
 class Post(NamedTuple):
@@ -41,7 +41,7 @@ def embedding_posts(model: str, texts: Sequence[str], each: int) -> list[Post]:
 
     Args:
         model: Its name.
-        texts: Which are sent in turn.
+        texts: Texts, sent in turn.
         each: Texts of a request.
     """
     groups = [[texts[(i + k) % len(texts)] for k in range(each)] for i in range(len(texts))]
@@ -61,11 +61,11 @@ def infer_posts(
     """Requests of the Open Inference Protocol with random numbers, and with texts for BYTES.
 
     Args:
-        metadata: What ``/v2/models/<name>`` says.
-        shapes: Of inputs, by name. Of others, extents that are left open are 1.
-        texts: Which are sent in turn.
+        metadata: Response of ``/v2/models/<name>``.
+        shapes: Shapes of inputs, by name. Open extents of other inputs are 1.
+        texts: Texts, sent in turn.
         binary: Send and ask for raw bytes behind the JSON.
-        seed: Of the numbers.
+        seed: Seed of the random numbers.
         deadline: Seconds that the server has for a request; None: as many as it needs.
 
     Raises:

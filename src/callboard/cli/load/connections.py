@@ -26,8 +26,8 @@ class Connections:
     """Connections to one server; as many as requests are open at once, up to a bound.
 
     Args:
-        url: Of the server: scheme, host, port and a path that is put in front of others.
-        headers: Of each request.
+        url: URL of the server: scheme, host, port and a path that is prepended to others.
+        headers: Headers of each request.
         timeout: Seconds that a request may take, with the time until there is a connection for it.
         most: Connections at once.
         verify: Check the server's certificate.
@@ -62,7 +62,7 @@ class Connections:
         Raises:
             TimeoutError: It took too long; the connection was closed.
             OSError: There is no connection, or it was lost.
-            ValueError: What came is not HTTP.
+            ValueError: The response is not valid HTTP.
         """
         async with asyncio.timeout(self._timeout), self._places:
             connection = self._idle.pop() if self._idle else await self._connect()

@@ -19,9 +19,9 @@ class Sample:
 
     Attributes:
         due: When it was to be sent, in seconds of the clock.
-        seconds: From then until its end. A request that was sent late, because those before it took long, has waited:
-            otherwise a stalled server would slow down its own measurement (coordinated omission).
-        end: How it ended.
+        seconds: Seconds from ``due`` to the end. This includes the wait of a request that was sent late because earlier
+            ones took long; otherwise a stalled server would slow down its own measurement (coordinated omission).
+        end: Result: the status, or the reason why there is none.
     """
 
     due: float
@@ -36,7 +36,7 @@ class Samples:
     Attributes:
         since: Requests that were due earlier were warm-up.
         kept: The others.
-        warm: How many were warm-up.
+        warm: Number of warm-up requests.
         until: When the last one ended.
     """
 
@@ -58,7 +58,7 @@ async def drive_closed(send: Send, samples: Samples, clock: Clock, *, clients: i
     """Run ``clients`` clients, each of which sends its next request when the previous one has ended.
 
     Args:
-        send: For one request.
+        send: Sends one request.
         samples: Is filled, also where this is cancelled.
         clock: Tells the time.
         clients: The number of clients.
@@ -77,12 +77,12 @@ async def drive_open(send: Send, samples: Samples, clock: Clock, *, rate: float,
     """Requests at random times, however long they take: a Poisson process.
 
     Args:
-        send: For one request.
+        send: Sends one request.
         samples: Is filled, also where this is cancelled.
         clock: Tells the time.
         rate: Requests per second on average.
         end: When none is sent any more; what has been sent is waited for.
-        seed: Of the times.
+        seed: Seed of the random times.
     """
     chance = random.Random(seed)
     open_requests: set[asyncio.Future[None]] = set()

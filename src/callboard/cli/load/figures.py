@@ -14,7 +14,7 @@ __all__ = ["Figures", "drawing", "figures_of"]
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 LINES = 16
-"""Of a histogram, at most."""
+"""Lines of a histogram, at most."""
 WIDTH = 40
 BLOCKS = " ▏▎▍▌▋▊▉█"
 
@@ -24,12 +24,12 @@ class Figures:
     """The measured figures of a load.
 
     Attributes:
-        seconds: From the first request that counts until the last one had ended.
-        requests: How many ended, in whatever way.
+        seconds: Seconds from the first counted request to the end of the last one.
+        requests: Number of requests that ended, with any result.
         warmup: Further ones before, which do not count.
-        ends: How many by status, or by what kept them from having one.
+        ends: Number of requests by status, or by the reason why there was none.
         throughput: Requests that ended per second.
-        goodput: Those with a status below 300 per second.
+        goodput: Requests with a status below 300, per second.
         latency: Seconds of these, from when they were due: mean, quantiles, maximum. Empty where there are none.
         histogram: Lower and upper bound of each interval, in seconds, and how many of these were in it.
     """
@@ -93,7 +93,7 @@ def drawing(histogram: list[tuple[float, float, int]], *, blocks: bool) -> Itera
     """A line for each interval.
 
     Args:
-        histogram: Of :class:`Figures`.
+        histogram: ``histogram`` of :class:`Figures`.
         blocks: Draw with block characters; else with ``#``.
     """
     most = max((count for *_, count in histogram), default=0)

@@ -113,7 +113,7 @@ async def show(app: App, stream: TextIO) -> None:
 
     Args:
         app: The app.
-        stream: Of the line, if it is a terminal; else they go to the log.
+        stream: Stream for the line, if it is a terminal; else the figures are logged.
     """
     if stream.isatty():
         await _show_line(app, stream)

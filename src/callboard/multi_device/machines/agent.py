@@ -12,8 +12,8 @@ class NodeAgent:
     """Serves one device of its node. Its process is the engine's, and ends with the application that asked for it.
 
     Args:
-        token: That the application proves to know.
-        tls: For an encrypted connection.
+        token: Secret that the application proves to have.
+        tls: TLS files for an encrypted connection; None: it is not encrypted.
     """
 
     def __init__(self, token: str, tls: NodeTls | None) -> None:

@@ -20,12 +20,12 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node of a cluster.
 
     Attributes:
-        id: As the engine knows it.
-        address: Of its machine.
+        id: Id of the node in the engine.
+        address: Network address of its machine.
         hostname: Likewise.
         alive: The engine counts on it. It may take a while to notice that a node is lost.
         resources: All that it has (``{"CPU": 8.0, "GPU": 2.0, …}``), used or not.
-        labels: As the engine knows them.
+        labels: Labels of the node in the engine.
     """
 
     id: str
@@ -45,7 +45,7 @@ class NodeTls(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cafile: Here: the authority that the nodes' certificates are of.
-        certfile, keyfile: On every node: its certificate, and its key.
+        certfile, keyfile: Certificate and key, stored on every node.
         server_name: The name in the certificate, the same on all nodes; empty: each has its own address in it.
     """
 
@@ -69,7 +69,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The constraints on an agent's placement.
 
     Attributes:
-        resources: What the engine counts as used by it.
+        resources: Resources that the engine reserves for the agent.
         node: Id of the only node; empty: any.
         avoid: Ids of nodes to keep away from.
         spread: Prefer nodes that have less to do to those that are nearly full.
@@ -86,7 +86,7 @@ class Agent(Protocol):
 
     Attributes:
         node: Id of its node.
-        host, port: Where it listens.
+        host, port: Address that it listens on.
         gone: Resolves with the reason when the engine knows that the process or the node is lost.
     """
 
@@ -114,7 +114,7 @@ class Engine(Protocol):
     """A cluster.
 
     Attributes:
-        name: Of its kind: the devices are named after it.
+        name: Name of the kind of cluster: names of devices begin with it.
     """
 
     @property

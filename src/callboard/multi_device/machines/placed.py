@@ -18,16 +18,16 @@ log = logging.getLogger("callboard.cluster")
 class PlacedNode:
     """The place of one device's hosts: a dedicated agent, on a node chosen by the engine.
 
-    An agent counts as lost when the engine says so, or when a connection to it was cut or cannot be opened. The next
-    host is then started by another one, elsewhere where that is possible: the engine may count on a lost node for a
-    while. What the lost one still says is not read, and it ends its host by itself.
+    An agent counts as lost when the engine reports it, or when a connection to it was cut or cannot be opened. The next
+    host is then started by another agent, on another node where possible: the engine may count on a lost node for a
+    while. Messages of the lost agent are not read any more, and it ends its host by itself.
 
     Args:
         engine: Places agents.
-        name: Of the place; the device is named after it.
-        request: Where the first agent may be placed.
+        name: Name of the place; the device is named after it.
+        request: Constraints on the placement of the first agent.
         pinned: Later ones only on ``request.node``, too; else anywhere.
-        tls: For encrypted connections.
+        tls: TLS files for encrypted connections; None: they are not encrypted.
         lost_after: Seconds of silence after which either side gives the other up.
         timeout: Seconds that placing an agent may take.
 
@@ -148,8 +148,8 @@ class AgentLease:
 
     Attributes:
         agent: The agent.
-        address: Where it listens.
-        gone: Of the agent.
+        address: Address that the agent listens on.
+        gone: ``gone`` of the agent.
     """
 
     def __init__(self, agent: Agent, token: str, tls: ssl.SSLContext | None, server_name: str) -> None:

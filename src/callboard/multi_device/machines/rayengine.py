@@ -55,7 +55,7 @@ class RayEngine:
     Args:
         ray: The package.
         began: This has connected to the cluster, and disconnects at its end.
-        runtime_env: Of the agents.
+        runtime_env: Ray runtime environment of the agents.
     """
 
     name = "ray"

@@ -81,9 +81,9 @@ class PlacementActor:
         devices: Open devices of this loop.
         policy: A :class:`.PlacementPolicy`, or a function of the hints and the :class:`.Candidate` objects that can
             take the work, which returns one of them.
-        links: Which devices can copy to each other directly: a :class:`.P2pTopology`, or for each UUID the UUIDs. None:
-            none are known to.
-        clock: For tests.
+        links: Direct peer access between devices: a :class:`.P2pTopology`, or for each UUID the UUIDs of its peers.
+            None: no peer access is assumed.
+        clock: Source of the time; for tests.
 
     Raises:
         ValueError: No such policy, or a device twice.
@@ -142,7 +142,10 @@ class PlacementActor:
         self._watching[device.uuid] = asyncio.create_task(self._watch(candidate, device), name=f"placing {device.name}")
 
     async def remove(self, device: Device) -> None:
-        """Place no more on this device. What is reserved there stays with its holders; nothing if it is not there."""
+        """Stop placing work on this device.
+
+        Existing reservations stay with their holders. Does nothing if the device was not added.
+        """
         self._book.remove(device.uuid)
         self._seen = [seen for seen in self._seen if seen[0].id != device.uuid]
         self._devices.pop(device.uuid, None)
@@ -166,7 +169,7 @@ class PlacementActor:
         """Choose a device.
 
         Args:
-            hints: What the work needs.
+            hints: Requirements of the work.
             lease: Seconds until the reservation ends by itself: long enough for the work to have its memory. None: it
                 ends with :meth:`DeviceChoice.release`.
 
@@ -182,9 +185,9 @@ class PlacementActor:
         """Choose as many devices as there are needs, each only once: all, or none. The best linked ones are preferred.
 
         Args:
-            needs: Of each piece of work.
-            lease: As for :meth:`pick`.
-            linked: Only devices that are all linked to each other.
+            needs: Requirements of each piece of work.
+            lease: See :meth:`pick`.
+            linked: Accept only devices that are all linked to each other.
 
         Raises:
             NoEligibleDevice: There are not enough; nothing is reserved.

@@ -21,7 +21,7 @@ class Reservation:
 
     Attributes:
         candidate: The chosen device.
-        hints: What was asked for.
+        hints: Requirements of the work.
         active: True if it holds anything.
     """
 
@@ -38,7 +38,7 @@ class Explanation:
         chosen: Id of the device; None where none can take the work.
         able: Ids of the devices that can take it.
         refused: The reason why not, for each of the others.
-        figures: What the policy goes by, in words, for each device that can.
+        figures: The figures that the policy compares, as text, for each device that can take the work.
     """
 
     chosen: str | None
@@ -58,7 +58,7 @@ class PlacementBook:
         choose: The policy.
 
     Attributes:
-        candidates: By id, in the order in which they were added.
+        candidates: Candidates by id, in the order in which they were added.
         links: For each id, the ids of the devices it is linked to (NVLink, or peer access over PCIe).
     """
 
@@ -112,9 +112,9 @@ class PlacementBook:
         Devices that are linked to each other are preferred (:func:`.best_set`).
 
         Args:
-            needs: Of each piece of work; the reservations are in this order.
-            now, lease: As for :meth:`pick`.
-            linked: Only devices of which each is linked to each.
+            needs: Requirements of each piece of work; the reservations are in this order.
+            now, lease: See :meth:`pick`.
+            linked: Accept only devices that are all linked to each other.
 
         Raises:
             NoEligibleDevice: There is no such set. Nothing has been reserved.

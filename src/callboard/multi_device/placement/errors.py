@@ -12,7 +12,7 @@ class NoEligibleDevice(AccelError):
     """No device can take a piece of work. Wait until a choice is released, ask for less, or add a device.
 
     Attributes:
-        hints: What was asked for.
+        hints: Requirements of the work.
         reasons: The reason why not, by the id of each device.
     """
 

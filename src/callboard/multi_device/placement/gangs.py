@@ -18,9 +18,9 @@ def best_set(
     assignment problem is solved by augmenting paths (Kuhn 1955).
 
     Args:
-        able: For each need the devices that can take it.
+        able: For each need, the devices that can take it.
         links: For each id, the ids of the devices it is linked to.
-        linked: Only sets in which each is linked to each.
+        linked: Accept only sets in which all devices are linked to each other.
     """
     order = sorted(range(len(able)), key=lambda need: len(able[need]))  # those that can choose least choose first
     best: list[Candidate] | None = None

@@ -11,11 +11,11 @@ class PlacementHints:
     """Requirements of a piece of work.
 
     Args:
-        min_free_bytes: Only devices with this much memory that is neither used nor reserved.
+        min_free_bytes: Minimum memory of the device, in bytes, that is neither used nor reserved.
         memory_bytes: Memory to reserve until the choice is released; only devices that have it.
         streams: Streams to reserve (of :attr:`Candidate.streams`).
-        min_compute_cap: Only devices of this compute capability or a higher one; ``(9, 0)`` is Hopper.
-        backend: Only devices of this backend (``"cuda"``).
+        min_compute_cap: Minimum compute capability of the device; ``(9, 0)`` is Hopper.
+        backend: Required backend of the device (``"cuda"``); None for any.
         near: Ids of devices: only these, or devices that are linked to each of them.
         avoid: Ids of devices that may not be chosen.
         apart: Two choices with an equal ``apart`` are never on one device at the same time.
@@ -44,17 +44,17 @@ class Candidate:
     """A device as a policy sees it.
 
     Attributes:
-        id: Of the device; unique among those that are placed on.
-        backend, compute_cap: As :class:`~callboard.core.backend.DeviceInfo` has them.
+        id: Id of the device; unique among the devices of this actor.
+        backend, compute_cap: See :class:`~callboard.core.backend.DeviceInfo`.
         free_bytes: Memory that is not used, as the device said last.
         total_bytes: Memory.
         streams: Streams that may be reserved.
         ready: True if its context is there; a device that is being rebuilt is passed over.
         in_flight: Ops without a completion, now.
-        reserved_bytes, reserved_streams: Of the choices that are not released.
+        reserved_bytes, reserved_streams: Memory and streams reserved by choices that are not released.
         choices: The number of choices that are not released.
         turn: Number of its last choice, counted over all devices.
-        apart: What the present choices are to be apart from.
+        apart: The ``apart`` values of the choices that are not released.
     """
 
     id: str

@@ -158,7 +158,7 @@ class Codec:
 
         Args:
             name: ``module:qualname``.
-            data: As :meth:`encode` gave them.
+            data: Bytes from :meth:`encode`.
             known: Classes to look among first.
 
         Raises:

@@ -33,11 +33,11 @@ LOOK = 0.01
 class Replay:
     """A replay of one run. An async context manager; :meth:`step` and ``async for`` go through its inputs.
 
-    The actors live in a system of their own, whose clock stands where the journal says. What they send to each other is
-    held back until the journal says that it was handled, so the order is that of the recording, whatever the loop does.
+    The actors live in a system of their own, whose clock follows the journal. Messages between them are held back until
+    the journal says that they were handled, so their order is that of the recording, whatever the loop does.
 
     Args:
-        entries: Of one run, with their sequences.
+        entries: Entries of one run, with their sequences.
         build: Makes the actors in the system that it is given, as the application did; may be ``async def``.
         make_codec: A codec, of what resolves the paths of actors.
         attaches: Returns True if an actor was recorded.
@@ -145,7 +145,7 @@ class Replay:
     # -- going on ------------------------------------------------------------------------------------------------------
 
     async def step(self) -> Step | None:
-        """Give the next input and compare what comes of it, up to the next one; None at the end."""
+        """Replay the next input and compare its outputs, up to the next input; None at the end."""
         before = len(self.report.divergences)
         given: tuple[int, Input, Any] | None = None
         self._texts = []

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 VERSION = 1
-"""Of the entries' layout; a journal of a later one is refused."""
+"""Version of the entries' layout; a journal of a later version is refused."""
 
 
 class _Entry(msgspec.Struct, array_like=True, frozen=True, tag_field="entry"):
@@ -37,7 +37,7 @@ class Run(_Entry, frozen=True, tag=0):
     """A harness began to record.
 
     Attributes:
-        version: Of the layout of entries.
+        version: Version of the entries' layout.
         environment: Versions of what computes: Python, NumPy, the machine.
         started: Unix time.
     """
@@ -52,12 +52,12 @@ class Input(_Entry, frozen=True, tag=1):
 
     Attributes:
         actor: Path of the actor; ``batches/<name>`` of a batch function.
-        number: Which input of that actor it is, from 1, over its restarts.
-        kind: How it came.
+        number: Number of the input of that actor, counted from 1 over its restarts.
+        kind: Kind of the input.
         type: ``module:qualname`` of the message's class.
         message: The message, encoded.
-        time: Of the system's clock.
-        detail: Which timer it was of, for ``timer``.
+        time: Time on the system's clock.
+        detail: Number of the timer, for ``timer``.
     """
 
     actor: str
@@ -79,7 +79,7 @@ class Output(_Entry, frozen=True, tag=2):
         to: Path of the target, of a message.
         type: Class of the value, error or message.
         value: Its encoding, or where that is long its digest.
-        time: Of the system's clock.
+        time: Time on the system's clock.
     """
 
     actor: str
@@ -96,7 +96,7 @@ class Recalled(_Entry, frozen=True, tag=3):
 
     Attributes:
         actor: Path of the actor that asked for it, "" for the application.
-        name: What it is.
+        name: Name of the value.
         value: Encoded.
     """
 
@@ -124,7 +124,7 @@ class Gap(_Entry, frozen=True, tag=5):
     """Records that are missing here, because the journal could not be written.
 
     Attributes:
-        lost: How many.
+        lost: Number of missing records.
         reason: The journal's error.
     """
 

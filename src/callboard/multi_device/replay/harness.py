@@ -68,14 +68,15 @@ class ReplayHarness:
 
         report = await harness.verify(build)
 
-    Recorded by themselves: each message that an actor handles, in the order of its mailbox, with those of its timers
-    and of what it watches; what the handler replied, raised and sent. What else an actor takes from outside has to come
-    through the harness: :meth:`recall`, :meth:`seed`, :meth:`rng`, :meth:`now`, :meth:`chooser`, :meth:`batches`.
+    These are recorded automatically: each message that an actor handles, in the order of its mailbox, including those
+    of its timers and of the actors that it watches; and each reply, exception and message of the handler. All other
+    values that an actor takes from outside must come through the harness: :meth:`recall`, :meth:`seed`, :meth:`rng`,
+    :meth:`now`, :meth:`chooser`, :meth:`batches`.
 
     Args:
         mode: A :class:`ReplayMode`.
-        journal: Where to; in memory by default.
-        persistence_id: Which sequence of records in it.
+        journal: Journal to record to; in memory by default.
+        persistence_id: Id of the sequence of records in the journal.
         actors: Patterns of paths (as in file names): which actors are recorded. None: all but callboard's own.
         on_failure: When the journal fails: ``"fail"`` refuses each message that would have been recorded with
             :class:`JournalFailed`, ``"degrade"`` goes on without recording, counts what is lost and says so in the log
@@ -223,15 +224,15 @@ class ReplayHarness:
             return any(fnmatch.fnmatchcase(path, pattern) for pattern in self._patterns)
         return not str(getattr(props._factory, "__module__", "")).startswith(OURS)
 
-    # -- what comes from outside ---------------------------------------------------------------------------------------
+    # -- values from outside -----------------------------------------------------------------------------------------
 
     def recall(self, name: str, make: Callable[[], T], as_type: Any = Any) -> T:
         """``make()`` while recording; in a replay what it returned then, without calling it.
 
         Args:
-            name: What it is; values of one name come back in their order, per actor.
+            name: Name of the value; values of one name are replayed in their order, per actor.
             make: Returns what msgspec can encode, arrays and complex numbers included.
-            as_type: What to decode it to; plain data by default.
+            as_type: Type to decode to; plain data by default.
 
         Raises:
             NotRecordable, JournalFailed: While recording.
@@ -250,7 +251,10 @@ class ReplayHarness:
         return found
 
     async def recall_async(self, name: str, make: Callable[[], Awaitable[T]], as_type: Any = Any) -> T:
-        """The same for what has to be awaited, such as an answer from the network. What it raises is not recorded."""
+        """Like :meth:`recall`, for a value that must be awaited, such as an answer from the network.
+
+        Exceptions are not recorded.
+        """
         tap = tap_of_actor()
         replays = self.mode is ReplayMode.REPLAY if tap is None else not isinstance(tap, RecordingTap)
         value: Any = None if replays else await make()
@@ -294,8 +298,8 @@ class ReplayHarness:
         same batches. Async functions stay async.
 
         Args:
-            function: Of a list of items.
-            name: For the journal.
+            function: Function of a list of items.
+            name: Name in the journal.
         """
         if self.mode is not ReplayMode.RECORD:
             return function
@@ -403,9 +407,9 @@ class ReplayHarness:
         """A replay to go through step by step: ``async with await harness.replay(build) as replay:``.
 
         Args:
-            build: Makes the actors in the system that it is given, as the application did; may be ``async def``. What
-                is not built is skipped.
-            run: Which of the runs in the journal; -1 is the last one.
+            build: Creates the actors in the system passed to it, as the application did; may be ``async def``. Records
+                of actors that are not created are skipped.
+            run: Index of the run in the journal; -1 is the last one.
             batches: Batch functions by the names they were recorded under.
             override: Messages (or batches) in place of those of the records of these sequences.
             from_snapshot: Begin at the last snapshot of each actor that has one (before ``until``).
@@ -436,7 +440,7 @@ class ReplayHarness:
         """Replay, up to the first output that differs from what was recorded.
 
         Args:
-            build, options: As for :meth:`replay`.
+            build, options: See :meth:`replay`.
 
         Returns:
             The report; ``report.check()`` raises, naming the first divergence.
@@ -450,7 +454,7 @@ class ReplayHarness:
         """Replay to the end with other messages in place of recorded ones, and tell all that comes out differently.
 
         Args:
-            build, options: As for :meth:`replay`.
+            build, options: See :meth:`replay`.
             override: Messages by the sequence of the record that they replace; consequences are followed to other
                 actors.
         """

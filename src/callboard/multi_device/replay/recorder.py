@@ -23,9 +23,10 @@ class Pen:
     """Makes entries and gives them to the writer.
 
     Args:
-        writer, codec: Where to, and how.
-        clock: Of the recorded system.
-        strict: What cannot be recorded is refused; otherwise its class is recorded, and said once in the log.
+        writer, codec: Destination of the entries, and their encoder.
+        clock: Clock of the recorded system.
+        strict: Refuse messages that cannot be recorded; otherwise only their class is recorded, with one warning in the
+            log.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class RecordingTap(Tap):
     """Reports one actor to a pen.
 
     Args:
-        path, cell: As for :class:`.Tap`.
+        path, cell: See :class:`.Tap`.
         pen: Takes what is reported.
         snapshot_every: Inputs between two snapshots; None: none are taken.
     """

@@ -14,9 +14,9 @@ class Divergence:
     Attributes:
         actor: Path of the actor, or ``batches/<name>``.
         number: The input that it was handling; 0 before the first.
-        sequence: Of the record that was not matched.
-        expected: What was recorded.
-        got: What the replay did.
+        sequence: Sequence of the record that was not matched.
+        expected: The recorded event.
+        got: The event of the replay.
     """
 
     actor: str
@@ -34,11 +34,11 @@ class Step:
     """One input that was given again.
 
     Attributes:
-        sequence: Of its record.
-        actor, number, kind: As recorded.
+        sequence: Sequence of its record.
+        actor, number, kind: The recorded values.
         message: The message, as the handler got it.
-        outputs: What came of it before the next input, as texts.
-        divergences: What was different.
+        outputs: Outputs before the next input, as texts.
+        divergences: Differences from the recording.
     """
 
     sequence: int
@@ -57,7 +57,7 @@ class ReplayReport:
     Attributes:
         inputs: Inputs that were given again.
         outputs: Outputs that were compared.
-        divergences: In the order of the journal. Verifying stops at the first.
+        divergences: Differences, in the order of the journal. Verifying stops at the first.
         skipped: Actors of the journal that were not built, with their inputs.
         environment: Versions that differ from those of the recording, as texts.
         gap: The reason why the replay ended before the journal did, "" if it did not.

@@ -24,7 +24,7 @@ class Script:
     """Recorded answers to requests of actors other than messages.
 
     Attributes:
-        values: What was recalled, by actor and name, in order.
+        values: Recalled values, by actor and name, in order.
         refused: Messages that found a full mailbox: actor, input, and which of its outputs.
         changed: Called when an actor did something.
     """
@@ -52,7 +52,7 @@ class ReplayTap(Tap):
 
     Attributes:
         busy: True if a message was given to it that it has not handled.
-        outputs: What it did and was not compared yet, by input.
+        outputs: Outputs that have not been compared yet, by input.
         finished: Inputs to which it has replied.
     """
 
@@ -113,7 +113,7 @@ class ReplayLane(UserLane):
     """A mailbox that holds back what is sent to it: the replay says what is handled next.
 
     Attributes:
-        held: What was sent and not handled yet.
+        held: Messages that were sent and not handled yet.
     """
 
     __slots__ = ("_path", "_script", "held")
@@ -153,7 +153,7 @@ class ReplayLane(UserLane):
         """The held item that is this record; None if there is none.
 
         Args:
-            kind, name, data: Of the record.
+            kind, name, data: Fields of the record.
             loose: One of the same class does, too.
         """
         fallback: int | None = None

@@ -33,7 +33,7 @@ class JournalStats:
         lost: Records that a failed journal did not take.
         groups: Writes.
         failure: The reason why it does not record now, "" while it does.
-        recovered: What was there when the journal was opened.
+        recovered: State of the journal when it was opened.
     """
 
     recorded: int
@@ -48,7 +48,7 @@ class JournalWriter:
     """Writes records to a journal on a thread.
 
     Args:
-        journal, identity: Where to.
+        journal, identity: Journal, and identity in it, to write to.
         on_failure: ``"fail"``: once the journal has failed, :meth:`put` raises. ``"degrade"``: records are counted as
             lost, with an error in the log, until the journal works again; a :class:`.Gap` then stands in their place.
         linger: Seconds to gather more records after the first, and after each write while records keep coming. A
@@ -101,7 +101,7 @@ class JournalWriter:
         """Open the journal and start the thread.
 
         Raises:
-            Exception: What opening it raises.
+            Exception: Raised by opening the journal.
         """
         opened: list[Recovered | BaseException] = []
         ready = threading.Event()
@@ -207,7 +207,7 @@ class JournalWriter:
         """Write what waits and close the journal.
 
         Raises:
-            JournalFailed, TimeoutError: As :meth:`flush`; the journal is closed all the same.
+            JournalFailed, TimeoutError: As for :meth:`flush`; the journal is closed all the same.
         """
         if self._thread is None:
             return

@@ -38,7 +38,7 @@ class Entity(Generic[A]):
         shard: Its shard.
         actor: Its actor; None while its shard is being handed over.
         waiting: Calls that came meanwhile, in order.
-        answers: Those of the calls that its actor has not answered.
+        answers: Calls that its actor has not answered.
         used: When the last call came or ended, on the clock of the region.
         idle: Set while there is no call in flight.
     """
@@ -60,7 +60,7 @@ class EntityRef(Generic[A]):
     """The address of an entity. It stays the same wherever the entity is, and whether it has an actor or not.
 
     Attributes:
-        id: Of the entity.
+        id: Id of the entity.
     """
 
     __slots__ = ("_region", "id")

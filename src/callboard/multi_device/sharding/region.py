@@ -38,10 +38,10 @@ class PlacementShardingAdapter(Generic[A]):
         async with cb.PlacementShardingAdapter("carts", [gpu0, gpu1], lambda id: cb.Props(Cart, id)) as carts:
             await carts.entity("17").call(Cart.add, "book")
 
-    When a device is added, or leaves, or gives up, shards are handed over (:class:`.ShardTable`): the calls that an
-    entity has accepted are finished on the old device, later ones wait and are executed on the new one, in order. What
-    an actor has in memory does not travel; an entity that must keep it loads and stores it itself (``setup``, its
-    methods). After a lost context the device makes its entities' actors again, as any resident actor.
+    When a device is added, leaves or gives up, shards are handed over (:class:`.ShardTable`): calls that an entity has
+    accepted are finished on the old device; later ones wait and are executed on the new one, in order. An actor's state
+    in memory is not moved; an entity that must keep it loads and stores it itself (``setup``, its methods). After a
+    lost context the device creates its entities' actors again, as for any resident actor.
 
     Belongs to one event loop. An entity has one actor at a time: what another one still answers goes nowhere. But one
     that hangs, or whose machine is cut off, may still write to a store outside. For that an actor has a *fence*, a
@@ -56,13 +56,13 @@ class PlacementShardingAdapter(Generic[A]):
             arguments.
         shards: Into how many groups ids are hashed; at least ten per device, and the same for as long as anything is
             stored by shard.
-        weights: By UUID; a device owns shards in proportion to its weight, 1 by default.
+        weights: Weights by UUID; a device owns shards in proportion to its weight, 1 by default.
         passivate_after: Seconds without a call after which an entity's actor is stopped; None: never.
         max_entities: Beyond so many actors the one that was used least recently, and is idle, is stopped.
         max_waiting: Calls of one entity that may wait while its shard is handed over.
         handoff_timeout: Seconds that calls in flight get to end before a handover stops their actor; they then fail
             with ``ActorStopped``.
-        clock: For tests.
+        clock: Source of the time; for tests.
 
     Raises:
         ValueError: A number that is too small, or two devices of one UUID.

@@ -55,7 +55,7 @@ class ShardTable:
         """The next table, over these devices.
 
         Args:
-            weights: By id of the device; a device owns shards in proportion.
+            weights: Weights by id of the device; a device owns shards in proportion.
 
         Raises:
             ValueError: A weight that is not a positive number.

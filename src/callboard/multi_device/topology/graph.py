@@ -11,13 +11,13 @@ class P2pGraph:
     """A snapshot of peer access between devices.
 
     Args:
-        names: Of the devices, by UUID, in order.
+        names: Names of the devices by UUID, in order.
         links: Each pair once, in either order; of other devices, they are left out.
         away: The reason why a device reaches no other now, by UUID.
 
     Attributes:
         devices: UUIDs, in order.
-        links: Of these devices, by ``(uuid, uuid)`` in both orders; also of devices that are away.
+        links: Links between these devices, by ``(uuid, uuid)`` in both orders, including devices that are away.
     """
 
     def __init__(self, names: Mapping[str, str], links: Sequence[Link], away: Mapping[str, str]) -> None:

@@ -47,10 +47,10 @@ class Collectives(abc.ABC):
         """Every rank gets the reduction of all ranks' arrays, element by element; the same bits on every rank.
 
         Args:
-            xs: Of each rank.
+            xs: One array for each rank.
             op: ``"sum"``, ``"prod"``, ``"min"``, ``"max"``, ``"avg"`` (integers: rounded towards 0), or a
                 :class:`PreMulSum`.
-            out: Of each rank, as ``xs``.
+            out: One array for each rank, like ``xs``; new arrays when None.
         """
         return self._each("all_reduce", xs, out, op)
 
@@ -60,9 +60,9 @@ class Collectives(abc.ABC):
         """One rank gets the reduction.
 
         Args:
-            xs, op: As of :meth:`all_reduce`.
+            xs, op: See :meth:`all_reduce`.
             root: The rank.
-            out: Of that rank.
+            out: Array of the root's device; a new one when None.
         """
         return self._ref(self._requests.reduce(xs, op, root, out))
 
@@ -70,8 +70,8 @@ class Collectives(abc.ABC):
         """Every rank gets a copy of an array, also the rank that has it.
 
         Args:
-            x: Of any rank, which is the root.
-            out: Of each rank, as ``x``.
+            x: Array of any rank, which is the root.
+            out: One array for each rank, like ``x``; new arrays when None.
         """
         return self._refs(self._requests.broadcast(x, out))
 
@@ -79,8 +79,8 @@ class Collectives(abc.ABC):
         """Every rank gets the arrays of all ranks, one behind the other along the first axis.
 
         Args:
-            xs: Of each rank, ``[m, ...]`` or 0-d.
-            out: Of each rank, ``[ranks * m, ...]``.
+            xs: One array for each rank, ``[m, ...]`` or 0-d.
+            out: One array ``[ranks * m, ...]`` for each rank; new arrays when None.
         """
         return self._each("all_gather", xs, out)
 
@@ -90,9 +90,9 @@ class Collectives(abc.ABC):
         """Each rank gets its rows of the reduction.
 
         Args:
-            xs: Of each rank, ``[ranks * m, ...]``.
-            op: As of :meth:`all_reduce`.
-            out: Of each rank, ``[m, ...]``.
+            xs: One array ``[ranks * m, ...]`` for each rank.
+            op: See :meth:`all_reduce`.
+            out: One array ``[m, ...]`` for each rank; new arrays when None.
         """
         return self._each("reduce_scatter", xs, out, op)
 
@@ -104,8 +104,8 @@ class Collectives(abc.ABC):
         """Each rank gets its rows of an array.
 
         Args:
-            x: Of any rank, which is the root; ``[ranks * m, ...]``.
-            out: Of each rank, ``[m, ...]``.
+            x: Array ``[ranks * m, ...]`` of any rank, which is the root.
+            out: One array ``[m, ...]`` for each rank; new arrays when None.
         """
         return self._refs(self._requests.scatter(x, out))
 
@@ -113,8 +113,8 @@ class Collectives(abc.ABC):
         """Rank ``j`` gets the ``j``-th part of each rank's array, in the order of the ranks. Not in place.
 
         Args:
-            xs: Of each rank, ``[ranks * m, ...]``.
-            out: Of each rank, as ``xs``.
+            xs: One array ``[ranks * m, ...]`` for each rank.
+            out: One array for each rank, like ``xs``; new arrays when None.
         """
         return self._each("all_to_all", xs, out)
 
@@ -124,9 +124,9 @@ class Collectives(abc.ABC):
         """Like :meth:`all_to_all`, with parts of any size. Not in place.
 
         Args:
-            xs: Of each rank; rank ``i`` has ``sum(counts[i])`` rows, of one shape on all ranks.
+            xs: One array for each rank; rank ``i`` has ``sum(counts[i])`` rows, of one shape on all ranks.
             counts: The number of rows rank ``i`` sends to rank ``j``: ``counts[i][j]``.
-            out: Of each rank; rank ``j`` gets ``sum(counts[i][j] for i)`` rows.
+            out: One array for each rank; rank ``j`` gets ``sum(counts[i][j] for i)`` rows. New arrays when None.
         """
         return self._refs(self._requests.all_to_all_v(xs, counts, out))
 
@@ -134,9 +134,9 @@ class Collectives(abc.ABC):
         """One rank sends an array, another one receives it; the others take no part.
 
         Args:
-            x: Of any rank.
+            x: Array of any rank.
             to: The rank that gets it.
-            out: Of that rank, as ``x``.
+            out: Array of the receiving rank, like ``x``; a new one when None.
         """
         return self._ref(self._requests.send(x, to, out))
 

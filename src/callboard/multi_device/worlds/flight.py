@@ -19,7 +19,7 @@ class PartReply:
     Attributes:
         rank: The rank.
         port: Port of the rank's device.
-        refs: What the part writes.
+        refs: Refs that the part writes.
     """
 
     __slots__ = ("_done", "_flight", "port", "rank", "refs")
@@ -58,10 +58,10 @@ class Flight:
         ended: Called with this and whether it succeeded, once.
 
     Attributes:
-        parts: Of the ranks that have one.
+        parts: Parts of the participating ranks.
         pending: The ranks whose parts have not ended.
         held: Rank and error of a part that failed of another rank, whose own error is waited for; None: there is none.
-        overdue: That has been waited for long enough.
+        overdue: True when the wait for that error has taken long enough.
     """
 
     __slots__ = (

@@ -18,7 +18,7 @@ LOOK = 0.002, 0.05
 """Seconds between two looks whether a rank has connected: at first, and at most."""
 
 REASON = 1024
-"""Bytes of the reason that a rank is told."""
+"""Bytes of the reason that is sent to a rank, at most."""
 
 _counter = itertools.count()
 
@@ -35,10 +35,10 @@ async def form(devices: Sequence[Device], world: int, timeout: float, hang: floa
     """Form a world of these devices, when all are ready.
 
     Args:
-        devices: By rank.
+        devices: The devices, in order of rank.
         world: Its number.
         timeout: Seconds that it may take once all are ready.
-        hang: As of :class:`.Join`.
+        hang: See :class:`.Join`.
 
     Returns:
         The generation of each device that it was formed in.

@@ -51,13 +51,14 @@ def world(
 
     Args:
         devices: Rank 0, rank 1, …; of one backend, all of the running loop.
-        timeout: Seconds in which no collective ends after which those in flight count as hung. What the ranks compute
-            before them counts, too, so it must be longer than that.
+        timeout: Seconds without a completed collective after which those in flight count as hung. The time that ranks
+            compute before a collective counts, too, so the timeout must exceed it.
         form_timeout: Seconds that forming may take once all devices are ready.
-        clock: For tests.
+        clock: Source of the time; for tests.
 
     Returns:
-        What ``await`` makes a :class:`World` of, and ``async with``, which closes it at the end of the block.
+        An object to ``await`` for a :class:`World`, or to enter with ``async with``, which closes the world at the end
+        of the block.
 
     Raises:
         ValueError: No device, one of them twice, several backends, or a bound that is not positive; when it is awaited.

@@ -18,12 +18,12 @@ class RankPart:
     """The steps of one rank in a call, and where the result of each lies in the answer.
 
     Args:
-        device: Of the rank.
-        rank, size: In the world.
+        device: Device of the rank.
+        rank, size: Rank in the world, and number of ranks.
         requests: All of the call, in order.
 
     Attributes:
-        sent_bytes: Of its sources.
+        sent_bytes: Bytes of its sources.
     """
 
     def __init__(self, device: Device, rank: int, size: int, requests: Sequence[Request]) -> None:

@@ -41,7 +41,7 @@ class PreparedCollective:
     def __init__(
         self, parts: Sequence[PartCall], xs: Sequence[Ref], outs: Sequence[Ref] | None, sent_bytes: int
     ) -> None:
-        # By part: the op, and for each operand whether it is what the rank gets, not what it sends.
+        # for each part: the op, and for each operand whether the rank receives it (rather than sends it)
         self._parts = [(part.prepared, [operand is not xs[part.rank] for operand in part.operands]) for part in parts]
         self.sent_bytes = sent_bytes
 

@@ -96,7 +96,7 @@ class Collective(Reply[T], Generic[T]):
         self._port.parts = parts
 
     def fail(self, make: Callable[[], BaseException]) -> None:
-        """Fail it; ``make`` makes an error for each who asks."""
+        """Fail the call; ``make`` creates a separate error for each waiter."""
         self._reject(OpFailure(Cause(self._port, lambda op, ops: make())))
 
     def succeed(self) -> None:

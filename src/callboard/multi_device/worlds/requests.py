@@ -52,10 +52,10 @@ class RankStep(NamedTuple):
 
     Attributes:
         source, target: Refs that are sent, and received in; None: none, or made.
-        both: In place: one ref that is sent and received.
+        both: The ref that is sent and received in place; None if it is not in place.
         makes: Dtype and shape of a target that is made.
-        root, counts, factor: Of the step.
-        shows: Of ``both``, the rows that are the result; None: all.
+        root, counts, factor: Fields of the step.
+        shows: Index of the rows of ``both`` that are the result; None: all.
     """
 
     source: Ref | None = None
@@ -72,8 +72,8 @@ class Request(NamedTuple):
     """A collective: what each rank that takes part in it does.
 
     Attributes:
-        kind: For errors and statistics.
-        ranks: By rank; ``kinds`` names what each does, where it is not ``kind``.
+        kind: Kind of the collective, for errors and statistics.
+        ranks: Steps by rank; ``kinds`` names the kind of each rank's step if it differs from ``kind``.
         results: The ranks whose results are the refs of the reply, in order.
     """
 

@@ -13,9 +13,9 @@ class WorldStats(NamedTuple):
         formation: The number of times it has formed; 0 before the first time.
         losses: Formations that ended in a loss.
         calls: Collectives and groups that were accepted.
-        completed, failed: Of these, those that ended so.
-        in_flight: Of these, those that have not ended.
-        sent_bytes: Of the arrays that ranks gave to be sent.
+        completed, failed: Number of these calls that completed, and that failed.
+        in_flight: Number of these calls that have not ended.
+        sent_bytes: Bytes of the arrays that ranks have sent.
         formed_in: Seconds that the last formation took, from the loss, or the first call, to ready.
     """
 

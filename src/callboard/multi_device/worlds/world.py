@@ -44,7 +44,7 @@ ranks wait for each other in different calls."""
 
 
 class World(Collectives):
-    """Open devices as the ranks of collectives. Made by :func:`callboard.world`; belongs to one event loop.
+    """Open devices as the ranks of collectives. Created by :func:`callboard.world`; belongs to one event loop.
 
     When a rank's device is lost, all ranks abort; every collective in flight fails with :class:`.WorldLost`, which
     names the rank; and the world forms again, under a new number that no part of the old one can be taken for, as soon
@@ -55,7 +55,7 @@ class World(Collectives):
     formation, too, because the other ranks already wait for it: that collective fails with that error.
 
     Attributes:
-        devices: By rank.
+        devices: The devices, in order of rank.
     """
 
     def __init__(self, devices: Sequence[Device], timeout: float, form_timeout: float, clock: Clock | None) -> None:
@@ -216,7 +216,7 @@ class World(Collectives):
         They are worlds of their own: they form by themselves, outlive this one, and are closed by themselves.
 
         Args:
-            colors: Of each rank; None: it is in none of them.
+            colors: Color of each rank; None: the rank is in no new world.
             keys: Ranks of a color are in the order of their keys, then of their ranks here; None: of their ranks.
 
         Raises:

@@ -41,7 +41,7 @@ class BatchCounters:
     """Counts batches and what is in them.
 
     Attributes:
-        failed, repeated, delayed, padding: As in :class:`BatchingStats`.
+        failed, repeated, delayed, padding: See :class:`BatchingStats`.
     """
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ class Group:
     """Buckets that share batches; it reads like a single bucket.
 
     Args:
-        buckets: At least one.
+        buckets: Buckets, at least one.
     """
 
     __slots__ = ("buckets",)
@@ -81,7 +81,7 @@ class Joining:
         """The given buckets, the most urgent first, in groups that take least time in all; the order is kept.
 
         Args:
-            buckets: Of keys that are lengths.
+            buckets: Buckets whose keys are lengths.
             max_batch: Items of a batch at most.
             max_cost: Cost of a batch at most, where each item costs as much as the costliest.
         """

@@ -29,7 +29,7 @@ class Batch:
     """The next batch to run.
 
     Attributes:
-        entries: In the order in which the function gets their items.
+        entries: The requests, in the order in which the function gets their items.
         late: Entries taken out of the queue that are not run, because they cannot be done by their deadlines.
     """
 
@@ -140,7 +140,7 @@ class BatchPolicy:
     def take(self, now: float) -> Batch | None:
         """Form the next batch, for an executor that is free; None if there is nothing to run yet.
 
-        Of the buckets that are ready, it takes the one with the most urgent entry.
+        Among the ready buckets, it takes the one with the most urgent entry.
         """
         for bucket in [] if self._holds else self._buckets():
             if self._ready_at(bucket, now) <= now:
@@ -157,7 +157,7 @@ class BatchPolicy:
         """The key of a bucket, which is a length where buckets are joined.
 
         Raises:
-            TypeError, ValueError: As :func:`length_of`.
+            TypeError, ValueError: See :func:`length_of`.
         """
         return key if self._joining is None else length_of(key)
 

@@ -20,14 +20,14 @@ class Calibration:
     """Thresholds, and their results on the calibration items.
 
     Attributes:
-        thresholds: Of all stages but the last.
+        thresholds: Thresholds of all stages but the last.
         accuracy: Share of right answers.
         interval: 95 % confidence interval of the accuracy (Wilson's score interval).
         last_accuracy: The accuracy of the last stage alone.
-        escalated: For each stage but the last, the share of all items that go beyond it.
+        escalated: For each stage but the last, the share of all items that pass beyond it.
         cost: Mean cost of an item.
         errors: For each stage but the last, the expected calibration error of its confidences over all items; NaN where
-            they are no probabilities.
+            the confidences are not probabilities.
     """
 
     thresholds: tuple[float, ...]

@@ -18,8 +18,8 @@ class DriftAlarm:
         signal: ``"escalation of stage 0"`` (share of all answers that come from later stages) and so on, or
             ``"agreement"`` (of early answers with the last stage's, in shadow runs), or ``"calibration error"`` (of
             early answers' confidences as the probability of that agreement).
-        expected: By the calibration, or in the first window.
-        observed: In the last window.
+        expected: The value of the calibration, or of the first window.
+        observed: The value of the last window.
         window: Answers in it.
     """
 

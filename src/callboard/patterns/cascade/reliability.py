@@ -7,7 +7,7 @@ from collections.abc import Iterable
 __all__ = ["BINS", "ReliabilityMonitor", "calibration_error"]
 
 BINS = 10
-"""Of confidences from 0 to 1, of equal width."""
+"""Bins of equal width for confidences from 0 to 1."""
 
 
 class _Bins:
@@ -72,7 +72,8 @@ class ReliabilityMonitor:
         window: Answers that are looked at.
         deviations: Standard deviations that are taken for chance.
         tolerance: Difference that is no concern even if it is real.
-        expected: The error; None: that of the first full window. What chance alone gives is always allowed.
+        expected: The expected error; None takes that of the first full window. The deviation that chance alone explains
+            is always allowed.
     """
 
     def __init__(self, window: int, deviations: float, tolerance: float, expected: float | None) -> None:

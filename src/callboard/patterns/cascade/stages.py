@@ -14,7 +14,7 @@ __all__ = ["CascadeStage", "OnError", "clears", "on_failure"]
 CONFIDENCES: dict[str, Callable[[Any], float]] = {
     function.__name__: function for function in (margin, max_probability, negative_entropy)
 }
-"""By name, as ``CascadeStage.confidence`` takes them."""
+"""Confidence functions by name, for ``CascadeStage.confidence``."""
 
 
 class OnError(StrEnum):
@@ -33,15 +33,15 @@ class CascadeStage:
     """One model of a cascade.
 
     Attributes:
-        function: Gets a list of items, returns (or is awaited for) one result for each, in order: a pair of answer and
-            confidence, or the answer alone where there is ``confidence``. As for ``DynamicBatchingServer``.
+        function: Function that receives a list of items and returns (or awaits) one result for each, in order: a pair
+            of answer and confidence, or only the answer if ``confidence`` is set. As for ``DynamicBatchingServer``.
         threshold: The smallest confidence at which its answer is given. Not used of the last stage.
         confidence: Finds the confidence of an answer: a function, or the name of one of a row of logits, ``"margin"``,
             ``"max_probability"`` or ``"negative_entropy"``. A NaN clears no threshold.
         draft: True if the function gets pairs of an item and the last answer of the stages before, None without one.
         timeout: Seconds that a request spends in this stage at most; None means no limit.
-        on_error: What happens when it fails, or takes longer than ``timeout`` and no stage has answered yet.
-        cost: What it costs relative to other stages, for :meth:`InferenceCascade.calibrate`.
+        on_error: Policy when the stage fails, or exceeds ``timeout``, and no stage has answered yet.
+        cost: Cost relative to other stages, for :meth:`InferenceCascade.calibrate`.
         batching: Further arguments of its ``DynamicBatchingServer``, such as ``max_batch``.
     """
 

@@ -29,7 +29,7 @@ class Callers(ABC, Generic[T, R]):
     """The callers' side of all servers.
 
     Args:
-        name: For errors.
+        name: Name of the server, for errors.
         clock: Tells the time; for tests.
     """
 
@@ -58,7 +58,7 @@ class Callers(ABC, Generic[T, R]):
         dropped. Other requests of its batch are not affected.
 
         Args:
-            item: What the function gets, in a batch.
+            item: Item passed to the function as part of a batch.
             options: ``deadline``, ``timeout``, ``priority``, ``cost`` and what only some servers take; see
                 :class:`RequestOptions`.
 
@@ -97,13 +97,13 @@ class Callers(ABC, Generic[T, R]):
         """Give the server an item and block until its value is there; for threads and synchronous programs.
 
         Args:
-            item, options: As for :meth:`submit`.
+            item, options: See :meth:`submit`.
             timeout: Seconds; a request that is not done by then is cancelled. None waits as long as the server lives.
 
         Raises:
             AskTimeout: No value in time.
             RuntimeError: Called on the thread of the server's loop, where it would dead-lock.
-            Exception: As :meth:`submit`.
+            Exception: As for :meth:`submit`.
         """
         self._check_thread("ask", "await submit()")
         future = self.submit_threadsafe(item, **options)
@@ -133,13 +133,13 @@ class Callers(ABC, Generic[T, R]):
         ``async with contextlib.aclosing(stream)``.
 
         Args:
-            item, options: As for :meth:`submit`; a deadline is that of the last part.
+            item, options: See :meth:`submit`; a deadline applies to the last part.
             buffer: Parts that are made ahead of the reader at most. Beyond that the answer waits, and others go on.
             patience: Seconds that it waits at most; None: until the deadline, or as long as the server lives.
 
         Raises:
             SlowReader: The buffer was full for longer than ``patience``; the parts in it come first.
-            Exception: As :meth:`submit`, after the parts so far.
+            Exception: As for :meth:`submit`.
         """
         if asyncio.get_running_loop() is self._loop:
             reading = self._read(item, buffer, patience, options)
@@ -163,11 +163,11 @@ class Callers(ABC, Generic[T, R]):
         """The same for threads and synchronous programs: ``for part in server.iterate(item)``.
 
         Args:
-            item, buffer, patience, options: As for :meth:`stream`.
+            item, buffer, patience, options: See :meth:`stream`.
 
         Raises:
             RuntimeError: Called on the thread of the server's loop, where it would dead-lock.
-            Exception: As :meth:`stream`.
+            Exception: As for :meth:`stream`.
         """
         self._check_thread("iterate", "use stream()")
         reading = wait(self._on_its_loop(self._opened(item, buffer, patience, options)))

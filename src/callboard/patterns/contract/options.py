@@ -52,10 +52,10 @@ def checked(
     """Deadline, priority and cost of a request; None: none, and the server's own.
 
     Args:
-        options: Of the request.
+        options: Options of the request.
         now: The time by the server's clock.
-        takes: Those that the server takes beside :data:`COMMON`.
-        server: For errors.
+        takes: Options that the server accepts besides :data:`COMMON`.
+        server: The server, for errors.
 
     Raises:
         TypeError: An option that the server does not take, or a priority that is no integer.

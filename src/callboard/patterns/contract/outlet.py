@@ -50,7 +50,7 @@ class Outlet:
         return len(self._parts) >= self._size and not self._closed
 
     def put(self, part: Any) -> None:
-        """Another part. What is made all the same while it is full is kept; nothing is taken once it is closed."""
+        """Add a part. Parts added while it is full are kept; parts added after it is closed are dropped."""
         if self._closed:
             return
         self._parts.append(part)
@@ -60,7 +60,7 @@ class Outlet:
             self._timer = self._clock.call_later(self._patience, self._late)
 
     def close(self, *_: object) -> None:
-        """No further part will come. Those that are here can still be read."""
+        """Mark the end of the parts. Parts already added can still be read."""
         self._closed = True
         self._end_timer()
         self._wake()
@@ -104,7 +104,7 @@ class Reading:
     """A request whose answer is read part by part.
 
     Args:
-        outlet: Where the parts come.
+        outlet: Outlet that receives the parts.
         future: The end of the request.
     """
 
@@ -118,7 +118,7 @@ class Reading:
         """The next part; :data:`STREAMED` at the end. A whole value is the only part.
 
         Raises:
-            Exception: What the request ended in.
+            Exception: The exception that the request ended with.
         """
         part = await self._outlet.get()
         if part is STREAMED and not self._whole:

@@ -23,7 +23,7 @@ class Node:
         pinned: It was given settings of its own, so it is not forgotten.
         running: Requests that run.
         served: Summed cost of all that were started, corrected by what they did cost.
-        started: How many were started.
+        started: Number of requests started.
         capped: True if it uses as much as it may, as of the last look.
         refill_at: When it will be looked at again for its rate.
     """
@@ -74,7 +74,7 @@ class Node:
         return min(self.burst, self.tokens + (now - self.tokens_at) * self.settings.rate)
 
     def spend(self, cost: float, now: float) -> None:
-        """Count a cost against the rate; a negative one is given back."""
+        """Count a cost against the rate; a negative cost is refunded."""
         if self.settings.rate is not None:
             self.tokens, self.tokens_at = self.level(now) - cost, now
 
@@ -96,7 +96,7 @@ class Leaf(Node):
 
     Attributes:
         waiting: Its requests that wait to run, in the order in which they were queued.
-        blocked: Those that wait for room, in the order of submission.
+        blocked: Requests that wait for room, in the order of submission.
         cost: Summed cost of ``waiting``.
     """
 
@@ -115,7 +115,7 @@ class Flow:
     Attributes:
         parent: The flow of the node's group, at the same priority; None for the root's.
         vt: Virtual time: the cost that it was served for, divided by its weight, since it came, with lifts.
-        stamp: Of its record in the parent's heap; -1 while it has none, because nothing of it can run.
+        stamp: Stamp of its record in the parent's heap; -1 while it has none because nothing of it can run.
         over: True if what it would run next is beyond a cap, so that it comes after all others.
         load: Requests that wait or run.
         shelved: The virtual time under which the parent has it among its idle ones; None if it does not.

@@ -18,8 +18,8 @@ class FairPolicy:
     An entry's ``key`` is its tenant's :class:`Leaf` once it was added.
 
     Args:
-        settings: Of tenants and groups, by path.
-        default: Of other tenants; None refuses them.
+        settings: Settings of tenants and groups, by path.
+        default: Settings of other tenants; None refuses them.
         max_queue: Requests that wait at most, of all tenants.
         overflow: The policy beyond that, and beyond a tenant's own bounds.
 

@@ -16,16 +16,16 @@ class Run:
     """One call of a scheduler's function.
 
     Attributes:
-        scheduler: Whose call it is.
+        scheduler: Scheduler that made the call.
         entry: The request.
-        worker: What runs the call.
+        worker: Task that runs the call.
         aside: Done when it is the request's turn again; None while it runs.
         counted: True if the policy takes it for one that runs.
         spent: Cost since it was last taken out of the queue.
-        paid: What was charged for it before that.
+        paid: Cost that was charged for it before that.
         idle: Seconds that it has waited in its middle.
         began_waiting: When it began to.
-        turns: Of the scheduler, at that time.
+        turns: Turn counter of the scheduler when the wait began.
     """
 
     __slots__ = (

@@ -45,8 +45,9 @@ class Tenant:
 
     Attributes:
         weight: Its share relative to the others of its group that have requests waiting.
-        max_queue: Requests that wait at most. Of a tenant; not used of groups.
-        max_queue_cost: Their summed cost at most; None means no bound. Of a tenant; not used of groups.
+        max_queue: Requests that wait at most. Applies to tenants, not to groups.
+        max_queue_cost: Summed cost of the waiting requests at most; None means no bound. Applies to tenants, not to
+            groups.
         max_in_flight: Requests that run at once; None means no bound.
         rate: Cost per second; None means no bound.
         burst: Cost that may be used at once after a pause, 1 second of ``rate`` by default. The request that goes

@@ -31,8 +31,8 @@ class FairTree:
     O(p) for p different priorities that have requests. Removing one that waits is O(1).
 
     Args:
-        settings: Of tenants and groups, by path.
-        default: Of tenants that ``settings`` does not name; None: they are refused.
+        settings: Settings of tenants and groups, by path.
+        default: Settings of tenants that ``settings`` does not name; None: they are refused.
     """
 
     def __init__(self, settings: Mapping[Path, Tenant], default: Tenant | None) -> None:
@@ -283,7 +283,7 @@ class FairTree:
             flow = parent
 
     def _collect(self, group: GroupFlow, now: float) -> None:
-        """Drop idle members whom a return would lift anyway."""
+        """Drop idle members that would be lifted to the clock on their return anyway."""
         floor = group.floor()
         while group.idle and group.idle[0][0] <= floor:
             vt, _, flow = heapq.heappop(group.idle)

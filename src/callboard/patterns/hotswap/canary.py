@@ -31,7 +31,8 @@ class Canary:
             answered; its answers are only compared.
         agree: ``agree(active, new)`` compares the two responses of a shadow call; by default their structure, shapes
             and dtypes, as for golden items.
-        seed: Of the draws. Requests of equal keys (``key`` of the server) all go to it, or none of them does.
+        seed: Seed of the random choice. Requests of equal keys (``key`` of the server) all go to the canary, or none of
+            them does.
     """
 
     share: float = 0.05
@@ -120,7 +121,7 @@ class Trial:
 
     @property
     def why(self) -> str:
-        """Of a version that has not passed."""
+        """The reason why a version has not passed."""
         if self.failed > self.canary.max_error_rate * self.canary.requests:
             return f"{self.failed} of {self.ended} requests failed"
         return (

@@ -19,8 +19,8 @@ class SwapFailed(AccelError):
             put back. ``"load"``: ``load`` raised, or what it returned cannot be called. ``"warm"``: a warm-up call
             raised. ``"check"``: a golden item gave a wrong response, or raised. ``"canary"``: too many of its requests
             failed.
-        unload_error: What unloading it raised, or putting the old weights back; None where that went well, or nothing
-            was loaded.
+        unload_error: Exception raised by unloading it, or by restoring the old weights; None if that succeeded, or if
+            nothing was loaded.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ class LoadedModel:
         """Put the weights of a version into it. Cancelled meanwhile, this waits for the end.
 
         Raises:
-            Exception: Of ``update``.
+            Exception: Raised by ``update``.
         """
         assert settings.update is not None
         await to_the_end(UserCall(settings.update, "auto", 1), self._made)
@@ -67,7 +67,7 @@ class LoadedModel:
         """Unload it: no request runs on it any more.
 
         Raises:
-            Exception: Of ``unload``.
+            Exception: Raised by ``unload``.
         """
         if self._call is not None:
             self._call.close()
@@ -111,7 +111,7 @@ async def unload(made: Any, settings: ModelVersion) -> None:
     """Unload the result of these settings' ``load``.
 
     Raises:
-        Exception: Of ``unload``.
+        Exception: Raised by ``unload``.
     """
     if settings.unload is not None:
         call = UserCall(settings.unload, "auto", 1)

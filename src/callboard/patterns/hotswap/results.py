@@ -16,8 +16,8 @@ class HotSwapReply(Generic[R]):
     """A reply of the server.
 
     Attributes:
-        response: Of the model.
-        version: Which version of it ran.
+        response: Response of the model.
+        version: Name of the version that ran.
     """
 
     response: R
@@ -32,17 +32,17 @@ class SwapReport:
         version: The active one since.
         previous: The one that was active before; None at the start.
         generation: The number of versions that have been activated, this one included.
-        load_seconds, warm_seconds, check_seconds: Of loading, warm-up calls and golden items; 0 for a version that was
-            still loaded.
-        canary_seconds: From the first request that could go to it as a canary to the decision.
+        load_seconds, warm_seconds, check_seconds: Seconds of loading, warm-up calls and golden items; 0 for a version
+            that was still loaded.
+        canary_seconds: Seconds from the first request that the canary could get to the decision.
         flip_seconds: During which neither version could start a request.
-        drain_seconds: From the flip until no request ran on the previous version.
-        unload_seconds: Of unloading.
-        update_seconds: Of putting its weights into the loaded model; 0 where it was loaded beside that.
+        drain_seconds: Seconds from the flip until no request ran on the previous version.
+        unload_seconds: Seconds of unloading.
+        update_seconds: Seconds of putting its weights into the loaded model; 0 if it was loaded beside that.
         in_place: True if that was done.
         unloaded: Versions that were unloaded.
-        unload_errors: What that raised, by version, or :class:`MemoryKept`. Such a version counts as unloaded all
-            the same.
+        unload_errors: Exceptions of unloading, by version, or :class:`MemoryKept`. Such a version counts as unloaded
+            all the same.
     """
 
     version: str
@@ -70,7 +70,7 @@ class HotSwapStats(ServerStats):
         generation: The number of versions that have been activated, the first one included.
         swaps: Versions that were activated in the place of another one.
         failed_swaps: Swaps that ended in ``SwapFailed``.
-        versions: Of each version that is remembered, by name.
+        versions: Figures of each known version, by name.
     """
 
     active: str | None

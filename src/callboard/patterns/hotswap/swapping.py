@@ -35,8 +35,8 @@ class Swapper:
     Args:
         book: The versions.
         clock: Tells the time.
-        executor, threads: For the models; see :class:`LoadedModel`.
-        memory: Where versions are loaded; None: every version is taken to fit.
+        executor, threads: Executor and thread count for the models; see :class:`LoadedModel`.
+        memory: Memory of the device that versions are loaded on; None: every version is assumed to fit.
         changed: Called when requests may start that could not before.
     """
 
@@ -68,10 +68,11 @@ class Swapper:
         Or put its weights into the loaded model, between requests.
 
         Args:
-            version: Of the book.
-            canary: How it is tried on requests; None: not at all.
+            version: A version of the book.
+            canary: Trial of the version on live requests; None: no trial.
             back: It is the book's ``previous``.
-            mode: Which of the two.
+            mode: Load the version beside the active one, update the loaded model in place, or choose between them
+                (``"auto"``).
             flipped: Called at the flip, after which the swap cannot fail.
 
         Raises:

@@ -26,8 +26,9 @@ class ModelVersion:
         warmup: Items for calls before the first request; their responses are dropped.
         golden: Pairs of an item and its expected response. The structure, shape and dtype of the response must be
             equal, and it must be finite where the expected one is.
-        update: Puts the weights of this version into the loaded model of another one, in place, so that captured graphs
-            and addresses stay valid: ``update(model)`` gets what that one's ``load`` made. No request runs meanwhile.
+        update: Function that puts the weights of this version into the loaded model of another one, in place, so that
+            captured graphs and addresses stay valid: ``update(model)`` receives the result of that version's ``load``.
+            No request runs meanwhile.
         memory: Bytes that it needs on the device; 0 is unknown.
         check: Gets response and expected response of each golden pair. False, or an exception, refuses the version.
     """
@@ -77,7 +78,7 @@ class VersionStats:
 
     Attributes:
         version: Its name.
-        state: Where it is.
+        state: State of the version.
         running: Requests that run on it now.
         completed: Calls that returned, also for requests that had ended before, in a cancellation for example.
         failed: Calls that raised.

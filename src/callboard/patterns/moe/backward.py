@@ -40,7 +40,7 @@ class MoeGradients:
 
     Attributes:
         tokens: The gradient of the tokens, in their shape.
-        logits: That of the gate's logits, ``[tokens, experts]``, with that of the losses.
+        logits: Gradient of the gate's logits, ``[tokens, experts]``, including that of the losses.
     """
 
     tokens: Array
@@ -52,12 +52,12 @@ class Tape:
     """The values of the forward pass needed by the backward pass.
 
     Attributes:
-        tokens: As they were submitted, ``[tokens, width]``.
-        factors: What they were multiplied by for the gate; None: nothing.
-        rule: How experts were chosen.
-        plan: Which rows belong to which expert.
+        tokens: The submitted tokens, ``[tokens, width]``.
+        factors: Factors that the tokens were multiplied by for the gate; None: none.
+        rule: Rule by which experts were chosen.
+        plan: Assignment of rows to experts.
         experts: The experts that each token was weighted for, ``[tokens, k]``, with those that had no room.
-        results: Of the experts that were called.
+        results: Results of the called experts, by number.
     """
 
     tokens: Array

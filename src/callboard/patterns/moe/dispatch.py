@@ -180,14 +180,15 @@ def combine(
 ) -> Array:
     """One row for each token: the weighted sum of its experts' rows, and the rows of the shared experts.
 
-    Sums are made in the order of the experts' numbers, shared ones last, so they do not depend on who was first.
+    Sums are taken in the order of the experts' numbers, shared ones last, so they do not depend on which expert
+    finished first.
 
     Args:
-        plan: Where the rows belong.
-        results: Of the experts that were called and have not failed.
-        shared: Of the shared experts, ``[tokens, width]``.
-        width: Of a row where there is no result.
-        dtype: Of the sum where there is no result.
+        plan: Assignment of rows to tokens.
+        results: Results of the experts that were called and have not failed, by number.
+        shared: Results of the shared experts, ``[tokens, width]``.
+        width: Width of a row if there is no result.
+        dtype: The dtype of the sum if there is no result.
 
     Raises:
         BadExpertResult: The results are of different widths.

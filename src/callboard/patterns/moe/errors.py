@@ -20,7 +20,7 @@ class BadGate(AccelError, ValueError):
 
 
 class BadExpertResult(AccelError):
-    """An expert returned something else than one row for each row that it was given, or rows of another width.
+    """An expert returned a number of rows other than the number that it was given, or rows of another width.
 
     Attributes:
         expert: Its number; None for a shared expert.

@@ -32,7 +32,7 @@ class _Replica:
 class Experts:
     """The callables of a router.
 
-    Those that are called on threads share one pool.
+    Experts that are called on threads share one pool.
 
     Args:
         experts: One for each number: a callable, or several that do the same. A call goes to the one that has the
@@ -92,15 +92,15 @@ class Experts:
         """Call each expert that has rows, and the shared ones, and wait for all.
 
         Args:
-            plan: Which rows belong to which expert.
-            rows: Of all experts; each gets a view of its own.
-            tokens: For the shared experts.
+            plan: Assignment of rows to experts.
+            rows: Rows of all experts; each gets a view of its own rows.
+            tokens: Tokens for the shared experts.
 
         Returns:
             Results and errors by number, and the results of the shared experts.
 
         Raises:
-            Exception: Of the first shared expert that failed.
+            Exception: Raised by the first shared expert that failed.
         """
         numbers = [number for number, load in enumerate(plan.load.tolist()) if load]
         calls: list[Coroutine[Any, Any, Array]] = [self._one(number, rows[plan.of(number)]) for number in numbers]
@@ -137,7 +137,7 @@ class Experts:
             calls: The name of each for errors, the function, rows and gradient.
 
         Raises:
-            Exception: Of the first that failed.
+            Exception: Raised by the first function that failed.
         """
         work = [_result(self.caller(partial(function, rows)), grad, name, None) for name, function, rows, grad in calls]
         found = await asyncio.gather(*map(_caught, work))

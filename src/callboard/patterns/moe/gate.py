@@ -34,11 +34,11 @@ class TopK:
     Attributes:
         k: Experts per token.
         score: See :class:`Score`.
-        normalize: True if the weights of a token are scaled to a sum of 1. Those of ``"topk_softmax"`` have it anyway.
-        scale: What all weights are multiplied by in the end (DeepSeek's ``routed_scaling_factor``).
+        normalize: Scale the weights of a token to a sum of 1. The weights of ``"topk_softmax"`` always have this sum.
+        scale: Factor of all weights (DeepSeek's ``routed_scaling_factor``).
         groups: Groups of experts; their number must be a multiple of it.
         top_groups: Groups that the experts of a token may be in.
-        group_best: By how many of its best scores, summed, a group is chosen: 2 in DeepSeek-V3, 1 in DeepSeek-V2.
+        group_best: Number of a group's best scores whose sum ranks the group: 2 in DeepSeek-V3, 1 in DeepSeek-V2.
         bias: One number for each expert; None is 0.
 
     Raises:
@@ -85,9 +85,10 @@ class Choice:
     """The experts of each token.
 
     Attributes:
-        logits: Of the gate, ``[tokens, experts]``.
+        logits: Logits of the gate, ``[tokens, experts]``.
         scores: Probabilities or sigmoids of all experts, ``[tokens, experts]``.
-        ranked: What they were chosen by, -inf for experts that the token may not have, ``[tokens, experts]``.
+        ranked: Scores that the choice is ranked by, ``[tokens, experts]``; -inf for experts that the token may not
+            have.
         experts: Chosen ones, the best first, ``[tokens, k]``.
         weights: Theirs, ``[tokens, k]``.
     """
@@ -105,7 +106,7 @@ def choose(logits: Any, rule: TopK) -> Choice:
     Args:
         logits: ``[tokens, experts]``. -inf excludes an expert: its weight is 0, and it is chosen only if fewer than
             ``k`` are left.
-        rule: How.
+        rule: Rule of the choice.
 
     Raises:
         BadGate: A logit is NaN or +inf, all of a token are -inf, or they are not a matrix.

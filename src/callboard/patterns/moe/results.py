@@ -23,7 +23,7 @@ class MoeResult:
         dropped: Choices that found no room in their expert.
         rerouted: Choices that went to another expert.
         failed: Numbers of the experts that failed, whose weights the others have taken over.
-        tape: For :meth:`MoeRouter.backward`; None where the router was given no ``backward``.
+        tape: Data for :meth:`MoeRouter.backward`; None if the router has no ``backward``.
     """
 
     output: Array
@@ -52,7 +52,7 @@ class MoeStats(ServerStats):
     Attributes:
         tokens: Tokens for which experts were chosen.
         load: Rows that each expert was given.
-        entropy: How even that is: 1 if it is, 0 if one expert has all of it.
+        entropy: Evenness of ``load``: 1 if it is even, 0 if one expert has all of it.
         choices_dropped: Choices of tokens that found no room in their expert.
         choices_rerouted: Choices that went to another expert.
         failed_calls: Calls of each expert that failed.

@@ -40,7 +40,7 @@ class PipelineStats:
         taken: Items taken from the sources.
         completed: Results that were read, or are ready to be.
         failed: Items that ended in an error, whatever became of it.
-        skipped: Those of them that were left out.
+        skipped: Failed items that were left out of the results.
         retried: Attempts beyond the first.
         in_flight: Items that are in stages, or whose result was not read.
     """
@@ -70,12 +70,12 @@ class PipelineExecutor(Generic[R]):
     ``attempts`` says. Items that have not entered a stage are not concerned; they run in the next context.
 
     Args:
-        stages: At least one: functions, or :class:`PipelineStage` objects.
+        stages: Stages, at least one: functions, or :class:`PipelineStage` objects.
         in_flight: Items at once.
         ordered: Results come in the order of the source; otherwise as they are ready.
-        on_error: What an item's error does, see :data:`.OnError`.
+        on_error: Policy for an item's error, see :data:`.OnError`.
         attempts: Tries of an item in all, after lost contexts. More than 1 says that the stages may be repeated.
-        name: For errors; ops of item 3 carry the request key ``"<name> 3"``.
+        name: Name of the pipeline, for errors; ops of item 3 carry the request key ``"<name> 3"``.
 
     Raises:
         TypeError, ValueError: No stage, or a number that is too small.
@@ -116,7 +116,7 @@ class PipelineExecutor(Generic[R]):
         Args:
             device: Computes.
             compute: Returns a ref, without waiting for it.
-            options: As for the class.
+            options: Options of :class:`PipelineExecutor`.
         """
 
         def h2d(array: Any) -> Any:
@@ -299,7 +299,7 @@ class _Run:
                             await gate.wait(index)
                         async with self._places[at]:
                             if gate is not None:
-                                gate.passed(index)  # who waits there comes behind the first step of this call
+                                gate.passed(index)  # items that wait there run after the first step of this call
                             value = await stage.enqueue(value, self._pools[at])
                     if isinstance(value, GpuRef):
                         at = len(executor.stages) - 1

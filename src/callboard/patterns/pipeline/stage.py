@@ -20,7 +20,7 @@ class PipelineStage:
 
     Args:
         function: Called with what the stage before returned, on the event loop; it must not block there.
-        name: For errors and statistics; the function's name by default.
+        name: Name of the stage, for errors and statistics; the function's name by default.
         parallelism: Items that may be in this stage at once; None: as many as the pipeline has in flight. The stage
             holds an item until the function has returned and what it returned was awaited.
         thread: Call the function on a thread, one for each item that may be in the stage: for code that blocks or
@@ -52,7 +52,7 @@ class PipelineStage:
         self.thread = thread
 
     async def enqueue(self, item: Any, pool: concurrent.futures.Executor | None) -> Any:
-        """Call it; a ref is given back pending, anything else is awaited.
+        """Call the stage's function; a ref is returned pending, any other awaitable is awaited.
 
         Raises:
             Exception: Raised by the function.

@@ -28,7 +28,10 @@ END: Any = _End()
 
 
 async def source_from_unbounded(queue: "asyncio.Queue[T]") -> AsyncGenerator[T, None]:
-    """The items of a queue, until :data:`END` comes out of it. Who fills an unbounded queue is never held back."""
+    """Yield the items of a queue, until :data:`END` arrives.
+
+    A producer is never held back, because the queue is unbounded.
+    """
     while (item := await queue.get()) is not END:
         yield item
 
@@ -47,8 +50,8 @@ def gpu_stage(
     Args:
         source: Any iterable; closed when this ends.
         parallelism: Items at once, at least 1.
-        function: Of an item.
-        options: As for :class:`.PipelineExecutor`: ``ordered``, ``on_error``, ``attempts``, ``name``.
+        function: Function of one item.
+        options: Options of :class:`.PipelineExecutor`: ``ordered``, ``on_error``, ``attempts``, ``name``.
     """
     stage = PipelineStage(function)
     return PipelineExecutor[Any](stage, in_flight=parallelism, **options).run(source)

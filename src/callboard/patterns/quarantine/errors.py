@@ -9,7 +9,7 @@ class Quarantined(AccelError):
     """The request has lost a context while it ran alone, and is refused for a time. No device call was made for it.
 
     Attributes:
-        key: Of the request.
+        key: Key of the request.
         generations: Device and generation of each context that was lost with it, oldest first; of the last eight.
         until: When it may try again, in seconds of the quarantine's clock (``time.monotonic()``).
         retry_after: The same, in seconds from when this was raised.

@@ -12,7 +12,7 @@ class Ticket:
     """A request that waits or runs.
 
     Attributes:
-        standing: What it had when it entered.
+        standing: Standing of the request when it entered.
         running: True if it may run.
         turn: Told when it may; left alone by the gate.
     """

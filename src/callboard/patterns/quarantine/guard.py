@@ -21,7 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 RUNS = 3
-"""Of a request at most: with the others, as a suspect, alone."""
+"""Runs of a request at most: with the others, as a suspect, alone."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class QuarantineStats:
         cancelled: Cancelled by their callers.
         quarantined: Ended in ``Quarantined``: those that lost a context alone, and those that were refused.
         running, waiting: Run now, and wait for their turn now.
-        abandoned: Of those that run: their callers have left.
+        abandoned: Running requests whose callers have left.
         retries: Runs after the first, of all requests.
         suspects: Keys that were in flight at a loss and have not succeeded since.
         held: Keys that are refused now, and for how many seconds yet.
@@ -70,11 +70,11 @@ class Quarantine(Generic[T]):
     It belongs to one event loop. It sees only calls that go through it: what else uses the same context should not.
 
     Args:
-        target: What calls are given: a device, a resident actor, or anything that has a context behind it.
+        target: Argument of the calls: a device, a resident actor, or any object that depends on a context.
         spare: Another one, with a context of its own: requests that have to run alone run there, and hold up none.
         hold: Seconds for which a key is refused.
         wait: Seconds that a request waits for its turn at most.
-        max_waiting: New requests that wait for their turn at most. Those that are run again are not counted out.
+        max_waiting: New requests that wait for their turn at most. Requests that are run again do not count.
         max_keys: Keys remembered at most.
         clock: Tells the time; for tests.
 
@@ -120,8 +120,9 @@ class Quarantine(Generic[T]):
         turn lasts until it ends.
 
         Args:
-            key: Of the request: equal for requests that would kill alike, such as a hash of the input or its id.
-            call: Given the target, or the spare; it has to make its own refs. What it returns is awaited.
+            key: Key of the request: equal for requests that would cause the same loss, such as a hash of the input or
+                its id.
+            call: Function of the target, or of the spare; it has to make its own refs. Its result is awaited.
 
         Raises:
             Quarantined: The request has lost a context alone, now or less than ``hold`` seconds ago.

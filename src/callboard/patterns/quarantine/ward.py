@@ -33,9 +33,10 @@ class Ward:
     outlives the entry, since what runs goes on when its caller has left.
 
     Args:
-        quarantine: Decides who runs beside whom, and what is refused. Its ``target`` is not used.
+        quarantine: Quarantine that decides which requests run together and which are refused. Its ``target`` is not
+            used.
         key_of: Key of an item; None: that of the caller's :func:`callboard.request_key`, or one of its own.
-        name: Of the server, for keys.
+        name: Name of the server, for keys.
         server: Runs the entries.
     """
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 __all__ = ["Autoscale", "Scaler"]
 
 GROWTH = 2.0
-"""By which factor a pool grows in one step at most."""
+"""Factor by which a pool grows in one step at most."""
 
 CALM = 0.5
 """Part of the target below which requests wait in a pool that may shrink."""
@@ -22,7 +22,7 @@ class Autoscale:
             that began in an interval did and the replicas are busy, the pool grows: in proportion, up to twofold in
             one step.
         interval: Seconds between two decisions.
-        shrink_after: For how many seconds one replica less would have done before one is drained and closed.
+        shrink_after: Seconds for which one replica less must have been enough before one is drained and closed.
         busy: Part of their capacity that the remaining replicas may then be using.
     """
 

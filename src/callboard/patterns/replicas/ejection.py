@@ -29,7 +29,8 @@ class Ejection:
 
     Attributes:
         errors: Consecutive failures that eject it; None: failures do not.
-        slower: How many times slower than the median replica it is when it is ejected; None: latency does not.
+        slower: Ratio to the median latency of the replicas at which a replica is ejected; None: latency does not eject
+            it.
         margin: Seconds by which it must be slower at least.
         samples: Requests before its latency counts.
         backoff: Seconds until it is probed by one request; doubled each time that the probe fails too.

@@ -23,7 +23,7 @@ class Hedging:
     """The rules for a second run (Dean and Barroso, "The Tail at Scale", 2013); the run that ends first counts.
 
     Attributes:
-        quantile: Of the durations seen, after which a request that still runs is hedged.
+        quantile: Quantile of the observed durations after which a request that still runs is hedged.
         budget: Hedges per request at most, over all.
         samples: Requests before the first hedge.
     """

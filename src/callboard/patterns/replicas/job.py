@@ -17,8 +17,8 @@ class Job:
 
     Attributes:
         entry: The request.
-        key: For consistent hashing.
-        context: Of its caller, for what runs it.
+        key: Key for consistent hashing.
+        context: Context of the caller, in which the request runs.
         runs: The runs that count: one, or two while it is hedged.
         attempts: Runs so far, without hedges.
         began: When it first ran.
@@ -42,7 +42,7 @@ class Run:
 
     Attributes:
         job: The request.
-        seat: Of the replica.
+        seat: Seat of the replica.
         member: The same, for the routing.
         task: Calls it.
         started: When it began.

@@ -13,7 +13,7 @@ TAU = 10.0
 _exp = math.exp
 
 WEIGHT = 1 / 8
-"""Of the last request in the mean that finds outliers."""
+"""Weight of the last request in the mean latency that is compared to find outliers."""
 
 
 class Phase(StrEnum):
@@ -39,7 +39,7 @@ class Member:
     """One place in the pool. Changed by the router only.
 
     Attributes:
-        name: Of the replica.
+        name: Name of the replica.
         number: Its position.
         limit: Requests that it may run at once.
         ongoing: Requests that it runs.

@@ -51,7 +51,7 @@ class ReplicaLoad(NamedTuple):
     """A replica that can take a request, as a policy function of the caller sees it.
 
     Attributes:
-        name: Of the replica.
+        name: Name of the replica.
         ongoing: Requests that it runs.
         max_ongoing: The maximum number of running requests.
         latency: Smoothed seconds per request; None before the first.

@@ -25,8 +25,8 @@ class Replica:
         call: Gets an item, returns its value or something to await: a function, an async one, a chain of device ops, or
             ``functools.partial(model.call, Model.predict)`` of a resident actor.
         name: Unique in the pool; None: the pool numbers it. Consistent hashing goes by it.
-        device: On which it runs; it gets no requests while that is being rebuilt. Of a resident actor's method this is
-            known without.
+        device: Device of the replica, which gets no requests while that is being rebuilt. For a resident actor's method
+            it is determined automatically.
         close: Called, and awaited if it can be, when the pool has done with it.
     """
 
@@ -40,7 +40,7 @@ class NotSent(Exception):
     """A resident actor refused a call, so that the item was not run.
 
     Attributes:
-        error: With which.
+        error: The exception that refused the call.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -52,8 +52,8 @@ class Seat:
     """A member of the pool with its callable.
 
     Args:
-        member: For the routing.
-        replica: That takes this place now.
+        member: Member that the routing sees.
+        replica: Replica that currently takes this place.
         executor: The executor that calls its function.
     """
 
@@ -105,7 +105,7 @@ class Seat:
         """The pool has done with the replica.
 
         Raises:
-            Exception: Of its ``close``.
+            Exception: Raised by the replica's ``close``.
         """
         self.call.close()
         if self._replica.close is not None:
@@ -132,7 +132,7 @@ def _sent(call: Callable[[Any], Any], item: Any) -> Any:
 def fault_of_replica(error: Exception) -> bool:
     """True if an error is due to the replica rather than the item.
 
-    Of the item are ``ValueError``, ``TypeError``, ``LookupError``, ``ArithmeticError`` and ``NotImplementedError``,
-    with what is derived from them (``ShapeError``, ``NumericalError``, ``UnsupportedOp``).
+    ``ValueError``, ``TypeError``, ``LookupError``, ``ArithmeticError``, ``NotImplementedError`` and their subclasses
+    (``ShapeError``, ``NumericalError``, ``UnsupportedOp``) are due to the item.
     """
     return not isinstance(error, ValueError | TypeError | LookupError | ArithmeticError | NotImplementedError)

@@ -59,12 +59,12 @@ class Router:
         """The replica for a request; None while none has room for it.
 
         Args:
-            item, key: Of the request.
-            avoid: Those on which it has failed; picked only where no other is in service.
+            item, key: Item and key of the request.
+            avoid: Members on which the request has failed; picked only if no other is in service.
             now: Seconds.
 
         Raises:
-            Exception: Of a policy of the caller's.
+            Exception: Raised by the caller's policy function.
         """
         self._ejector.tick(self.members, now)
         free = [member for member in self.members if member.room > 0]

@@ -16,12 +16,12 @@ class Scaling:
     """Decides every interval, and scales; one change at a time.
 
     Args:
-        name: Of the pool, for the log.
+        name: Name of the pool, for the log.
         settings: When.
         capacity: Requests that a replica runs at once.
         clock: Tells the time.
         scale: Makes it so many replicas.
-        look: How many replicas there are, and when the request that waits longest was submitted, if there is one.
+        look: Returns the number of replicas, and the submission time of the request that waits longest, or None.
 
     Attributes:
         scaled: Changes so far.

@@ -13,7 +13,7 @@ class ReplicaStats:
     """Figures of one replica.
 
     Attributes:
-        name: Of the replica.
+        name: Name of the replica.
         phase: Its phase, which decides if it takes requests.
         ongoing: Requests that it runs now.
         max_ongoing: The maximum number of running requests.
@@ -58,7 +58,7 @@ class PoolStats(ServerStats):
         repeated: Requests that were put back into the queue after a run had failed, or had not begun.
         hedged: Requests that were run on a second replica, because the first took long.
         scaled: The number of times it was given more or fewer replicas by its ``autoscale``.
-        hedges_won: Those whose second run ended first.
+        hedges_won: Hedged requests whose second run ended first.
         replicas: Each replica's own, in the order of their places.
     """
 

@@ -32,8 +32,8 @@ class Entry:
         admit_by: When it must have found room in the queue; None: there is no such limit.
         priority: Larger is more urgent.
         cost: Its share of bounds of cost.
-        key: Only entries of equal keys run in one batch.
-        state: Where it is.
+        key: Key of the batch: only entries of equal keys run together.
+        state: State of the request.
         repeated: True if it has been put back into the queue after a lost context.
         started: When it was taken out of the queue to run.
         future: Receives the end; left alone by policies.

@@ -14,7 +14,7 @@ class QueueFull(MailboxFull):
 
     Attributes:
         limit: The bound that was reached: of requests, or of their summed cost.
-        depth: How many requests, or how much cost, were in the queue.
+        depth: Number of requests, or their summed cost, in the queue.
         retry_after: Seconds until a batch is expected to have left the queue; None where nothing was measured yet.
     """
 

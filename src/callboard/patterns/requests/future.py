@@ -15,7 +15,7 @@ class RequestFuture(asyncio.Future[R]):
     """The future of a request: the request leaves its server at once when this is cancelled.
 
     Attributes:
-        entry: Of the request.
+        entry: Entry of the request.
         left: Called with the entry when this is cancelled.
     """
 

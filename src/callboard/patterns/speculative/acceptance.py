@@ -33,7 +33,7 @@ class Outcome:
     """The result of a verification.
 
     Attributes:
-        accepted: How many proposed tokens.
+        accepted: Number of proposed tokens that were accepted.
         token: The token after them.
     """
 
@@ -80,7 +80,7 @@ def accept_probability(token: int, q: Floats | None, p: Floats) -> float:
 def residual(token: int, q: Floats | None, p: Floats) -> Floats:
     """The distribution that replaces a rejected token: ``max(0, p - q)``, not normalised.
 
-    Where rounding leaves nothing of it, ``p`` itself.
+    If rounding leaves no positive entry, returns ``p`` itself.
     """
     if q is None:
         rest = p.copy()
@@ -106,7 +106,7 @@ def coupled(proposed: Sequence[int], target: Floats, noise: Floats) -> Outcome:
     Drafter-Invariant Speculative Decoding".
 
     Args:
-        proposed, target: As above.
+        proposed, target: As for :func:`rejection`.
         noise: ``(k + 1, V)``, independent, exponentially distributed with mean 1; given by the position in the text.
     """
     for i, token in enumerate(proposed):

@@ -8,7 +8,7 @@ from callboard.patterns.speculative.rates import TRUSTED, CostLine, HitRates, Ke
 __all__ = ["KPolicy", "Room"]
 
 MARGIN = 1.02
-"""By how much speculation must be expected to be faster than none."""
+"""Ratio of the expected throughput with speculation to that without from which speculation is used."""
 
 PROBE_FIRST, PROBE_LAST = 8, 256
 """Passes without speculation until it is tried whether it pays again, for one sequence: doubled while it does not."""

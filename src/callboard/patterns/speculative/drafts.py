@@ -23,9 +23,10 @@ class Proposal:
         tokens: Fewer than were asked for, or none, where there is nothing to propose.
         probs: The distributions that they were drawn from, ``(len(tokens), vocabulary)``; None where they were not
             drawn. Exactness depends on these being true.
-        parents: Of a tree: for each token, which of the tokens it follows, -1 for the end of the text. The children of
-            one place are different tokens, and parents come first. ``probs`` are not used then. Where the target does
-            not verify trees, the first child of each is what is proposed. None: each follows the one before.
+        parents: Parents of the tokens of a tree: for each token, the index of the token that it follows, -1 for the end
+            of the text. Children of one token are different tokens, and parents come before their children. ``probs``
+            is not used for trees. If the target does not verify trees, only the first child of each token is proposed.
+            None: each token follows the one before.
     """
 
     tokens: Sequence[int]
@@ -38,10 +39,10 @@ class Ask:
     """One sequence that is to be continued by a draft.
 
     Attributes:
-        state: What the draft's ``begin`` returned for the sequence.
+        state: Object that the draft's ``begin`` returned for the sequence.
         tokens: The sequence; not to be changed.
-        k: How many tokens at most.
-        sampler: Of its request.
+        k: Number of tokens at most.
+        sampler: Sampler of the request.
         trees: True if a tree can be verified.
     """
 
@@ -84,7 +85,7 @@ class FunctionDraft(Draft):
 
     Args:
         function: Plain, async, or a method of a resident actor. It gets a copy of the tokens.
-        executor: As for :class:`UserCall`.
+        executor: Executor for :class:`UserCall`.
     """
 
     def __init__(self, function: Callable[[list[int], int], Any], executor: Executor = "auto") -> None:

@@ -15,9 +15,9 @@ class SpeculativeStats(ServerStats):
         iterations: Passes of the target.
         new_tokens: Tokens that were decoded.
         draft_tokens: Tokens that were proposed.
-        accepted_tokens: Those of them that became part of a text.
-        acceptance_by_position: At each place behind a text, how many of the proposals for it had a token that was kept;
-            0.0 where there was none.
+        accepted_tokens: Proposed tokens that became part of a text.
+        acceptance_by_position: For each place behind a text, the share of its proposals that included a token that was
+            kept; 0.0 if there was no proposal.
         mean_accepted_length: Tokens that a verification of a proposal gave, with the one that the target adds; 0.0
             where there was no proposal.
         speedup: Estimate: the time that passes without speculation would have taken for the same tokens, divided by
@@ -54,7 +54,10 @@ class Figures:
         self._plain = self._spent = 0.0
 
     def kept(self, tokens: int, proposed: int, kept: int, run: int) -> None:
-        """Of so many tokens, for so many places, some were kept; with the target's, the text is longer by ``run``."""
+        """Count a verification: ``tokens`` were proposed for ``proposed`` places, and ``kept`` of them were kept.
+
+        With the target's own token, the text grew by ``run``.
+        """
         self.new_tokens += run
         self.draft_tokens += tokens
         if proposed:

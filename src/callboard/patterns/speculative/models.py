@@ -50,7 +50,7 @@ class TreeState(KvState, Protocol):
     """The state of one sequence in a model that verifies trees."""
 
     def keep(self, places: list[int]) -> None:
-        """Of the tokens of the last pass over a tree, keep these, in this order, and forget the others."""
+        """Keep these tokens of the last pass over a tree, in this order, and discard the others."""
         ...
 
 

@@ -24,7 +24,7 @@ class KeptRates:
     Args:
         places: Tokens of a proposal at most.
         forget: Weight of what is known relative to a new proposal.
-        weight: As many proposals the prior counts as.
+        weight: Weight of the prior, in proposals.
         pool: The prior; None: :data:`OPTIMISM` at the first place, and elsewhere the estimate of the place before.
     """
 
@@ -36,7 +36,7 @@ class KeptRates:
         self._kept = [0.0] * places
 
     def add(self, proposed: int, kept: int) -> None:
-        """Of so many proposed tokens so many were kept."""
+        """Count a proposal of ``proposed`` tokens, of which the first ``kept`` were kept."""
         for i in range(min(proposed, kept + 1)):
             self.tried[i] = self.tried[i] * self._forget + 1
             self._kept[i] = self._kept[i] * self._forget + (i < kept)
@@ -64,11 +64,11 @@ class KeptRates:
 class HitRates(KeptRates):
     """The acceptance rate of the token at each place of a tree. The draft gives its likeliest tokens first.
 
-    What they give add up, as each of them is kept or not, on whichever branch.
+    Rates of different tokens add up, since each token is kept or not, whatever its branch.
     """
 
     def add_hits(self, proposed: int, hits: Sequence[int]) -> None:
-        """Of so many proposed tokens, those at these places were kept."""
+        """Count a proposal of ``proposed`` tokens, of which those at the places ``hits`` were kept."""
         for i in range(proposed):
             self.tried[i] = self.tried[i] * self._forget + 1
             self._kept[i] = self._kept[i] * self._forget + (i in hits)

@@ -19,11 +19,11 @@ class Decode:
 
     Attributes:
         prefix: Token ids, at least one.
-        max_new_tokens: How many at most; None: only the server's ``max_total_tokens`` counts.
+        max_new_tokens: New tokens at most; None: only the server's ``max_total_tokens`` applies.
         temperature: 0 is greedy.
         seed: Equal seeds give equal tokens; None: chance.
-        acceptance: For temperatures above 0; None: ``"coupled"`` with a seed, so that the tokens depend on nothing
-            else, and ``"rejection"`` without.
+        acceptance: Acceptance rule for temperatures above 0; None: ``"coupled"`` with a seed, so that the tokens depend
+            on nothing else, and ``"rejection"`` without.
         k: Tokens proposed at once at most; None: the server's; 0: no speculation.
         stop: Sequences of token ids that end the text; they are part of it.
         stop_when: Called with the new tokens after each of them; the text ends when it returns true. For texts to stop
@@ -76,7 +76,7 @@ class Decoded:
         finish: ``"eos"``, ``"stop"`` or ``"length"``.
         iterations: Passes of the target.
         draft_tokens: Tokens that were proposed.
-        accepted_tokens: Those of them that were kept.
+        accepted_tokens: Proposed tokens that were kept.
     """
 
     tokens: list[int]

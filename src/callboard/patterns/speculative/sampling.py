@@ -40,7 +40,7 @@ class Sampler:
     Args:
         temperature: Divides the logits; 0 is greedy.
         seed: Equal seeds give equal tokens; None takes one from the operating system.
-        acceptance: For temperatures above 0.
+        acceptance: Acceptance rule for temperatures above 0.
     """
 
     def __init__(self, temperature: float, seed: int | None, acceptance: Acceptance) -> None:

@@ -15,10 +15,10 @@ class Sequence:
     """A request while it runs.
 
     Attributes:
-        entry: Of the server.
-        request: What was asked.
+        entry: Entry of the server.
+        request: The request.
         tokens: The text so far.
-        pending: How many of its last tokens the target has not seen.
+        pending: Number of its last tokens that the target has not processed.
         state: The target's.
         sampler: Chooses its tokens.
         rates: Acceptance rates of proposed tokens.

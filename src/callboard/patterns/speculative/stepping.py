@@ -31,7 +31,7 @@ class Stepper:
     Args:
         target: The model whose tokens are wanted.
         draft: Proposes; None: plain decoding.
-        policy: How many.
+        policy: Policy that chooses the number of proposed tokens.
         executor: The executor that calls the target's ``forward``.
         clock: Tells the time.
         failed: Told of a sequence that ends in an error.
@@ -93,8 +93,8 @@ class Stepper:
         """One pass over these sequences, which run.
 
         Raises:
-            Exception: What the target's ``forward`` raised, or :class:`BadBatchResult`; no sequence has changed then,
-                but the states of the target are of no more use.
+            Exception: The exception of the target's ``forward``, or :class:`BadBatchResult`. No sequence has changed,
+                but the states of the target are no longer usable.
         """
         fresh = any(sequence.pending > 1 for sequence in sequences)
         proposals, drafting = await self._propose(sequences)
@@ -187,9 +187,9 @@ class Stepper:
         """Append the kept tokens of a proposal, and one more; returns the number of tokens.
 
         Args:
-            sequence: Of which text.
-            proposal: For it.
-            logits: Of the target, after its last token and each proposed one.
+            sequence: Sequence that is continued.
+            proposal: Proposal for the sequence.
+            logits: Logits of the target, after its last token and each proposed one.
             branches: True if the pass was one over trees.
         """
         k = len(proposal.tokens)

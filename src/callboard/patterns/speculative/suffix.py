@@ -16,15 +16,15 @@ AHEAD = 16
 class SuffixDraft(Draft):
     """Counts what has followed each run of tokens, and proposes the likeliest continuations of the longest run known.
 
-    Where the target verifies trees (:class:`TreeModel`), several continuations are proposed at once, else the
-    likeliest. It costs some ten microseconds a token, no model. It pays where texts repeat themselves, their prompts
-    or, with ``shared``, each other: agents, code, forms. Oliaro et al. 2024, "SuffixDecoding".
+    If the target verifies trees (:class:`TreeModel`), several continuations are proposed at once, otherwise the
+    likeliest. A token costs some ten microseconds, and no model is needed. It pays off when texts repeat themselves,
+    their prompts or, with ``shared``, each other: agents, code, forms. Oliaro et al. 2024, "SuffixDecoding".
 
     Args:
         longest: Tokens of a run that is looked up, at most.
         least: Probability below which a continuation is not proposed, by the counts.
-        shared: Texts also learn from other texts, those that have ended included. This changes no token of theirs, but
-            the time that it takes tells something about other texts: not for tenants that must not know of each other.
+        shared: Learn also from other texts, including finished ones. This does not change any tokens, but the time that
+            a text takes reveals something about other texts: do not use it for tenants that must stay isolated.
         most: Runs that are remembered, of some 200 bytes each; beyond that, all are forgotten.
 
     Raises:

@@ -6,7 +6,7 @@ __all__ = ["chain", "children", "path_to", "walk"]
 
 
 def children(tokens: Sequence[int], parents: Sequence[int]) -> list[dict[int, int]]:
-    """By node, and first of all by the end of the text: which node each next token leads to.
+    """For the end of the text and then for each node: the node that each next token leads to.
 
     Raises:
         ValueError: A parent does not come before its child, or two children of a node are the same token.
@@ -50,7 +50,7 @@ def walk(follow: Sequence[dict[int, int]], choose: Callable[[int, int, dict[int,
     in one pass.
 
     Args:
-        follow: As :func:`children` gives it.
+        follow: Children of each node, from :func:`children`.
         choose: ``choose(row, depth, children)`` gives the token after a place: row 0 is the end of the text, row ``n``
             is behind node ``n - 1``.
 

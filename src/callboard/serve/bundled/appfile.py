@@ -44,13 +44,13 @@ class AppFile(msgspec.Struct, forbid_unknown_fields=True):
     """The tables and keys of a file.
 
     Attributes:
-        name: Of the app.
-        device: For ONNX files.
+        name: Name of the app.
+        device: Device for ONNX files.
         token_env: The environment variable with the bearer token that clients must send.
         tenant_header: The header that names the tenant of a request.
-        model_control, shared_memory: As for :class:`App`.
+        model_control, shared_memory: See :class:`App`.
         limits: Fields of :class:`EdgeLimits`.
-        models: By name: ``onnx``, a path relative to the file; or ``call`` or ``embeddings``, a function as
+        models: Models by name: ``onnx``, a path relative to the file; or ``call`` or ``embeddings``, a function as
             ``"module:name"``, which gets lists of items where ``max_batch`` is above 1. The other keys are arguments of
             ``App.add_onnx``, ``add_model`` and ``add_embeddings``.
     """

@@ -37,7 +37,7 @@ def demo_app(device: str = "auto", *, limits: EdgeLimits | None = None) -> App:
 
     Args:
         device: Its name, for :func:`callboard.device`.
-        limits: As for :class:`App`.
+        limits: See :class:`App`.
 
     Raises:
         BackendUnavailable: A package of the extra ``demo`` is not installed.
@@ -67,8 +67,8 @@ def encoder(device: cb.Device, folder: Path, golden: Sequence[tuple[list[int], A
     """The model as a loadable version: an actor in the device's host, behind a server that batches lists of tokens.
 
     Args:
-        device: Where the actor is.
-        folder: As :func:`model_folder` finds it.
+        device: Device of the actor.
+        folder: Folder that :func:`model_folder` returned.
         golden: Items and their vectors, which a loaded model must give to be accepted.
     """
     actors: dict[Batcher, cb.ResidentRef[MiniLM]] = {}
@@ -100,8 +100,8 @@ def batched(
 
     Args:
         embed: The function.
-        max_tokens: Of a batch, with its padding.
-        idempotent: Those that a lost context had are run again, once.
+        max_tokens: Tokens of a batch at most, padding included.
+        idempotent: Requests of a batch that a lost context interrupted are run again, once.
         join: Lengths are mixed where that is measured to be faster.
     """
     return cb.DynamicBatchingServer(

@@ -50,7 +50,7 @@ class Tokens:
     """Texts to lists of tokens, by the model's own tokenizer; lists of tokens are checked.
 
     Args:
-        folder: As :func:`model_folder` finds it.
+        folder: Folder that :func:`model_folder` returned.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -85,7 +85,7 @@ class MiniLM(ResidentActor):
     those of sentence-transformers, whose import would take four times as long in each new host.
 
     Args:
-        folder: As :func:`model_folder` finds it.
+        folder: Folder that :func:`model_folder` returned.
     """
 
     def __init__(self, folder: str) -> None:
@@ -128,7 +128,7 @@ def network(torch: Any, config: dict[str, Any], weights: dict[str, Any], device:
     Args:
         torch: The package.
         config: The model's ``config.json``.
-        weights: By their names in the checkpoint; their dtype is that of the layers.
+        weights: Weights by their names in the checkpoint; their dtype is that of the layers.
         device: Torch's.
     """
     nn = torch.nn

@@ -26,8 +26,8 @@ def weights_on(device: Device, folder: Path, dtype: DTypeLike = "f32") -> dict[s
 
     Args:
         device: The device.
-        folder: As :func:`callboard.serve.bundled.minilm.model_folder` finds it.
-        dtype: What the layers are computed in: f32, f16 or bf16.
+        folder: Folder that :func:`model_folder` returned.
+        dtype: The dtype in which the layers are computed: f32, f16 or bf16.
     """
     from safetensors.numpy import load_file
 
@@ -54,7 +54,7 @@ def encoded(device: Device, weights: Mapping[str, GpuRef], text: Mapping[str, Gp
 
     Args:
         device: The device.
-        weights: As :func:`weights_on` puts them there.
+        weights: Weights from :func:`weights_on`.
         text: The arrays of :func:`padded`, on the device; without ``lengths`` where all texts are of one length.
     """
     dnn, (texts, tokens) = device.dnn, text["tokens"].shape

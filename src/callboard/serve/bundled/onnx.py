@@ -40,10 +40,10 @@ class OnnxFile(msgspec.Struct, frozen=True):
     """The inputs and outputs of a file: name, datatype and shape, -1 for dynamic extents.
 
     Attributes:
-        inputs: In the file's order.
+        inputs: Inputs in the order of the file.
         outputs: The outputs that are tensors of known types.
         left_out: Names and types of the others.
-        provider: What ONNX Runtime executes it with.
+        provider: ONNX Runtime's execution provider for the file.
     """
 
     inputs: list[tuple[str, str, list[int]]]
@@ -66,8 +66,8 @@ class OnnxModel(cb.ResidentActor):
     """ONNX Runtime's session of a file. On CUDA it computes on the actor's stream, where the installed build can.
 
     Args:
-        path: Of the file.
-        threads: Of one call on a CPU; 0: ONNX Runtime's default.
+        path: Path of the file.
+        threads: Threads of a call on a CPU; 0: ONNX Runtime's default.
     """
 
     def __init__(self, path: str, threads: int = 0) -> None:
@@ -152,15 +152,15 @@ async def onnx_version(
     """The file as a loadable version, reloaded when it has changed.
 
     Args:
-        device: Where it computes.
-        path: Of the file.
+        device: Device that the model computes on.
+        path: Path of the file.
         max_batch: Rows of a batch at most, over which requests are joined; 1: they are not.
         max_queue: Requests that wait at most.
-        threads: As for :class:`OnnxModel`.
+        threads: See :class:`OnnxModel`.
 
     Raises:
         ValueError: ``max_batch`` is above 1, and a first extent is not open; as :func:`opened`.
-        BackendUnavailable, ActorStopped: As :func:`opened`.
+        BackendUnavailable, ActorStopped: As for :func:`opened`.
     """
     first, file = await opened(device, path, threads)
     if max_batch > 1 and not file.joins:
@@ -203,9 +203,9 @@ class _Joined:
     """A batch function: requests joined along the first axis, results cut as they were.
 
     Args:
-        actor: With the file.
-        inputs: How many it has. An item is the array of the only one, else the tuple of them.
-        names: Of its outputs.
+        actor: Actor that runs the file.
+        inputs: Number of inputs. An item is an array if there is one input, else a tuple of arrays.
+        names: Names of the outputs.
     """
 
     def __init__(self, actor: "cb.ResidentRef[OnnxModel]", inputs: int, names: list[str]) -> None:

@@ -49,10 +49,10 @@ class InferRequest(msgspec.Struct, frozen=True):
     Attributes:
         id: The client's name of it, repeated in the response.
         arrays: The inputs, in the order in which the model declares them.
-        outputs: What the response holds: tensors, and whether as raw bytes.
-        priority: As the blueprints count it: larger is more urgent.
+        outputs: Outputs in the response: tensors, and whether they are sent as raw bytes.
+        priority: Priority in the order of the blueprints: larger is more urgent.
         timeout: Seconds; None where the client set no limit.
-        places: Where outputs go that are not part of the response, by name.
+        places: Destinations in shared memory of the outputs that are not part of the response, by name.
     """
 
     id: str
@@ -78,12 +78,12 @@ def parsed(
     Args:
         body: All of it, not compressed.
         header_length: The value of the header :data:`HEADER_LENGTH`, if there is one.
-        inputs: What the model takes.
-        outputs: What it can give.
+        inputs: Inputs of the model.
+        outputs: Outputs of the model.
         regions: Shared memory that tensors may be in.
 
     Raises:
-        BadRequest: What is wrong with it.
+        BadRequest: The request is malformed or does not fit the model; says why.
     """
     end = _end_of_json(header_length, len(body))
     try:

@@ -46,7 +46,7 @@ class Place:
         return cls(region, offset, size)
 
     def parameters(self, size: int) -> dict[str, Any]:
-        """Those of a response whose tensor is there."""
+        """Parameters of a response whose tensor is in this region."""
         return {
             "shared_memory_region": self.region,
             "shared_memory_byte_size": size,
@@ -69,7 +69,7 @@ class Regions:
     memory would end the process (SIGBUS).
 
     Args:
-        prefix: What keys begin with: other shared memory of the same user is not the clients'.
+        prefix: Prefix that keys must have: clients may not use other shared memory of the same user.
 
     Raises:
         ValueError: It is empty, or not the beginning of a key.

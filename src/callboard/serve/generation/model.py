@@ -27,7 +27,7 @@ class Asked:
         prompt: A text, or tokens.
         max_tokens: New tokens at most; None: as many as the model gives.
         stop: Strings before which the text ends.
-        temperature, seed: As for :class:`callboard.Decode`.
+        temperature, seed: See :class:`callboard.Decode`.
     """
 
     prompt: str | list[int]
@@ -41,7 +41,7 @@ class TextModel(Model):
     """A model that continues texts.
 
     Args:
-        name, version, server, device: As for all models. The server gets :class:`callboard.Decode` items, and streams
+        name, version, server, device: See :class:`Model`. The server takes :class:`callboard.Decode` items and streams
             tokens.
         encode: Tokens of a text.
         decode: Text of tokens; without those in ``eos``.
@@ -102,7 +102,7 @@ class TextModel(Model):
 
         Raises:
             BadModelResult: The server gave something else than tokens.
-            Exception: As ``stream`` of the server.
+            Exception: Raised by ``stream`` of the server.
         """
         async with aclosing(self.server.stream(item, **options)) as stream:
             async for token in stream:
@@ -134,7 +134,7 @@ class Generation:
     """One text that is continued.
 
     Attributes:
-        prompt_tokens, new_tokens: How many.
+        prompt_tokens, new_tokens: Number of tokens.
         finish: ``"stop"``: by itself, or at a stop string; ``"length"``: at a bound; None while it goes on.
     """
 

@@ -17,7 +17,7 @@ __all__ = ["GenerateRequest", "generate", "generate_stream"]
 
 
 class _Parameters(msgspec.Struct, forbid_unknown_fields=True):
-    """Of a request; those that would change the answer and are not supported have only their neutral values."""
+    """Parameters of a request. Unsupported ones that would change the answer accept only their neutral values."""
 
     max_tokens: int = 20
     temperature: float | None = None

@@ -11,9 +11,9 @@ UNFINISHED = "\ufffd"
 class Detokenizer:
     """The text of tokens that come one by one: characters that need several of them come when they are complete.
 
-    How a token is written depends on those before it (a space, half a character), so it is decoded with a few of them.
-    Each token is decoded a bounded number of times (Hugging Face, "text-generation-inference", detokenisation by two
-    offsets).
+    The text of a token depends on the tokens before it (a space, half a character), so it is decoded together with a
+    few of them. Each token is decoded a bounded number of times (Hugging Face, "text-generation-inference",
+    detokenisation by two offsets).
 
     Args:
         decode: Text of tokens.

@@ -41,7 +41,7 @@ def bounded(most: int) -> type[asyncio.Protocol]:
                 self._on_lost()
 
         def when_lost(self, call: Callable[[], object] | None) -> None:
-            """As :class:`Connection`; requests of a connection run one after the other."""
+            """See :class:`Connection`. Requests of a connection run one after the other."""
             self._on_lost = call
             if self._lost and call is not None:
                 call()

@@ -40,7 +40,7 @@ def described(
     """The document of an app, with the models that it has now.
 
     Args:
-        app: Whose.
+        app: The app to describe.
         gets, posts, public: Handlers by the patterns of their URLs; ``public`` are GET, and need no token.
         bodies: The type of the JSON that a handler takes.
     """
@@ -98,8 +98,8 @@ def page(document: Mapping[str, Any], models: Iterable[Model]) -> str:
     """The document as HTML that needs nothing else.
 
     Args:
-        document: As :func:`described` makes it.
-        models: Of the app.
+        document: Document from :func:`described`.
+        models: Models of the app.
     """
     info = document["info"]
     lines = [

@@ -11,10 +11,10 @@ __all__ = ["Fields", "Request", "receive_soon"]
 
 
 class Fields(Mapping[str, str]):
-    """Headers by name, in upper or lower case. Of one that is there more than once, this is the first.
+    """Headers by name, case-insensitive. For a repeated header, the first value counts.
 
     Args:
-        raw: As ASGI gives them: names in lower case.
+        raw: Headers from ASGI: names in lower case.
 
     Attributes:
         raw: The same as a dict.
@@ -43,7 +43,7 @@ class Request:
     """A request; its body is given apart.
 
     Attributes:
-        path: Of the URL.
+        path: Path of the URL.
         path_params: The parts of the path that its route names.
         headers: See :class:`Fields`.
     """

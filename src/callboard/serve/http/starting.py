@@ -22,7 +22,7 @@ class Tls:
     Attributes:
         certificate: File with the certificate and its chain, in PEM.
         key: File with its key; None if it is in the same file.
-        password: Of the key.
+        password: Password of the key.
         client_ca: File with certificates of authorities: clients must then show a certificate of one of them.
     """
 
@@ -48,7 +48,7 @@ def serve(
     ``limits.drain_timeout`` seconds. A second SIGINT does not wait for them.
 
     Args:
-        app: What to serve; it can be served once.
+        app: App to serve; an app can be served once.
         host: The address to listen on. The default is reached from this machine only.
         port: 0 for any free one.
         max_connections: Connections at once; on those beyond, requests get 503.
@@ -80,10 +80,10 @@ async def listening(
     The block is entered when the app accepts requests; at its end the app is drained. Signals are left alone.
 
     Args:
-        app, host, port, max_connections, tls: As for :func:`serve`.
+        app, host, port, max_connections, tls: See :func:`serve`.
 
     Raises:
-        BackendUnavailable, OSError, Exception: As :func:`serve`.
+        BackendUnavailable, OSError, Exception: As for :func:`serve`.
     """
     with needs_extra():
         from callboard.serve.http.listening import run_inside

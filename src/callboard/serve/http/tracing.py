@@ -43,12 +43,12 @@ class Trace:
 class Tracer:
     """Chooses requests, and appends their traces to a file.
 
-    ``trace_rate`` is the number of requests to one trace, ``trace_count`` the number of traces that are still to be
-    written (-1: no bound), ``log_frequency`` the number that is collected before they are written (0: none). Those of
-    a model take precedence over those of all models.
+    ``trace_rate`` is the number of requests per trace, ``trace_count`` the number of traces still to be written (-1: no
+    bound), and ``log_frequency`` the number of traces that are collected before they are written (0: none). Settings of
+    a model take precedence over global ones.
 
     Args:
-        path: Of the file; it is made when the first trace is written.
+        path: Path of the file; it is created when the first trace is written.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -60,7 +60,7 @@ class Tracer:
         self._lines: list[str] = []
 
     def settings(self, model: str | None = None) -> dict[str, Any]:
-        """Those of a model, or of all that have none of their own."""
+        """The settings of a model, or the global ones."""
         own = {} if model is None else self._of.get(model, {})
         return {**self._all, **own, "trace_file": str(self._path)}
 
@@ -117,7 +117,7 @@ class Tracer:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """A setting's value in the form in which it is told."""
+    """Return a setting's value in the form that clients read."""
     if name not in DEFAULTS:
         known = ", ".join(DEFAULTS)
         raise BadRequest(f"the trace setting {name!r} cannot be changed over HTTP; those that can are {known}")

@@ -26,9 +26,9 @@ class FileJournal:
     perhaps records behind them. Opening cuts off a torn last record and says so; damage in the middle is an error.
 
     Args:
-        folder: Made where it is not there.
+        folder: Folder of the journal; created if it does not exist.
         segment_bytes: A new file is begun when one is this long; ``discard`` removes whole files.
-        salvage: On damage in the middle, keep what is before it and move the rest to a file ``.damaged``.
+        salvage: If the middle of a file is damaged, keep what precedes it and move the rest to a file ``.damaged``.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class FileJournal:
         return Recovered(self._last, cut, reason)
 
     def _check(self, path: Path, first: int) -> tuple[int, int, str]:
-        """End of the valid frames of a file, the last sequence in them, and what comes behind."""
+        """Return the end of the valid frames of a file, the last sequence in them, and a description of the rest."""
         end, last = 0, first - 1
         with _mapped(path) as data:
             for sequence, _, stop in scan(data):

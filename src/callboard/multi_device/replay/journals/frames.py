@@ -1,7 +1,7 @@
 """Records as frames of a file: magic, length, CRC-32, sequence, and then the record.
 
-A frame is valid if all of its bytes are there and the CRC-32 of sequence and record is right. What follows the last
-valid frame is a torn tail if no valid frame comes behind it, and damage otherwise.
+A frame is valid if all of its bytes are present and the CRC-32 of sequence and record matches. The bytes after the last
+valid frame are a torn tail if no valid frame follows them, and damage otherwise.
 """
 
 import struct

@@ -12,7 +12,7 @@ class MemoryJournal:
     """Keeps records in memory, by identity, as long as the object lives.
 
     Args:
-        max_records: Of one identity; beyond that the oldest are forgotten. None: any number.
+        max_records: Records kept for each identity; older ones are dropped. None: any number.
     """
 
     def __init__(self, max_records: int | None = None) -> None:

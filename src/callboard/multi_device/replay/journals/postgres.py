@@ -31,7 +31,7 @@ class PostgresJournal:
     it.
 
     Args:
-        conninfo: For ``psycopg.connect``.
+        conninfo: Connection string for ``psycopg.connect``.
         connect_timeout: Seconds.
         statement_timeout: Seconds that a statement may take.
 

@@ -43,14 +43,14 @@ return 0
 class RedisJournal:
     """Keeps any number of identities, each in a list and a counter under keys with a prefix.
 
-    A group of records is one call of a script, which runs as a whole. What is durable then is the server's business:
-    with ``appendonly yes`` and ``appendfsync always`` a group is on its disk when it counts as written; with
-    ``everysec`` a server that is cut off from power may lose the last second. Opening says in the log which it is, and
-    with ``durable=True`` refuses any other than ``always``.
+    A group of records is one call of a script, which runs atomically. Durability depends on the server's settings: with
+    ``appendonly yes`` and ``appendfsync always`` a group is on its disk when it counts as written; with ``everysec`` a
+    server that loses power may lose the last second. Opening logs which setting applies, and with ``durable=True``
+    refuses any but ``always``.
 
     Args:
-        url: For ``redis.Redis.from_url``.
-        prefix: Of the keys. Those of one identity have a common hash tag, so a cluster keeps them together.
+        url: URL for ``redis.Redis.from_url``.
+        prefix: Prefix of the keys. Keys of one identity have a common hash tag, so a cluster keeps them together.
         timeout: Seconds to wait for an answer.
         durable: Refuse a server that does not synchronise each write.
 

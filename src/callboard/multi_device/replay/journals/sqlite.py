@@ -25,7 +25,7 @@ class SqliteJournal:
     Two writers of one identity: the second to append gets :class:`JournalConflict`.
 
     Args:
-        path: Of the database; made where it is not there.
+        path: Path of the database; created if it does not exist.
         timeout: Seconds to wait for another connection's lock.
     """
 

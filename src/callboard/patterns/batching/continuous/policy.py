@@ -30,7 +30,7 @@ class StepSettings:
     Attributes:
         max_batch: Sequences that run at once.
         max_batch_cost: Their summed cost at most; None means no bound.
-        part_cost: By how much each part makes a sequence more expensive, such as a token in a cache.
+        part_cost: Cost that each part adds to its sequence, such as a token in a cache.
         max_admitted_cost: Summed cost of the sequences that join between two steps, if there is more than one; None is
             no bound. It keeps the first step of new sequences, which reads their prompts, short for the others.
         preemption: When a sequence gives its place up.
@@ -88,8 +88,8 @@ class StepPolicy:
     out.
 
     Attributes:
-        line: Those that wait.
-        running: Those that run, in the order in which they joined.
+        line: Sequences that wait.
+        running: Sequences that run, in the order in which they joined.
     """
 
     def __init__(self, settings: StepSettings) -> None:
@@ -146,7 +146,7 @@ class StepPolicy:
 
     @property
     def cost(self) -> float:
-        """Of the sequences that run."""
+        """Summed cost of the running sequences."""
         return sum(slot.cost for slot in self.running)
 
     def _make_way(self, found: StepPlan) -> None:

@@ -39,13 +39,13 @@ class Slot(Generic[T, P]):
     """A sequence that runs: what a step function gets for it.
 
     Attributes:
-        number: Of the request; the same until its end, and of no other one.
+        number: Number of the request; unique, and the same until the request ends.
         item: The submitted item.
-        parts: What the steps have given so far, oldest first; not to be changed.
+        parts: Parts that the steps have returned so far, oldest first; not to be changed.
         fresh: This is its first step since it was admitted. If ``parts`` is not empty then, it was interrupted, and its
             state has to be computed again from ``item`` and ``parts``.
         state: The step function's own, None while ``fresh``.
-        cost: What it counts against ``max_batch_cost`` now.
+        cost: Cost that it currently counts against ``max_batch_cost``.
     """
 
     __slots__ = ("cost", "entry", "fresh", "item", "number", "parts", "state")

@@ -53,8 +53,8 @@ class OpenSequence:
     """A sequence that has not ended.
 
     Attributes:
-        name: What its requests call it.
-        worker: Which worker has it; None while it waits for a place.
+        name: Name of the sequence in its requests.
+        worker: Worker that has it; None while it waits for a place.
         slot: Its place there.
         waiting: Its requests that have not run, in their order.
         running: The one that runs.
