@@ -25,9 +25,9 @@ def encode_f8(
     Args:
         values: Real array of any shape and of any dtype that converts to float64.
         dtype: ``f8_e4m3`` or ``f8_e5m2``.
-        overflow: What becomes of a value that rounds beyond the largest finite one, infinities included: ``"saturate"``
-            gives the largest finite value of its sign, ``"ieee"`` an infinity in ``f8_e5m2`` and NaN in ``f8_e4m3``.
-            NaN stays NaN in both.
+        overflow: Rule for values that round beyond the largest finite one, infinities included: ``"saturate"`` gives
+            the largest finite value of its sign, ``"ieee"`` an infinity in ``f8_e5m2`` and NaN in ``f8_e4m3``. NaN
+            stays NaN in both.
 
     Returns:
         Array of the same shape, of the NumPy type of ``dtype``; ``.view(numpy.uint8)`` gives the codes.

@@ -15,11 +15,11 @@ class Mapping:
 
     Args:
         memory: The mapping.
-        descriptor: Of the file, owned from here on; -1 for one of another process.
+        descriptor: Descriptor of the file, owned from here on; -1 for a mapping of another process.
 
     Attributes:
         address: The address in this process.
-        path: By which another process opens the file.
+        path: Path under which another process opens the file.
     """
 
     def __init__(self, memory: mmap.mmap, descriptor: int = -1) -> None:

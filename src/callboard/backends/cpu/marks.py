@@ -90,7 +90,7 @@ class ForeignMark(UserEvent):
     """A :class:`SharedMark` of another process.
 
     Args:
-        handle: What its :meth:`export` gave.
+        handle: Handle that its :meth:`export` returned.
 
     Raises:
         DriverError: It cannot be opened.

@@ -62,7 +62,7 @@ class CpuEvent(AccelEvent):
         return self._done
 
     def reach(self, error: BaseException | None) -> None:
-        """The worker has come here; wake who waits."""
+        """Mark the point as passed by the worker and wake its waiters."""
         self._error = error
         self._done = True
         waiters = self._waiters
@@ -130,7 +130,7 @@ class CpuStream(AccelStream):
 
     @property
     def closing(self) -> bool:
-        """True if the worker was told to end; work that waits for other streams then ends, too."""
+        """True if the worker was told to end; work that waits for other streams then ends too."""
         return self._closing
 
     # -- submitting ----------------------------------------------------------------------------------------------------
@@ -149,8 +149,8 @@ class CpuStream(AccelStream):
         """Execute ``fn(*args)`` behind the work so far as the work of one op of ``lib``.
 
         Returns:
-            What a launch returns: when the stream has passed the work, its check raises the work's own failure, an
-            :class:`AccelError` as it is and anything else as :class:`LibraryError` (``MemoryError`` as
+            The status of the launch. When the stream has passed the work, its check raises the work's failure: an
+            :class:`AccelError` unchanged, any other exception as :class:`LibraryError` (``MemoryError`` as
             :class:`OutOfMemory`).
         """
         work = Work(lib, fn, args)

@@ -17,7 +17,7 @@ class WaitedStream(CpuStream):
     """Executes submitted work at once, on the submitting thread, after the work that ``stream`` has by then.
 
     Args:
-        stream: Whose place it takes. Not closed with this one.
+        stream: Stream that it replaces. Not closed with this one.
     """
 
     def __init__(self, stream: CpuStream) -> None:

@@ -16,7 +16,7 @@ class Axes(NamedTuple):
     """Axes of an element-wise transfer, the one with the longest steps in ``out`` first.
 
     Attributes:
-        extents: Of each axis, > 1.
+        extents: Extent of each axis, > 1.
         src: Step of each axis in the source, in elements.
         out: Step of each axis in the destination, in elements, > 0.
         src_first, out_first: Offset in elements from element 0 to where the steps start.
@@ -67,8 +67,8 @@ def merged_axes(
     """The fewest axes that reach the same elements.
 
     Args:
-        extents: Of each axis, none 0.
-        steps: Of each array; the first one's memory decides the order of the axes.
+        extents: Extent of each axis, none 0.
+        steps: Steps of each array; the memory order of the first array decides the order of the axes.
         ordered: Keep the order of the axes.
 
     Returns:

@@ -28,7 +28,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
         text: CUDA C++.
         architecture: ``"sm_90a"``, or ``"compute_90"`` for PTX.
         form: ``"CUBIN"``, ``"PTX"`` or ``"LTOIR"``.
-        options: For NVRTC.
+        options: NVRTC options.
         headers: Names and texts.
         include_paths: Folders.
         names: Name expressions to look up.
@@ -63,9 +63,9 @@ def architecture(nvrtc: Any, capability: tuple[int, int], *, specific: bool = Fa
     """For what to compile, and to which form.
 
     Args:
-        nvrtc: Of :func:`load_nvrtc`.
-        capability: Of the device.
-        specific: With the functions that only this architecture has (``sm_90a``).
+        nvrtc: NVRTC, from :func:`load_nvrtc`.
+        capability: Compute capability of the device.
+        specific: Include the functions that only this architecture has (``sm_90a``).
 
     Raises:
         BackendUnavailable: The device is too old for NVRTC.

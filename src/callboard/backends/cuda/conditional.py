@@ -55,7 +55,7 @@ class CudaConditionals(Conditionals):
     """Records the conditional nodes of a device.
 
     Args:
-        device: Whose.
+        device: The device.
         context: Its primary context, which recording streams belong to.
     """
 

@@ -33,7 +33,7 @@ def copier(driver: Driver, kernels: "Kernels", src: Layout, out: Layout) -> Copi
 
     Args:
         driver: The CUDA driver API.
-        kernels: Of the device.
+        kernels: Kernels of the device.
         src: Any strides.
         out: Same shape and dtype; its elements do not overlap.
 
@@ -150,7 +150,7 @@ def _strided(driver: Driver, kernels: "Kernels", axes: Axes, item: int, size: in
 
 
 def _transposing(driver: Driver, kernels: "Kernels", axes: Axes, item: int) -> Copier | None:
-    """By tiles, where the axis adjacent in the source is another one than that in the destination."""
+    """Return a copy by tiles, if the contiguous axes of source and destination differ."""
     col = len(axes.extents) - 1
     rows = [k for k in range(col) if axes.src[k] == 1]
     if not rows or axes.out[col] != 1 or axes.src[col] == 1:

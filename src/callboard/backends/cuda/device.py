@@ -104,7 +104,7 @@ class CudaDevice(AccelDevice):
         return stream
 
     def recording_stream(self) -> CudaStream:
-        # Of the primary context: kernels of other libraries than cuBLAS may have state of their own in a context.
+        # A stream of the primary context: kernels of libraries other than cuBLAS may keep state per context.
         stream = self.stream()
         stream.describes = stream.recording = True
         return stream
@@ -275,7 +275,7 @@ class CudaDevice(AccelDevice):
         self._slots.close()
         for memory in (*self.managed, *self.shared):
             self.release(memory)
-        # The context lives on where CuPy or torch share it, so what is left is given back here; but not memory that
+        # The context survives if CuPy or torch share it, so the remaining memory is released here, except memory that
         # was lent and is still held.
         for address, allocation in self._allocated.items():
             if allocation() is None:

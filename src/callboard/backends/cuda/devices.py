@@ -67,9 +67,9 @@ def _is_there(module: str) -> bool:
 def visible(found: Sequence[Gpu], chosen: str | None) -> list[Gpu]:
     """The GPUs selected by ``CUDA_VISIBLE_DEVICES``.
 
-    As the CUDA driver reads it: entries are indices or beginnings of UUIDs, and the first that names no device ends the
-    list. An index counts in the order of PCI addresses, as ``nvidia-smi`` shows them; a warning is logged where CUDA
-    itself may count otherwise (different GPUs and no ``CUDA_DEVICE_ORDER=PCI_BUS_ID``).
+    Follows the rules of the CUDA driver: entries are indices or prefixes of UUIDs, and the first entry that names no
+    device ends the list. Indices follow the order of PCI addresses, as in ``nvidia-smi``; a warning is logged if CUDA
+    itself may number devices differently (different GPUs and no ``CUDA_DEVICE_ORDER=PCI_BUS_ID``).
     """
     if chosen is None:
         return _leaves(found)

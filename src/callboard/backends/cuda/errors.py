@@ -68,7 +68,7 @@ def error_of(code: int, call: str, detail: str = "") -> AccelError:
     Args:
         code: Its status, not 0.
         call: Its name.
-        detail: What it was asked for, and what the driver says about the status.
+        detail: Details of the request, and the driver's description of the status.
     """
     text = f"{call}: {name_of(code)} ({code})" + (f": {detail}" if detail else "")
     if code in POISON:

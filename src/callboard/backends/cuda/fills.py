@@ -24,7 +24,7 @@ def filler(driver: Driver, kernels: "Kernels", out: Layout) -> Filler:
 
     Args:
         driver: The CUDA driver API.
-        kernels: Of the device.
+        kernels: Kernels of the device.
         out: Any strides; its elements do not overlap.
 
     Raises:

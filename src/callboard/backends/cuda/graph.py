@@ -92,7 +92,7 @@ class CudaGraph(AccelGraph):
     def take(self, graph: int) -> bool:
         """Take over another graph, if it has the same nodes except for addresses and numbers.
 
-        What has been launched is not changed.
+        Launches already enqueued are not affected.
 
         Args:
             graph: A ``CUgraph``; owned from here on, if it was taken.
@@ -145,8 +145,9 @@ class GreenContext:
     """A second, light context of the same memory and kernels, with all multiprocessors, to record in.
 
     While a stream is captured, CUDA refuses to synchronise the context that it belongs to (900), on any thread, and
-    gives the recording up (901). The primary context is not that of a stream made here, so what
-    synchronises it does not meet a recording. What was recorded here may be launched there.
+    invalidates the capture (901). Streams made here belong to another context than the primary one, so synchronising
+    the primary context does not interfere with a capture. Graphs that were captured here may be launched in the primary
+    context.
 
     Args:
         driver: The CUDA driver API.
@@ -188,8 +189,8 @@ def capture(
         driver: The CUDA driver API.
         stream: A ``CUstream``.
         enqueue: Enqueues the work.
-        into: As of :meth:`AccelStream.capture`.
-        describes: As of :class:`CudaGraph`.
+        into: See :meth:`AccelStream.capture`.
+        describes: See :class:`CudaGraph`.
 
     Raises:
         AccelError: Something in it cannot be recorded (an allocation, a synchronisation, another stream's work).

@@ -28,7 +28,7 @@ class Handle(Vendor):
         failure: Its exception.
 
     Attributes:
-        handle: What the library calls so; 0 when it is destroyed.
+        handle: Handle in the library's API; 0 when it is destroyed.
         stream: The stream it enqueues on now.
         slots: Address of numbers on the device, :data:`SLOT` bytes each; its class allocates them.
 
@@ -56,7 +56,7 @@ class Handle(Vendor):
     def scratch(self, nbytes: int) -> int:
         """Device memory for one op; the next op on the stream may be given the same.
 
-        What earlier callers were given stays valid when more is needed.
+        Memory returned earlier stays valid when more is needed.
         """
         if nbytes > self._scratch[1]:
             size = max(2 * nbytes, MIN_SCRATCH)

@@ -30,7 +30,7 @@ class KernelCache:
     """The files of one folder.
 
     Args:
-        folder: Made when something is kept; :func:`cache_folder` when None.
+        folder: Folder, created when the first file is stored; :func:`cache_folder` when None.
         limit: Most bytes in all; ``CALLBOARD_CACHE_BYTES`` when None, else 512 MiB.
     """
 

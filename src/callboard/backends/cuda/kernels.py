@@ -75,7 +75,7 @@ class Kernels:
         Args:
             source: The name of the text in compiler messages, with ``.cu``.
             text: Equal texts are compiled once, and stay as long as the device.
-            name: Of the kernel, which is ``extern "C"``.
+            name: Name of the kernel, which is ``extern "C"``.
 
         Raises:
             BackendUnavailable: NVRTC is not installed.
@@ -126,7 +126,7 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
 
     Args:
         source: Name of the file without its suffix, then, each after a dash, parts of it or macros to define.
-        capability: Of the device.
+        capability: Compute capability of the device.
         cache: Folder of the binaries; the user's when None.
 
     Raises:

@@ -18,9 +18,9 @@ P2P_READ = 0
 TO_GPU, TO_SWITCH = 0, 2
 """``nvmlIntNvLinkDeviceType_t``."""
 NVLINK_GENERATION = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
-"""By ``nvmlNvlinkVersion_t``, which counts 2.2 and 3.1, too."""
+"""NVLink generation by ``nvmlNvlinkVersion_t``, which also counts 2.2 and 3.1."""
 ANCESTORS = {0: "board", 10: "switch", 20: "switches", 30: "host bridge", 40: "node", 50: "system"}
-"""By ``nvmlGpuTopologyLevel_t``."""
+"""Nearest common ancestor by ``nvmlGpuTopologyLevel_t``."""
 
 
 class _PciInfo(Structure):
@@ -60,7 +60,7 @@ def device_links(uuids: Sequence[str], library: Any = None) -> list[Link]:
     """The links between GPUs, each pair once. MIG slices have none: they cannot read each other's memory.
 
     Args:
-        uuids: Of the GPUs.
+        uuids: UUIDs of the GPUs.
         library: Stands in for ``libnvidia-ml.so.1``.
     """
     whole = [uuid for uuid in dict.fromkeys(uuids) if uuid.startswith("GPU-")]

@@ -21,7 +21,7 @@ class CudaMark(UserEvent):
 
     Args:
         driver: The CUDA driver API.
-        timing, blocking, interprocess: As of :meth:`AccelDevice.event <callboard.core.backend.AccelDevice.event>`.
+        timing, blocking, interprocess: See :meth:`AccelDevice.event <callboard.core.backend.AccelDevice.event>`.
         opened: Handle of an event of another process; None makes a new one.
     """
 

@@ -21,7 +21,7 @@ class Gpu(NamedTuple):
 
     Attributes:
         uuid: ``"GPU-…"`` or ``"MIG-…"``.
-        name: As NVIDIA calls it.
+        name: Product name.
         total_bytes: Memory.
         compute_capability: ``(major, minor)``.
         slices: Its MIG devices, where MIG is on; then only these can be used.

@@ -78,7 +78,7 @@ class CudaStatus(Status):
     """The outcome of a launch in device memory.
 
     Args:
-        address, nbytes: Where; the memory of its plan.
+        address, nbytes: Address and size in the memory of its plan.
         check: Raises what it says.
         keeps: Host memory that the work needs.
     """

@@ -17,8 +17,8 @@ def transfer(driver: Driver, src: Layout, out: Layout, *, up: bool) -> Transfer:
 
     Args:
         driver: The CUDA driver API.
-        src, out: Of one dtype and shape.
-        up: From the host to the device; else from the device to the host.
+        src, out: Layouts of one dtype and shape.
+        up: Copy from the host to the device; else from the device to the host.
     """
     rows = rows_of(src, out)
     assert rows is not None, "the message has refused it"

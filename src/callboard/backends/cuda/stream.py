@@ -47,7 +47,7 @@ class CudaStream(AccelStream):
 
     Attributes:
         driver: The CUDA driver API.
-        recording: What is enqueued goes into a graph, and does not run.
+        recording: True while enqueued work is recorded in a graph instead of run.
         describes: It is for recording only, and its graphs tell their nodes, and take other recordings.
     """
 
@@ -57,7 +57,7 @@ class CudaStream(AccelStream):
         Args:
             driver: The CUDA driver API.
             id: Small number, unique in the device.
-            priority: As CUDA counts: lower is more urgent.
+            priority: Priority in CUDA's order: lower is more urgent.
             native: A stream that there is already; owned from here on.
         """
         if not native:

@@ -20,7 +20,7 @@ def load_binding(module: str, library: str, install: str = INSTALL) -> Any:
 
     Args:
         module: ``"cublas"``.
-        library: As people call it: ``"cuBLAS"``.
+        library: Display name of the library: ``"cuBLAS"``.
         install: The advice if it is missing.
 
     Raises:
@@ -51,10 +51,10 @@ class Vendor:
         failure: Its exception.
 
     Attributes:
-        name: As the library's functions begin; the class says it.
+        name: Prefix of the library's functions; set by the class.
         no_room: Statuses that mean a lack of memory; the class says them.
         install: The advice if the library is missing.
-        library, failure: As given.
+        library, failure: The binding (or its substitute) and its exception.
     """
 
     name: ClassVar[str]
@@ -72,7 +72,7 @@ class Vendor:
             call: The name of the call in errors.
 
         Raises:
-            OutOfMemory, LibraryError: What :meth:`error` makes of the binding's exception.
+            OutOfMemory, LibraryError: The error that :meth:`error` makes from the binding's exception.
         """
         try:
             return function(*arguments)

@@ -18,7 +18,7 @@ class Room:
     """A workspace as it was when plans were made for it.
 
     Attributes:
-        memory: On the device.
+        memory: Device memory of the workspace.
         plans: So many use it.
     """
 
@@ -75,7 +75,7 @@ class HasWorkspace(Protocol):
 
     Attributes:
         device: The device.
-        workspace: Of its plans.
+        workspace: Workspace of its plans.
     """
 
     device: "CudaDevice"

@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 def layout_of_out(op: Op[Any, Any]) -> Layout:
-    """Of the given output, or of the one that the host makes."""
+    """Return the layout of the given output, or of the one that the host allocates."""
     given: Operand | None = op.out  # type: ignore[attr-defined]
     return op.infer()["out"] if given is None else given.layout
 

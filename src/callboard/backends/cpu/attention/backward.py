@@ -52,7 +52,7 @@ class Part:
         extras: The terms added to its scores.
         draw: The numbers of its dropout.
         arrays: All operands, ``[batch, heads, rows, dim]``.
-        at, by: Where its queries and its keys are in them.
+        at, by: Positions of its queries and of its keys in the arrays.
         lse: Its log-sum-exps.
     """
 

@@ -43,7 +43,7 @@ def work_dtype(dtype: "np.dtype[Any]") -> "np.dtype[Any]":
 
 
 def blocks(queries: int, keys: int, heads: int, params: AttentionParams) -> Iterator[tuple[slice, list[Block]]]:
-    """Of each block of queries, the blocks with keys that some of them see."""
+    """For each block of queries, yield the blocks of keys that at least one of its queries sees."""
     step = max(16, min(512, ELEMENTS // (heads * KEYS)))
     shift = keys - queries if params.bottom_right else 0
     for first in range(0, queries, step):
@@ -62,7 +62,7 @@ def scores(
     Args:
         q: ``[kv_heads, group, queries of the block, dim]``.
         k: ``[kv_heads, keys of the block, dim]``.
-        block: Where they are.
+        block: Positions of the block.
         lengths: Queries and keys of the sequence.
         params, extras: The other parameters of a score.
 

@@ -30,7 +30,7 @@ class Bound(NamedTuple):
         sink: ``[heads]``.
         slopes: ``[heads]`` or ``[batch, heads]``.
         sequences: All of them.
-        seed, offset: Of the dropout.
+        seed, offset: Seed and offset of the dropout.
     """
 
     bias: Array | None
@@ -58,7 +58,7 @@ class Call:
 
     Args:
         op: The message, with placeholders.
-        problem: Of it.
+        problem: The problem of the message.
     """
 
     def __init__(self, op: Scores[Any], problem: Problem) -> None:

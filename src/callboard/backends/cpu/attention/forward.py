@@ -48,7 +48,7 @@ def attend(
         params: The parameters of a score.
         extras: The terms added to the scores.
         sink: ``[heads]``.
-        draw: Which numbers the dropout takes.
+        draw: Random numbers of the dropout.
 
     Returns:
         ``[heads, queries, dim_v]`` and the log-sum-exps ``[heads, queries]``, in f32 or f64.

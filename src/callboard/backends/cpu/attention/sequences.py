@@ -23,7 +23,7 @@ class Sequence(NamedTuple):
     Attributes:
         number: Its place among them.
         item: Position of its arrays along the batch axis.
-        q, k: Where its queries and its keys are along the axis of positions.
+        q, k: Positions of its queries and of its keys along the axis of positions.
     """
 
     number: int
@@ -61,7 +61,7 @@ class Lengths:
 
     Args:
         op: The message, with placeholders.
-        problem: Of it.
+        problem: The problem of the message.
         rows_q, rows_k: Extents of the axes of positions.
     """
 

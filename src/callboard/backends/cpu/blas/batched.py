@@ -19,7 +19,7 @@ def _flags(op: GemmStridedBatched | GemmBatched | GemmGrouped) -> Flags:
 
 
 def _slice(layout: Layout) -> tuple[Layout, int]:
-    """Of a stack: the layout of one matrix, and the bytes from one to the next (0 where one serves all)."""
+    """Return the layout of one matrix of a stack, and the bytes between matrices (0 if all products share one)."""
     one = layout_of(layout.dtype, layout.shape[1:], layout.strides[1:])
     return one, 0 if layout.shape[0] == 1 else layout.strides[0] * layout.dtype.itemsize
 

@@ -20,7 +20,7 @@ Plan = Callable[..., None]
 
 
 def layout_of_out(op: Op[Any, Any]) -> Layout:
-    """Of the given output, or of the one that is made."""
+    """Return the layout of the given output, or of the one that the host allocates."""
     given: Operand | None = op.out  # type: ignore[attr-defined]
     return op.infer()["out"] if given is None else given.layout
 
@@ -87,7 +87,10 @@ def rank_k(op: Syrk | Herk) -> Plan:
 
 
 def rank_2k(op: Syr2k | Her2k) -> Plan:
-    """Called with ``(a, b, c, alpha, beta)``. Of a Hermitian product in row-major matrices, BLAS sees the conjugate."""
+    """Called with ``(a, b, c, alpha, beta)``.
+
+    For a Hermitian product in row-major matrices, BLAS sees the conjugate.
+    """
     dtype, hermitian = op.a.dtype, isinstance(op, Her2k)
     form_a, form_b, form_c = required(op.a.layout), required(op.b.layout), required(op.c.layout)
     call = routine(prefix(dtype) + ("her2k" if hermitian else "syr2k"))

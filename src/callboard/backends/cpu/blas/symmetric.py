@@ -1,7 +1,7 @@
 """Plans of symmetric and Hermitian matrices and vectors.
 
-BLAS reads a row-major square as its transpose: of a Hermitian matrix the conjugate, with which its routines of level 2
-can do nothing. Those of level 3 can, so vectors go as matrices of one row.
+BLAS reads a row-major square as its transpose, which for a Hermitian matrix is the conjugate. Its level 2 routines do
+not support that, but its level 3 routines do, so vectors are passed as matrices of one row.
 """
 
 from collections.abc import Callable

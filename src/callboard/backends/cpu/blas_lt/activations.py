@@ -24,7 +24,7 @@ def forward(activation: str, x: Array) -> Array:
 
 
 def derivative(x: Array) -> Array:
-    """Of GELU, in the dtype of ``x``."""
+    """Return the derivative of GELU, in the dtype of ``x``."""
     kind = x.dtype.type
     tanh = np.tanh(_inner(x))
     inner = kind(SLOPE) * (1 + kind(3 * CUBIC) * x * x)

@@ -28,7 +28,7 @@ class Bridge:
     """One pair of ranks on two machines.
 
     Args:
-        rank: Of this machine.
+        rank: Rank on this machine.
         peer: The other one.
         own: Segment of ``rank``.
         mirror: This machine's copy of the segment of ``peer``.
@@ -118,7 +118,7 @@ class Bridge:
                     number = mirror.posted[rank]
                     slot = mirror.slot(rank, number)
                     if number - own.taken[self._peer] >= SLOTS or second > slot.size:
-                        break  # it does not keep to what it was told
+                        break  # the peer broke the protocol
                     if not _filled(connection, slot[:second].data):
                         break
                     place = rank * SLOTS + number % SLOTS

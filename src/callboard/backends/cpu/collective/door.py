@@ -1,6 +1,7 @@
 """``Door``: where a rank is reached by ranks on other machines. Both ends prove that they know its secret.
 
-The secret is random, and travels in the rank's offer, by the application. What follows the handshake is not encrypted.
+The secret is random; the application passes it on as part of the rank's offer. Data after the handshake is not
+encrypted.
 """
 
 import contextlib
@@ -45,12 +46,12 @@ class Door:
     Args:
         host: Address of this machine.
         world: Its number.
-        rank: Who listens.
+        rank: Rank that listens.
         entered: Told of each rank that has come, with its connection, on a thread of its own.
 
     Attributes:
-        port: Where it listens.
-        secret: That a rank must know.
+        port: Port that it listens on.
+        secret: Secret that a connecting rank must prove to have.
 
     Raises:
         OSError: The address cannot be listened at.
@@ -101,9 +102,9 @@ def dial(host: str, port: int, secret: bytes, world: int, rank: int) -> socket.s
     """Connect to another rank's door.
 
     Args:
-        host, port, secret: Of its offer.
-        world: Of both.
-        rank: Who calls.
+        host, port, secret: Values from its offer.
+        world: World of both ranks.
+        rank: Rank that connects.
 
     Raises:
         OSError: It cannot be reached, or belongs to another process.

@@ -28,8 +28,8 @@ class CpuMember(Member):
 
     Attributes:
         own: This rank's segment.
-        segments: Those of all ranks, in their order, once joined; of a rank on another machine, a copy.
-        fence: For the thread that runs the parts.
+        segments: Segments of all ranks, in order of rank, once joined; for a rank on another machine, a copy.
+        fence: Memory fence of the thread that runs the parts.
     """
 
     def __init__(self, world: int, rank: int, size: int) -> None:
@@ -135,7 +135,7 @@ class CpuMember(Member):
         """Wait until another rank has done something, or for :data:`SLICE`.
 
         Args:
-            stream: Whose worker this is.
+            stream: Stream whose worker is the calling thread.
             waited: Seconds without a chunk so far.
 
         Returns:

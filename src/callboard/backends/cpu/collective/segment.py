@@ -28,13 +28,13 @@ LEFT, LOST, FORMATION = 0, 1, 2
 
 
 class Address(msgspec.Struct, frozen=True, array_like=True):
-    """By which another rank opens a segment.
+    """Information with which another rank opens a segment.
 
     Attributes:
-        path: Of the memory's file.
+        path: Path of the memory's file.
         pid, started: The process of the rank, and when it was started.
-        machine: Where that means something.
-        host, port, secret: Where ranks of other machines reach it; port 0: nowhere.
+        machine: Identity of the machine on which ``path`` is valid.
+        host, port, secret: Address and secret for ranks of other machines; port 0: not reachable.
     """
 
     path: str
@@ -55,16 +55,16 @@ class Segment:
     """The shared memory of one rank, as its owner or another rank has it mapped.
 
     Args:
-        size: Of the world.
-        path: Of another rank's; None: a new one.
+        size: Number of ranks.
+        path: Path of another rank's segment; None creates a new one.
 
     Attributes:
-        path: By which others open it.
+        path: Path under which other ranks open it.
         words: ``[LEFT]``: 1 when the rank has left; ``[LOST]``, ``[FORMATION]``: by whose loss, plus 1, in which
             formation.
         posted: Chunks that this rank has left for each other, ever.
         taken: Chunks that this rank has taken from each other, ever.
-        tags: Of the slot for rank ``d`` at ``d * SLOTS + slot``: the call that the chunk belongs to.
+        tags: Tag of slot ``slot`` for rank ``d``, at ``d * SLOTS + slot``: the call that the chunk belongs to.
         lengths: Likewise: its bytes.
 
     Raises:
@@ -104,7 +104,7 @@ class Segment:
         post(self._semaphore)
 
     def close(self) -> None:
-        """Let no other open it any more; who has it mapped keeps it."""
+        """Prevent further ranks from opening it; existing mappings stay valid."""
         self._mapping.close()
 
     def _bytes(self, offset: int, nbytes: int) -> "np.ndarray[Any, Any]":
@@ -114,8 +114,8 @@ class Segment:
 class Fence:
     """Orders a thread's reads and writes of shared memory before :meth:`__call__` with those after it.
 
-    Giving up a lock keeps what came before in front of it, taking one keeps what comes after behind it, and a lock is
-    not taken before the last one was given up, on processors that reorder (ARM), too. The lock is the thread's own.
+    Releasing a lock keeps earlier accesses before it, acquiring one keeps later accesses after it, and the second
+    acquisition follows the release, also on processors that reorder (ARM). The lock is private to the thread.
     """
 
     __slots__ = ("_lock",)

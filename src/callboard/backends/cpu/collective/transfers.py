@@ -96,10 +96,10 @@ class Receive(Transfer):
 
 
 class Reduce(Transfer):
-    """The same number of elements of each rank, this one's included, reduced in the order of the ranks.
+    """Reduces the same number of elements from each rank, this one included, in the order of the ranks.
 
     Args:
-        size: Of the world.
+        size: Number of ranks.
         own: This rank's elements.
         target: Gets the result; may be ``own``.
         combine: See :func:`~callboard.backends.cpu.collective.reducing.reducer`.

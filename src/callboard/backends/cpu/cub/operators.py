@@ -53,7 +53,7 @@ class Joined:
     """A custom operator with the methods of a ufunc that are needed, along the last axis.
 
     Args:
-        function: Of two arrays.
+        function: Function of two arrays.
     """
 
     def __init__(self, function: Callable[[Array, Array], Array]) -> None:

@@ -39,7 +39,7 @@ def optional(operand: Operand | None) -> Callable[[int | None], Array | None]:
 
 
 def view_of_out(op: Op[Any, Any], name: str = "out") -> View:
-    """The array of an output at an address: the given one's, or the one that the host makes."""
+    """Return the array of an output at an address: the given array's, or that of the one that the host allocates."""
     given: Operand | None = getattr(op, name)
     return viewer(op.infer()[name] if given is None else given.layout)
 

@@ -25,9 +25,9 @@ class Divided:
     """A view of ``[n, …, channels, …]`` in which each normalised group spans whole axes.
 
     Args:
-        shape: Of the array.
-        axis: Of the channels.
-        groups: Of each item; None: items are normalised together.
+        shape: Shape of the array.
+        axis: The channel axis.
+        groups: Number of groups of each item; None: items are normalised together.
     """
 
     def __init__(self, shape: tuple[int, ...], axis: int, groups: int | None) -> None:

@@ -1,6 +1,6 @@
 """Convolutions on the CPU: products of matrices whose columns are the receptive fields of the result.
 
-Where PyTorch is installed, large convolutions are its own (oneDNN), in the same type.
+If PyTorch is installed, large convolutions use it (oneDNN), with the same dtype.
 """
 
 import itertools
@@ -72,7 +72,7 @@ class Columns:
         g: The convolution.
 
     Attributes:
-        height: Of a column: the channels of a group times the elements of a filter.
+        height: Rows of a column: the channels of a group times the elements of a filter.
         results: Channels of the result of a group.
         batches: Slices of the batch, each with few enough columns.
     """

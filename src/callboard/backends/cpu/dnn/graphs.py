@@ -19,7 +19,7 @@ __all__ = ["TABLE"]
 
 Array = np.ndarray[Any, Any]
 Step = Callable[..., Array]
-"""Of the values that a node takes, row-major."""
+"""Function of the values that a node reads, row-major."""
 
 REDUCED: dict[str, Callable[..., Any]] = {
     "sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod,
@@ -62,7 +62,7 @@ def norm(node: GraphNode) -> Step:
 
 
 def reduction(node: GraphNode) -> Step:
-    """Of axes that stay."""
+    """Return the step of a reduction whose axes are kept."""
     reduced = REDUCED[node.kind]
     return lambda x: reduced(x, axis=node.axes, keepdims=True)
 

@@ -42,7 +42,7 @@ def gradient(
     Args:
         dy, x: Wide.
         mean, inverse, scale: They broadcast.
-        axes: Which were normalised together.
+        axes: Axes that were normalised together.
         constant: The statistics did not follow from ``x``.
     """
     hat: Array = (x if mean is None else x - mean) * inverse

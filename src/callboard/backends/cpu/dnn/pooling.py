@@ -33,9 +33,9 @@ class Places:
     """The windows of an array, with what each element of them meets in the padded array.
 
     Attributes:
-        windows: As the op has them.
-        spatial: Of the array.
-        counts: Of windows along each axis.
+        windows: Windows of the op.
+        spatial: Spatial extents of the array.
+        counts: Number of windows along each axis.
     """
 
     def __init__(self, op: Any, spatial: tuple[int, ...]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 __all__ = ["Walk", "walk_of"]
 
 BYTES = 2 << 20
-"""Of all that one block reads, holds and writes: about a core's second-level cache, of which much is read once."""
+"""Bytes that one block reads, holds and writes: about a core's second-level cache, of which much is read once."""
 LEAST = 2048
 """Elements of a block at least: below that the calls cost more than the cache saves."""
 
@@ -18,9 +18,9 @@ class Walk(NamedTuple):
 
     Attributes:
         shape: Extents of the axes, the one with the longest steps first.
-        steps: For each array, its steps along them, in elements.
+        steps: For each array, its steps along the axes, in elements.
         blocks: Slices of the axes, and an ellipsis, so that an index by them gives an array.
-        groups: What each axis belongs to.
+        groups: Group of each axis.
     """
 
     shape: tuple[int, ...]
@@ -40,10 +40,10 @@ def walk_of(
 
     Args:
         shape: Extents that the arrays have together.
-        steps: Of each array along them, in elements.
+        steps: For each array, its steps along the axes, in elements.
         per_element: Bytes that an element takes in all arrays and buffers; 0 for one block.
         order: Axes, the one whose steps are walked last at first; None: in the order of the last array's memory.
-        groups: What each axis belongs to: those of different groups are not merged.
+        groups: Group of each axis: axes of different groups are not merged.
     """
     leading = steps[-1]
     order = sorted(range(len(shape)), key=lambda i: -abs(leading[i])) if order is None else order

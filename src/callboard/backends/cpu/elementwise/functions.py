@@ -54,7 +54,7 @@ def _where(arguments: Sequence[DType], dtype: DType) -> Compute:
     bits = np.dtype(f"i{size}")
 
     def where(condition: Any, x: Any, y: Any, out: Array) -> None:
-        # By bits: a choice for each element is a branch for each element, which takes several times as long
+        # Selected by bit masks: a branch per element would take several times as long
         mask = np.negative(np.asarray(condition).view(np.int8)).astype(bits, copy=False)
         first, second, into = np.asarray(x).view(bits), np.asarray(y).view(bits), out.view(bits)
         np.bitwise_xor(first, second, out=into)
@@ -100,7 +100,7 @@ def _floor_divide(arguments: Sequence[DType], dtype: DType) -> Compute:
         return np.floor_divide
 
     def divide(x: Any, y: Any, out: Array) -> None:
-        # Where one is infinite the array API has the quotient rounded down; NumPy has NaN, or -1
+        # If one of them is infinite, the array API rounds the quotient down; NumPy returns NaN, or -1
         odd = np.logical_or(np.isinf(x), np.isinf(y))
         if not np.any(odd):
             np.floor_divide(x, y, out=out)
@@ -145,7 +145,7 @@ def _sign(arguments: Sequence[DType], dtype: DType) -> Compute:
         return np.sign
 
     def sign(x: Any, out: Array) -> None:
-        # Of an infinite part with a NaN NumPy has the sign of the infinite one
+        # For an infinite part and a NaN, NumPy returns the sign of the infinite part
         odd = np.isnan(x)
         np.sign(x, out=out)
         np.copyto(out, complex(np.nan, np.nan), where=odd)
@@ -202,7 +202,7 @@ def _unless_whole(name: str, otherwise: Callable[[Sequence[DType], DType], Compu
 
 
 def _neighbour(arguments: Sequence[DType], dtype: DType) -> Compute:
-    """Of f16 and bf16 it is the next number of that type, not of f32."""
+    """Return the next number; for f16 and bf16 the next one of that dtype, not of f32."""
     if dtype.name not in ("f16", "bf16"):
         return np.nextafter
     narrow = dtype.np

@@ -22,7 +22,7 @@ class MapPlan:
 
     Args:
         program: The computation.
-        shape: Of the results.
+        shape: Shape of the results.
         operands, results: Layouts of the arrays.
     """
 

@@ -96,7 +96,7 @@ def cauchy(words: Array, loc: float, scale: float) -> Array:
 
 
 def inverse_normal(words: Array, mean: float, std: float) -> Array:
-    """By the inverse of the distribution function; in f64, then rounded."""
+    """Return normal numbers from the inverse of the distribution function; computed in f64, then rounded."""
     if words.dtype == np.uint64:
         u = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     else:
@@ -115,8 +115,8 @@ def normal_pairs(units: Array) -> None:
     """Box and Muller's transform ("A note on the generation of random normal deviates", Ann. Math. Stat. 29, 1958).
 
     Args:
-        units: In [0, 1), f32 or f64, an even number of them: radius and angle in turn. Overwritten with the sine's and
-            the cosine's normal number in turn.
+        units: Numbers in [0, 1), f32 or f64, an even number of them: radius and angle alternate. Overwritten with the
+            normal numbers of the sine and of the cosine, alternating.
     """
     pairs = units.reshape(-1, 2).T
     scratch = np.empty((3, min(PAIRS, pairs.shape[1])), units.dtype)
@@ -137,7 +137,7 @@ def _by_sine_and_cosine(radius: Array, angle: Array, r: Array, a: Array, b: Arra
 
 
 def _by_tangent(radius: Array, angle: Array, r: Array, a: Array, square: Array) -> None:
-    """Of the half angle, which NumPy has as vector instructions in f64, unlike sine and cosine."""
+    """Compute normal pairs from the tangent of the half angle, which NumPy vectorises in f64, unlike sine."""
     np.add(radius, 2.0**-53, out=r)  # in (0, 1]
     _length(r)
     np.multiply(angle, np.pi, out=a)

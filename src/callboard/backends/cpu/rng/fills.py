@@ -37,7 +37,7 @@ class Slices:
     """Cuts fills into slices.
 
     Args:
-        workers: How many threads share them; with one, slices are made in turn.
+        workers: Number of threads that share the slices; with one, slices are made in turn.
     """
 
     def __init__(self, workers: int) -> None:

@@ -56,7 +56,7 @@ class Rows:
     Args:
         stream: Its kind and order.
         lanes: Its steps.
-        states: Where fills leave the lanes.
+        states: Cache of lane states, which fills update.
     """
 
     def __init__(self, stream: Hashable, lanes: Lanes, states: States) -> None:

@@ -10,14 +10,14 @@ __all__ = ["Mt19937"]
 Array = np.ndarray[Any, Any]
 
 BYTES = 4096
-"""Of a stream: 624 words, and NumPy's objects around them."""
+"""Bytes of a stream: 624 words, and NumPy's objects around them."""
 
 
 class Mt19937:
     """A stream, at its beginning.
 
     Args:
-        seed: Of 64 bits.
+        seed: Seed of 64 bits.
     """
 
     def __init__(self, seed: int) -> None:

@@ -29,7 +29,7 @@ class Mtgp32:
     """A stream, at its beginning.
 
     Args:
-        seed: Of 64 bits.
+        seed: Seed of 64 bits.
         twisters: So many side by side.
     """
 

@@ -61,9 +61,9 @@ def element_blocks(seed: int, positions: Array, turn: int, second: bool = False)
 
     Args:
         seed: The key.
-        positions: Of the elements, uint64.
+        positions: Positions of the elements, uint64.
         turn: Number of the block.
-        second: Of the other half of the subsequence, for a second number of the same element.
+        second: Use the other half of the subsequence, for a second number of the same element.
     """
     blocks = np.full(positions.shape, turn, np.uint64)
     upper = np.full(positions.shape, 0x80000000 if second else 0, np.uint64)

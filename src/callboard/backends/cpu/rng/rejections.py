@@ -23,11 +23,11 @@ def integers(words: Array, seed: int, positions: Array, low: int, span: int) -> 
     """``low`` plus numbers below ``span``, 0 standing for all 2**64, modulo 2**64 or 2**32.
 
     Args:
-        words: Of the plain stream, uint32 or uint64, one an element.
+        words: Words of the plain stream, uint32 or uint64, one per element.
         seed: The key.
-        positions: Of the elements, uint64.
-        low: As a number of the words' type.
-        span: At most ``2**32`` for words of 32 bits.
+        positions: Positions of the elements, uint64.
+        low: Lower bound, converted to the dtype of the words.
+        span: Number of possible values; at most ``2**32`` for words of 32 bits.
     """
     kind: Any = words.dtype.type
     bits = 8 * words.dtype.itemsize

@@ -44,7 +44,7 @@ class Walk:
     Args:
         stream: Its kind and order.
         begin: The stream of a seed, at its beginning.
-        states: Where fills leave it.
+        states: Cache of generator states, which fills update.
     """
 
     def __init__(self, stream: Stream, begin: Callable[[int], Forward], states: States) -> None:
@@ -71,7 +71,10 @@ class Walk:
 
 
 def sources(states: States) -> dict[Stream, Words]:
-    """Of every kind and order. Those of ``mt19937`` and ``mtgp32`` are for one thread, the others for any."""
+    """Return the sources of every kind and order.
+
+    Those of ``mt19937`` and ``mtgp32`` are for one thread, the others for any.
+    """
     lanes: dict[Stream, Lanes] = {
         ("xorwow", "default"): Xorwow(),
         ("xorwow", "seeded"): Xorwow(seeded=True),

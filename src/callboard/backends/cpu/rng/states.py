@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 __all__ = ["MAX_BYTES", "MAX_STATES", "State", "States"]
 
 MAX_BYTES = 128 << 20
-"""Of the states of one context together: 68 of ``mrg32k3a`` or some 65 of ``mtgp32``."""
+"""Bytes of all states of one context together: 68 of ``mrg32k3a`` or some 65 of ``mtgp32``."""
 MAX_STATES = 1024
 
 

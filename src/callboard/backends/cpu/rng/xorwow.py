@@ -16,7 +16,7 @@ class Xorwow:
     """Its lanes: five words and a counter each.
 
     Args:
-        seeded: In the order of that name.
+        seeded: True for the order ``seeded``.
     """
 
     count = LANES

@@ -61,7 +61,7 @@ def _eig(dtype: DType, vectors: bool, a: Array) -> tuple[Array, Array, int]:
     values.real, values.imag = re, im
     unpacked = right.astype(wide)
     if vectors and not info:
-        # Of a conjugate pair, LAPACK gives the real part in the first column and the imaginary part in the second.
+        # For a conjugate pair, LAPACK returns the real part in the first column and the imaginary part in the second.
         first = np.flatnonzero(im > 0)
         unpacked[:, first] = right[:, first] + 1j * right[:, first + 1]
         unpacked[:, first + 1] = unpacked[:, first].conj()

@@ -28,7 +28,7 @@ class Work(NamedTuple):
     """Stands for a workspace and its length, which the routine is asked for first.
 
     Attributes:
-        dtype: Of its elements.
+        dtype: The dtype of its elements.
     """
 
     dtype: Any
@@ -43,7 +43,7 @@ def lapack(name: str, *arguments: Any) -> int:
     """Call a routine; ``info`` is appended to the arguments.
 
     Args:
-        name: As LAPACK has it, ``"dgetrf"``.
+        name: Name in LAPACK, ``"dgetrf"``.
         arguments: Arrays (by address), integers, letters, and :class:`Work`.
 
     Returns:

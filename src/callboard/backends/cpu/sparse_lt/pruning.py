@@ -15,7 +15,7 @@ LARGE = 1e300
 
 
 def magnitudes(x: Array) -> Array:
-    """Of each element, exactly; NaN as if it were infinite, since it is not a small number."""
+    """Return the exact magnitude of each element; NaN counts as infinite, since it is not a small number."""
     wide: Array = np.abs(x.astype(np.float64))
     wide[np.isnan(wide)] = np.inf
     return wide

@@ -20,7 +20,7 @@ Plan = Callable[..., None]
 
 
 def layout_of_out(op: Op[Any, Any], inferred: Layout) -> Layout:
-    """Of the given output, or of the one that is made."""
+    """Return the layout of the given output, or of the one that the host allocates."""
     given: Operand | None = op.out  # type: ignore[attr-defined]
     return inferred if given is None else given.layout
 

@@ -57,8 +57,8 @@ def term(dtype: DType, operator: str, factor: Any) -> Term:
     """Return the function that applies operator and factor to an operand.
 
     Args:
-        dtype: Of the operand.
-        operator: On each element.
+        dtype: The dtype of the operand.
+        operator: Operator applied to each element.
         factor: The op's field; a 0-d operand is read when the term is.
     """
     wide, read = widened(dtype), reader(factor)

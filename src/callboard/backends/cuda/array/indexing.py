@@ -32,13 +32,13 @@ class Picks:
 
     Args:
         device: The device.
-        tag: Of the op, and ``name`` of the operand whose layout is ``indexed``: for errors.
+        tag: Tag of the op; with ``name``, the name of the operand whose layout is ``indexed``, for errors.
         kernel: ``"gather"`` or ``"scatter"``.
         ordered: Gives the addresses of ``(src, indices, out)`` in what the op's launch is called with.
-        shape: Of the walk; the steps below are those of its axes.
+        shape: Extents of the walk's axes; the steps below are along these axes.
         src, out, indices: Steps of the operands; 0 along axes that they do not have.
         picked: Operands of the indices.
-        axes: Of ``indexed``, one for each of them.
+        axes: Axes of ``indexed`` that the indices select from, one for each index array.
         name, indexed: See ``tag``.
     """
 

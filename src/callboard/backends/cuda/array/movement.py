@@ -21,7 +21,7 @@ __all__ = ["arange", "cast", "layout_of_out", "too_scattered"]
 
 
 def layout_of_out(op: Op[Any, Any]) -> Layout:
-    """Of the given output, or of the one that the host makes."""
+    """Return the layout of the given output, or of the one that the host allocates."""
     given: Operand | None = op.out  # type: ignore[attr-defined]
     return op.infer()["out"] if given is None else given.layout
 

@@ -120,7 +120,7 @@ def steps(op: Any, name: str, layout: Layout, order: SeqLayout) -> Steps:
 
 
 def lse_steps(layout: Layout) -> Steps:
-    """Of log-sum-exps."""
+    """Return the steps of log-sum-exps."""
     strides = Strides(0, layout.strides[1], layout.strides[0]) if layout.ndim == 2 else Strides(*layout.strides)
     return Steps(*strides)
 
@@ -170,7 +170,7 @@ def arguments(op: Masked[Any], problem: Problem) -> AttentionArgs:
 
 
 def page_steps(layout: Layout) -> Steps:
-    """Of pages: from page to page, from head to head, from position to position."""
+    """Return the steps of pages: from page to page, from head to head, from position to position."""
     return Steps(layout.strides[0], layout.strides[2], layout.strides[1])
 
 

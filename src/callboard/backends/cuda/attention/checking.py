@@ -35,7 +35,7 @@ class Checking:
         library: The library of the plan.
         tag: The name of the op in errors.
         dtype: Name of the operands' dtype.
-        problem: Of the call.
+        problem: Problem of the call.
         tables: Make lengths, offsets and page tables for cuDNN, cut to what there is.
         max_blocks: Pages of a sequence; 0 without pages.
 
@@ -97,7 +97,7 @@ def checking(library: "CudaAttention", op: Masked[Any], problem: Problem, *, tab
     Args:
         library: The library of the plan.
         op: The message, with placeholders.
-        problem: Of it.
+        problem: Problem of the call.
         tables: Make what cuDNN wants to be told.
     """
     given = [op.cu_seqlens_q, *(getattr(op, name, None) for name in ("cu_seqlens_k", "seqlens_q", "seqlens_k"))]

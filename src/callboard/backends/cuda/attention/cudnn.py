@@ -46,7 +46,7 @@ class CudnnGraphs:
     One handle enqueues, on the admitting thread; the other plans, on the thread that prepares.
 
     Args:
-        workspace: Of all plans.
+        workspace: Workspace of all plans.
         gpu: Name and compute capability; a plan that was kept is for one kind of GPU.
         module: A substitute for the package, for tests.
         cache: The cache of plans that persists over restarts.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Decoding", "decodes", "parts_of"]
 
 THREADS, WARPS, COLUMNS, KEYS = 128, 4, 8, 16
-"""Of the kernel; ``COLUMNS`` heads of queries and ``KEYS`` keys are a product."""
+"""Launch parameters of the kernel; ``COLUMNS`` query heads and ``KEYS`` keys form a product."""
 DIMS = (64, 128)
 RUNNING = 132 * 12
 """Warps that a large GPU runs at once: 12 on each of 132 multiprocessors."""
@@ -82,7 +82,7 @@ class Decoding:
         self._own, self._workspace = OwnForward(library, op, checked), library.workspace
         try:
             self._room = self._workspace.lease(4 * args.parts * rows * (problem.dim + 1))
-        except BaseException:  # whatever it was: the memory is given back
+        except BaseException:  # any exception: release the memory
             self._own.close()
             raise
         args.verdict, args.outs = checked.verdict, self._room.memory.address

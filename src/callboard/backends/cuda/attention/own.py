@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["OwnBackward", "OwnForward", "OwnSink", "room_needed", "sinks_launcher"]
 
 THREADS, TILE, ACROSS, WARPS = 128, 16, 32, 4
-"""Of the kernels."""
+"""Launch parameters of the kernels."""
 DYNAMIC_SHARED = 8
 """``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``."""
 WIDTHS = (1, 2, 4, 8, 16)

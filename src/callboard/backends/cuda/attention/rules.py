@@ -1,7 +1,7 @@
 """Choice of the engine for a call: cuDNN if the table lists all features of the call, else our own kernels.
 
-What cuDNN 9.19 has on compute capability 9.0 is written in its frontend (``sdpa_support_surface.h`` of 1.32). A row
-says for which feature of a call cuDNN is passed over.
+Support of cuDNN 9.19 on compute capability 9.0 is documented in its frontend (``sdpa_support_surface.h`` of 1.32). Each
+row names a feature of a call for which cuDNN is not used.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
 
     Attributes:
         op: The message, with placeholders.
-        problem: Of it.
+        problem: Problem of the call.
         left, right: The window, -1 where it hides nothing.
         bottom_right: Positions are counted from the last key, and that makes a difference.
         padded: Sequences have lengths of their own.
@@ -56,7 +56,7 @@ class Feature(NamedTuple):
     """A row of the table.
 
     Attributes:
-        what: In words, for the guide and for messages.
+        what: Description for the guide and for messages.
         asked: Returns True if a call has it.
     """
 
@@ -76,7 +76,7 @@ def _odd(layout: Layout) -> bool:
     return any(n > 1 and s * layout.dtype.itemsize % ALIGNMENT for n, s in steps)
 
 
-def _far(w: Wanted) -> bool:  # it is told where packed sequences begin by integers of 32 bits
+def _far(w: Wanted) -> bool:  # cuDNN takes the offsets of packed sequences as integers of 32 bits
     given = (getattr(w.op, n, None) for n in ("q", "k", "v", "dout"))
     return w.problem.ragged and any(
         x.shape[0] * x.layout.strides[0] >= 1 << 31 for x in given if isinstance(x, Operand)
@@ -123,8 +123,8 @@ class Missing(NamedTuple):
     """A row of the table of fp8, which no other engine computes.
 
     Attributes:
-        what: That is not there, in words.
-        instead: What to do.
+        what: Description of the missing feature.
+        instead: Recommended alternative.
         asked: Returns True if a call has it.
     """
 

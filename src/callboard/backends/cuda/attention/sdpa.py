@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["MINUS_INFINITY", "CudnnAttention", "stats_of", "strides_of"]
 
 MINUS_INFINITY = 0xFF800000
-"""Of f32."""
+"""Minus infinity as the bits of an f32."""
 
 
 class CudnnAttention:
@@ -29,7 +29,7 @@ class CudnnAttention:
 
     Args:
         library: The library of the plan.
-        graphs: Of cuDNN.
+        graphs: Graphs of cuDNN.
         w: The call.
 
     Raises:
@@ -55,7 +55,7 @@ class CudnnAttention:
             own = OwnBackward if self._backward else OwnForward
             self._own: Any = own(library, op, self._checking)
             self._sinks = sinks_launcher(library, self._args, problem) if sinks_after(w) else None
-        except BaseException:  # whatever it was: the workspace is given back
+        except BaseException:  # any exception: release the workspace
             self._plan.close()
             raise
 

@@ -32,7 +32,7 @@ class CudnnFp8:
 
     Args:
         library: The library of the plan.
-        graphs: Of cuDNN.
+        graphs: Graphs of cuDNN.
         w: The call.
 
     Raises:
@@ -56,10 +56,10 @@ class CudnnFp8:
         self._checking = None
         self._memory = None
         try:
-            # What it looks at are lengths, whatever the dtype.
+            # The check reads lengths only, whatever the dtype.
             self._checking = checking(library, op, problem._replace(dtype=DTYPES["f16"]), tables=True)
             self._memory = library.device.allocate(16 * len(KEPT))
-        except BaseException:  # whatever it was: what there is is given back
+        except BaseException:  # any exception: release the plans made so far
             self.close()
             raise
         self._kept = {name: self._memory.address + 16 * i for i, name in enumerate(KEPT)}

@@ -29,7 +29,7 @@ class AddressArray:
     captured one would read it at each replay. On the device, calls of one stream follow each other.
 
     Attributes:
-        address: Of the first.
+        address: Address of the first element.
     """
 
     def __init__(self, cublas: "Cublas", count: int) -> None:

@@ -18,7 +18,8 @@ __all__ = ["DEVICE", "HOST", "Cublas", "Run", "load_cublas"]
 HOST, DEVICE = 0, 1
 """Pointer modes: where cuBLAS finds factors and leaves results."""
 WORKSPACE = 32 << 20
-"""Bytes; NVIDIA's recommendation for Hopper. One's own makes results repeatable and lets a graph capture it."""
+"""Workspace bytes; NVIDIA's recommendation for Hopper. A workspace of its own makes results repeatable and lets a graph
+capture the handle."""
 ALLOC_FAILED, NOT_INITIALIZED = 3, 1
 """``cublasStatus_t``."""
 

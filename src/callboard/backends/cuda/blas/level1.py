@@ -55,7 +55,7 @@ def forward(x: Layout) -> tuple[int, int, int]:
 
 
 def nothing(*arguments: Any) -> None:
-    """Of empty operands."""
+    """Enqueue nothing, for empty operands."""
 
 
 def axpy(cublas: "Cublas", op: Axpy) -> "Run":

@@ -96,7 +96,7 @@ def _classic_gemv(
 
 
 def kernel_gemv(cublas: "Cublas", op: Gemv | Gbmv, out: Layout, factors: tuple[Factor, Factor]) -> "Run":
-    """By a custom kernel; of a band only for an ``x`` without elements, for which no matrix is read."""
+    """Return a plan with a custom kernel; for a band matrix only if ``x`` is empty: the matrix is then not read."""
     row, col = op.a.strides if not op.transpose else op.a.strides[::-1]
     return kernel_run(
         cublas,

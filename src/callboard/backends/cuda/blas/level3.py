@@ -145,7 +145,7 @@ def rank_k(cublas: "Cublas", op: Syrk | Herk) -> "Run":
 
 
 def rank_2k(cublas: "Cublas", op: Syr2k | Her2k) -> "Run":
-    """``run(a, b, c, alpha, beta)``. Of a Hermitian product in row-major matrices, cuBLAS sees the conjugate."""
+    """``run(a, b, c, alpha, beta)``. For a Hermitian product in row-major matrices, cuBLAS sees the conjugate."""
     dtype, hermitian = op.a.dtype, isinstance(op, Her2k)
     form_a, form_b, result = matrix_at(op.a.layout), matrix_at(op.b.layout), matrix_at(op.c.layout)
     n, k = result.rows, form_a.rows if op.transpose else form_a.cols

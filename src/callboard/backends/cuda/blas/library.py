@@ -24,7 +24,7 @@ def guarded(plan: Maker, call: str | None = None) -> Callable[["CudaBlas", Op[An
     """Return a function that makes the plan ``run(*dynamic)`` of a message, as the table of plans takes it.
 
     Args:
-        plan: From the handle and the message.
+        plan: Makes the plan, given the handle and the message.
         call: The name of the call in errors; None: the name of the message.
     """
     return lambda library, op: library.cublas.guarded(plan(library.cublas, op), call or type(op).__name__.lower())

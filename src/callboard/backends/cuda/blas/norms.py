@@ -37,7 +37,7 @@ def half_norm(cublas: "Cublas", name: str, dtype: str, n: int, inc: int) -> "Run
     """``run(x, out)``; the address of the first element in memory, and of a 0-d array of the same dtype.
 
     Args:
-        cublas: Where it is enqueued, and whose scratch memory it uses.
+        cublas: Handle that enqueues the work and whose scratch memory is used.
         name: ``"nrm2"`` or ``"asum"``.
         dtype: ``"f16"`` or ``"bf16"``.
         n: Elements, at least 1.

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 PREFIX = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}
-"""Of the classic functions."""
+"""Name prefixes of the classic functions by dtype."""
 CUDA_TYPE = {"f16": 2, "bf16": 14, "f32": 0, "f64": 1, "c64": 4, "c128": 5, "i8": 3, "i32": 10}
 """``cudaDataType``."""
 COMPUTE_32F, COMPUTE_64F, COMPUTE_32I, COMPUTE_32F_FAST_TF32 = 68, 70, 72, 77
@@ -128,9 +128,9 @@ def product_of(
     """``out = op(a) @ op(b)`` column-major.
 
     Args:
-        dtype: Of the factors.
-        a, b, out: As they lie in memory.
-        transpose, conj: What ``op`` does to ``a`` and to ``b``.
+        dtype: The dtype of the factors.
+        a, b, out: Layouts in memory.
+        transpose, conj: Whether ``op`` transposes, and conjugates, ``a`` and ``b``.
     """
     op_a = operation(a.transposed ^ transpose[0] ^ out.transposed, conj[0], dtype)
     op_b = operation(b.transposed ^ transpose[1] ^ out.transposed, conj[1], dtype)

@@ -43,7 +43,7 @@ class Factor(NamedTuple):
     """One factor of an op.
 
     Attributes:
-        dtype: As cuBLAS reads it.
+        dtype: The dtype in which cuBLAS reads it.
         is_array: A 0-d array comes with the call, not a number.
     """
 

@@ -43,9 +43,9 @@ class Candidate(NamedTuple):
     """An algorithm that cuBLASLt proposes.
 
     Attributes:
-        address: Of the ``cublasLtMatmulAlgo_t``.
+        address: Address of the ``cublasLtMatmulAlgo_t``.
         workspace: Bytes it uses.
-        keeps: What ``address`` points into.
+        keeps: Object whose memory ``address`` points into.
     """
 
     address: int
@@ -60,7 +60,7 @@ class CublasLt(Handle):
 
     Args:
         device: The device; its context is current.
-        stream: Where numbers are written to the device until a launch says another.
+        stream: Stream on which numbers are written to the device until a launch names another.
         library: Stands in for NVIDIA's binding.
 
     Attributes:
@@ -114,11 +114,11 @@ class CublasLt(Handle):
 
         Args:
             operation: Complete; the addresses in it may be placeholders.
-            count: At most so many.
+            count: Number of candidates at most.
             workspace: Bytes they may use.
-            alignments: Of A, B, C and D, in bytes.
+            alignments: Alignments of A, B, C and D, in bytes.
             apart: C and D may lie apart.
-            repeatable: Only those whose partial sums are added in one order.
+            repeatable: Accept only algorithms that add partial sums in one order.
         """
         library = self.library
         if apart:

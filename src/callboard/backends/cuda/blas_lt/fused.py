@@ -45,8 +45,8 @@ class Fused:
         op: The message, with placeholders.
         mapping: Its product.
         operation: The descriptors of that.
-        wide: What executes it where all operands start at multiples of 16 bytes.
-        narrow: What executes it where they do not; None: nothing does.
+        wide: Candidate for operands that all start at multiples of 16 bytes.
+        narrow: Candidate for other operands; None: there is none.
 
     Attributes:
         needs_alignment: There is no ``narrow``.

@@ -91,8 +91,8 @@ class Again:
     """A plan whose launches with the same arguments are enqueued as a graph.
 
     Args:
-        repeats: Of the library.
-        plan: What enqueues.
+        repeats: Repeats of the library.
+        plan: Plan that enqueues the product.
     """
 
     def __init__(self, repeats: Repeats, plan: Fused) -> None:

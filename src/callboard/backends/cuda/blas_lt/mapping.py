@@ -94,7 +94,7 @@ class Mapping(NamedTuple):
 
 
 def layout_of_field(op: Product[Any], made: Outputs, name: str) -> Layout | None:
-    """Of an operand that is given, or of an output that is made."""
+    """Return the layout of an operand that is given, or of an output that is allocated."""
     given: Operand | None = getattr(op, name, None)
     return made.get(name) if given is None else given.layout
 
@@ -149,7 +149,7 @@ def bias_field(op: Product[Any]) -> str | None:
 
 
 def aux_dtype(op: Product[Any], made: Outputs) -> DType | None:
-    """Of GELU's auxiliary array; None where there is none."""
+    """Return the dtype of GELU's auxiliary array; None if there is none."""
     if not op.traits.aux or op.traits.activation != "gelu":
         return None
     layout = layout_of_field(op, made, "aux")

@@ -17,7 +17,7 @@ class Operation:
 
     Attributes:
         desc: The descriptor.
-        layouts: Of A, B, C and D, as cuBLASLt counts them.
+        layouts: Layouts of A, B, C and D, in cuBLASLt's order.
     """
 
     def __init__(self, lt: "CublasLt", compute: int, scale: int) -> None:

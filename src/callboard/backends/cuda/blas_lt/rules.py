@@ -17,7 +17,7 @@ __all__ = ["refuses"]
 TILE = 16
 """Bytes between rows, and inner extent, of fp8 products; i8 to i8 takes multiples of 4."""
 BLOCKED = 4
-"""Of so many the rows and columns of a product with scales by blocks are multiples, says cuBLASLt's documentation."""
+"""Rows and columns of a product with block scales must be multiples of this number (cuBLASLt's documentation)."""
 WITH_SCALES = ("none", "relu", "bias", "relu_bias", "gelu", "gelu_bias")
 """Epilogues that go with scales for each block, and for each row and column."""
 

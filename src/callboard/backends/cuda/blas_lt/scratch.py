@@ -14,8 +14,8 @@ class Shared:
     """Memory of several plans.
 
     Attributes:
-        address: Where it begins.
-        nbytes: How much there is.
+        address: Address of the memory.
+        nbytes: Bytes of the memory.
         users: Plans that have it.
     """
 

@@ -23,7 +23,7 @@ class CudaCollective(CollectiveLibrary):
     """NCCL's communicators, one for each world. Parts of all of them are enqueued on one stream, in order.
 
     Args:
-        device, stream: As of :class:`Library`.
+        device, stream: See :class:`Library`.
         nccl: Stands in for NCCL.
 
     Raises:

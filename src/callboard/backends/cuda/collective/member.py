@@ -48,11 +48,11 @@ class CudaMember(Member):
     communicator: then the thread may stay as long as the process, without blocking later worlds.
 
     Args:
-        world, rank, size: As of :class:`Member`.
+        world, rank, size: See :class:`Member`.
         nccl: The library.
         device: The device; its context is current.
         stream: The stream that parts are enqueued on.
-        setup: Of this member; the library takes it back when :attr:`ended`.
+        setup: Setup resources of this member; the library takes them back when :attr:`ended`.
 
     Attributes:
         comm: The communicator; None while there is none.
@@ -204,7 +204,7 @@ class CudaMember(Member):
 
 
 class Ran(Status):
-    """Of a part: it has failed if the world had ended when the stream passed it."""
+    """Status of a part, which fails if the world had ended when the stream passed it."""
 
     __slots__ = ("_member", "_number")
 

@@ -97,7 +97,7 @@ class Nccl(Vendor):
         library: Stands in for the binding.
 
     Attributes:
-        version: Of the library, ``"2.28.9"``.
+        version: Version of the library, ``"2.28.9"``.
 
     Raises:
         BackendUnavailable: The binding or the library is missing.
@@ -119,7 +119,7 @@ class Nccl(Vendor):
         self.version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
     def unique_id(self) -> bytes:
-        """By which the ranks of one communicator find each other; this process answers them."""
+        """Return a new id by which the ranks of one communicator connect; this process answers them."""
         made: bytes = bytes(self.checked("ncclGetUniqueId", self.library.get_unique_id))
         return made
 

@@ -35,9 +35,9 @@ class Fixed(NamedTuple):
 
     Attributes:
         step: The step.
-        layout: Of what is sent, or received; None: nothing is.
+        layout: Layout of the array that is sent or received; None: none is.
         sent, received: Elements.
-        of: How they are passed to NCCL.
+        of: Description of the elements for NCCL.
         op: ``ncclRedOp_t``.
         scaled: The operation is made for each call, with its factor.
     """
@@ -149,8 +149,8 @@ KINDS: dict[str, Callable[[Rank], None]] = {
     "barrier": barrier,
 }
 SINGLE = frozenset({"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier", "send", "recv"})
-"""Of one NCCL call. The others are sends and receives in a group: NCCL has calls of its own for some of them in its
-newest versions, which do the same."""
+"""Kinds that are one NCCL call. All others are sends and receives in a group; the newest NCCL versions have equivalent
+calls for some of them."""
 
 
 def why_not(op: Run) -> str | None:

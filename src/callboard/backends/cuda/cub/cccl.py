@@ -88,12 +88,12 @@ class Cccl:
     """Builds algorithms for a device, once each.
 
     Args:
-        device: Where they run.
+        device: Device that the algorithms run on.
 
     Attributes:
-        device: As given.
+        device: The device.
         compute: ``cuda.compute``, or what stands in for it.
-        workspace: What the plans of the library work in.
+        workspace: Workspace of the library's plans.
     """
 
     def __init__(self, device: "CudaDevice") -> None:
@@ -114,7 +114,7 @@ class Cccl:
         """An operator of C++ text; compiles, at most once on this machine.
 
         Args:
-            name: Of the function in it, and of the text for messages of the compiler; no other text has it.
+            name: Name of the function in the text, and of the text in compiler messages; must be unique.
             text: Defines ``extern "C" __device__ void name(void*, ...)``.
             state: Bytes that each call hands over before its other arguments.
 
@@ -143,7 +143,7 @@ class Cccl:
         """A function that enqueues an algorithm with the current contents of its arguments; compiles now, if needed.
 
         Args:
-            memory: Of the plan, where temporary storage is taken.
+            memory: Memory of the plan, which temporary storage is taken from.
             algorithm: ``"radix_sort"`` for ``make_radix_sort``.
             build: Arguments of the making only.
             run: Arguments of the call only; the mapping can be changed between calls.
@@ -195,7 +195,7 @@ class Cccl:
 
 
 def versions() -> str:
-    """Of what a build depends on."""
+    """Return the versions of the packages that a build depends on."""
     nvrtc = load_nvrtc()
     _, *number = nvrtc.nvrtcVersion()
     return f"cuda-cccl {importlib.metadata.version('cuda-cccl')} nvrtc {'.'.join(map(str, number))}"

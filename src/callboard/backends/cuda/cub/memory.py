@@ -29,7 +29,7 @@ class Span:
 
     Attributes:
         ptr: Its address; set before each launch, or when the plan's memory is laid out.
-        dtype: Of its elements.
+        dtype: The dtype of its elements.
         nbytes: Its size, where it is part of the plan's memory.
     """
 
@@ -60,7 +60,7 @@ class PlanMemory:
 
     Args:
         device: The device.
-        workspace: Of the library, whose ops follow each other on one stream.
+        workspace: Workspace of the library, whose ops follow each other on one stream.
     """
 
     def __init__(self, device: "CudaDevice", workspace: Workspace) -> None:

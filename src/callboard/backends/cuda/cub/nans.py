@@ -26,7 +26,7 @@ class Nans:
 
     Args:
         cccl: Has the device.
-        memory: Of the plan.
+        memory: Memory of the plan.
         keys: Layout of the keys.
         n: Length of a line.
         descending: Their order.

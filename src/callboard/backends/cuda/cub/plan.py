@@ -33,7 +33,7 @@ class Work:
 
 
 def result_layout(op: Any, name: str = "out") -> Layout:
-    """The layout of a result: that of the given array, else a new one's."""
+    """The layout of a result: that of the given array, else of a new one."""
     given = getattr(op, name)
     layout: Layout = op.infer()[name] if given is None else given.layout
     return layout if given is not None else layout_of(layout.dtype, layout.shape)

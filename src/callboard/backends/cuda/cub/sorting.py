@@ -65,11 +65,11 @@ class Ordering:
 
     Args:
         cccl: Builds.
-        memory: Of the plan.
-        keys: To be sorted.
-        layout: Of the keys.
+        memory: Memory of the plan.
+        keys: Keys to sort.
+        layout: Layout of the keys.
         descending: Their order.
-        groups: How many rows or segments there are.
+        groups: Number of rows or segments.
         group: Enqueues the writing of each index's group: ``(native, indices, groups' address)``; None: one group.
 
     Attributes:
@@ -124,7 +124,7 @@ class Taking:
 
     Args:
         cccl: Has the device.
-        memory: Of the plan.
+        memory: Memory of the plan.
         src: Layout of the elements.
         out: Layout of the result.
         index: dtype of the indices.
@@ -148,8 +148,8 @@ class Line:
 
     Args:
         cccl: Builds.
-        memory: Of the plan.
-        layout: Of the keys.
+        memory: Memory of the plan.
+        layout: Layout of the keys.
         descending: Their order.
         size: Bytes of a value beside each key; 0: there are none.
 

@@ -19,7 +19,7 @@ class Mapped:
     """A plan that is one expression or reduction of one.
 
     Args:
-        plan: Of the expression.
+        plan: Plan of the expression.
         order: Gives its operands, numbers and result in what a launch is called with.
     """
 

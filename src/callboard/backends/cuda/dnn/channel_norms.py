@@ -51,7 +51,7 @@ ChannelArgs = arguments(
 KEPT = 64
 """Bytes of a chunk that a thread keeps."""
 THREADS = 256
-"""Of a chunk at most."""
+"""Threads of a chunk, at most."""
 ROWS = 64
 """Rows of a chunk of columns at least, and as many chunks as these keep a large GPU busy."""
 BUSY = 1056
@@ -132,8 +132,8 @@ class Channels:
         """A kernel by packs and by elements, with the packs of the array.
 
         Args:
-            name: Of the kernel.
-            grid: By what: ``"chunks"``, ``"elements"``, ``"results"``, ``"channels"``.
+            name: Name of the kernel.
+            grid: Unit of the grid: ``"chunks"``, ``"elements"``, ``"results"``, ``"channels"``.
         """
         found = []
         for pack in dict.fromkeys((self.whole, 1)):
@@ -295,7 +295,7 @@ def backward(library: "CudaDnn", op: Any) -> Work:
 
 
 def _zeros(steps: Steps, gradients: list[Any]) -> Callable[..., None]:
-    """Of no elements, the gradients by the parameters are 0."""
+    """Return a launch that sets the gradients with respect to the parameters to 0, for arrays without elements."""
     driver = steps.device.driver
 
     def enqueue(native: int, *dynamic: Any) -> None:

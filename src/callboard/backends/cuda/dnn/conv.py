@@ -1,7 +1,7 @@
 """Convolutions on a GPU: operation graphs of cuDNN, with the epilogue in the same engine if there is one.
 
-Where cuDNN has no engine for a convolution with what follows it, the convolution is stored first and a kernel finishes
-it in place. Operands are described as ``[n, c, ...]`` with at least two spatial axes, whatever their order.
+If cuDNN has no engine for a convolution with its epilogue, the convolution is stored first and a kernel finishes it in
+place. Operands are described as ``[n, c, ...]`` with at least two spatial axes, whatever their order.
 """
 
 from collections.abc import Callable
@@ -192,9 +192,9 @@ class Gradient:
     Args:
         library: The library of the plan.
         op: The message.
-        node: Of the frontend.
+        node: Name of the node in the frontend.
         first, second: The operands.
-        image: Which of the arrays is the image.
+        image: Name of the array that is the image.
     """
 
     def __init__(self, library: "CudaDnn", op: Any, node: str, first: str, second: str, image: str) -> None:

@@ -76,7 +76,7 @@ class GraphBuilder:
         raw: Its graph.
 
     Attributes:
-        module, raw: As given; nodes are methods of ``raw``.
+        module, raw: The frontend and its graph; nodes are methods of ``raw``.
         operands: Layouts of inputs and outputs so far.
         scalars: Numbers so far, which the plan passes by their address.
     """
@@ -127,10 +127,10 @@ class Planned:
     """A plan: ``plan(stream, *addresses)`` in the order in which the operands were described.
 
     Args:
-        frontend: Whose plan.
+        frontend: Frontend that made the plan.
         raw: The graph.
-        tag: What errors call the op.
-        operands: How many were described.
+        tag: Name of the op in errors.
+        operands: Number of described operands.
         scalars: Numbers that the graph has.
         index: One of its engines, to be timed: :meth:`enqueue` is given room then; -1: the one that was chosen.
 
@@ -193,7 +193,7 @@ class Frontend:
     Args:
         device: The device; its context is current.
         cudnn: The handles.
-        workspace: Of all plans.
+        workspace: Workspace of all plans.
         module: A substitute for the package, for tests.
         cache: The cache of plans that persists over restarts.
     """
@@ -248,7 +248,7 @@ class Frontend:
             tag: The name of the op in errors.
             compute: The compute dtype of nodes.
             tensor_cores: Engines may use them; False where factors of f32 must not be rounded to TF32.
-            deterministic: Only engines that give equal bits in equal calls.
+            deterministic: Accept only engines that give equal bits in equal calls.
             autotune: Time the engines, and take the fastest.
 
         Raises:
@@ -283,7 +283,7 @@ class Frontend:
         """The reason why no engine supports a graph, None if one does; nothing compiled for this check is kept.
 
         Args:
-            describe, tag, compute, tensor_cores: As of :meth:`plan`.
+            describe, tag, compute, tensor_cores: See :meth:`plan`.
         """
         try:
             g = self._described(describe, tag, compute)

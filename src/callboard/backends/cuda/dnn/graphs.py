@@ -35,7 +35,7 @@ class Placing:
 
     Args:
         op: The message.
-        shapes: Of all values.
+        shapes: Shapes of all values.
 
     Attributes:
         axes: Number of axes of every array, as described to cuDNN.

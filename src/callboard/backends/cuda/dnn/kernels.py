@@ -79,7 +79,7 @@ def kernel(
         device: The device.
         source: Name of the file, without its suffix.
         defined: Before its text; equal ones are compiled once.
-        name: Of the kernel.
+        name: Name of the kernel.
         args: Its arguments; what they hold at a launch counts.
         grid, block: Blocks, and threads of each.
     """

@@ -216,7 +216,7 @@ def backward(library: "CudaDnn", op: Any) -> Work:
 
 
 def _zeros(steps: Steps, op: Any, names: tuple[str, ...], centred: bool) -> Any:
-    """Of no rows, the gradients by the parameters are 0."""
+    """Return a launch that sets the gradients with respect to the parameters to 0, for arrays without rows."""
     driver = steps.device.driver
     outs = [(steps.delivered(made(op, name)), made(op, name).nbytes) for name in names]
 

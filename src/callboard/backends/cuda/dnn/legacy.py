@@ -92,7 +92,7 @@ class Cudnn:
     """libcudnn with a handle for launches and one for preparing, each used on one thread at a time.
 
     Args:
-        library: What stands in for libcudnn; it is loaded when None.
+        library: Substitute for libcudnn, for tests; None loads libcudnn.
 
     Attributes:
         version: 91900 is 9.19.0.
@@ -122,8 +122,8 @@ class Cudnn:
         """A function of cuDNN that takes no handle, with callboard's errors.
 
         Args:
-            name: As cuDNN calls it.
-            types: Of all its arguments.
+            name: Name of the function in cuDNN.
+            types: ctypes types of all its arguments.
         """
         try:
             function = getattr(self.library, name)
@@ -142,8 +142,8 @@ class Cudnn:
         """A function of cuDNN whose first argument is the handle; it is called with a stream in its place.
 
         Args:
-            name: As cuDNN calls it.
-            types: Of its arguments behind the handle.
+            name: Name of the function in cuDNN.
+            types: ctypes types of its arguments behind the handle.
         """
         call, on = self.plain(name, PTR, *types), self.on
 
@@ -209,9 +209,9 @@ class Cudnn:
         """The descriptor of a tensor, shared by all plans and kept as long as the handle; any thread.
 
         Args:
-            dtype: Of its elements.
+            dtype: The dtype of its elements.
             shape: 3 to 8 extents, none 0; cuDNN's calls want at least 4 for images: batch, channels, spatial.
-            strides: In elements.
+            strides: Strides in elements.
         """
         key = (dtype.code, tuple(shape), tuple(strides))
         with self._lock:

@@ -63,7 +63,7 @@ class CudaDnn(Library):
         cudnn: The C interface and its handles.
         frontend: Makes plans of operation graphs.
         repeats: Recordings of convolutions that come again with the same operands.
-        workspace: Of all plans.
+        workspace: Workspace of all plans.
     """
 
     name = "dnn"

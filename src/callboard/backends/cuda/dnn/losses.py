@@ -57,10 +57,10 @@ class Rows:
     """Base of both directions: logits and targets as rows, weights, a fault, and the kernels by pack size.
 
     Args:
-        steps: Of the plan.
+        steps: Steps of the plan.
         op: The message.
         out: The rows that are written; None in the forward pass.
-        names: Of the kernels: the one for rows, and the one that adds up.
+        names: Names of the kernels: the one for rows, and the one that sums.
     """
 
     def __init__(self, steps: Steps, op: Any, out: RowsOut | None, names: tuple[str, str]) -> None:

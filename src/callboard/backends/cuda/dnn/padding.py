@@ -26,7 +26,7 @@ class Widened(NamedTuple):
         whole: Its layout, row-major.
         inner: The layout of the image within it.
         offset: Bytes from its start to the image's.
-        padding: What is left to pad, alike on both sides.
+        padding: Padding that remains to be applied, equal on both sides.
     """
 
     whole: Layout
@@ -55,9 +55,9 @@ class WidenedImage:
     """A padded image in the memory of a plan.
 
     Args:
-        memory: Of the plan.
+        memory: Memory of the plan.
         image: The layout of the image in the caller's array.
-        wide: As :func:`widened` has it.
+        wide: Layouts from :func:`widened`.
     """
 
     def __init__(self, memory: PlanMemory, image: Layout, wide: Widened) -> None:
@@ -69,7 +69,7 @@ class WidenedImage:
 
     @property
     def address(self) -> int:
-        """Of the image with its zeros."""
+        """Address of the image with its zeros."""
         return self._span.ptr
 
     def fill(self, native: int, image: int) -> None:

@@ -56,9 +56,10 @@ class Pooling:
     Args:
         library: The library of the plan.
         op: The message.
-        name: Of the kernel.
+        name: Name of the kernel.
         read: The operand that is pooled, or whose gradient is.
-        order: Which argument of a launch is what is read, what is made, and the indices if there are some.
+        order: Positions, among the arguments of a launch, of the array that is read, the array that is written, and the
+            indices if there are any.
     """
 
     def __init__(self, library: "CudaDnn", op: Any, name: str, read: str, order: tuple[int, ...]) -> None:

@@ -42,7 +42,7 @@ class RowsIn:
     """An operand as rows: as it is, or copied where its rows are not equally far apart.
 
     Attributes:
-        step: From row to row, in elements.
+        step: Distance between neighbouring rows, in elements.
         bring: ``bring(native stream, address)``: enqueues the copy, if one is needed, and gives the rows' address.
     """
 
@@ -56,7 +56,7 @@ class RowsOut:
     """A result as rows: in its place, or written beside and copied there.
 
     Attributes:
-        step: From row to row, in elements.
+        step: Distance between neighbouring rows, in elements.
         target: ``target(address)``: where the rows are written.
         finish: ``finish(native stream, address)``: enqueues the copy to their place, if one is needed.
     """
@@ -97,8 +97,8 @@ class RowShape(NamedTuple):
 
     Attributes:
         lanes: Threads of a row: a power of two up to 32, or a multiple of 32.
-        rows: Of a block.
-        packs: Of a row that a thread keeps in registers; 0 where a row is too long for that.
+        rows: Rows of a block.
+        packs: Packs of a row that a thread keeps in registers; 0 if a row is too long for that.
     """
 
     lanes: int
@@ -107,7 +107,7 @@ class RowShape(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return self.lanes * self.rows
 
     def blocks(self, rows: int) -> int:
@@ -116,18 +116,18 @@ class RowShape(NamedTuple):
 
 
 THREADS = 128
-"""Of a block of short rows."""
+"""Threads of a block of short rows."""
 
 
 def row_shape(packs: int, wanted: int, most: int, most_lanes: int, long_lanes: int = 512) -> RowShape:
     """The threads for rows of so many packs; it depends on nothing else.
 
     Args:
-        packs: Of a row, > 0.
+        packs: Packs of a row, > 0.
         wanted: Packs of a thread where a row has enough.
         most: Packs that a thread can keep.
         most_lanes: Threads of a row.
-        long_lanes: Of a row that is too long.
+        long_lanes: Threads of a row that does not fit into registers.
     """
     lanes = -(-packs // wanted)
     if lanes > most_lanes:

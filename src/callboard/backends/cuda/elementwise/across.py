@@ -25,7 +25,7 @@ class Across(NamedTuple):
     Attributes:
         operand: Its position.
         copy: The transposition.
-        steps: Of the copy, along the result's axes.
+        steps: Steps of the copy along the result's axes.
         begin, end: Its place in scratch memory, in bytes.
     """
 
@@ -48,13 +48,13 @@ def across(
     """Return the copy for an operand, None if it is well laid out, small, or too large.
 
     Args:
-        device: Where the kernels are compiled.
+        device: Device that the kernels are compiled for.
         operand: Its position.
-        dtype: Of its elements.
-        shape: Of the result.
-        steps: Of the operand along the result's axes; 0 where it is repeated.
-        result: Of the result.
-        begin: Where scratch memory is free, in bytes.
+        dtype: The dtype of its elements.
+        shape: Shape of the result.
+        steps: Steps of the operand along the result's axes; 0 where it is repeated.
+        result: Steps of the result.
+        begin: Offset of free scratch memory, in bytes.
     """
     axes = sorted((axis for axis, n in enumerate(shape) if n > 1), key=lambda axis: -abs(result[axis]))
     own = [axis for axis in axes if steps[axis]]

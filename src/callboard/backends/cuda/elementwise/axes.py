@@ -21,12 +21,12 @@ class Walk(NamedTuple):
     """The fewest axes that reach the same elements of several arrays.
 
     Attributes:
-        extents: Of each axis; of the last one in packs.
-        steps: For each array, its steps in elements; along the last axis from pack to pack.
+        extents: Extent of each axis; the last one in packs.
+        steps: For each array, its steps in elements; along the last axis the step between neighbouring packs.
         pack: Elements that a thread takes at once: neighbours in every array that is not repeated.
         tail: Elements beyond the last whole pack; only of a single axis.
         wide: 32 bits do not hold every index and every offset.
-        repeated: For each array, whether all elements of a pack are one.
+        repeated: For each array, whether all elements of a pack are the same element.
     """
 
     extents: tuple[int, ...]
@@ -55,8 +55,8 @@ def walk_of(
 
     Args:
         shape: Extents.
-        steps: Of each array along them, in elements.
-        itemsizes: Of each array.
+        steps: For each array, its steps along the axes, in elements.
+        itemsizes: Bytes of an element of each array.
         first: The array in whose memory's order elements are taken.
         packed: True if packs of more than one element are wanted, which need aligned addresses.
         ordered: True if elements are taken in row-major order of the shape instead.

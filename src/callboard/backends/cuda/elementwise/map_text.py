@@ -45,7 +45,7 @@ def map_text(program: Program, dtypes: Sequence[DType], walk: Walk) -> str:
 
     Args:
         program: The computation.
-        dtypes: Of the operands, then of the results.
+        dtypes: The dtypes of the operands, then of the results.
         walk: Over all of them.
     """
     count = len(dtypes) - len(program.results)

@@ -33,9 +33,9 @@ class MapKernel:
     """A kernel for one walk, and its arguments.
 
     Args:
-        device: Where it is compiled.
+        device: Device that it is compiled for.
         program: The computation.
-        dtypes: Of the operands, then of the results.
+        dtypes: The dtypes of the operands, then of the results.
         walk: Over all of them.
     """
 
@@ -65,7 +65,7 @@ class MapKernel:
 class MapPlan:
     """An expression over arrays of these layouts: by packs where the addresses of a call allow it.
 
-    What lies across the result is brought to lie along it first, in scratch memory.
+    Operands that are contiguous along another axis than the result are first transposed in scratch memory.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class MapPlan:
 
 
 def values_of(program: Program) -> Callable[[Sequence[Number] | None], Sequence[Number]]:
-    """As ``program.values``; the identity if the kernel takes each number unchanged."""
+    """Return ``program.values``, or the identity if the kernel takes each number unchanged."""
     if not program.numbers:
         return lambda given: ()
     steps = [program.steps[at] for at in program.numbers]

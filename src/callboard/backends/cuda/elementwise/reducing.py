@@ -30,10 +30,10 @@ class Operands(NamedTuple):
     """The arrays of a reduction.
 
     Attributes:
-        dtypes: Of the operands, then of the result.
+        dtypes: The dtypes of the operands, then of the result.
         kept, reduced: Extents of the axes that the result has, and of the others.
-        kept_steps: Of every array along the former.
-        reduced_steps: Of the operands along the latter.
+        kept_steps: Steps of every array along the kept axes.
+        reduced_steps: Steps of the operands along the reduced axes.
     """
 
     dtypes: tuple[DType, ...]

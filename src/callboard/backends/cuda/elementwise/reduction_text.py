@@ -104,8 +104,8 @@ def reduce_text(reduction: Reduction, dtypes: Sequence[DType], kept: Walk, inner
 
     Args:
         reduction: The computation.
-        dtypes: Of the operands, then of the result.
-        kept, inner: How results and terms are walked.
+        dtypes: The dtypes of the operands, then of the results.
+        kept, inner: Walks over the results and over the terms.
         along: See :class:`~callboard.backends.cuda.elementwise.shape.Shape`.
     """
     count = len(dtypes) - 1

@@ -52,8 +52,8 @@ def element_text(program: Program, name: str = "element", numbers: str = "n") ->
 
     Args:
         program: The computation.
-        name: Of the function.
-        numbers: What the fields of the numbers are called in ``p``, before their position.
+        name: Name of the function.
+        numbers: Prefix of the fields of ``p`` that hold the numbers; their position follows it.
     """
     operands = sorted((s.value, s.dtype) for s in program.steps if s.function == "operand")
     given = [f"const {HELD[dtype.name]} x{at}" for at, dtype in operands]

@@ -35,7 +35,7 @@ class Advanced(NamedTuple):
     Attributes:
         n: Points along each axis.
         batch: Number of transforms.
-        src, out: Where the sides lie.
+        src, out: Layouts of both sides.
         src_copy, out_copy: The side that stands for the operand in the scratch memory; None: the operand itself.
     """
 
@@ -51,7 +51,7 @@ def advanced(transform: Transform, overwrite: bool, padding: bool = False) -> Ad
     """Name the transform to cuFFT, with as few copies as can be.
 
     Args:
-        transform: Of at least one element.
+        transform: Transform of at least one element.
         overwrite: cuFFT may overwrite its input. It does so from complex to real along several axes.
         padding: cuFFT may write the gaps behind the rows of a real output (:func:`padded`).
     """

@@ -61,14 +61,14 @@ class PassArgs(ctypes.Structure):
 class CallbackPlan:
     """A plan with the functions of a message around it; enqueues only.
 
-    What is loaded, and what is to be stored, lie at the start of the plan's workspace while the op runs.
+    While the op runs, the loaded elements and the elements to store are at the start of the plan's workspace.
 
     Args:
         device: The device; its context is current.
         stream: The stream it usually enqueues on.
         cufft: Makes the plan.
         workspace: Shared by the plans of a library.
-        op: With placeholders.
+        op: The message, with placeholders.
 
     Raises:
         OutOfMemory: No room for plan, work area or copies.

@@ -39,7 +39,7 @@ class LinkedFunction:
     """A function for cuFFT's kernels to call. cuFFT keeps pointers into it for as long as the plan lives.
 
     Args:
-        name: As the code defines it, in C++.
+        name: C++ name of the function in the code.
         code: LTO-IR.
         kind: ``cufftXtCallbackType``.
         data: Address on the device that the function is given.

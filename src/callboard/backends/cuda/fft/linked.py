@@ -61,9 +61,9 @@ class PointArgs(ctypes.Structure):
 def worth_linking(op: FftWithCallback) -> bool:
     """True if linking is expected to be faster than passes over memory before and after the transform.
 
-    By what was measured (``docs/decisions/0017-linked-fft-callbacks.md``), it is where it saves two of them and no axis
-    is long. It can be done where cuFFT reads and writes the operands themselves: then it counts elements as the message
-    does.
+    According to the measurements in ``docs/decisions/0017-linked-fft-callbacks.md`` this holds if it saves two such
+    passes and no axis is long. Linking is possible if cuFFT reads and writes the operands themselves: cuFFT then counts
+    elements as the message does.
     """
     transform = op.transform()
     if op.load is None or (op.store is None and transform.scale == 1.0) or max(transform.lengths) > MOST_POINTS:
@@ -75,15 +75,15 @@ def worth_linking(op: FftWithCallback) -> bool:
 class LinkedPlan:
     """A plan that calls the functions of a message; enqueues only.
 
-    cuFFT takes their data when the plan is made. So it gets two cells on the device, in which each launch puts
-    the addresses that it was given.
+    cuFFT takes the address of their data when the plan is made. It is therefore given two cells on the device, to which
+    each launch writes the addresses of its operands.
 
     Args:
         device: The device; its context is current.
         stream: The stream it usually enqueues on.
         cufft: Makes the plan.
         workspace: Shared by the plans of a library.
-        op: With placeholders; :func:`worth_linking`.
+        op: The message, with placeholders, accepted by :func:`worth_linking`.
 
     Raises:
         OutOfMemory: No room for plan or work area.

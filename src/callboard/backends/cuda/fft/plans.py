@@ -21,7 +21,7 @@ Step = Callable[[int, int, int], None]
 
 
 class NoPlan:
-    """Of a batch of nothing."""
+    """Plan of an empty batch."""
 
     def __call__(self, stream: "CudaStream", x: int, out: int) -> None:
         pass
@@ -37,14 +37,14 @@ class FftPlan:
         stream: The stream it usually enqueues on.
         cufft: Makes the plan.
         workspace: Shared by the plans of a library.
-        transform: What to do.
+        transform: Transform to compute.
         overwrite: cuFFT may overwrite ``x``.
         padding: It may write the gaps behind the rows of a real output.
         beside: Bytes at the start of the workspace that belong to the caller.
-        functions: For cuFFT's kernels to call.
+        functions: Functions that cuFFT's kernels call.
 
     Attributes:
-        base: Where its part of the workspace begins.
+        base: Offset of its part of the workspace.
 
     Raises:
         OutOfMemory: No room for the plan, its work area or its copies.

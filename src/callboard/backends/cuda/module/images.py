@@ -33,7 +33,7 @@ class Images:
         self._modules = Modules(driver, may_wait)
 
     def function(self, images: Sequence[Image], options: Sequence[str], name: str) -> Loaded:
-        """A kernel, with one user more, who releases it.
+        """Return a kernel and count one more user, which must release it.
 
         Raises:
             BackendUnavailable: nvJitLink is needed and not installed.

@@ -26,7 +26,7 @@ def without_source(op: Launch) -> str | None:
 class CudaNvrtc(Library):
     """Serves :mod:`callboard.kernel.nvrtc`.
 
-    What a plan needs is compiled on threads of its own; the plan waits for it on the host's helper thread.
+    Plans are compiled on separate threads; a plan waits for its code on the host's helper thread.
     """
 
     name = "nvrtc"

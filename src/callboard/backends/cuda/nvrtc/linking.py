@@ -55,7 +55,7 @@ def link(inputs: Sequence[tuple[str, bytes]], target: str, options: Sequence[str
     Args:
         inputs: Names, for messages, and images.
         target: ``"sm_90a"``.
-        options: For nvJitLink, beside the architecture.
+        options: Options of nvJitLink besides the architecture.
 
     Raises:
         BackendUnavailable: nvJitLink is not installed.

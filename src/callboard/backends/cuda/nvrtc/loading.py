@@ -59,11 +59,11 @@ class Modules:
         self._loaded: dict[Hashable, Loaded] = {}
 
     def function(self, key: Hashable, title: str, image: Callable[[], tuple[bytes, str]]) -> Loaded:
-        """A kernel, with one user more, who releases it.
+        """Return a kernel and count one more user, which must release it.
 
         Args:
-            key: Of the kernel.
-            title: Of the source or file, for errors.
+            key: Key of the kernel.
+            title: Title of the source or file, for errors.
             image: Gives the binary and the kernel's name in it; may block, and raise what this raises then.
 
         Raises:

@@ -22,7 +22,7 @@ class Encoder:
 
     Args:
         driver: The CUDA driver API.
-        layout: Of the arrays.
+        layout: Layout of the arrays.
         one: The map.
     """
 

@@ -41,7 +41,7 @@ class Programs:
         self._modules = Modules(driver, may_wait)
 
     def function(self, source: Source, name: str) -> Loaded:
-        """A kernel of a source, with one user more, who releases it.
+        """Return a kernel of a source and count one more user, which must release it.
 
         Args:
             source: Compiled on a thread of the pool, so that several are compiled at once.
@@ -68,7 +68,7 @@ class Programs:
             form: ``"binary"``: what the device loads, linked where the source asks for that; ``"ptx"``, ``"ltoir"``.
 
         Raises:
-            BackendUnavailable, LibraryError, WouldBlock: As :meth:`function`.
+            BackendUnavailable, LibraryError, WouldBlock: As for :meth:`function`.
         """
         key = source, name if name not in source.expressions else "", form
         with self._lock:
@@ -113,7 +113,7 @@ def job_of(source: Source, name: str, target: str, form: str) -> Job:
     Args:
         source: The source.
         name: A name expression; empty: none, for what is linked.
-        target, form: Of :func:`callboard.backends.cuda.compiling.architecture`.
+        target, form: Target and form from :func:`callboard.backends.cuda.compiling.architecture`.
     """
     headers = with_own_headers(source.text, source.headers)
     names = source.expressions if not name or name in source.expressions else (*source.expressions, name)

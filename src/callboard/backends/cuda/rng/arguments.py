@@ -60,11 +60,12 @@ class FillPlan:
 
     Args:
         device: The device; its context is current.
-        layout: Of the array.
+        layout: Layout of the array.
 
     Attributes:
-        fill: To be set; called with an array without gaps, of the layout's dtype and size.
-        reach: To be set where a fill must be prepared for its seed and position before it is enqueued.
+        fill: Function to be set by the maker of the plan; called with an array without gaps, of the layout's dtype and
+            size.
+        reach: Function to be set if a fill must be prepared for its seed and position before it is enqueued.
         captures: True if it can be recorded in a graph.
     """
 
@@ -102,7 +103,7 @@ class FillPlan:
 
 
 def _nothing(stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> None:
-    """Of an array without elements."""
+    """Do nothing, for an array without elements."""
 
 
 def _reached(seed: int, position: int) -> None:

@@ -44,8 +44,8 @@ def transform(
     """Set ``plan.fill``, and ``plan.reach`` for a generator that cannot skip.
 
     Args:
-        plan: Of the layout of ``op.out``.
-        op: With a placeholder.
+        plan: Plan for the layout of ``op.out``.
+        op: The message, with a placeholder.
         curand: The generator of a kind and an order.
         sobol: Tables of points.
         xorwow: Its lanes.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["philox"]
 
 WORDS = {"philox": 4, "philox64": 8}
-"""Of a block, all of which one thread makes."""
+"""Words of a block, which one thread makes."""
 
 
 def philox(
@@ -24,7 +24,7 @@ def philox(
         device: The device; its context is current.
         kind: ``philox`` or ``philox64``.
         source: ``data/<source>.cu`` with the kernels.
-        name: Of the distribution there.
+        name: Name of the distribution in the source.
         step: Words an element.
         itemsize: Bytes an element.
         args: The parameters of the distribution; the rest is set here.

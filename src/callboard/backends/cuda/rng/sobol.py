@@ -24,7 +24,7 @@ class SobolTables:
 
     Args:
         device: The device; its context is current.
-        stream: Where tables are copied.
+        stream: Stream on which tables are copied.
     """
 
     def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:

@@ -33,7 +33,7 @@ class Xorwow:
 
     Args:
         device: The device; its context is current.
-        stream: Where matrices are copied, and all fills are enqueued, one after the other.
+        stream: Stream on which matrices are copied and all fills are enqueued, one after the other.
     """
 
     def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
@@ -49,10 +49,10 @@ class Xorwow:
 
         Args:
             source: ``data/<source>.cu`` with the kernel.
-            name: Of the distribution there.
+            name: Name of the distribution in the source.
             step: Words an element.
             args: The parameters of the distribution; the rest is set here.
-            seeded: In the order of that name.
+            seeded: True for the order ``seeded``.
         """
         device, kernels = self._device, self._device.kernels
         rows = -(-(LANES - 1 + args.count * step) // LANES)  # at most, wherever it begins

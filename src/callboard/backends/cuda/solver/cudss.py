@@ -50,7 +50,7 @@ ALLOC_FAILED = 2
 """``cudssStatus_t``."""
 
 Key = tuple[DType, bool, int, int]
-"""Of a factorisation: dtype, whether by Cholesky, order, elements."""
+"""Key of a factorisation: dtype, whether it is a Cholesky factorisation, order, number of elements."""
 
 _Allocate = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_void_p
@@ -209,12 +209,12 @@ class Factors:
 
     Args:
         cudss: The handles.
-        key: What it is of.
-        pivots: Where they are taken from.
+        key: Key of the factorisation.
+        pivots: Source of the pivots.
 
     Attributes:
-        key: What other matrices must have in common with this one.
-        pivots: As given.
+        key: Key that other matrices must have to be factored with this one's analysis.
+        pivots: Source of the pivots.
         structure: Address of offsets and indices, i32, to be filled before the analysis.
         values: Address of the elements, to be filled before the factorisation.
         transversal: Elements of it in different rows and columns, by their columns; None: the diagonal.

@@ -1,6 +1,6 @@
 """A cuSOLVER handle: the one place that knows ``nvmath.bindings.cusolverDn``.
 
-What the solver takes of cuBLAS (triangular solves, batches) it takes through a cuBLAS handle of its own.
+The parts of cuBLAS that the solver needs (triangular solves, batches) use a cuBLAS handle of its own.
 """
 
 from collections.abc import Callable
@@ -60,11 +60,11 @@ class Cusolver(Vendor):
 
     Attributes:
         library: The binding.
-        handle, params: For launches.
-        sizing, sizing_params: For plans, which are made on another thread.
+        handle, params: Handle and parameters for launches.
+        sizing, sizing_params: Handle and parameters for plans, which are made on another thread.
         gesvdj, syevj: Settings of the Jacobi methods: the library's defaults.
-        cublas: For what is cuBLAS's.
-        workspace: Of all plans.
+        cublas: Handle for calls of cuBLAS.
+        workspace: Workspace of all plans.
         anchor: Some address on the device, for calls that want one and do not use it.
 
     Raises:

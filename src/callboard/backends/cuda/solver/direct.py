@@ -81,7 +81,7 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
         return inaccurate(tag) if wrong else None
 
     def again(native: int, base: int) -> bool:
-        """By the last factorisation, where it serves."""
+        """Solve with the last factorisation, if it is still valid."""
         factors = cudss.kept(key)
         if factors is None:
             return False

@@ -186,7 +186,7 @@ def syevdx_range(solver: "Cusolver", op: SyevdxRange) -> SolverPlan:
         stores["found"](native, base, at_found)
 
     def size(count: int) -> Extents:
-        """Of the open form: the copies are made when it is known what of."""
+        """Find the extents of open outputs: the copies are made once these are known."""
         shapes = {"w": (count,), "v": (n, count)}
         for name, part in (("w", some_w), ("v", some_v)):
             layout = layout_of(part.layout.dtype, shapes[name], part.layout.strides)

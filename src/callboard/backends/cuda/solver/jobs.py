@@ -1,8 +1,8 @@
 """A plan in the making: its parts of the workspace, the copies into and out of them, its kernels and routines.
 
 cuSOLVER is column-major and overwrites its inputs, so every op works on copies in the workspace: operands are copied in
-(column-major, checked for NaN on the way), results are copied out. That costs ``O(n^2)`` beside ``O(n^3)``, and it is
-what makes inputs of any strides, results of any strides, and inputs that are given as outputs safe.
+(column-major, checked for NaN on the way), results are copied out. The copies cost ``O(n^2)`` beside ``O(n^3)``. In
+return, inputs and results may have any strides, and an input may also be an output.
 """
 
 import ctypes
@@ -54,7 +54,7 @@ class Part(NamedTuple):
 
     Attributes:
         at: Offset in bytes.
-        layout: Of the array in it.
+        layout: Layout of the array in it.
     """
 
     at: int
@@ -80,7 +80,7 @@ class Job:
 
     Attributes:
         solver: The handles.
-        tag: Of the op.
+        tag: Tag of the op.
         outputs: Layout of each output, given or made.
     """
 
@@ -211,9 +211,9 @@ class Job:
         """``run(base, *arguments)`` of a routine of the 64-bit interface.
 
         Args:
-            name: Of the routine (``"xgetrf"``).
+            name: Name of the routine (``"xgetrf"``).
             sizing: The arguments of its ``buffer_size``, without handle and parameters.
-            tail: What comes after ``info``, and last in ``sizing``.
+            tail: Arguments behind ``info``; ``sizing`` ends with them.
             info: Offset of where it says how it went.
         """
         solver = self.solver
@@ -236,10 +236,10 @@ class Job:
         """``run(base, *arguments, info=offset)`` of a routine of the older interface, whose name starts with its type.
 
         Args:
-            name: Of the routine (``"sorgqr"``).
-            dtype: Of its workspace.
+            name: Name of the routine (``"sorgqr"``).
+            dtype: The dtype of its workspace.
             sizing: The arguments of its ``buffer_size``, without handle and ``tail``.
-            tail: What comes after ``info``, and after ``sizing``.
+            tail: Arguments behind ``info``; the routine's ``buffer_size`` takes them behind ``sizing``.
             info: Offset of where it says how it went.
         """
         solver = self.solver
@@ -273,9 +273,9 @@ class Job:
 
         Args:
             begin: Enqueues the work.
-            explain: What a positive ``info`` means; None: it is not a failure here.
+            explain: Makes the error for a positive ``info``; None: a positive ``info`` is not a failure here.
             batch: Items, where it is a batch.
-            limits: What other words of the status mean when they exceed a number.
+            limits: Limits of other words of the status, and the errors for values that exceed them.
             end: Enqueues the copies to the outputs, for ops that may be done before the launch.
             size: The extents of outputs by what is found.
         """

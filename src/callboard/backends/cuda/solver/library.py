@@ -71,12 +71,12 @@ def refuses(op: Op[Any, Any]) -> str | None:
 class CudaSolver(Library):
     """Serves :mod:`callboard.kernel.solver`: cuSOLVER, cuBLAS for triangular solves and some batches, cuDSS if there.
 
-    Plans are made on the host's helper thread, with a handle of their own to ask for sizes. LU, Cholesky and QR are
-    enqueued, and so are symmetric eigenvalues of matrices that are not large and singular values of batches of small
-    ones; all of this can be recorded in graphs. What holds the thread that calls it (H200, 1024 x 1024 f32: ``xgesvd``
-    for 189 of 194 ms, ``xgeev`` for all of its time; :mod:`callboard.backends.cuda.solver.waiting` has the list) is
-    called on the helper thread before the launch, which copies its results; meanwhile the library's other ops wait,
-    those of other libraries do not. It cannot be recorded.
+    Plans are made on the host's helper thread, with a handle of their own for size queries. LU, Cholesky, QR, symmetric
+    eigenvalues of matrices that are not large, and singular values of batches of small ones are enqueued, and can be
+    recorded in graphs. Routines that block the calling thread (H200, 1024 x 1024 f32: ``xgesvd`` for 189 of 194 ms,
+    ``xgeev`` for all of its time; :mod:`callboard.backends.cuda.solver.waiting` has the list) are called on the helper
+    thread before the launch, which copies their results. Meanwhile the library's other ops wait, those of other
+    libraries do not. Such ops cannot be recorded.
     """
 
     name = "solver"

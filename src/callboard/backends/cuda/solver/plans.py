@@ -43,8 +43,8 @@ infinite; how many indices are out of range; the first zero on a diagonal, from 
 and how many there are; where a range of eigenvalues starts, and how many there are; what is read only for its
 sign."""
 STRUCTURE, VALUES, RESIDUAL, ZEROS, HOLLOW = range(9, 14)
-"""Of a sparse system: whether structure and elements are not those of another; how many solutions do not satisfy it;
-how many zeros are stored; in how many rows the element of the diagonal is 0."""
+"""Words of the status of a sparse system: whether structure and elements differ from the factored ones; the number of
+solutions that do not satisfy it; the number of stored zeros; the number of rows whose diagonal element is 0."""
 STATUS = 16
 
 

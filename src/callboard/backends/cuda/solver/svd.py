@@ -28,7 +28,7 @@ def svd(solver: "Cusolver", op: Svd) -> SolverPlan:
 
 
 def _of_nothing(job: Job) -> SolverPlan:
-    """Of an empty matrix, any orthonormal columns will do."""
+    """Return the plan for an empty matrix, for which any orthonormal columns are valid."""
     u, vt = (job.array(layout.dtype, *layout.shape) for layout in (job.outputs["u"], job.outputs["vt"]))
     identity_u, identity_vt, store_u, store_vt = (
         job.identity(u),

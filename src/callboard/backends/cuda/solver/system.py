@@ -18,16 +18,16 @@ class System:
     """``a @ x = b`` with a square CSR matrix.
 
     Args:
-        job: Of the plan.
+        job: Job of the plan.
         a: The matrix.
         b: One right-hand side or several.
         hermitian: It must be symmetric or Hermitian.
 
     Attributes:
         count: Stored elements.
-        hermitian: As given.
+        hermitian: Whether it must be symmetric or Hermitian.
         values, structure: The elements; offsets and indices as i32.
-        b, x: By columns.
+        b, x: Right-hand sides and solutions, by columns.
         zeros: True if there are zeros among the elements; known when it is loaded.
         hollow: True if there are zeros on the diagonal, stored or not; likewise.
     """

@@ -1,11 +1,12 @@
 """Ops executed before the launch because one of their routines blocks the calling thread.
 
-Of cuSOLVER's routines for eigenvalues and singular values only the batched ones for small matrices enqueue their work
-and return, and can be recorded in graphs (CUDA 13.0, H200; each was called behind a kernel of 40 ms and then captured):
-``XsyevBatched`` for matrices up to 128 x 128 and for a single one up to 512 x 512, which takes as long as ``Xsyevd``;
-``syevjBatched`` up to 64 x 64; ``gesvdjBatched``, which takes matrices up to 32 x 32. Those wait for larger ones, and
-so do ``Xsyevd``, ``Xsyevdx``, ``syevj``, ``sygvd``, ``sygvj``, ``Xgesvd``, ``Xgesvdp``, ``gesvdj`` and ``Xgeev`` of
-any size. cuSOLVER's sparse solves leave their outcome in host memory, and cuDSS analyses on the host.
+Among cuSOLVER's routines for eigenvalues and singular values, only the batched ones for small matrices enqueue their
+work and return, and can be recorded in graphs (CUDA 13.0, H200; each was called behind a kernel of 40 ms and then
+captured): ``XsyevBatched`` for matrices up to 128 x 128 and for a single one up to 512 x 512, which takes as long as
+``Xsyevd``; ``syevjBatched`` up to 64 x 64; ``gesvdjBatched``, which takes matrices up to 32 x 32. These routines wait
+for larger matrices, and ``Xsyevd``, ``Xsyevdx``, ``syevj``, ``sygvd``, ``sygvj``, ``Xgesvd``, ``Xgesvdp``, ``gesvdj``
+and ``Xgeev`` wait for matrices of any size. cuSOLVER's sparse solves leave their outcome in host memory, and cuDSS
+analyses on the host.
 """
 
 from typing import Any

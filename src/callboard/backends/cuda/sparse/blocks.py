@@ -27,7 +27,7 @@ FEW = 1024
 class ToBlocks:
     """A plan: the blocks of each block row are counted, summed up to pointers, and written, then their elements.
 
-    Of ``FromDense`` and of ``Convert`` to a ``BsrRef`` or ``BlockedEllRef``; entries come by rows.
+    Serves ``FromDense``, and ``Convert`` to a ``BsrRef`` or ``BlockedEllRef``; entries are ordered by rows.
 
     Args:
         cusparse: Handle and stream.

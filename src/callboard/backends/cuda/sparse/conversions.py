@@ -1,7 +1,7 @@
 """Conversions between dense and sparse and between formats that store entries.
 
-By custom kernels, but for the exchange of rows and columns, which is cuSPARSE's ``csr2csc`` (32-bit indices; longer
-ones are narrowed for it and widened again).
+Custom kernels convert, except for the exchange of rows and columns, which is cuSPARSE's ``csr2csc`` (32-bit indices;
+longer ones are narrowed for it and widened again).
 """
 
 from collections.abc import Callable, Sequence

@@ -14,7 +14,7 @@ class Count:
     """An i64 on the device, that kernels of a plan write.
 
     Attributes:
-        address: Where it is.
+        address: Address of the number.
     """
 
     def __init__(self, cusparse: Cusparse) -> None:
@@ -60,7 +60,7 @@ class Scan:
     Args:
         cusparse: Handle and stream.
         pointers: Their address; numbers stand behind the first.
-        n: How many numbers.
+        n: Count of the numbers.
         index: Their dtype, ``"i32"`` or ``"i64"``.
         counted: Gets the sum of all.
     """

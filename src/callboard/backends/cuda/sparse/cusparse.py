@@ -50,7 +50,7 @@ class Cusparse(Handle):
     Attributes:
         library: The binding.
         handle: The ``cusparseHandle_t``.
-        mode: Where factors are: 0 on the host, 1 on the device.
+        mode: Pointer mode of factors: 0 on the host, 1 on the device.
 
     Raises:
         BackendUnavailable: The package or libcusparse is missing.
@@ -95,7 +95,7 @@ class Cusparse(Handle):
         """Get ready to ask for sizes, for which factors are not looked at: something to pass for them.
 
         Args:
-            host: Where the function takes factors of the host only.
+            host: True if the function takes factors on the host only.
         """
         mode = 0 if host else 1
         if self.mode != mode:

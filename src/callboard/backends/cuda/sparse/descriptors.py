@@ -17,11 +17,11 @@ ROWS, COLS = 2, 1
 class Matrix:
     """A descriptor of a sparse matrix, made over memory that does not matter.
 
-    Those of blocks cannot be given other arrays: a new one, a few words of host memory, takes their place when the
-    arrays are others than last time. cuSPARSE reads a descriptor when it is called, not when its kernels run.
+    Descriptors of block matrices cannot be given other arrays: when the arrays change, a new descriptor, a few words of
+    host memory, replaces the old one. cuSPARSE reads a descriptor when it is called, not when its kernels run.
 
     Args:
-        maker: Where it is made.
+        maker: Handle with which it is made.
         a: The matrix.
         dummy: An address on the device.
 

@@ -25,7 +25,7 @@ __all__ = [
 
 WARP = 32
 SCAN_THREADS = 1024
-"""Of a block of the ``sums`` and ``scan`` kernels, of which there are no more blocks either."""
+"""Threads of a block of the ``sums`` and ``scan`` kernels, and the most blocks that they have."""
 
 SCAN_SHARE = 4096
 """Numbers for a block, if there are not too many."""
@@ -126,10 +126,10 @@ def launcher(
 
     Args:
         device: The device.
-        name: Of the kernel, in the source of the arguments' class.
+        name: Name of the kernel in the source of the arguments' class.
         items: The number of items.
-        args: What it is launched with: what they hold then.
-        part: Of the source, where that is compiled in parts.
+        args: Arguments of the launches; their contents at each launch apply.
+        part: Part of the source, if that is compiled in parts.
         each: Threads for an item.
     """
     source = f"{args.source}-{part}" if part else args.source

@@ -67,7 +67,7 @@ class Sorted:
         self._found = 0
 
     def query_size(self, stream: "CudaStream", a: Sequence[int], out: Any, count: int | None) -> Extents:
-        """Sort; on the helper's thread, with the stream idle. What is open gets its extents."""
+        """Sort, and find the extents of open outputs; on the helper's thread, with the stream idle."""
         self._cusparse.bind(stream)
         op = self._op
         self._found = self._args.entries

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Sampled", "SampledHere", "sampled"]
 
 SIDES = (2, 4, 8, 16, 32, 64)
-"""Of square blocks that cuSPARSE takes, with as many terms or a multiple."""
+"""Sides of square blocks that cuSPARSE supports, with as many terms or a multiple."""
 
 
 def sampled(cusparse: Cusparse, maker: Cusparse, op: sparse.Sddmm) -> "Sampled | SampledHere":

@@ -31,7 +31,7 @@ def why_not(op: "sparse.SpSv | sparse.SpSm") -> str | None:
 
 
 class Solve:
-    """A plan of ``SpSv`` or ``SpSm``. What cuSPARSE finds out about a matrix is found out anew in each call.
+    """A plan of ``SpSv`` or ``SpSm``. cuSPARSE's analysis of the matrix is repeated in each call.
 
     A ``CscRef`` is solved with as the ``CsrRef`` that its transpose is: the same arrays, upper for lower.
 

@@ -69,7 +69,7 @@ class CusparseLt(Vendor):
         version: Major and minor version of the library.
         handle: Address of the ``cusparseLtHandle_t``.
         scratch: Workspaces of all plans.
-        products: What they store for a custom kernel to finish.
+        products: Memory for products that a custom kernel finishes.
 
     Raises:
         BackendUnavailable: The package or libcusparseLt is missing, or the GPU has no sparse tensor cores.

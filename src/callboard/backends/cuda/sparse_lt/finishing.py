@@ -46,7 +46,7 @@ def finish(lt: CusparseLt, op: Product[Any], product: Layout, out: Layout) -> Fi
     Args:
         lt: The handle.
         op: The message, with placeholders: its activation, and which of its factors are arrays.
-        product: What cuSPARSELt has stored, in the order of ``out``; may be where ``out`` is to be.
+        product: Product that cuSPARSELt has stored, in the order of ``out``; may share the memory of ``out``.
         out: The result.
     """
     target, source = stack(op, "out", out), stack(op, "out", product)

@@ -61,7 +61,7 @@ class Multiplying:
             return
         try:
             self._describe(op, out, extents.batch if own == 1 else 1)
-        except BaseException:  # whatever it was, what was made so far is given back
+        except BaseException:  # any exception: release the parts made so far
             self.close()
             raise
 

@@ -86,7 +86,7 @@ class Compressing:
                     f"is room for {self._room}; take its version 0.8"
                 )
             self._buffer = self._made.memory(buffer)
-        except BaseException:  # whatever it was, what was made so far is given back
+        except BaseException:  # any exception: release the parts made so far
             self.close()
             raise
 

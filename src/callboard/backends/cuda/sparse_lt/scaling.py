@@ -49,7 +49,7 @@ class Scaling:
         try:
             self._finish = finish(lt, op, product, out)
             self._product = lt.products.share(max(product.nbytes, 1))
-        except BaseException:  # whatever it was, what was made so far is given back
+        except BaseException:  # any exception: release the parts made so far
             self._multiply.close()
             raise
 

@@ -34,14 +34,14 @@ MARGIN = 1.02
 METADATA = 0x44
 """A byte of metadata that is right for every dtype."""
 NUMBERS = 1 << 16
-"""Of a normal distribution, repeated: over equal numbers some algorithms rank otherwise."""
+"""Normally distributed numbers, repeated: with equal numbers some algorithms rank differently."""
 
 
 def choose(numbers: Sequence[int], measure: Callable[[int, int], float]) -> int:
     """The fastest of several algorithms; the default, 0, where none is faster by a margin.
 
     Args:
-        numbers: Of the algorithms, in any order.
+        numbers: Numbers of the algorithms, in any order.
         measure: Milliseconds of a product by an algorithm, over so many products.
     """
     looks = {number: measure(number, LOOK) for number in numbers}
@@ -67,8 +67,8 @@ def fastest(
     Args:
         lt: The handle.
         product: Its descriptor.
-        dtype: Of its factors.
-        orders: Of the dense factor and of the result.
+        dtype: The dtype of its factors.
+        orders: Storage orders of the dense factor and of the result.
         sizes: Bytes of the structured factor, of the dense one, of the result and of the addend.
         stored: Bytes of the structured factor that are numbers, before its metadata.
     """

@@ -29,7 +29,7 @@ def contracted(engine: "Engine", scratch: "Scratch", p: "Product", algorithm: in
 
     Args:
         engine: The engine it is enqueued on.
-        scratch: For the workspace.
+        scratch: Scratch memory that holds the workspace.
         p: The product to compute.
         algorithm: A ``cutensorAlgo_t``.
     """
@@ -75,10 +75,10 @@ def reduced(
 
     Args:
         engine: The engine it is enqueued on.
-        scratch: For the workspace.
+        scratch: Scratch memory that holds the workspace.
         result: The output.
         term: The operand that is reduced.
-        extents: Of all modes.
+        extents: Extents of all modes.
         operator: ``"add"`` …
         factors: The op's fields for ``alpha`` and ``beta``.
         c: The addend; lies as the result.
@@ -129,7 +129,7 @@ def joined(
         result: The output.
         terms: Joined from the left.
         joins: Between them.
-        extents: Of all modes.
+        extents: Extents of all modes.
     """
     cutensor = _taken(engine, [term.factor for term in terms])
     dtype = result.layout.dtype

@@ -33,7 +33,7 @@ class Choice:
         setting: One of :data:`SETTINGS`; None: as the environment says.
 
     Attributes:
-        detail: What is used, in words.
+        detail: Description of the engine in use.
 
     Raises:
         BackendUnavailable: The environment names no setting, or cuTENSOR by name, which is not there.
@@ -72,20 +72,20 @@ class Choice:
         return self._cutensor
 
     def contraction(self, ways: "Sequence[Lowering]") -> bool:
-        """By cuTENSOR where an operand or the result does not lie as a stack of matrices: it would be copied."""
+        """True to contract with cuTENSOR: an operand or the result is no stack of matrices and would be copied."""
         return self._by(ways[0].cost > 0)
 
     def outer(self) -> bool:
-        """By custom kernels, where nothing is summed."""
+        """True to multiply with cuTENSOR if nothing is summed; by default custom kernels do."""
         return self._by(False)
 
     def reduction(self, term: Tensor, result: Tensor) -> bool:
-        """By cuTENSOR where it is huge, and neighbours are terms of different results."""
+        """True to reduce with cuTENSOR: the reduction is huge and neighbours are terms of different results."""
         nearest = _nearest(term)
         return self._by(term.layout.nbytes >= HUGE and nearest is not None and nearest in result.labels)
 
     def elementwise(self, terms: "Sequence[Term]", joins: Sequence[str], result: Tensor) -> bool:
-        """By cuTENSOR for a large result across which an operand lies; of three tensors only sums."""
+        """True to join with cuTENSOR: an operand is transposed against a large result; three tensors must be summed."""
         across = any(lies_across(term.tensor, result) for term in terms)
         sums = len(terms) < 3 or all(join == "add" for join in joins)
         return self._by(across and sums and result.layout.nbytes >= LARGE)

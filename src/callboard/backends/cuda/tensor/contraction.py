@@ -64,7 +64,7 @@ class _Chain:
 
     Args:
         final: The last step, where it does more than multiply.
-        einsum: Whose settings the other steps have.
+        einsum: Einsum whose settings the other steps have; None if there is none.
     """
 
     def __init__(

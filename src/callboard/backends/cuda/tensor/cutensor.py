@@ -39,8 +39,8 @@ ALGORITHMS = (-2, DEFAULT, -6, -4, -3)
 """``cutensorAlgo_t`` in the order in which they are asked: ``TTGT``, ``DEFAULT``, and what autotune tries beside these,
 ``DEFAULT_PATIENT``, ``GETT`` and ``TGETT``. Why in this order: docs/decisions/0020-cutensor.md."""
 BY_NUMBER = (0, 1, 2, 3)
-"""Kernels that contractions of unaligned operands are asked of, in order. Those that 2.8.1 chooses itself, whatever the
-algorithm, read some as if they were aligned (a fault of the device): docs/decisions/0020-cutensor.md."""
+"""Kernels that are tried for contractions of unaligned operands, in order. Those that 2.8.1 chooses itself, whatever
+the algorithm, read some operands as if they were aligned (a fault of the device): docs/decisions/0020-cutensor.md."""
 ASKED = 2
 """The number of algorithms tried without autotune, the second only if the first is rejected."""
 
@@ -53,7 +53,7 @@ class Described(NamedTuple):
     """A tensor as operation descriptors take it.
 
     Attributes:
-        descriptor: Of extents, steps, type and alignment.
+        descriptor: Descriptor of extents, steps, dtype and alignment.
         modes: Its modes in cuTENSOR's numbers.
     """
 
@@ -107,7 +107,7 @@ class Cutensor(Vendor):
         library: The binding.
 
     Attributes:
-        library: As given.
+        library: The binding, or its substitute.
         failure: Its exception.
         handle: The ``cutensorHandle_t``.
 
@@ -141,8 +141,8 @@ class Cutensor(Vendor):
         """The compute descriptor for arrays of this dtype.
 
         Args:
-            dtype: Of the arrays.
-            rounded: To what f32 and c64 factors may be rounded.
+            dtype: The dtype of the arrays.
+            rounded: The dtype that f32 and c64 factors may be rounded to.
         """
         names = {"f16": "16F", "bf16": "16BF", "tf32": "TF32"}
         name = "64F" if dtype.name in ("f64", "c128") else "32F"
@@ -162,10 +162,10 @@ class Cutensor(Vendor):
 
         Args:
             tensors: Its operands, and last its result.
-            extents: Of all modes, none 0.
+            extents: Extents of all modes, none 0.
             describe: ``describe(*described)`` gives an operation descriptor.
             algorithm: A ``cutensorAlgo_t``, for aligned addresses.
-            unaligned: For others, the first that is taken.
+            unaligned: Algorithms for unaligned addresses; the first that is accepted is used.
 
         Raises:
             Refused: This version does not take it.

@@ -48,7 +48,7 @@ class Term(NamedTuple):
 
     Attributes:
         tensor: The operand by its modes; repeated along its missing ones.
-        operator: Of :data:`callboard.kernel.tensor.operators.UNARY`.
+        operator: A key of :data:`callboard.kernel.tensor.operators.UNARY`.
         factor: The op's field: a number, or a 0-d operand.
     """
 
@@ -58,7 +58,7 @@ class Term(NamedTuple):
 
 
 def nothing(*arguments: Any) -> None:
-    """Of empty results."""
+    """Enqueue nothing, for empty results."""
 
 
 def combined(
@@ -108,7 +108,7 @@ def _by_kernels(
             moves.append((i, mover(engine, scratch, own, target, extents), scratch.take(target.layout.nbytes)))
             beside[i] = term._replace(tensor=target)
     for _, _, place in moves:
-        scratch.give(place)  # what comes later on the stream may have it
+        scratch.give(place)  # later work on the stream may reuse it
     run = _by_kernel(engine, result, beside, joins, extents)
     if not moves:
         return run

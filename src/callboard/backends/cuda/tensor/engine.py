@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["ALIGNMENT", "Engine", "Scratch"]
 
 ALIGNMENT = 256
-"""Of every place in scratch memory; what cudaMalloc gives, and the fastest products want."""
+"""Alignment of every offset in scratch memory: that of cudaMalloc, which the fastest products need."""
 
 
 class Engine:
@@ -24,12 +24,12 @@ class Engine:
     Args:
         device: The device; its context is current.
         stream: The stream it enqueues on.
-        choice: Which engine does what; the caller closes it.
+        choice: Choice of the engine for each op; the caller closes it.
 
     Attributes:
         cublas: A handle of its own, with its workspace.
-        choice: As given.
-        device, driver, kernels: Where it computes.
+        choice: Choice of the engine for each op.
+        device, driver, kernels: Device, driver and kernels to compute with.
     """
 
     def __init__(self, device: "CudaDevice", stream: "CudaStream", choice: Choice) -> None:
@@ -49,8 +49,8 @@ class Engine:
     def reserve(self, nbytes: int) -> int:
         """Scratch memory of at least this size. The next plan is given the same: plans run one after the other.
 
-        What earlier callers were given stays valid, since their launches may be part of a graph; each block is larger
-        than the one before by a half at least.
+        Memory returned earlier stays valid, since its launches may be part of a graph; each block is at least half as
+        large again as the one before.
         """
         if nbytes == 0:
             return 0
@@ -78,7 +78,7 @@ class Engine:
 class Scratch:
     """Resources of one plan: cuTENSOR plans, and offsets in the scratch memory.
 
-    What does not live at the same time may have the same place.
+    Parts that are not live at the same time may share an offset.
 
     Attributes:
         base: Address of the memory; known when all places have been given out.
@@ -100,7 +100,7 @@ class Scratch:
         """Have a plan of cuTENSOR destroyed with this one; gives the place of its workspace."""
         self._planned.append(planned)
         place = self.take(workspace)
-        self.give(place)  # what comes later on the stream may have it
+        self.give(place)  # later work on the stream may reuse it
         return place
 
     def close(self) -> None:

@@ -38,9 +38,9 @@ class Product(NamedTuple):
     """``result = alpha * sum(op_a(a) * op_b(b)) + beta * op_c(c)``.
 
     Attributes:
-        a, b: By their modes; each mode is in both or in the result.
-        result: As it lies.
-        extents: Of all modes.
+        a, b: Operands by their modes; each mode is in both or in the result.
+        result: Result by its modes, with the layout in memory.
+        extents: Extents of all modes.
         conj: True if ``a`` and ``b`` are conjugated.
         c: The addend: conjugated or not; None: nothing.
         alpha, beta: The op's fields.
@@ -143,7 +143,7 @@ def _matrices(engine: "Engine", scratch: "Scratch", p: Product, way: Lowering) -
     ) -> tuple[Stack, Tensor, Callable[[int], int], bool]:
         """The stack to multiply, the tensor that holds it, the copy into it, and whether it remains to be conjugated.
 
-        What brings it there gives its address. cuBLAS conjugates only what it also transposes.
+        The copy returns the address of the stack. cuBLAS conjugates only together with a transposition.
         """
         conj = conj and p.dtype.is_complex
         if fits is not None and (not conj or fits.matrix.transposed != turned):

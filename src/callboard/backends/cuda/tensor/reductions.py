@@ -65,10 +65,10 @@ def reduced(
 
     Args:
         engine: The engine it is enqueued on.
-        scratch: For the parts of long reductions.
+        scratch: Scratch memory for the parts of long reductions.
         result: The output.
         terms: One or two, without factors.
-        extents: Of the modes of all of them.
+        extents: Extents of the modes of all tensors.
         operator: ``"add"`` …; of two terms ``"add"``.
         alpha: The op's field.
         c: The addend, with the op's field for ``beta``.
@@ -131,7 +131,7 @@ def _by_kernels(
     _divide(args, along)
     place = scratch.take(args.splits * layout.size * wide(dtype).itemsize) if args.splits > 1 else None
     if place is not None:
-        scratch.give(place)  # what comes later on the stream may have it
+        scratch.give(place)  # later work on the stream may reuse it
     launcher = partial(kernel_launcher, engine.driver, block=(THREADS, 1), args=args)
     kernel = engine.kernel("along" if along else "across", dtype)
     reduce = launcher(kernel, grid=min(args.blocks * args.splits, MAX_BLOCKS))

@@ -15,7 +15,7 @@ __all__ = ["CELLS", "Cell", "Matrices", "Memory", "previous"]
 Array = np.ndarray[Any, Any]
 Steps = Sequence[tuple[int, int]]
 States = tuple[Array, Array]
-"""Of a cell, and of its inside."""
+"""Output state and inner state of a cell."""
 
 
 class Matrices(NamedTuple):
@@ -62,8 +62,8 @@ class Cell:
         """Gradients by the sums that the gates are functions of.
 
         Args:
-            steps: In the order of the forward pass.
-            weights, memory: Of the forward pass.
+            steps: Steps in the order of the forward pass.
+            weights, memory: Weights and memory of the forward pass.
             first: Its first states.
             dy: The gradient by its output.
             dh, dc: The gradients by its last states; those by the first states when it ends.

@@ -17,9 +17,9 @@ class Layer(NamedTuple):
     """The values a layer saves in the forward pass.
 
     Attributes:
-        gates, inner: Of each direction, as of :class:`Memory`.
+        gates, inner: Arrays of each direction; see :class:`Memory`.
         out: ``[rows, output_size]``: all directions side by side.
-        mask: What of it is passed on, ``[rows, output_size]`` of u8; None: all.
+        mask: Mask of the elements that are passed on, u8 ``[rows, output_size]``; None: all.
     """
 
     gates: tuple[Array, ...]
@@ -48,12 +48,12 @@ def run_forward(
 
     Args:
         params: The network.
-        steps: Of the rows.
+        steps: Steps over the rows.
         packed: Its weights.
         x: ``[rows, input_size]``.
         h, c: The first states, ``[cells, batch, n]``.
         kept: Arrays of all layers; masks are filled already.
-        scale: What numbers are multiplied by that a mask lets pass.
+        scale: Factor of the numbers that a mask passes on.
     """
     weights = matrices(params, packed)
     for at, (layer, reverse, out) in enumerate(_cells(params, kept)):
@@ -86,11 +86,11 @@ def run_backward(
     """The gradient by ``x``; fill those by the weights, and leave those by the first states in ``dh`` and ``dc``.
 
     Args:
-        params, steps, packed, x, kept, scale: As of the forward pass.
+        params, steps, packed, x, kept, scale: Arguments of the forward pass.
         first: Its first states.
         dy: The gradient by the last layer's output.
         dh, dc: The gradients by the last states.
-        d_packed: As ``packed``.
+        d_packed: Gradient with respect to ``packed``; same shape and dtype.
     """
     weights, gradients = matrices(params, packed), matrices(params, d_packed)
     dx = dy

@@ -153,9 +153,9 @@ class Network:
 
     Attributes:
         params: The network.
-        dtype, wide: What arrays are stored and computed in.
+        dtype, wide: The dtypes in which arrays are stored, and in which they are computed.
         is_wide: True if these are equal.
-        shapes: Of states and of cell states.
+        shapes: Shapes of the states and of the cell states.
     """
 
     def __init__(self, op: Recurrent[Any]) -> None:

@@ -19,12 +19,12 @@ class Rows:
     """The layout of the steps of a batch of sequences.
 
     Args:
-        layout: Of the arrays.
-        extents: Of batch and time.
-        lengths: Of the sequences, or None.
+        layout: Layout of the arrays.
+        extents: Extents of batch and time.
+        lengths: Lengths of the sequences, or None.
 
     Attributes:
-        count: How many rows.
+        count: Number of rows.
         steps: First row of each step, and how many there are: those of the sequences that have not ended.
     """
 

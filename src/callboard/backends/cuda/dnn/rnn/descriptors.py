@@ -37,8 +37,8 @@ class Sizes(NamedTuple):
 
     Attributes:
         work: While it runs.
-        reserve: From the training pass to the backward pass.
-        weights: Of all weights.
+        reserve: Bytes kept from the training pass to the backward pass.
+        weights: Bytes of all weights.
     """
 
     work: int
@@ -53,12 +53,12 @@ class Descriptors:
         cudnn: The library.
         op: Says how the sequences lie, and how to compute.
         params: The network: that of ``op``, or a layer of it.
-        training: What follows is a training pass or a backward pass.
+        training: True for a training pass and for its backward pass.
         destroyed: Gets what is to be destroyed.
 
     Attributes:
         network: The ``cudnnRNNDescriptor_t``.
-        sizes: What it needs.
+        sizes: Bytes that the network needs.
 
     Raises:
         UnsupportedOp: cuDNN has no such network.

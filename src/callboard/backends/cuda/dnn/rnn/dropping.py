@@ -33,9 +33,9 @@ class Dropping:
 
     Args:
         device: The device; its context is current.
-        dtype: Of the arrays, which have no gaps.
-        count: Of their elements.
-        share: What becomes 0.
+        dtype: The dtype of the arrays, which have no gaps.
+        count: Number of elements.
+        share: Share of the elements that becomes 0.
     """
 
     def __init__(self, device: "CudaDevice", dtype: DType, count: int, share: float) -> None:

@@ -44,14 +44,14 @@ class WeightPlacing:
     """The weights of a network on their way to cuDNN and back.
 
     Args:
-        driver: What copies.
-        network: As cuDNN describes it.
-        slots: Where the caller packed them.
+        driver: Driver that copies.
+        network: Descriptors of the network.
+        slots: Location of each weight in the caller's packed array.
         base: Any address on the device; nothing is read there.
 
     Attributes:
         direct: cuDNN takes them as the caller packed them.
-        nbytes: What cuDNN needs for them.
+        nbytes: Bytes that cuDNN needs for the weights.
     """
 
     def __init__(self, driver: "Driver", network: Descriptors, slots: Mapping[Key, WeightSlot], base: int) -> None:

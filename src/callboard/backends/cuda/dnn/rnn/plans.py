@@ -147,7 +147,7 @@ class BackwardPlan(RnnPlan):
         try:
             self._dropping = _dropping(library, op, len(self.stages.all))
             self._memory = library.device.allocate(ALIGNMENT)
-        except BaseException:  # whatever it was, what was made so far is given back
+        except BaseException:  # any exception: release the parts made so far
             self.close()
             raise
 

@@ -37,8 +37,8 @@ class Stage(NamedTuple):
     """One call of cuDNN.
 
     Attributes:
-        network: What it is.
-        placing: Where its weights are.
+        network: Descriptors of its network.
+        placing: Placement of its weights.
         states, cells: Bytes from the beginning of all states to its own.
         kept: Its part of the reserve.
     """
@@ -54,12 +54,12 @@ class Stages:
     """All of them, with a workspace.
 
     Args:
-        library: Whose workspace it is.
+        library: Library that owns the workspace.
         op: The message, with placeholders.
         beside: Further bytes of the workspace.
 
     Attributes:
-        all: In the order of the layers.
+        all: The stages, in the order of the layers.
         weights, gradients, work, more: Addresses in the workspace: of weights as cuDNN wants them, of gradients by
             them, of what cuDNN works in, of the further bytes.
 
@@ -78,7 +78,7 @@ class Stages:
             parts = [nbytes, nbytes, work, max(beside, 1)]
             old, self._room = self._room, library.workspace.lease(sum(map(aligned, parts)))
             library.workspace.leave(old)
-        except BaseException:  # whatever it was, what was made so far is given back
+        except BaseException:  # any exception: release the parts made so far
             self.close()
             raise
         at = self._room.memory.address
