@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
         value = _version()
     elif name not in _where():
         raise AttributeError(f"module 'callboard' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    elif name == "kernel" or _where()[name] == "callboard":  # modules, of which the first is a decorator, too
+    elif name == "kernel" or _where()[name] == "callboard":  # modules; the first of them is also a decorator
         return importlib.import_module(f"callboard.{name}")
     else:
         value = getattr(importlib.import_module(_where()[name]), name)
@@ -44,7 +44,7 @@ def __getattr__(name: str) -> Any:
 
 @functools.cache
 def _where() -> dict[str, str]:
-    """The module of each public name, as the imports of ``__init__.pyi`` say."""
+    """The module of each public name, from the imports of ``__init__.pyi``."""
     import ast
     import pkgutil
 

@@ -31,7 +31,7 @@ class BackgroundLoop:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for it.
 
-        Ctrl-C ends the wait at once and cancels the coroutine, not what it waited for.
+        Ctrl-C ends the wait at once and cancels the coroutine, but not the op that it waits for.
 
         Raises:
             DeviceStopped: Everything on the loop has been closed, before or meanwhile.
@@ -97,7 +97,7 @@ def open_loop(close: Callable[[], None]) -> BackgroundLoop:
     """The loop of this process, started at first use; the caller keeps it open until it calls ``leave(close)``.
 
     Args:
-        close: Ends what the caller has on it; called when the interpreter exits before that.
+        close: Ends the caller's work on it; called when the interpreter exits before that.
     """
     global _current
     with _lock:

@@ -40,7 +40,7 @@ class ResidentRef(Generic[A_co]):
     """The address of a resident actor of class ``A``; it stays the same over restarts and lost contexts.
 
     Calls wait for their answers, on any thread; the actor serves them in order per thread. Calls made while no context
-    is there, or before ``setup`` is done, wait for it. Ctrl-C ends a wait at once; the call goes on.
+    is ready, or before ``setup`` has finished, wait for it. Ctrl-C ends a wait at once; the call continues.
     """
 
     __slots__ = ("_device", "_ref")
@@ -150,7 +150,7 @@ class ResidentRef(Generic[A_co]):
     def with_timeout(self, seconds: float | None) -> Self:
         """The same actor, with a limit for each call: ``emb.with_timeout(5.0).call(...)``; None means no limit.
 
-        A call without an answer after so many seconds fails with ``AskTimeout``; the actor goes on with it.
+        A call without an answer after ``seconds`` fails with ``AskTimeout``; the actor continues with it.
 
         Raises:
             ValueError: ``seconds`` is not positive.
@@ -165,7 +165,7 @@ class ResidentRef(Generic[A_co]):
 
     @property
     def state(self) -> ResidentState:
-        """Its state: see :attr:`callboard.ResidentRef.state`."""
+        """State of the actor: see :attr:`callboard.ResidentRef.state`."""
         return self._ref.state
 
     @property

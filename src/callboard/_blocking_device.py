@@ -176,10 +176,10 @@ class Device(DeviceApi[Blocking]):
     def wait_generation(self, since: int | None = None, timeout: float | None = None) -> int:
         """Wait until a context of a later generation than ``since`` (than the present one, when None) is ready.
 
-        ``seen = gpu.wait_generation(seen)`` in a loop always sees the last change, and may skip earlier ones.
+        ``seen = gpu.wait_generation(seen)`` in a loop always returns the latest generation, and may skip earlier ones.
 
         Args:
-            since: A generation, as :attr:`generation` or this method gave it.
+            since: A generation, from :attr:`generation` or this method.
             timeout: Seconds; None waits as long as the device lives.
 
         Returns:

@@ -63,7 +63,7 @@ class Quarantine(Generic[T]):
 
         Args:
             key: Key of the request: equal for requests that would cause the same loss.
-            call: Given the target, or the spare; it has to make its own refs.
+            call: Function of the target, or of the spare; it has to make its own refs.
 
         Raises:
             Quarantined, DeadlineExceeded, QueueFull, TypeError, Exception: See :meth:`callboard.Quarantine.run`.
@@ -90,7 +90,7 @@ class Quarantine(Generic[T]):
             return running.result()
         except concurrent.futures.CancelledError:
             raise DeviceStopped("the quarantine was closed while this call waited") from None
-        except BaseException:  # Ctrl-C, too: what waits for its turn leaves
+        except BaseException:  # Ctrl-C, too: the waiter leaves the queue
             running.cancel()
             raise
         finally:
@@ -132,7 +132,7 @@ class _Turn(Generic[T, R]):
             return
         try:
             value = call(self.target)
-        except Exception as e:  # of the caller's: the quarantine decides what follows
+        except Exception as e:  # an error of the caller's function: the quarantine decides what follows
             self.end.set_exception(e)
         except BaseException:  # Ctrl-C: it passes on to the caller
             self.end.set_exception(concurrent.futures.CancelledError())

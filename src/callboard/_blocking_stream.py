@@ -80,7 +80,7 @@ class Stream(Generic[R_co]):
             raise AskTimeout(text) from None
 
     def close(self) -> None:
-        """Leave the stream: drop the items that were asked for, and wait until the generator is closed.
+        """Leave the stream: drop the requested items, and wait until the generator is closed.
 
         Raises:
             Exception: Raised by a ``finally`` block of the generator.

@@ -42,7 +42,7 @@ class Cluster:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def nodes(self) -> list[ClusterNode]:
-        """The nodes that the cluster knows, also those that it counts as lost."""
+        """The nodes of the cluster, including those that it counts as lost."""
         return await self._engine.nodes()
 
     def where(self, device: Device) -> str | None:
@@ -65,8 +65,8 @@ class Cluster:
     ) -> Device:
         """Open a device on a node; each call places another one.
 
-        When the node is lost, that is a lost context like any other: what is in flight fails, and the next context is
-        opened on another node. Close the device to give its place back before the cluster is left.
+        The loss of a node is a lost context like any other: ops in flight fail, and the next context is opened on
+        another node. Close the device to release its place before the cluster is left.
 
         Args:
             which: ``"cpu"``, ``"cuda"``, or ``"auto"``: CUDA where a node has a GPU, else the CPU.
@@ -173,7 +173,7 @@ def cluster(
             network can read and change everything else.
         lost_after: Seconds of silence after which application and node give each other up; at least 2.
         place_timeout: Seconds that Ray gets to place and start the process that serves a device.
-        runtime_env: Ray's, for these processes: what is to be installed there, variables.
+        runtime_env: Ray runtime environment of these processes: packages to install, variables.
 
     Raises:
         ValueError: ``lost_after`` is less than 2 s, or ``place_timeout`` is not positive; or, when it is opened, this

@@ -32,19 +32,19 @@ def retrying(
     context by themselves.
 
     The pause before attempt ``n + 1`` is drawn between 0 and ``delay * 2**(n - 1)`` seconds, at most ``max_delay``, so
-    that the requests that failed together do not come back together (exponential back-off with full jitter).
+    that requests that failed together are not retried together (exponential back-off with full jitter).
 
-    A call that was in flight at two losses of the context in a row may be what causes them. It is not tried again,
-    whatever ``attempts`` is, because it could use up the restart budget of the device. A call is known by its
-    :func:`request_key`, without one by the place where its op was made: it is a suspect if
-    :attr:`ContextPoisoned.suspects` names that key or place.
+    A call that was in flight at two losses of the context in a row may be their cause. It is not tried again, whatever
+    ``attempts`` is, because it could use up the restart budget of the device. A call is identified by its
+    :func:`request_key`, or else by the place where its op was made: it is a suspect if :attr:`ContextPoisoned.suspects`
+    names that key or place.
 
     Args:
         errors: Classes; at least one.
-        attempts: Calls in all, at least 1. The last error is raised with a note that says how many there were.
+        attempts: Number of calls, including the first, at least 1. The last error is raised with a note of that number.
         delay: Seconds that the first pause lasts at most; 0 for no pauses.
         max_delay: Seconds that any pause lasts at most; not less than ``delay``.
-        sleep: Waits for so many seconds, for tests.
+        sleep: Replacement of ``asyncio.sleep``, for tests.
         random: Returns a number in [0, 1), for tests.
 
     Raises:

@@ -19,8 +19,8 @@ class Opened(Protocol):
 def supports(op: type[Op[Any, Any]], dtype: DTypeLike | None = None, device: "str | Opened" = "auto") -> bool:
     """True if the backend of a device executes a message class, with a dtype of its first operand.
 
-    Read from what the message and the backend declare. Certain shapes, strides and settings can still be refused, at
-    the call, before anything is sent.
+    The answer follows from the declarations of the message and the backend. Certain shapes, strides and settings can
+    still be refused, at the call, before anything is sent.
 
     Args:
         op: The class, ``callboard.kernel.blas.Gemm``.

@@ -8,11 +8,11 @@
         a = gpu.put(np.random.rand(512, 512).astype("f4"))
         print(gpu.blas.gemm(a, a).get())
 
-Ops still return at once, with refs of pending values; what has to wait (``ref.get()``, ``ref.result()``,
-``ref.shape`` where it depends on data, ``gpu.stats()``, calls of resident actors) waits on the calling thread, which
-may be any. Ctrl-C ends a wait at once; the op goes on. Where the async API raises ``MailboxFull``, a call here waits
-for room. Devices that are still open when the interpreter exits are closed then. The event loop behind it runs on one
-thread of its own, so it does not mind a loop that runs already.
+Ops still return at once, with refs of pending values. Operations that must wait (``ref.get()``, ``ref.result()``,
+``ref.shape`` if it depends on data, ``gpu.stats()``, calls of resident actors) wait on the calling thread, which may be
+any. Ctrl-C ends a wait at once; the op continues. Where the async API raises ``MailboxFull``, a call here waits for
+room. Devices that are still open when the interpreter exits are closed then. The event loop behind this API has a
+thread of its own, so it does not conflict with a running loop.
 """
 
 import contextlib
@@ -96,7 +96,10 @@ class System:
             self._close_if_unused()
 
     def close(self) -> None:
-        """Close all devices; their processes and memory are gone when this returns. Closing twice is harmless."""
+        """Close all devices; their processes have ended and their memory is free when this returns.
+
+        Closing twice is harmless.
+        """
         with self._lock:
             background, system = self._background, self._system
             self._background = self._system = None

@@ -92,7 +92,8 @@ class System(ActorSystem):
 
         Args:
             which: ``"auto"`` (first usable CUDA device, else CPU), ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a UUID.
-            supervisor: Decides what follows a loss; by default one with the budget of the configuration.
+            supervisor: Supervisor that decides what follows a loss; by default one with the budget of the
+                configuration.
             config: All settings; ``options`` override single ones (``isolation="process"``, ``standby="hot"`` …: the
                 fields of :class:`DeviceConfig` and, by name, of :class:`HostConfig`).
             wait: Return when the context is ready, not before.
@@ -243,7 +244,7 @@ class OpenDevice:
 
 
 # `import callboard.device.client as client` takes `client` from `callboard.device`, which is this function. It has no
-# such attribute, and then Python looks for the module `<its __name__>.client`.
+# such attribute, so Python then imports the module `<its __name__>.client`.
 device.__name__ = "callboard.device"
 
 

@@ -30,10 +30,11 @@ class Actor:
 
     Actors are created by ``actor_of(Props(...))`` only.
 
-    One message is handled at a time. A handler may return a value; be ``async def``, then the next message waits for
-    it; or return a future (or any other awaitable object), then the mailbox goes on and the reply is sent when it
-    completes. A :class:`ReplyError` goes to the asker alone; any other exception goes to the asker and to the parent's
-    ``supervision``. A class body with two handlers of one message raises ``TypeError``; a subclass may replace one.
+    One message is handled at a time. A handler may return a value; it may be ``async def``, in which case the next
+    message waits for it; or it may return a future (or any other awaitable object), in which case the mailbox continues
+    and the reply is sent when the future completes. A :class:`ReplyError` goes only to the asker; any other exception
+    goes to the asker and to the parent's ``supervision``. A class body with two handlers of one message raises
+    ``TypeError``; a subclass may replace a handler.
 
     Apart from :attr:`ref`, everything here is for the actor's own thread; elsewhere it raises :class:`WrongThread`.
     """
@@ -66,7 +67,7 @@ class Actor:
         """Called before the first message; may be ``async def``. An exception becomes an ``ActorInitError``."""
 
     def post_stop(self) -> Awaitable[None] | None:
-        """Called when the actor has stopped and its children are gone; may be ``async def``.
+        """Called when the actor and its children have stopped; may be ``async def``.
 
         An exception is only logged.
         """
@@ -155,7 +156,7 @@ class Actor:
         return None if cell is None else cell.ref
 
     async def stop_children(self) -> None:
-        """Stop all children, the youngest first, and wait until they are gone; none of them sends ``Terminated``."""
+        """Stop all children, the youngest first, and wait until they have ended; none of them sends ``Terminated``."""
         await self._here().children.stop_all(None)
 
     def stop(self) -> None:
@@ -186,7 +187,7 @@ class Actor:
         """Set the current message aside, with its asker.
 
         Raises:
-            StashError: there is none, or it was stashed or forwarded already.
+            StashError: There is no current message, or it was stashed or forwarded already.
             StashOverflow: ``stash_capacity`` messages are stashed.
         """
         self._here().stash.add(self.stash_capacity)
@@ -199,7 +200,7 @@ class Actor:
         """Pass the current message on, with its asker: the other actor replies.
 
         Raises:
-            StashError: there is none, or it was stashed or forwarded already.
+            StashError: There is no current message, or it was stashed or forwarded already.
             MailboxFull: The other mailbox is full and the message was sent by ``tell``.
         """
         item = self._here().stash.take()
@@ -218,11 +219,11 @@ class Actor:
     def become(self, behaviour: Callable[[Any], Any], *, stacked: bool = False) -> None:
         """Give every message to ``behaviour`` from the next one on.
 
-        It returns ``NotImplemented`` for what it does not handle.
+        ``behaviour`` returns ``NotImplemented`` for a message that it does not handle.
 
         Args:
             behaviour: called like a handler.
-            stacked: :meth:`unbecome` comes back to the present behaviour instead of the handlers of the class.
+            stacked: :meth:`unbecome` returns to the present behaviour instead of the handlers of the class.
         """
         self._here().dispatch.become(behaviour, stacked)
 
@@ -238,7 +239,7 @@ class Actor:
         return self._here().timers
 
     def set_receive_timeout(self, seconds: float | None) -> None:
-        """Get a ``ReceiveTimeout`` when no message came for that long, again and again; None ends it."""
+        """Send a ``ReceiveTimeout`` whenever no message has come for ``seconds``; None stops this."""
         self._here().timers.set_idle(seconds)
 
     def background(self, coro: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":

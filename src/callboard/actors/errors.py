@@ -70,7 +70,7 @@ class AccelError(Exception):
 
 
 class ReplyError(AccelError):
-    """A negative reply: raised at the asker only; the actor goes on, and its supervisor does not see it."""
+    """A negative reply: raised only at the asker. The actor continues, and its supervisor is not notified."""
 
 
 class UnhandledMessage(ReplyError):
@@ -141,7 +141,7 @@ class HandlerCancelled(AccelError):
 
 
 class StashError(AccelError, RuntimeError):
-    """The current message was stashed or forwarded already, or there is none."""
+    """The current message was stashed or forwarded already, or there is no current message."""
 
 
 class StashOverflow(StashError):

@@ -1,4 +1,4 @@
-"""Mailboxes: how many messages may wait for an actor, in which order, and what happens when there is no room.
+"""Mailboxes: how many messages may wait for an actor, in which order, and the policy when there is no room.
 
 Only the user lane is bounded. Stop, watch, restart and timers never fail for lack of room.
 """
@@ -62,9 +62,9 @@ class UserLane(ABC):
     """The waiting messages of one actor. Any thread pushes, the actor's thread pops.
 
     Attributes:
-        items: the container; its truth value says whether something waits.
+        items: the container; true if a message waits.
         push: append one item; raises :class:`MailboxFull` where that is the policy.
-        pop: take the next item; raises IndexError when there is none.
+        pop: take the next item; raises IndexError when empty.
         capacity: None when unbounded.
     """
 
@@ -215,7 +215,7 @@ class BoundedLane(UserLane):
 
     def wait_for_room(self, item: Any, admitted: Callable[[bool], object]) -> bool:
         with self._lock:
-            # While senders wait there is no room: what makes room admits the first of them.
+            # While senders wait there is no room: an item that leaves admits the first of them.
             if len(self.items) < self._bound:
                 self.items.append(item)
                 return True

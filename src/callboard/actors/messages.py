@@ -60,12 +60,12 @@ class _ByKeyword(MessageMeta):
             return _construct(cls, **fields)  # half the cost of super()
 
 
-# Said again, because both checkers look at the bases, Struct with other defaults among them, before the metaclass.
+# Repeated here, because both checkers read the bases (Struct with other defaults among them) before the metaclass.
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Message(msgspec.Struct, metaclass=MessageMeta):
     """Base of all messages; derive from :class:`Msg` or :class:`Request`."""
 
-    if TYPE_CHECKING:  # tells the checkers which class keywords exist; at run time the metaclass takes them
+    if TYPE_CHECKING:  # declares the class keywords for type checkers; at run time the metaclass takes them
 
         def __init_subclass__(cls, *, tag: str | None = None) -> None: ...
 

@@ -41,7 +41,7 @@ class ActorRef(Generic[A_co]):
         self._cell = cell
 
     def tell(self, message: Msg[A_co] | Request[A_co, Any]) -> None:
-        """Queue a message and go on. A stopped target turns it into a dead letter.
+        """Queue a message and return. If the target has stopped, the message becomes a dead letter.
 
         Raises:
             MailboxFull: the mailbox is bounded, full, and its policy is ``fail``.
@@ -61,7 +61,8 @@ class ActorRef(Generic[A_co]):
         Returns:
             A future of the running loop. It fails with the handler's exception, with :class:`AskTimeout`, with
             :class:`ActorStopped` as soon as the target is found stopped or stops, or with :class:`MailboxFull`.
-            Cancelling it frees the waiter: a request that is still queued is skipped, one that was started goes on.
+            Cancelling it releases the waiter: a request that is still queued is skipped, one that has started
+            continues.
 
         Raises:
             ValueError: ``timeout`` is not positive.
@@ -130,7 +131,7 @@ class ActorRef(Generic[A_co]):
         """Like :meth:`tell`, but waits for room in a bounded mailbox, first come first served, whatever its policy.
 
         Args:
-            message: what to tell.
+            message: the message to send.
             timeout: seconds, positive; with None the end of the target is the only bound.
 
         Raises:

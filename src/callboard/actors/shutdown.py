@@ -25,9 +25,9 @@ class Phase:
     """One phase.
 
     Args:
-        after: phases that come before it.
+        after: phases that precede it.
         timeout: seconds its tasks get, side by side.
-        recover: whether shutdown goes on when one of its tasks fails or runs out of time.
+        recover: whether shutdown continues when one of its tasks fails or runs out of time.
         enabled: False skips its tasks; the order of the others is unchanged.
     """
 
@@ -157,6 +157,6 @@ class CoordinatedShutdown:
                 raise TimeoutError(f"no end within {timeout:g} s, or cancelled") from None
             finally:
                 timer.cancel()
-        except Exception as error:  # of any class: told here, handled by the caller
+        except Exception as error:  # of any class: reported here, handled by the caller
             _log.warning("shutdown task %s in phase %s failed: %r", task.name, phase_name, error, exc_info=error)
             raise

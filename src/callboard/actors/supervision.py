@@ -131,7 +131,7 @@ class Strategy:
         rules: directives by exception class (the most specific class wins) or a function that returns a directive or
             None. Without rules: ``ActorInitError``, ``ActorKilled`` and ``DeathPact`` stop, any other ``Exception``
             restarts.
-        default: directive for what the rules do not cover; escalate unless given.
+        default: directive for exceptions that no rule covers; escalate by default.
         max_restarts: restarts allowed within ``within`` seconds, one more stops. None: any number. 0: none.
         within: seconds of the sliding window. None: the actor's whole life.
         backoff: wait before each restart; the mailbox holds meanwhile.

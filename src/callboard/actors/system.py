@@ -47,15 +47,16 @@ class ActorSystem:
         name: first part of every path.
         supervision: for the actors at the top; by default as for any actor: exceptions restart, failed starts and kills
             stop.
-        clock: where time comes from; tests give a ``ManualClock``.
-        stop_timeout: seconds an actor gets to stop before what it does is cancelled.
+        clock: source of the time; tests pass a ``ManualClock``.
+        stop_timeout: seconds an actor has to stop before its running handler is cancelled.
         dead_letters: the store to use instead of a new one.
         stop_signals: signals (``signal.SIGTERM``) that end the system, and then its ``async with`` body by
             ``SystemExit(128 + number)``; taken from :meth:`start` until the system has ended.
-        recorder: sees what the actors handle, as a :class:`ReplayHarness <callboard.ReplayHarness>` does.
+        recorder: observer of the messages that actors handle, such as a
+            :class:`ReplayHarness <callboard.ReplayHarness>`.
 
     Attributes:
-        dead_letters: what could not be delivered.
+        dead_letters: store of the messages that could not be delivered.
         shutdown: the phases of leaving; tasks can be added.
         failure: the error that ended the system; None if there was none.
     """

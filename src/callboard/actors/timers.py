@@ -1,6 +1,6 @@
 """Timers: messages of an actor to itself, by key; a new one replaces the old one, restart and stop cancel all.
 
-A tick goes through the mailbox. One that is queued when its timer is cancelled or started again is discarded.
+A tick goes through the mailbox. A queued tick is discarded if its timer is cancelled or restarted.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -73,14 +73,14 @@ class Timers:
     def start_fixed_delay(self, key: Any, message: Msg[Any], period: float, *, first: float | None = None) -> None:
         """Deliver ``message`` every ``period`` seconds after the last tick.
 
-        The first comes after ``first`` (default ``period``). A late tick delays those that follow.
+        The first tick is delivered after ``first`` seconds (default ``period``). A late tick delays the following ones.
         """
         self.start(key, message, period if first is None else first, _positive(period), None)
 
     def start_fixed_rate(self, key: Any, message: Msg[Any], period: float, *, first: float | None = None) -> None:
         """Deliver ``message`` at ``first + n * period`` seconds from now.
 
-        Ticks that are late come in a burst, so the count is right.
+        Late ticks are delivered in a burst, so their number is right.
         """
         delay = period if first is None else first
         self.start(key, message, delay, _positive(period), self._owner.port.clock.time() + delay)

@@ -1,4 +1,4 @@
-"""New arrays: those functions of the namespace that are not given one, and know their device."""
+"""New arrays: the functions of the namespace that take no array and therefore need a device."""
 
 import cmath
 import math
@@ -49,7 +49,7 @@ class Creation(Generic[Mode]):
                 bool, int64, float64 or complex128. Refs in a sequence are joined on the device, as by ``xp.stack``.
             dtype: Converted to it.
             device: This one, or None.
-            copy: True: always a new array. False: only what is an array of that dtype already. None: as needed.
+            copy: True: always a new array. False: only an array that already has that dtype. None: copy if needed.
 
         Raises:
             ValueError: ``copy=False``, and it takes one.
@@ -343,6 +343,6 @@ def _triangle(function: str, x: GpuRef[Mode], inside: str, k: int) -> GpuRef[Mod
     xp = x._port.services.xp
     i, j = xp.arange(x.shape[-2]).reshape(-1, 1), xp.arange(x.shape[-1])
     text = f"({inside}) & x" if x.dtype.kind == "bool" else f"where({inside}, x, 0)"
-    nearest = max(-x.shape[-2], min(k, x.shape[-1]))  # what is further off is outside, and need not be an int64
+    nearest = max(-x.shape[-2], min(k, x.shape[-1]))  # farther diagonals are outside, and need not be an int64
     found: GpuRef[Mode] = apply(text, j=j, i=i, k=nearest, x=x)
     return found

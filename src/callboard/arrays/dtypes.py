@@ -59,7 +59,7 @@ KINDS: dict[str, Callable[[DType], bool]] = {
     "complex floating": lambda d: d.is_complex,
     "numeric": lambda d: d.kind != "bool",
 }
-"""The kinds that :func:`isdtype` knows."""
+"""The kinds that :func:`isdtype` accepts."""
 
 
 class Finfo(NamedTuple):
@@ -87,7 +87,7 @@ def _dtype(x: Any) -> DType:
 
 
 def astype(x: GpuRef[Mode], dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> GpuRef[Mode]:
-    """``x`` converted to another dtype; see :class:`callboard.kernel.array.Cast` for what becomes of each number.
+    """``x`` converted to another dtype; :class:`callboard.kernel.array.Cast` has the rules of the conversion.
 
     Args:
         x: Any dtype.
@@ -111,7 +111,7 @@ def astype(x: GpuRef[Mode], dtype: DTypeLike, /, *, copy: bool = True, device: s
 
 NUMBERS = "int", "uint", "float", "complex"
 KEPT = {"bool": NUMBERS, "int": NUMBERS, "uint": NUMBERS, "float": NUMBERS[2:], "complex": NUMBERS[3:]}
-"""Conversions that the functions of elements do as :class:`Cast` does: of what is cut off, each has its own rules."""
+"""Conversions for which the element-wise functions agree with :class:`Cast`; for narrowing ones the rules differ."""
 
 
 def can_cast(from_: DTypeLike | Ref, to: DTypeLike, /) -> bool:
@@ -137,7 +137,7 @@ def iinfo(type: DTypeLike | Ref, /) -> Iinfo:
     """Limits of an integer type.
 
     Raises:
-        TypeError: It is none.
+        TypeError: The dtype is not an integer type.
     """
     dtype = _dtype(type)
     if not dtype.is_integer:
@@ -157,10 +157,10 @@ def isdtype(dtype: DTypeLike, kind: DTypeLike | str | tuple[DTypeLike | str, ...
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype in which these meet; Python's numbers take that of the arrays where they can.
+    """The dtype that these promote to; Python's numbers take that of the arrays where possible.
 
     Raises:
-        TypeError: Nothing was given, or something that has no dtype.
+        TypeError: There are no arguments, or one has no dtype.
     """
     if not arrays_and_dtypes:
         raise TypeError("xp.result_type: pass at least one array or dtype")
@@ -187,6 +187,6 @@ def weak_of(x: Any) -> Weak:
 
 
 def together(*arrays: Ref) -> list[Ref]:
-    """The arrays, in the dtype in which they meet."""
+    """The arrays, converted to their common dtype."""
     common = result_type(*arrays)
     return [cast(x, common) for x in arrays]

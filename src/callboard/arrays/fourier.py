@@ -1,7 +1,8 @@
 """``xp.fft``: Fourier transforms, by :mod:`callboard.kernel.fft`.
 
-Input is padded with zeros or cut to the points that are asked for. Real input of a complex transform becomes complex;
-what is not floating is transformed in float64, halves in float32. More than three axes are transformed in turn.
+Input is padded with zeros or cut to the requested number of points. Real input of a complex transform becomes complex;
+integers and bools are transformed in float64, halves in float32. More than three axes are transformed in several
+passes.
 """
 
 from collections.abc import Sequence

@@ -28,9 +28,9 @@ __all__ = ["Call", "call_of", "deferred", "fused", "rewritten"]
 
 KINDS: dict[type, Weak] = {bool: "bool", int: "int", float: "float", complex: "complex"}
 TYPED = 1024
-"""Kinds of arguments that are remembered of one call; beyond that it begins anew."""
+"""Kinds of arguments cached for one call; when there are more, the cache is cleared."""
 
-_held = GpuRef.__dict__["allocation"].__get__  # an allocation; of a deferred ref, what it is going to be
+_held = GpuRef.__dict__["allocation"].__get__  # the allocation of a ref; for a deferred ref, its future allocation
 
 
 class Call:
@@ -58,7 +58,7 @@ class Call:
 
         Args:
             key: Wire forms of the arrays' layouts, types of the numbers.
-            values: The arguments: the arrays are looked at.
+            values: The arguments; only arrays are read.
         """
         found = self.known.get(key)
         if found is None:
@@ -176,7 +176,7 @@ def fused(
     Args:
         call: The call; its text is an expression or a reduction of one.
         values: Arrays and numbers.
-        written: Memory that the op writes: what reads that is computed before.
+        written: Memory that the op writes: parts that read it are computed first.
 
     Raises:
         OverflowError: An integer of more than 64 bits.

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class AxisError(ShapeError, IndexError):
-    """The array has no such axis; the standard wants an ``IndexError``, and NumPy's is both, too."""
+    """The array has no such axis. The standard requires an ``IndexError``; like NumPy's class, this is both."""
 
 
 Ref = GpuRef[Any]

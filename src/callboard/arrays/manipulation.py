@@ -201,7 +201,7 @@ def _onto(src: Ref, out: Ref, place: Any) -> Any:
 
 
 def concat(arrays: Sequence[GpuRef[Mode]], /, *, axis: int | None = 0) -> GpuRef[Mode]:
-    """The arrays behind each other along an axis, in the dtype in which they meet.
+    """The arrays joined along an axis, in the dtype that they promote to.
 
     Args:
         arrays: At least one array; all have equal extents on the other axes.

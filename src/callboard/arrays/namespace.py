@@ -30,8 +30,8 @@ __all__ = ["Namespace"]
 class Namespace(Creation[Mode]):
     """The functions of the array API standard, on one device: ``dev.xp``, ``ref.__array_namespace__()``.
 
-    Functions that are given an array compute on its device. Results are refs at once, also where what they depend on is
-    still being computed. See docs/guides/arrays.md.
+    Functions of arrays compute on their device. Results are refs, returned at once even if their inputs are still being
+    computed. See docs/guides/arrays.md.
     """
 
     __array_api_version__ = "2024.12"

@@ -30,7 +30,7 @@ computing once more costs less than storing and reading. More often it would cos
 TEXTS = 8192
 """Texts that are kept; beyond that it begins anew."""
 KNOWN = 256
-"""Kinds of arrays and numbers that one text remembers."""
+"""Kinds of arrays and numbers cached for one text."""
 
 
 class Typed(NamedTuple):
@@ -92,7 +92,7 @@ class Part:
         self.origin: Any = None
         self.uses = 0
         self.result: Ref | None = None  # once it has been computed
-        size, arrays = 1, 0  # of calls and arrays: no more than so many, since what is read twice counts twice
+        size, arrays = 1, 0  # calls and arrays, which are bounded: an operand read twice counts twice
         for one in arguments:
             if type(one) is Part:
                 size += one._size
@@ -145,7 +145,7 @@ class Part:
         self._arguments, self._size, self._arrays = (), 0, 1
 
     def store(self) -> Ref:
-        """Its array, computed by a kernel of its own if there is none."""
+        """Return its array; computes it with a kernel of its own if it has none."""
         if self.result is not None:
             return self.result
         ref = None if self._ref is None else self._ref()
@@ -215,11 +215,11 @@ class Text:
         self._operands: list[Ref] = []
         self._scalars: list[Number] = []
         self._places: dict[int, int] = {}  # of arrays and parts, by identity
-        self._lines: list[Part | None] = []  # what each computes, held because it is known by its identity
+        self._lines: list[Part | None] = []  # the part of each line; held because it is keyed by identity
         self._key: list[Any] = []
 
     def line(self, template: str, arguments: Sequence[Any], part: Part | None = None) -> None:
-        """Add what a call computes; the parts that it reads come before it."""
+        """Add the text of a call; the parts that it reads precede it."""
         places = self._places
         for one in arguments:
             if type(one) is Part and id(one) not in places:

@@ -127,7 +127,7 @@ def mean(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> Gp
 
 
 def _wide(x: Ref) -> tuple[DType, DType]:
-    """In which dtype numbers are added up for a mean, and in which it is given."""
+    """The dtypes in which numbers are added up for a mean, and in which the mean is returned."""
     if x.dtype.kind not in ("float", "complex"):
         return DEFAULTS["real floating"], DEFAULTS["real floating"]
     return (DTYPES["f32"] if x.dtype.itemsize < 4 else floating(x.dtype)), x.dtype

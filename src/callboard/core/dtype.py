@@ -21,7 +21,7 @@ class DType:
 
     Attributes:
         name: The field's short name (``"f32"``, ``"bf16"`` …).
-        code: Its number on the wire. Never reused.
+        code: Number of the dtype on the wire; never reused.
         np: The NumPy dtype of a host array that holds it.
         itemsize: Bytes of one element (``f4_e2m1`` keeps one value a byte).
         kind: ``"float"``, ``"complex"``, ``"int"``, ``"uint"`` or ``"bool"``.

@@ -53,7 +53,7 @@ class ContextPoisoned(ContextLost):
         suspects: The ops that were in flight, oldest first.
         call: The op that failed with this error, as ``suspects`` would name it; None if the error belongs to no op.
         details: The Python stacks of the context host's threads, as faulthandler wrote them when the host crashed, or
-            before it was killed as hung; at most 64 KiB. Empty where there are none, such as after SIGKILL.
+            before it was killed as hung; at most 64 KiB. Empty if there are none, such as after SIGKILL.
     """
 
     def __init__(self, message: str = "", suspects: Sequence[Suspect] = (), details: str = "") -> None:
@@ -64,7 +64,7 @@ class ContextPoisoned(ContextLost):
 
 
 class GpuRefStale(ContextLost):
-    """The ref belongs to a lost generation, was freed, or its device is gone.
+    """The ref belongs to a lost generation, was freed, or its device has stopped.
 
     Attributes:
         reason: ``"context rebuilt"``, ``"freed"``, ``"device shutting down"`` or ``"device state dropped"``.
@@ -129,7 +129,8 @@ class LibraryError(AccelError):
 class NumericalError(AccelError, ArithmeticError):
     """These numbers have no result: a singular or indefinite matrix, an iteration that did not converge, bad weights.
 
-    It is an answer: the library is not restarted, and what was called on the result already fails likewise.
+    The error is an answer: the library is not restarted. Ops that were already called on the result fail with the same
+    error.
 
     Attributes:
         info: The positive status of the routine, as LAPACK documents it (for a batch, that of the first item that
@@ -180,8 +181,8 @@ class RemoteError(AccelError):
 
     Attributes:
         type: Qualified name of its class.
-        message: Its text.
-        traceback: Its formatted traceback.
+        message: Text of the exception.
+        traceback: Formatted traceback of the exception.
     """
 
     def __init__(self, type: str = "", message: str = "", traceback: str = "") -> None:

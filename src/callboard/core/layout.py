@@ -21,7 +21,7 @@ class BoundedExtent(NamedTuple):
 
 
 TOO_LARGE = 2**63
-"""No buffer has so many bytes; nor do extents and strides beyond it fit into messages."""
+"""Bytes that no buffer can have; larger extents and strides do not fit into messages either."""
 
 
 class Layout:
@@ -36,7 +36,7 @@ class Layout:
         first, last: Lowest and highest element offset reached, relative to element 0; ``(0, -1)`` when empty.
         contiguous: Row-major without gaps.
         wire: The layout as MessagePack; its identity wherever layouts are compared or sent.
-        raw: ``wire``, ready to stand inside another message.
+        raw: ``wire`` in the form in which it can be embedded in another message.
 
     Raises:
         ShapeError: The array would have 2**63 bytes or more.
@@ -94,7 +94,7 @@ def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class OpenLayout(Layout):
-    """A row-major layout of which only bounds are known before its op has been executed.
+    """A row-major layout that has only bounds until its op has been executed.
 
     Args:
         wait: Waits for the op and returns the layout of its result; None if that is no longer possible.
@@ -103,7 +103,7 @@ class OpenLayout(Layout):
         extents: The extent of each axis; at least one is a :class:`BoundedExtent`.
 
     Raises:
-        ShapeError: On access to what follows from the extents (``shape``, ``size``, ``nbytes`` …), where there is no
+        ShapeError: A property that depends on the extents (``shape``, ``size``, ``nbytes`` …) is read, and there is no
             ``wait``.
     """
 

@@ -61,8 +61,8 @@ class Prepare(NamedTuple):
     """Declares the function that makes plans.
 
     ``method(self, op) -> plan`` gets the op with placeholders for operands and 0 for numbers. ``inline`` plans are
-    cheap (no I/O, no compile, no vendor call that blocks) and are made on the admitting thread; others, and those that
-    say :class:`WouldBlock`, on the host's helper thread, while the op is parked.
+    cheap (no I/O, no compile, no blocking vendor call) and are made on the admitting thread. Other plans, and those
+    that raise :class:`WouldBlock`, are made on the host's helper thread, while the op is parked.
 
     A plan may have a method ``close()``: it is called once, on the admitting thread, when the plan has been dropped and
     the stream has passed its last user, and before the library is closed. It may have an attribute ``captures``: False
@@ -87,13 +87,13 @@ class SizeQuery(NamedTuple):
 class Launch(NamedTuple):
     """Declares the function that enqueues calls.
 
-    ``method(self, stream, plan, *dynamic)``: one argument per operand and scalar, in order of declaration and under the
-    field's name (or ``*dynamic`` for all, where the plan takes them): the address of an operand (an int), a number,
-    None for an optional field left out, the addresses or numbers in order for a tuple of them (None for an empty one)
-    and the addresses for the operands of a struct operand (whose settings are in the plan). The plan is the op itself
-    where there is no prepare. It only enqueues: no allocation, no synchronisation, no handle creation. It may return a
-    :class:`~callboard.core.backend.Status`, which tells whether the op failed (a solver's info) when the stream has
-    passed it.
+    ``method(self, stream, plan, *dynamic)`` takes one argument per operand and scalar, in order of declaration and
+    under the field's name (or ``*dynamic`` for all, if the plan takes them). An argument is the address of an operand
+    (an int), a number, None for an optional field left out, a sequence of addresses or numbers for a tuple of them
+    (None for an empty one), or the addresses of the operands of a struct operand (whose settings are in the plan). The
+    plan is the op itself if there is no prepare. The method only enqueues: no allocation, no synchronisation, no handle
+    creation. It may return a :class:`~callboard.core.backend.Status`, which reports, once the stream has passed it,
+    whether the op failed (a solver's info).
     """
 
     method: str
@@ -142,18 +142,18 @@ def prepares(*ops: type[AnyOp], inline: bool = False) -> Callable[[F], F]:
 def sizes(*ops: type[AnyOp], always: bool | Callable[[Any], bool] = False) -> Callable[[F], F]:
     """Declare the method that finds the extents of these ops' outputs where ``infer`` gives only bounds.
 
-    ``method(self, plan, *dynamic) -> Extents`` gets what the launch gets, but None for outputs that are to be made. It
-    runs before the launch, on the host's helper thread, when the operands are there and the library's stream is idle;
-    the op is parked meanwhile, and with it all ops of the library. So it may block, read the operands, enqueue on the
-    library's stream and wait for it, and leave in the plan what the launch then needs. So a call that was sized is
-    never recorded in a graph. An op whose outputs were all given (its capacity form) is not sized, but with
+    ``method(self, plan, *dynamic) -> Extents`` gets the arguments of the launch, but None for outputs that are still to
+    be allocated. It runs before the launch, on the host's helper thread, when the operands are ready and the library's
+    stream is idle; the op is parked meanwhile, and with it all ops of the library. The method may therefore block, read
+    the operands, enqueue on the library's stream and wait for it, and store data for the launch in the plan. A sized
+    call is never recorded in a graph. An op whose outputs were all given (its capacity form) is sized only with
     ``always``.
 
     Args:
         ops: Message classes.
-        always: Also where all extents are known, to no result: for the part of an op that cannot be enqueued but holds
-            the thread that calls it, which must not be the admitting one. A function tells it of each op (with
-            placeholders).
+        always: Call the method also when all extents are known, without using its result: for the part of an op that
+            cannot be enqueued and blocks the calling thread, which must not be the admitting one. May be a function of
+            the op (with placeholders).
     """
 
     def mark(method: F) -> F:
@@ -200,10 +200,10 @@ class Library(abc.ABC):
     engines: ClassVar[Mapping[type[AnyOp], str]] = {}
     """The engine of each op, in words, if a library has more than one; named in ``docs/coverage.md``."""
     refused: ClassVar[Mapping[type[AnyOp], str]] = {}
-    """Ops that are never executed here, and why: for what has a better reason than that it has not been written."""
+    """Ops that are deliberately never executed here, with the reason."""
     lanes: ClassVar[Mapping[type[AnyOp], str]] = {}
-    """Ops that have a stream of their own, by its name, beside that of the library: what runs on another engine of the
-    device, such as copies to the host, does not hold up the others then."""
+    """Ops with a stream of their own, and its name. They run on another engine of the device, such as copies to the
+    host, and so do not delay the ops on the library's stream."""
     table: ClassVar[Mapping[type[AnyOp], Entry]] = {}
     """The ops whose launch is a call of their plan."""
     prepare_table: ClassVar[dict[type[AnyOp], Prepare]] = {}
@@ -285,7 +285,7 @@ class Library(abc.ABC):
 
 
 class LibraryTable(Mapping[str, type[Library]]):
-    """The library classes of a backend by name, each imported when it is first asked for.
+    """The library classes of a backend by name, each imported on first use.
 
     A context host that is started in the middle of a loss answers that much sooner; ``values()`` imports all. Beside
     the backend's own there are those of other distributions, by entry point (:mod:`callboard.core.plugins`).

@@ -18,7 +18,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
         direct: One device can read the other's memory, without arrays of the host in between.
         count: NVLinks between the two; 0 for other kinds.
         generation: NVLink or PCIe generation of the slower device; 0 when the driver does not report it.
-        width: PCIe lanes (the narrower device's); 0 where the driver does not say.
+        width: PCIe lanes of the narrower device; 0 when the driver does not report them.
         ancestor: Nearest common ancestor of the two devices on the PCIe tree: ``"board"``, ``"switch"``,
             ``"switches"``, ``"host bridge"``, ``"node"`` (the same NUMA node) or ``"system"``; empty when the driver
             does not report it.

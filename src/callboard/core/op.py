@@ -22,8 +22,8 @@ Outputs = Mapping[str, Layout]
 An ``Out`` field that is not named has no place in this call: it is not made, and must have been left None.
 """
 StructOutputs = Mapping[str, Layout | tuple[Layout, ...] | StructOperand]
-"""Likewise, where some fields are struct operands, which are given with placeholders as operands, or tuples: an op
-makes all of a ``tuple[Out, ...]`` or none."""
+"""The same, for ops with struct operands, whose operands are placeholders, or with tuples: an op allocates all outputs
+of a ``tuple[Out, ...]`` or none."""
 
 Fence = Literal["behind", "between", "aside", "ahead"]
 Origin = Literal["managed", "shared", "opened"]
@@ -105,7 +105,7 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
 
     @property
     def label(self) -> str:
-        """Its name in errors: the tag, with the name of the user kernel if it launches one."""
+        """Name of the op in errors: the tag, with the name of the user kernel if it launches one."""
         return info_of(type(self)).tag
 
     def infer(self) -> Mapping[str, Any]:
@@ -131,8 +131,8 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
     def memory(self) -> Origin | None:
         """The origin of the memory of allocated outputs; None for nearly all ops: the pool.
 
-        ``"managed"``, ``"shared"``: of that kind, given back to the device when it is freed. ``"opened"``: what the
-        op's ``handle`` names, of another process.
+        ``"managed"`` and ``"shared"`` name a kind of memory, which is returned to the device when it is freed.
+        ``"opened"`` is memory of another process, named by the op's ``handle``.
         """
         return None
 

@@ -83,7 +83,7 @@ HostOut = Annotated[Operand, Role.HOST_OUT]
 
 
 def differs(value: float | complex | Operand, number: float) -> bool:
-    """True if a scalar is not this number; also for a 0-d array, whose value only the device knows."""
+    """True if a scalar is not this number; also for a 0-d array, whose value is only on the device."""
     return isinstance(value, Operand) or value != number
 
 

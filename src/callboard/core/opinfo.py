@@ -1,8 +1,8 @@
 """The declaration of a message class, read once per class: which fields are operands, numbers or settings.
 
-A message travels in two parts. The *signature* is everything that decides how it is executed (tag, settings, layouts of
+A message is sent in two parts. The *signature* is everything that decides how it is executed (tag, settings, layouts of
 the operands): equal signatures mean equal plans, so a context host keys its plans by the bytes of the signature and no
-cache can forget a field. The rest is what changes from call to call: buffer ids, offsets and numbers.
+cache can miss a field. The rest changes from call to call: buffer ids, offsets and numbers.
 """
 
 import operator
@@ -44,7 +44,7 @@ class Leaf(NamedTuple):
 
     Attributes:
         at: Position of its field among the dynamic ones.
-        item: Its position in that field, -1 when it is the field.
+        item: Position in that field; -1 if the leaf is the whole field.
         name: ``"a"``, or ``"a.indices"`` in a struct operand.
     """
 
@@ -103,9 +103,10 @@ class OpInfo:
         self.kinds = kinds_getter(self.fields, words, rows, wholes, nested)
         self._statics = _getter(self.statics)
         self._dynamic = _getter(tuple(f.name for f in dynamic))
-        # Whether the types of the fields alone tell that a message is right: then they are looked at once.
+        # Whether the types of the fields decide that a message is valid; each combination of types is then checked only
+        # once.
         self._by_type = all(map(_decided_by_type, self._hints.values()))
-        # But an integer in a tuple must be looked at each time: 64 bits must hold it.
+        # An integer in a tuple must still be checked each time, since it must fit into 64 bits.
         self._whole_rows = tuple(self.fields.index(f.name) for f in dynamic if f.many and int in f.takes)
         self.accepted: set[Kinds] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
@@ -216,7 +217,7 @@ class OpInfo:
         raise AssertionError("no setting is too long")
 
     def leaves(self, op: Any) -> Iterator[Leaf]:
-        """The operands and numbers that are there, in order of declaration."""
+        """The present operands and numbers, in order of declaration."""
         for at, (field, value) in enumerate(zip(self.dynamic, self._dynamic(op), strict=True)):
             if isinstance(value, tuple):
                 for item, one in enumerate(value):
@@ -417,17 +418,17 @@ def _decided_by_type(hint: Any) -> bool:
 
 
 def _is_told(hint: Any) -> bool:
-    """True if a value's own type tells that it is right."""
+    """True if the type of a value alone decides that it is valid."""
     return hint in PLAIN or (isinstance(hint, type) and issubclass(hint, msgspec.Struct))
 
 
 def _is_row(hint: Any) -> bool:
-    """True if the types of its items tell that a setting is right: ``tuple[int, ...]``."""
+    """True if the types of its items decide that a setting is valid: ``tuple[int, ...]``."""
     return get_origin(hint) is tuple and all(item is ... or _is_told(item) for item in get_args(hint))
 
 
 def _is_nest(hint: Any) -> bool:
-    """Likewise with the types of the items of tuples in it: ``tuple[int | tuple[int, int], ...]``."""
+    """True if also the item types of the tuples in it decide that: ``tuple[int | tuple[int, int], ...]``."""
     items = [item for item in get_args(hint) if item is not ...] if get_origin(hint) is tuple else []
     parts = [part for item in items for part in _parts(item)]
     return any(map(_is_row, parts)) and all(_is_told(part) or _is_row(part) for part in parts)

@@ -67,8 +67,8 @@ def import_messages(library: str) -> None:
 def targets(group: str) -> dict[str, str]:
     """The entry points of a group in the installed distributions: names, and the ``module:attribute`` of each.
 
-    Read when something that is not built in is asked for: it costs a tenth of a second where there are many
-    distributions, which every host would pay at its start.
+    Read on the first request for a name that is not built in: reading takes a tenth of a second with many installed
+    distributions, which would delay the start of every host.
     """
     import importlib.metadata
 

@@ -1,7 +1,7 @@
 """The backends, and the device that a name means.
 
-Backends are found by entry point (group ``callboard.backends``) and imported when they are first asked for; so are
-backends that wrap others, as ``faulty+cpu`` does (group ``callboard.wrappers``).
+Backends are found by entry point (group ``callboard.backends``) and imported on first use; so are backends that wrap
+others, like ``faulty+cpu`` (group ``callboard.wrappers``).
 """
 
 import logging
@@ -32,7 +32,7 @@ _SPEC = re.compile(r"(?P<name>[^:?]+)(:(?P<index>\d+))?(?P<options>\?.*)?")
 
 
 def names() -> list[str]:
-    """Names of all backends that :func:`backend` can look for, whether or not they can be used here; no wrappers."""
+    """Names of all backends that :func:`backend` accepts, usable here or not, without wrappers."""
     with _lock:
         return sorted({*BUILT_IN, *plugins.targets(GROUP), *(name for name in _found if not _wrapper(name))})
 

@@ -47,7 +47,7 @@ class Cause:
             that have failed.
 
     Attributes:
-        seen: True if the error of one of the ops has been raised or looked at.
+        seen: True if the error of one of the ops has been raised or read.
         ops: The number of ops that have failed.
     """
 
@@ -160,8 +160,8 @@ for _name in (*dir(np.ndarray), "cpu", "numpy"):  # the last two are those of a 
 class Reply(_NotItsValue, Generic[T_co]):
     """The pending result of an op: awaitable on any loop, any number of times; ``result`` for threads.
 
-    A cancelled or timed-out waiter detaches itself only; :meth:`cancel` withdraws the op if it has not been sent. A
-    reply is not the result: operators and the attributes of an array raise and say to await it first.
+    A cancelled or timed-out waiter detaches only itself; :meth:`cancel` withdraws the op if it has not been sent. A
+    reply is not the result: operators and attributes of an array raise an error that advises to await it first.
     """
 
     __slots__ = ("__weakref__", "_op", "_outcome", "_port", "_state", "_waiters")
@@ -196,7 +196,7 @@ class Reply(_NotItsValue, Generic[T_co]):
 
         Raises:
             RuntimeError: Called on the loop's own thread, where it would dead-lock.
-            AskTimeout: No completion in time; the op goes on.
+            AskTimeout: No completion in time; the op continues.
         """
         if self._state == PENDING:
             if _on_loop(self._port.loop):
@@ -211,7 +211,7 @@ class Reply(_NotItsValue, Generic[T_co]):
             except TimeoutError:
                 self._detach(future)
                 raise AskTimeout(f"no completion within {timeout} s; the op goes on") from None
-            except BaseException:  # Ctrl-C: the waiter leaves, the op goes on
+            except BaseException:  # Ctrl-C: the waiter leaves, the op continues
                 self._detach(future)
                 raise
         return self._take()
@@ -237,7 +237,7 @@ class Reply(_NotItsValue, Generic[T_co]):
         return self._state == PENDING and self._port.withdraw(self)
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Have ``call()`` called when the completion is known: at once, or on the thread that learns of it."""
+        """Have ``call()`` called when the completion is known: immediately, or on the thread that receives it."""
         self._attach(_Call(call))
 
     def _value(self) -> T_co:
@@ -332,7 +332,7 @@ def _post(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *args:
     try:
         loop.call_soon_threadsafe(callback, *args)
     except RuntimeError:
-        if not loop.is_closed():  # a loop that is gone has no waiters to wake
+        if not loop.is_closed():  # a closed loop has no waiters to wake
             raise
 
 

@@ -47,7 +47,7 @@ def stored(hint: Any) -> Any:
 
 
 def converted(name: str, value: Any, hint: Any) -> Any:
-    """The value as ``hint``, which is :func:`stored`, wants it.
+    """The value in the type of ``hint``, which is :func:`stored`.
 
     NumPy's numbers and lists of them are taken, too, and for a word that names a dtype whatever else names it.
 

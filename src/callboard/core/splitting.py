@@ -1,8 +1,8 @@
 """Generated code that takes the messages of a class apart.
 
-A loop over the fields of a message costs more than what it does for each of them. So these functions are generated, one
-pair per class, as the standard library does for dataclasses: a line per field, and a cache of the results for
-earlier messages with the same settings and layouts.
+A loop over the fields of a message would cost more than the work on each of them. These functions are therefore
+generated, one pair per class, as the standard library does for dataclasses: a line per field, and a cache of the
+results for earlier messages with the same settings and layouts.
 """
 
 import types
@@ -16,7 +16,7 @@ from callboard.core.operand import StructOperand, parts_of
 __all__ = ["Kinds", "Parts", "kinds_getter", "splitter", "tellable"]
 
 MAX_SIGNATURES = 8192
-"""Signatures remembered for one class; beyond that it begins anew."""
+"""Signatures cached for one class; when there are more, the cache is cleared."""
 
 Kinds = tuple[Any, ...]
 """The types of a message's fields: for each field a type, a word, True, or a tuple of these for its items."""
@@ -27,9 +27,9 @@ class Parts(NamedTuple):
 
     signature: bytes
     operands: list[Any]
-    """The operands that are there, in order of declaration."""
+    """The present operands, in order of declaration."""
     numbers: list[int | float]
-    """The numbers that are there, typed: f64, or i64 and u64 as integers; a c128 is two f64."""
+    """The present numbers, typed: f64, or i64 and u64 as integers; a c128 is two f64."""
 
 
 def kinds_getter(
@@ -82,7 +82,8 @@ def splitter(
         statics: Settings, all :func:`tellable` but ``reals``.
         signature_of: Works a signature out; asked once for all messages with equal settings, layouts and kinds of
             numbers.
-        reals: Settings that are floats or None: ``0.0`` and ``-0.0``, which are equal, stand in a key as words.
+        reals: Settings that are floats or None: ``0.0`` and ``-0.0``, which are equal, are represented by words in a
+            key.
     """
     signatures: dict[tuple[Any, ...], bytes] = {}
 

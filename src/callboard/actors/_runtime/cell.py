@@ -1,8 +1,8 @@
 """The cell behind an :class:`ActorRef`: two lanes and one task.
 
-Any thread appends to a lane and then reads ``awake``; the owner clears ``awake`` and then looks into the lanes again
-before it sleeps. One of the two always sees the other, so no message is overlooked and a wake-up is only paid when the
-actor sleeps.
+Any thread appends to a lane and then reads ``awake``; the owner clears ``awake`` and then checks the lanes again before
+it sleeps. At least one of the two sees the other's write, so no message is missed, and a wake-up is only needed when
+the actor sleeps.
 """
 
 import asyncio

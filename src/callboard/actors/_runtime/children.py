@@ -1,4 +1,4 @@
-"""The children of a cell: their names, and waiting until they are gone."""
+"""The children of a cell: their names, and waiting for their end."""
 
 import asyncio
 import logging
@@ -79,7 +79,7 @@ class Children:
         return cell
 
     def remove(self, cell: "Cell") -> None:
-        """A child is gone; called from its thread."""
+        """Remove a child that has ended; called on its thread."""
         if self.holds(cell):
             del self._cells[cell.name]
         if not self._cells and self._waiter is not None:
@@ -90,7 +90,7 @@ class Children:
             self._waiter.set_result(None)
 
     async def stop_all(self, timeout: float | None) -> None:
-        """Ask all to stop, the youngest first, and wait until they are gone.
+        """Stop all children, the youngest first, and wait until they have ended.
 
         A child that still runs when its time and some grace are over is abandoned with an error in the log.
         """

@@ -1,4 +1,4 @@
-"""Completions: a handler returned a future, the mailbox goes on, and the reply is sent when the future completes."""
+"""Completions: a handler returned a future; the mailbox continues, and the reply is sent when the future completes."""
 
 import asyncio
 import concurrent.futures

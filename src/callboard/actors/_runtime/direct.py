@@ -1,6 +1,6 @@
-"""Refs on which the methods of their actor's class are known, so that ``ref.add(5)`` says how to call it.
+"""Refs that recognise the methods of their actor's class, so that ``ref.add(5)`` can name the correct call.
 
-A subclass of the ref per class of actors: a ``__getattr__`` would make ``tell`` a third slower.
+There is one subclass of the ref per class of actors: a ``__getattr__`` would make ``tell`` a third slower.
 """
 
 import weakref
@@ -12,7 +12,7 @@ __all__ = ["ref_class"]
 R = TypeVar("R")
 
 Cure = Callable[[type[Any], str], str]
-"""From the actor's class and the method's name to what the caller should write."""
+"""Function of the actor's class and the method's name that returns the recommended call."""
 
 
 _known: "weakref.WeakKeyDictionary[type[Any], dict[type[Any], type[Any]]]" = weakref.WeakKeyDictionary()

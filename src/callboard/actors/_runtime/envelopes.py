@@ -95,7 +95,7 @@ class Tick(msgspec.Struct, eq=False):
 class Obituary(msgspec.Struct, eq=False):
     """A watched actor stopped.
 
-    ``message`` is what the watcher gets; ``confirmed`` once its watch was found and removed.
+    ``message`` is delivered to the watcher; ``confirmed`` is set once its watch was found and removed.
     """
 
     uid: int

@@ -67,7 +67,7 @@ async def _finish_hook(result: Awaitable[None] | None) -> None:
 
 
 async def first_start(cell: "Cell") -> None:
-    """Make the first instance; a failure goes to the supervisor."""
+    """Create the first instance; a failure goes to the supervisor."""
     try:
         await _create(cell, None)
     except _InitFailure as failure:
@@ -229,7 +229,7 @@ async def on_backoff_over(cell: "Cell", incarnation: int, error: BaseException) 
 
 
 async def on_failure(cell: "Cell", incarnation: int, error: BaseException, message: Any) -> None:
-    """A completion or a background task failed; that of an old incarnation says nothing about the present one."""
+    """A completion or a background task failed; failures of an old incarnation are ignored."""
     if incarnation == cell.incarnation:
         await supervise(cell, error, message)
 
@@ -241,13 +241,13 @@ async def on_escalated(cell: "Cell", child: "Cell", error: BaseException) -> Non
 
 
 def on_resume(cell: "Cell") -> None:
-    """The parent goes on after a failure that this cell escalated."""
+    """Resume after the parent has handled a failure that this cell escalated."""
     if cell.suspended and cell.actor is not None:
         _resume(cell)
 
 
 def on_listen(cell: "Cell", key: Any, listener: "Callable[[BaseException | None], object]") -> None:
-    """Call ``listener(cause)`` when the cell is gone. After the end, the cell calls it at once."""
+    """Call ``listener(cause)`` when the cell has ended; immediately if it has ended already."""
     cell.listeners[key] = listener
 
 
@@ -260,7 +260,7 @@ def on_unlisten(cell: "Cell", key: Any) -> None:
 
 
 async def finish(cell: "Cell", cause: BaseException | None) -> None:
-    """Close the user lane, stop the children, call ``post_stop``, tell the watchers. Never raises."""
+    """Close the user lane, stop the children, call ``post_stop``, notify the watchers. Never raises."""
     cell.stopping = True
     cell.cause = cause
     cell.incarnation += 1
@@ -291,7 +291,7 @@ async def finish(cell: "Cell", cause: BaseException | None) -> None:
 
 
 def _close(cell: "Cell") -> None:
-    # In this order: what is appended after the drain finds ``awake`` false and drains itself.
+    # The order matters: an item appended after the drain finds ``awake`` false and drains itself.
     cell.closed = True
     cell.awake = False
     cell.lane.close()

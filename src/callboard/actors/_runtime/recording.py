@@ -1,4 +1,4 @@
-"""The interface of a recorder: it sees every message that an actor handles, and the outcome.
+"""The interface of a recorder, which observes every message that an actor handles, and the outcome.
 
 A system without a recorder pays one test per actor, none per message.
 """

@@ -9,9 +9,9 @@ __all__ = ["wait"]
 T = TypeVar("T")
 
 SLICE = 0.25
-"""Seconds. CPython acts on a signal between two bytecodes, or when the signal interrupts the wait itself. One that
-comes in the instant before the wait, or is delivered to another thread, does neither, so a wait that never looked up
-would see a Ctrl-C only when it is over."""
+"""Seconds between checks. CPython acts on a signal between two bytecodes, or when the signal interrupts the wait
+itself. A signal that arrives just before the wait, or is delivered to another thread, does neither; without these
+checks the wait would notice a Ctrl-C only at its end."""
 
 
 def wait(future: "concurrent.futures.Future[T]", timeout: float | None = None) -> T:
@@ -22,7 +22,8 @@ def wait(future: "concurrent.futures.Future[T]", timeout: float | None = None) -
         timeout: Seconds; None waits for ever.
 
     Raises:
-        TimeoutError: It was not done in time, or that is how it ended: ``future.done()`` tells.
+        TimeoutError: It was not done in time, or it raised ``TimeoutError`` itself: ``future.done()`` distinguishes the
+            two.
     """
     until = None if timeout is None else time.monotonic() + timeout
     slice_ = SLICE if timeout is None else min(SLICE, timeout)

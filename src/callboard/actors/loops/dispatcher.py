@@ -18,7 +18,8 @@ _log = logging.getLogger("callboard.actors")
 
 
 LONG_ITERATION = 1e-3
-"""Seconds of an iteration of the system's loop that a pinned thread feels: it may wait so long for the GIL."""
+"""Seconds of an iteration of the system's loop that delays a pinned thread noticeably: the thread may wait for the GIL
+that long."""
 
 
 class LoopLag(NamedTuple):

@@ -23,7 +23,7 @@ class LagGauge:
 
     Args:
         loop: The loop.
-        what: Its name in the warning.
+        what: Name of the loop in the warning.
         clock: Monotonic seconds.
     """
 

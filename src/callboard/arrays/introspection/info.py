@@ -17,7 +17,10 @@ class Info:
         self._device = device
 
     def capabilities(self) -> dict[str, bool | int | None]:
-        """Masks as indices are there; so are shapes that depend on data: such a result is awaited for its shape."""
+        """Boolean masks are supported as indices.
+
+        Shapes that depend on data are supported; such a result is awaited before its shape is read.
+        """
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 32}
 
     def default_device(self) -> str:

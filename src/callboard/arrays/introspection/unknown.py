@@ -93,7 +93,7 @@ def unknown(namespace: str, name: str, there: Iterable[str]) -> AttributeError:
 
     Args:
         namespace: Name of the namespace in user code, ``xp`` or ``xp.linalg``.
-        name: The name asked for.
+        name: The unknown name.
         there: The names of the namespace, for the nearest of them.
     """
     told = f"{namespace} has no {name!r}: it has the functions of the array API standard 2024.12"

@@ -1,4 +1,6 @@
-"""Stacks of matrices by their Householder reflections: one op for all factorisations, and few for what follows.
+"""Decompositions of stacks of matrices from their Householder reflections.
+
+One op computes all factorisations, and a few ops the rest.
 
 A reflection is ``1 - tau * outer(v, conj(v))``, where ``v`` begins with zeros and a 1 (LAPACK's ``geqrf``).
 """
@@ -28,7 +30,7 @@ def triangle_of(a: Ref) -> tuple[Ref, Ref]:
 
 
 def stacked_qr(a: Ref, columns: int) -> tuple[Ref, Ref]:
-    """``Q`` with so many columns, and ``R``, of a stack of matrices that are not empty.
+    """Return ``Q`` with ``columns`` columns, and ``R``, for a stack of matrices that are not empty.
 
     ``Q`` is made of the reflections one after the other, each for the whole stack: worth it where there are more
     matrices than reflections.

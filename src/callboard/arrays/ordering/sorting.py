@@ -28,7 +28,14 @@ __all__ = [
 
 
 class UniqueAll(NamedTuple, Generic[Mode]):
-    """The distinct values, where each is first, where each element's value is among them, how often each is there."""
+    """The distinct values of an array.
+
+    Attributes:
+        values: The values, in order.
+        indices: Index of the first occurrence of each value.
+        inverse_indices: For each element, the index of its value in ``values``.
+        counts: Number of occurrences of each value.
+    """
 
     values: GpuRef[Mode]
     indices: GpuRef[Mode]
@@ -37,7 +44,7 @@ class UniqueAll(NamedTuple, Generic[Mode]):
 
 
 class UniqueCounts(NamedTuple, Generic[Mode]):
-    """The distinct values, and how often each is there."""
+    """The distinct values and their numbers of occurrences."""
 
     values: GpuRef[Mode]
     counts: GpuRef[Mode]
@@ -132,7 +139,7 @@ def unique_all(x: GpuRef[Mode], /) -> UniqueAll[Mode]:
 
 
 def unique_counts(x: GpuRef[Mode], /) -> UniqueCounts[Mode]:
-    """The distinct values in order, and how often each is there; as :func:`unique_all`."""
+    """The distinct values in order and their numbers of occurrences, as in :func:`unique_all`."""
     groups = _groups(check_array("unique_counts", "x", x))
     return UniqueCounts(_kept(groups.line, groups), _counts(groups))
 

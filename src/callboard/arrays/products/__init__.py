@@ -1,1 +1,1 @@
-"""Products of matrices and tensors, and what is made of many of them."""
+"""Products of matrices and tensors, and functions built from many products."""

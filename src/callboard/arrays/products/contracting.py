@@ -107,7 +107,7 @@ def outer(x1: GpuRef[Mode], x2: GpuRef[Mode], /) -> GpuRef[Mode]:
 def contracted(
     x1: Ref, x2: Ref, first: Sequence[int], second: Sequence[int], out: Sequence[int], *, conj: bool = False
 ) -> Any:
-    """A contraction in the dtype in which the arrays meet."""
+    """A contraction in the dtype that the arrays promote to."""
     a, b = together(x1, x2)
     dtype = a.dtype
     work = computed_in(dtype)

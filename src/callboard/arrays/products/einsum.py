@@ -14,7 +14,7 @@ from callboard.kernel.tensor import Einsum
 __all__ = ["einsum"]
 
 LABELS = string.ascii_uppercase + string.ascii_lowercase
-"""Letters for the labels 0 to 51, in the order of the labels: what an equation leaves out is ordered by letter."""
+"""Letters for the labels 0 to 51, in the order of the labels: implicit outputs of an equation are ordered by letter."""
 
 Labels = Sequence["int | EllipsisType"]
 

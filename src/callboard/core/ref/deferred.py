@@ -17,7 +17,7 @@ class Deferral(Protocol):
     """The pending computation of a deferred ref.
 
     Attributes:
-        uses: The number of kernels that have computed it as a part of what they compute.
+        uses: The number of kernels that have computed it as a part of their expression.
         origin: Key of the request that it was called for, and the code and the instruction that called it.
     """
 

@@ -11,13 +11,13 @@ __all__ = ["html_of"]
 def html_of(ref: Any) -> str:
     """A ref as HTML: shape, dtype and state, and its first values where the device was opened with ``preview``.
 
-    To show is not to ask: nothing is computed or waited for, and nothing is copied to the host unless ``preview`` of
-    the device says how much may be.
+    Displaying a ref computes nothing and waits for nothing. Values are copied to the host only up to the device's
+    ``preview``.
     """
     layout = ref.layout
     state = repr(ref).rpartition(", ")[2].rstrip(">")
     rows = {"device": ref.device, "state": state}
-    known = not hasattr(layout, "extents")  # extents that depend on data are asked for by looking at them
+    known = not hasattr(layout, "extents")  # reading extents that depend on data would wait for them
     rows["array"] = repr(layout)
     if known:
         rows["bytes"] = f"{layout.nbytes:,}"

@@ -61,7 +61,7 @@ def indexed(layout: Layout, index: Index) -> tuple[Layout, int]:
                 offset += (i % extent) * stride
             axis += 1
     if 0 in shape:
-        offset = 0  # what has no elements lies anywhere, best inside the allocation
+        offset = 0  # an empty array may have any offset, preferably one inside the allocation
     return layout_of(layout.dtype, tuple(shape), tuple(strides)), offset * layout.dtype.itemsize
 
 
@@ -120,7 +120,7 @@ def reinterpreted(layout: Layout, dtype: DType, offset: int = 0) -> Layout:
         offset: Bytes from the start of the allocation to element 0, which stays where it is.
 
     Raises:
-        ShapeError: Naming what does not fit.
+        ShapeError: The layouts do not fit; names the reason.
     """
     old, new = layout.dtype.itemsize, dtype.itemsize
     if offset % new:
