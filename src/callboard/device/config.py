@@ -20,7 +20,7 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
         memory_limit: Bytes that ops may allocate on the device; None: all there is.
         completion: How the host waits for work in flight: ``"polled"``, ``"host_fn"`` or ``"sync"``; None uses the
             backend's default.
-        spin: Seconds that a polling host goes on looking for new work after the last one finished; four times as long
+        spin: Seconds that a polling host continues to poll for new work after the last one finished; four times as long
             for the next call of a resident actor that serves.
         streams: ``"chained"``: one for libraries whose ops mostly follow one another, and one for each other
             actor; ``"per_actor"``, ``"single"`` or ``"pooled"``.
@@ -29,8 +29,9 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
         trace: Record every op (:class:`callboard.device.protocol.messages.Traces`).
         warm: Libraries whose handles and code a hot standby has ready.
         interval: Seconds between heartbeats.
-        stall_after: Seconds for which a stream that has work may finish nothing before its context is given up as lost
-            (``ContextPoisoned``, with the ops in flight as suspects); None: however long. Longer than the longest op.
+        stall_after: Seconds for which a stream with work may complete nothing before its context counts as lost
+            (``ContextPoisoned``, with the ops in flight as suspects); None: no limit. Must exceed the duration of the
+            longest op.
     """
 
     memory_limit: Amount | None = None
@@ -60,12 +61,12 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_staged_bytes: Bytes of host arrays in arenas before ``put`` and ``get`` raise ``MailboxFull``.
         pending_capacity: Ops accepted while no context is ready.
         fuse: Compute consecutive functions of elements of ``dev.xp``, and a reduction that follows, in one kernel.
-        auto_record: Send chains of ops that come again as one replay of a recording, made by itself.
+        auto_record: Send repeated chains of ops as one replay of a recording that is made automatically.
         preview: Elements of a ref of a blocking device that a notebook copies to show them; 0: none.
         hang_after: Seconds without a heartbeat before a host counts as hung; more than ``interval``.
         step_timeout: Seconds in which a host must have imported its packages and have opened the device, else it counts
-            as hung; and for which a step of another thread (a library's prepare, a resident actor's setup), which may
-            hold the GIL, excuses that heartbeats do not come.
+            as hung. During a step of another thread (a library's prepare, a resident actor's setup), which may hold the
+            GIL, heartbeats may be missing for this long.
         max_restarts: Context losses allowed within ``within`` seconds; one more stops the device. None: no limit.
         within: Seconds.
         on_exhausted: ``"stop"`` or ``"half_open"`` (one attempt per ``within`` seconds, by the standby if any).

@@ -118,7 +118,7 @@ def check_environment(environ: Mapping[str, str] = os.environ) -> None:
     """Check the values of the variables.
 
     Raises:
-        ValueError: A variable has a value that it does not take; names both, and what it takes.
+        ValueError: A variable has an invalid value; names both, and the valid values.
     """
     for name, words in _OTHERS.items():
         value = environ.get(ENVIRONMENT + name)

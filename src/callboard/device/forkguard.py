@@ -1,7 +1,7 @@
 """Behaviour after ``os.fork``: in a forked child, callboard's descriptors are closed and its handles raise.
 
-A fork shares sockets, shared memory and event loops with its parent without owning any of them, and only the thread
-that forked goes on. Nothing here can work there, so it must fail at once and say why.
+A forked process shares sockets, shared memory and event loops with its parent without owning them, and only the forking
+thread continues in it. callboard cannot work there, so it must fail at once and name the reason.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ class Guarded(Protocol):
     def after_fork(self) -> None:
         """Runs in the child. Close descriptors with ``os.close`` and turn useless.
 
-        Takes no lock (the thread that held it is gone) and touches no selector or event loop (the parent shares their
-        kernel state).
+        Takes no lock (its holder may be a thread that no longer exists) and touches no selector or event loop (the
+        parent shares their kernel state).
         """
 
 
@@ -51,5 +51,5 @@ def _after_fork() -> None:
     _guarded.clear()
     for thing in things:
         if thing is not None:
-            with contextlib.suppress(Exception):  # of one that was ending just then; the others still must hear of it
+            with contextlib.suppress(Exception):  # one was being closed; notify the others
                 thing.after_fork()

@@ -45,13 +45,13 @@ async def open_device(
     """Open a device in a system of actors.
 
     Args:
-        system: Its actor's.
+        system: System of the device's actor.
         name: Name of the device, for errors and logs.
         backend: Backend of the device; ops are checked against it in the application.
         info: The device.
-        config: Its settings.
+        config: Settings of the device.
         starter: Starts its hosts.
-        supervisor: Decides what follows a loss; one of the configuration's when None.
+        supervisor: Supervisor that decides what follows a loss; when None, one from the configuration.
         unretrieved: Called with each failure that was never awaited.
     """
     port = OpPort(asyncio.get_running_loop(), name, info.uuid, backend.name, backend.libraries(), config, unretrieved)

@@ -149,9 +149,7 @@ class DeviceApi(Generic[Mode]):
         self: "DeviceApi[Asynchronous]", op: Op[Any, Refs]
     ) -> Refs: ...
     @overload
-    def ask(
-        self, op: "Op[Any, tuple[Any, ...] | StructOperand]"
-    ) -> Any: ...  # a message does not know of blocking refs
+    def ask(self, op: "Op[Any, tuple[Any, ...] | StructOperand]") -> Any: ...  # messages have no blocking refs
     @overload
     def ask(self, op: Op[Any, R]) -> Reply[R]: ...
     def ask(self, op: Op[Any, Any]) -> Any:
@@ -238,16 +236,16 @@ class DeviceApi(Generic[Mode]):
         """Copy a host array to the device, or an array of another device.
 
         Args:
-            array: A ref of another device, copied as :meth:`GpuRef.to <callboard.GpuRef.to>` says, or anything NumPy
-                understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read by the device
-                directly and must stay unchanged until the reply. An array of another package on the device itself is
-                taken without a copy, as :meth:`adopt` does.
+            array: A ref of another device, copied as :meth:`GpuRef.to <callboard.GpuRef.to>` describes, or any value
+                that NumPy accepts, of a supported dtype, any strides. An array of :meth:`host_empty` is read by the
+                device directly and must stay unchanged until the reply. An array of another package on the device
+                itself is taken without a copy, as in :meth:`adopt`.
             dtype: Convert first.
             non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue
                 behind it.
             out: Array or view of the device to copy to, of the same dtype and shape; a new array when None. Rows at a
-                pitch, in slices, are one transfer (``cuMemcpy2DAsync``, ``cuMemcpy3DAsync``); what has shorter rows or
-                more axes is packed on the way.
+                pitch, in slices, are one transfer (``cuMemcpy2DAsync``, ``cuMemcpy3DAsync``); arrays with shorter rows
+                or more axes are packed first.
 
         Returns:
             ``out``, or a row-major array of the same shape. ``array`` has been read when this returns, unless said
@@ -362,9 +360,9 @@ class DeviceApi(Generic[Mode]):
     def host_view(self, ref: GpuRef[Mode]) -> Array:
         """An array of managed memory, or any array of a CPU device, as a NumPy array of the same memory.
 
-        It waits for the ops called before that use the array, and pins it as long as the NumPy array lives. Wait for
-        ops called later before the host reads what they write, and let them be done before it writes what they read.
-        A call of a resident actor sees managed memory like any other device array, under every isolation.
+        It waits for earlier ops that use the array, and pins the array as long as the NumPy array lives. Wait for later
+        ops before the host reads data that they write, or writes data that they read. A call of a resident actor treats
+        managed memory like any other device array, under every isolation.
 
         Raises:
             BufferError: Process isolation, where the memory is in another process; other memory of a GPU.
@@ -375,7 +373,7 @@ class DeviceApi(Generic[Mode]):
     def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
         """A leased, page-locked host array: ``put`` and ``get(out=...)`` move it without a copy on the host.
 
-        It is an ordinary NumPy array; its memory goes back when the array and all its views are gone.
+        It is an ordinary NumPy array; its memory is reused when the array and all its views have been dropped.
 
         Raises:
             MailboxFull: ``max_staged_bytes`` is reached.

@@ -1,8 +1,8 @@
 """``Deferred``: the refs of a device whose ops have been called and not been submitted.
 
-An op is deferred so that it becomes a part of the op that reads its result. It is submitted as soon as that could make
-a difference: when its array is used otherwise, before what it reads is written or freed, and at the latest in the next
-iteration of the loop, where the loop's thread has called it.
+An op is deferred so that it can become a part of the op that reads its result. It is submitted before its absence could
+have an effect: when its array is used in another way, before its operands are written or freed, and at the latest in
+the next iteration of the loop if the loop's thread called it.
 """
 
 import itertools
@@ -60,7 +60,7 @@ class Deferred:
 
     def add(self, ref: DeferredRef[Any]) -> None:
         """Take a new one in; the oldest is submitted when there are too many."""
-        ref.deferral.origin = origin_of(4)  # below: a function of the namespace, what all of them call, and its call
+        ref.deferral.origin = origin_of(4)  # frames below: a function of the namespace, a helper, the call
         self.called += 1
         number = next(self._numbers)
         ref._op = -number  # no op's id
@@ -106,7 +106,7 @@ class Deferred:
                 self.submit(ref)
 
     def flush(self) -> None:
-        """Submit all, the newest first: what has been part of a kernel by then waits until something else needs it."""
+        """Submit all, the newest first: an op that became part of a kernel waits until another op needs it."""
         for ref in reversed(self._refs()):
             if isinstance(ref, DeferredRef) and not ref.deferral.uses:
                 self.submit(ref)
@@ -117,7 +117,7 @@ class Deferred:
             self.submit(ref)
 
     def lose(self) -> Iterator[Entry]:
-        """Let go of all refs, whose context is lost; gives what their replies are failed by."""
+        """Drop all refs, whose context is lost; yields the entries whose replies must fail."""
         with self._lock:
             for ref in self._refs():
                 allocation = Allocation(0, self._port.outbox.released)
@@ -127,7 +127,7 @@ class Deferred:
             self.live.clear()
 
     def _refs(self) -> list[DeferredRef[Any]]:
-        """The refs that are still deferred, oldest first; dropped ones are forgotten."""
+        """The refs that are still deferred, oldest first; dropped ones are removed."""
         there = []
         for number, weak in self.live.copy().items():
             ref = weak()

@@ -60,7 +60,7 @@ class Device(DeviceApi[Asynchronous]):
     """
 
     blocking = False
-    """Its refs raise where an extent is not known yet; those of :class:`callboard.sync.Device` wait."""
+    """Refs of this device raise while an extent is unknown; those of :class:`callboard.sync.Device` wait."""
 
     def __init__(self, ref: "ActorRef[DeviceActor]", actor: DeviceActor, transfers: Transfers) -> None:
         super().__init__(actor.port.submit, transfers, Interop(actor.port, actor))
@@ -80,7 +80,7 @@ class Device(DeviceApi[Asynchronous]):
         Raises:
             TypeError: ``token`` is not a ``GpuToken``.
             DeviceMismatch: The token names another device.
-            GpuRefStale: Its generation is gone, or no ref holds the buffer any more.
+            GpuRefStale: Its generation is lost, or no ref holds the buffer any more.
         """
         return self._refs.resolve(token)
 
@@ -104,9 +104,9 @@ class Device(DeviceApi[Asynchronous]):
     ) -> "ResidentRef[A] | Coroutine[Any, Any, ResidentRef[A]]":
         """Start your actor in the device's context host: ``gpu.actor_of(cb.Props(Embedder), name="embedder")``.
 
-        It is started again in each new context. Its class and arguments travel to the host: by reference where it can
-        import them, by value where they belong to ``__main__`` or a notebook, or to a module that opens a device while
-        it is imported; what such a class uses must be defined above the call.
+        The actor is started again in each new context. Its class and arguments are sent to the host: by reference if
+        the host can import them, by value if they belong to ``__main__`` or a notebook, or to a module that opens a
+        device while it is imported. Names that such a class uses must be defined above the call.
 
         Args:
             props: A :class:`ResidentActor <callboard.ResidentActor>` class and its constructor's arguments.
@@ -301,9 +301,9 @@ class Device(DeviceApi[Asynchronous]):
     async def trace(self, hook: Callable[[TraceRecord], None]) -> Callable[[], Awaitable[None]]:
         """Have ``hook`` called, on the loop, with a record of every op that gets its completion from now on.
 
-        Calls of resident actors are among them; calls and ops that were refused are not.
-        Records come in batches with the completions. The trace belongs to the current context; install it again after
-        ``Recovered`` (or open the device with ``trace=True``).
+        The records include calls of resident actors, but not rejected calls and ops. They arrive in batches with the
+        completions. The trace belongs to the current context; install it again after ``Recovered`` (or open the device
+        with ``trace=True``).
 
         Returns:
             An async function that removes it.
@@ -408,8 +408,8 @@ class Device(DeviceApi[Asynchronous]):
             timeout: Seconds to wait for the host's work in flight; ``close_timeout`` of the configuration by default.
         """
         self._limit_close(timeout)
-        # A thread gets close_timeout to finish its work, and as long again to come back from the call that it is in;
-        # actors in processes of their own get as much before that.
+        # A thread has close_timeout to finish its work, and the same time again to return from its current call; actors
+        # in processes of their own have as much before that.
         await self.ref.stop_and_wait(timeout=3 * self._actor.close_timeout + GRACE)
         self._transfers.close()
 

@@ -54,7 +54,7 @@ class DeviceRefs:
         return ref
 
     def preview(self, ref: Any) -> None:
-        """Nothing: their values have to be awaited."""
+        """Return None: values of such a ref must be awaited."""
 
     def remember(self, allocation: Allocation) -> None:
         """Make an allocation resolvable from tokens (:meth:`GpuRef.token` calls it)."""

@@ -14,7 +14,7 @@ __all__ = ["Channel", "ChannelClosed"]
 
 
 class ChannelClosed(Exception):
-    """The application is gone, or its stream is broken: the host leaves at once."""
+    """The application has ended, or its stream is broken: the host exits at once."""
 
 
 class Channel(abc.ABC):
@@ -36,11 +36,11 @@ class Channel(abc.ABC):
 
         Raises:
             ChannelClosed
-            FrameError: The application sent what cannot be read; the messages before it have been given.
+            FrameError: The application sent an unreadable frame; the messages before it have been returned.
         """
 
     def spin(self, seconds: float) -> None:
-        """Look for messages so long, or until one has come: a process that waits takes longer to be woken.
+        """Poll for messages for ``seconds``, or until one has arrived: a waiting process takes longer to be woken.
 
         A message is kept for :meth:`receive`. Does nothing where the application would have to share the GIL with that,
         nor for a while after it found nothing.
@@ -63,7 +63,7 @@ class Channel(abc.ABC):
         """The address, in this process, of the arena that a ``MapArena`` announced.
 
         Raises:
-            TimeoutError: Its descriptor did not come.
+            TimeoutError: Its descriptor did not arrive.
             OSError: There is no room for it; it may be tried again.
         """
 

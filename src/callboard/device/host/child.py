@@ -1,6 +1,6 @@
 """``python -m callboard.device.host.child``: the program of a process host, started by :class:`ProcessHost`.
 
-Imports little before it says Hello; the main thread is the admitting thread.
+Imports few modules before it sends Hello; the main thread is the admitting thread.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """``Helm``: which thread serves a context host: its own, or that of a resident actor whose calls are short.
 
-A short call on the thread that received it saves two thread switches, which cost more than such a call. So the thread
-of an actor that is called alone takes the host's messages itself, admits what they ask for, and runs its own calls in
-between. While it runs user code, which is not part of the host, its place can be taken: after :data:`LIMIT` the host's
-own thread serves again, and the call goes on like any other.
+A short call on the thread that received it saves two thread switches, which cost more than such a call. The thread of
+an actor that is called alone therefore receives the host's messages itself, admits their ops, and runs its own calls in
+between. While it runs user code, which is not part of the host, another thread may take over: after :data:`LIMIT` the
+host's own thread serves again, and the call continues like any other.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class Helm:
     def pass_to(self, actor: Any, hand_over: Callable[[], None]) -> None:
         """Let an actor serve, which ``hand_over`` gives its next calls; the calling thread leaves the host alone then.
 
-        The actor does not begin to serve before it has all of them: calls that it receives come after these.
+        The actor does not begin to serve before it has all of them: calls that it receives are ordered after these.
         """
         with self._lock:
             if actor not in self._gone:

@@ -23,7 +23,7 @@ LEAVE_TIME = 1.0
 ARENA_TIME = 10.0
 """Seconds that an announced arena's descriptor may take to come."""
 PAUSE = 1.0
-"""Seconds without bytes before an incomplete frame is looked at."""
+"""Seconds without bytes before an incomplete frame is checked."""
 MOST_PAUSES = 63
 """Most calls of :meth:`SocketChannel.spin` that return at once after one that found nothing, which doubles them."""
 MAX_STEPS, MAX_STEP = 16, 200
@@ -47,7 +47,7 @@ class Pulse:
         self.waiting = False
         self.changed: Callable[[], None] = lambda: None
         self.thread = threading.get_ident()
-        self._steps: dict[int, str] = {}  # by thread: a helper may prepare while the admitting thread goes on
+        self._steps: dict[int, str] = {}  # by thread: a helper may prepare while the admitting thread continues
 
     def step(self, name: str | None) -> None:
         """Begin a long step on the calling thread, or end it."""
@@ -71,7 +71,7 @@ class SocketChannel(Channel):
 
     Args:
         sock: The op socket.
-        pulse: Told of rounds, waits and steps.
+        pulse: Notified of rounds, waits and steps.
     """
 
     def __init__(self, sock: socket.socket, pulse: Pulse) -> None:
@@ -138,7 +138,7 @@ class SocketChannel(Channel):
         pulse.waiting = True
         try:
             while not self._woken:
-                # The lock orders this with `send` on other threads: what they leave over is seen here, or they ring.
+                # The lock orders this with `send` on other threads: their remaining data is seen here, or they ring.
                 events = select.POLLIN
                 if self._outgoing:
                     events |= select.POLLOUT
@@ -249,7 +249,7 @@ class SocketChannel(Channel):
         memory = mmap.mmap(descriptor, nbytes)  # if this fails, it is kept for another attempt
         os.close(self._descriptors.pop(arena))
         self._mapped[arena] = memory
-        # The temporary object is gone at once, so that the mapping can be closed later.
+        # The temporary object is dropped at once, so that the mapping can be closed later.
         return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
     def unmap_arena(self, arena: int) -> None:
@@ -271,7 +271,7 @@ class SocketChannel(Channel):
         self._pulse.rounds += 1
 
     def leave(self, code: int) -> None:
-        # Whatever blocks below (a full pipe, a lock of the C library), the process is gone in time.
+        # Whatever blocks below (a full pipe, a lock of the C library), the process ends in time.
         guard = threading.Timer(2 * LEAVE_TIME, os._exit, (code,))
         guard.daemon = True
         guard.start()

@@ -34,7 +34,7 @@ class LocalArrays:
 
     Args:
         port: Port of the actor.
-        ordinal: Number of the device among those that this process sees.
+        ordinal: Ordinal of the device in this process.
     """
 
     blocking = True
@@ -57,9 +57,11 @@ class LocalArrays:
     # -- arrays of others ----------------------------------------------------------------------------------------------
 
     def ref(self, value: Any) -> Any:
-        """An array as a ref, without a copy where it lies on the device; sequences of them too, all else as it is.
+        """Return an array as a ref, without a copy if it is on the device; also inside sequences.
 
-        A NumPy array is used where it lies on a CPU, and copied to a GPU.
+        Other values are returned unchanged.
+
+        A NumPy array is used in place on a CPU, and copied to a GPU.
         """
         if isinstance(value, GpuRef):
             return value
@@ -139,7 +141,7 @@ class LocalArrays:
         """Implement :meth:`GpuRef.__dlpack__`, ordered with the actor's stream.
 
         Raises:
-            BufferError: Another device or a copy is asked for; no such dtype in DLPack.
+            BufferError: Another device or a copy is requested; DLPack has no such dtype.
         """
         port = self._port
         here = (dlpack.CPU, 0) if port.on_host else (dlpack.CUDA, self._ordinal)
@@ -184,7 +186,7 @@ class LocalArrays:
         return self._port.stream.id
 
     def preview(self, ref: Any) -> None:
-        """Nothing: no notebook shows them."""
+        """Return None: no notebook shows such refs."""
 
     def remember(self, allocation: Allocation) -> NoReturn:
         """No token stands for an array inside a host.
@@ -213,5 +215,5 @@ class _Interface:
 
 
 def _is_array(value: Any) -> bool:
-    kind = type(value)  # not the value, which may make anything of an attribute that it is asked for
+    kind = type(value)  # not the value, which may compute any attribute
     return hasattr(kind, "__dlpack__") or hasattr(kind, "__cuda_array_interface__")

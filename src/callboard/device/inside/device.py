@@ -32,10 +32,10 @@ Array = np.ndarray[Any, Any]
 class LocalDevice(DeviceApi[Blocking]):
     """The libraries of the device, called where the actor runs: ``c = ctx.device.blas.gemm(a, b)``.
 
-    An op is enqueued on the actor's stream, behind what torch, CuPy and others have enqueued there, and before what
-    they enqueue next: nothing waits until ``ref.get()``, the ``result()`` of a number, or :meth:`synchronize`. On a CPU
-    it is done when the call returns. Operands are refs of this device, arrays that a method was given, and arrays of
-    torch, CuPy, Warp and NumPy; ``torch.from_dlpack(ref)`` and its like give the way back, without a copy.
+    An op is enqueued on the actor's stream, behind earlier work of torch, CuPy and other packages, and before their
+    later work: nothing waits until ``ref.get()``, the ``result()`` of a number, or :meth:`synchronize`. On a CPU the op
+    has finished when the call returns. Operands are refs of this device, arrays passed to a method, and arrays of
+    torch, CuPy, Warp and NumPy; ``torch.from_dlpack(ref)`` and similar functions convert back, without a copy.
 
     An op that fails by itself (a matrix that is not positive definite) raises at the next wait, at the latest when the
     method returns. Arrays made here count towards a ``memory_limit`` of the actor's own. Refs end with the actor's
@@ -44,7 +44,7 @@ class LocalDevice(DeviceApi[Blocking]):
 
     def __init__(self, site: "Site") -> None:
         device, shared = site.device, site.libraries
-        timeline = Timeline(site.timeline.stream.waited)  # what the host notes of the stream is its own affair
+        timeline = Timeline(site.timeline.stream.waited)  # the host keeps its own state of the stream
         own = Libraries(device, shared.classes, _OneStream(device, timeline), shared.name)
         name = f"{device.info.backend}:{device.info.index}"
         self._port = LocalPort(device, name, own, timeline, LocalMemory(device, site.memory_limit))
@@ -99,7 +99,7 @@ class LocalDevice(DeviceApi[Blocking]):
             self._port.settle()
 
     def close(self) -> None:
-        """The actor's instance is gone; the context is alive."""
+        """The actor's instance has ended; the context is alive."""
         self._port.close()
 
     def synchronize(self) -> None:

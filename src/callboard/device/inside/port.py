@@ -1,8 +1,8 @@
 """``LocalPort``: from a message to its launch, on the thread and on the stream of a resident actor.
 
-Both ends of an op are here, so nothing is encoded, queued or answered: the message's class checks it, its plan is
-worked out once, and the library's launch enqueues it behind what the actor has enqueued before. The libraries are the
-actor's own: their handles and workspaces belong to its stream.
+Both ends of an op are here, so nothing is encoded, queued or answered: the message's class checks it, its plan is made
+once, and the library's launch enqueues it behind the actor's earlier work. The libraries are the actor's own: their
+handles and workspaces belong to its stream.
 """
 
 import functools
@@ -74,7 +74,7 @@ class LocalPort:
         name: Name of the device, for errors.
         libraries: The actor's own; their only stream is that of ``timeline``.
         timeline: The actor's.
-        memory: Its arrays.
+        memory: Memory of its arrays.
 
     Attributes:
         generation: 0: a context has one instance of an actor at a time, and its refs end with it.
@@ -99,7 +99,7 @@ class LocalPort:
         self._device = device
         self._libraries = libraries
         self._known: dict[bytes, Known] = {}
-        self._brought: dict[bytes, Plan] = {}  # by the layout of what was brought
+        self._brought: dict[bytes, Plan] = {}  # by the layout of the copied memory
         self._unsettled: list[Unsettled] = []
 
     # -- ops -----------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class LocalPort:
         On a CPU, the op is done when this returns.
 
         Raises:
-            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale: Nothing has been enqueued.
+            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale: Raised before anything is enqueued.
             OutOfMemory: There is no room for its result.
             LibraryError: The library refuses it, or it failed on a CPU.
         """
@@ -183,7 +183,7 @@ class LocalPort:
         self.settle()
         try:
             return plan.sized(plan.query_size(plan.state, *values))
-        except Exception as e:  # of a library; what it means is classified
+        except Exception as e:  # an exception of a library, which is classified
             raise self._classified(e, plan) from e
 
     def _reply(
@@ -203,7 +203,7 @@ class LocalPort:
         return ref, lambda: ref
 
     def _launch(self, plan: Plan, values: list[Any], number: Any) -> None:
-        """Enqueue the work; ``number`` is the reply whose value the op is, None where there is none."""
+        """Enqueue the work; ``number`` is the reply that takes the op's value, or None."""
         assert plan.launch is not None
         outcome = value = None
         try:
@@ -220,7 +220,7 @@ class LocalPort:
             self.settle()  # on a CPU, user code reads and writes its arrays without asking
 
     def bring(self, owner: Any, address: int, layout: Layout, out: Array) -> None:
-        """Copy memory of another package to the host, behind what the stream has to do, and wait for it.
+        """Copy memory of another package to the host, behind the stream's earlier work, and wait for it.
 
         Args:
             owner: Keeps the memory.
@@ -283,7 +283,7 @@ class LocalPort:
         return bool(self._unsettled)
 
     def close(self) -> None:
-        """The actor's instance is gone: give everything back. The context is alive."""
+        """Release everything after the actor's instance has ended. The context is alive."""
         self.stopped = "the actor's instance is gone"
         self.stream.synchronize()
         self._forget()
@@ -353,7 +353,7 @@ class LocalPort:
         return False
 
     def unretrieved(self, cause: Cause) -> None:
-        """Nothing: the failure was raised by the wait that found it."""
+        """Do nothing: the failure was raised by the wait that found it."""
 
 
 def _error(error: AccelError, _op: Any, _ops: int) -> AccelError:

@@ -12,7 +12,7 @@ __all__ = ["LocalRegion"]
 
 
 class _Never:
-    """Stands where a buffer's owner stands."""
+    """Stands in for a buffer's owner."""
 
     freed = False
     id = 0

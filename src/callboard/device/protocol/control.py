@@ -1,7 +1,7 @@
 """The control socket of a process host.
 
-Heartbeats and log records go to the application; descriptors of arenas, and messages that must not wait for the serving
-thread, go to the host.
+Heartbeats and log records are sent to the application; descriptors of arenas, and messages that must not wait for the
+serving thread, are sent to the host.
 
 A ``SOCK_SEQPACKET`` socket keeps datagrams whole, so each message is one MessagePack body and its descriptors belong to
 it.
@@ -57,7 +57,7 @@ class LogRecord(Control, tag=2, frozen=True):
 
 
 class ArenaDescriptor(Control, tag=1, frozen=True):
-    """The descriptor that comes with this message is the arena's."""
+    """Accompanies the file descriptor of the arena."""
 
     arena: int
 
@@ -66,8 +66,8 @@ class EndWorld(Control, tag=2, frozen=True):
     """A world has lost a rank: the host calls :func:`.end_members` of the collectives.
 
     Attributes:
-        world: Its number.
-        lost: The rank; -1 where it is none.
+        world: Number of the world.
+        lost: Rank that was lost; -1 if none was.
         reason: Why, in at most a few hundred characters.
         formation: Number of the formation that lost the rank, counted from 1.
     """

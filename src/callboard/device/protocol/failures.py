@@ -20,7 +20,7 @@ _CONTROL = (StopIteration, StopAsyncIteration)  # they end iterations and corout
 def as_failure(id: int, error: BaseException) -> FailureMessage:
     """The error as plain data that can always be sent: long texts are shortened, odd characters escaped.
 
-    A class that the other end does not know becomes a :class:`RemoteError`.
+    A class that the other end does not have becomes a :class:`RemoteError`.
     """
     name = type(error).__name__
     message = as_text(str(error), MAX_TEXT)
@@ -56,7 +56,8 @@ def _attributes(error: AccelError) -> dict[str, Any]:
 def as_error(failure: FailureMessage) -> Exception:
     """The error that a :class:`FailureMessage` describes, of the same class. Never raises.
 
-    A class that is not known here, or that cannot be made from what the failure holds, becomes a :class:`RemoteError`.
+    A class that is not available here, or that cannot be constructed from the failure's data, becomes a
+    :class:`RemoteError`.
     """
     try:
         error = _made(failure)

@@ -1,4 +1,4 @@
-"""Both ends of a connection between machines prove that they know the token, before anything else is read.
+"""Both ends of a connection between machines prove that they have the token, before anything else is read.
 
 Each side sends a random challenge and an HMAC-SHA256 over both challenges, as ``multiprocessing.connection`` does
 (Python's documentation, "Authentication keys"). The token itself never travels. The handshake encrypts nothing; TLS
@@ -30,7 +30,7 @@ async def accept_client(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
     """The side that listens.
 
     Raises:
-        HandshakeError: The client does not know the token.
+        HandshakeError: The client does not have the token.
         TimeoutError, OSError, EOFError
     """
     ours = os.urandom(NONCE)

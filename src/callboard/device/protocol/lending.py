@@ -34,7 +34,7 @@ class LendingRequest:
 
 
 class Lend(LendingRequest):
-    """Say where a buffer lies.
+    """Report the location of a buffer.
 
     Args:
         buffer: Id.

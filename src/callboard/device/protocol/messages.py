@@ -1,6 +1,6 @@
 """The messages between the application and a context host.
 
-Plain data: what crosses the wire, and what a thread host is handed.
+Plain data: the content of the wire, and the objects that a thread host receives.
 
 Ids of ops, buffers and requests are minted by the application, from one counter per process, and never reused. Buffers
 that a host mints itself (results of resident actors) have negative ids.
@@ -13,7 +13,7 @@ import msgspec
 __all__ = ["VERSION", "Call", "FailureMessage", "FromHost", "ProtocolError", "ToHost"]
 
 VERSION = 8
-"""Raised with every change of a message here; both ends must agree before anything else is said."""
+"""Incremented with every change of a message here; both ends must agree before any other message."""
 
 
 class ProtocolError(Exception):
@@ -30,15 +30,13 @@ class Call(Plain):
     Attributes:
         id: Id of the op.
         signature: Tag, settings and layouts (:mod:`callboard.core.opinfo`), or a recording, which the call replays
-            (:mod:`callboard.device.protocol.recording`); on the wire, of one that has come before, its number
+            (:mod:`callboard.device.protocol.recording`). On the wire, a repeated signature is replaced by its number
             (:mod:`callboard.device.protocol.signatures`).
-        bindings: ``[buffer, offset, …]`` of the operands that are there, in order; of a host operand, ``[arena,
-            offset]``.
+        bindings: ``[buffer, offset, …]`` of the present operands, in order; ``[arena, offset]`` for a host operand.
         numbers: Values of the scalars that are numbers, typed: f64, or i64 and u64 as integers; a c128 is two f64.
         outputs: Ids of the buffers to make, one for each ``Out`` field left out. With an empty signature: the buffers
             and recordings to free.
-        withdrawn: Cancelled before it was sent: it is not launched, and what it would have written fails for its
-            readers.
+        withdrawn: Cancelled before it was sent: it is not launched, and its outputs count as failed for their readers.
     """
 
     id: int
@@ -55,8 +53,8 @@ class FailureMessage(Plain):
     Attributes:
         id: Id of the op or request.
         error: Name of the class in :mod:`callboard.core.errors`, or of a builtin exception.
-        message: Its text.
-        attributes: Its other attributes that can travel (``code``, ``lib``, ``reason`` …).
+        message: Text of the error.
+        attributes: Other attributes of the error that can be sent (``code``, ``lib``, ``reason`` …).
         notes: Lines added to the error.
     """
 
@@ -75,7 +73,7 @@ class Calls(Plain, tag=1):
 
     Attributes:
         calls: The ops.
-        known: The number of signatures the host knows that the calls may name by number; 0 in a thread host.
+        known: Number of signatures that the host has and the calls may name by number; 0 for a thread host.
     """
 
     calls: list[Call]
@@ -122,7 +120,7 @@ class Ask(Plain, tag=6):
     Attributes:
         id: Id of the request.
         what: Name of the request.
-        argument: Its argument, MessagePack.
+        argument: Argument of the request, as MessagePack.
     """
 
     id: int
@@ -138,9 +136,9 @@ class ActorCall(Plain, tag=7):
         actor: Id of the actor.
         body: Method and arguments, encoded by :mod:`callboard.device.protocol.residents`.
         bindings: Buffers that it may read or write, ``[buffer, offset, …]``.
-        layouts: Their layouts, each as in ``Layout.wire``.
+        layouts: Layouts of these buffers, each as in ``Layout.wire``.
         writes: For each buffer, whether the call may write it.
-        staged: ``[arena, offset, nbytes]`` of the arrays that came beside the body; empty when there are none.
+        staged: ``[arena, offset, nbytes]`` of the arrays sent beside the body; empty when there are none.
         withdrawn: Cancelled before it was sent.
         room: ``[arena, offset, nbytes]`` for the arrays of the result, by the size of the last ones; empty: none.
         deadline: Seconds of ``time.monotonic()`` (on Linux the same clock in all processes) from which on it is not
@@ -166,7 +164,7 @@ class CancelCall(Plain, tag=13):
     """Cancel a call of a resident actor: it is not begun, or ``ctx.cancelled()`` becomes true.
 
     Attributes:
-        call: Its id.
+        call: Id of the call.
         overflow: A newer call takes its place; nothing happens if it runs.
     """
 
@@ -205,8 +203,8 @@ class DeviceRoom(Plain, tag=15):
 
     Attributes:
         id: Id of the call that holds them.
-        region: One of :mod:`.residents.regions`; empty when there is none.
-        failure: The reason why there is none.
+        region: A region of :mod:`.residents.regions`; empty when there is no room.
+        failure: The reason why there is no room.
     """
 
     id: int
@@ -218,10 +216,10 @@ class StartActor(Plain, tag=8):
     """Start a resident actor; a standby runs its ``prepare`` only.
 
     Attributes:
-        actor: Its id.
-        name: Its name.
-        recipe: Its :class:`Props <callboard.actors.Props>`: pickled for a process, itself for a thread. None: it is in
-            another process; its calls hold arrays for it here.
+        actor: Id of the actor.
+        name: Name of the actor.
+        recipe: :class:`Props <callboard.actors.Props>` of the actor: pickled for a process, the object for a thread.
+            None: the actor is in another process; its calls hold arrays for it here.
         alone: It has this host for itself: the arrays that it gives are copied to the device's own host.
     """
 
@@ -239,7 +237,7 @@ class Expect(Plain, tag=16):
     """A buffer in another device's memory: its readers wait for :class:`Arrived`.
 
     Attributes:
-        buffer: Its id; ops that name it follow.
+        buffer: Id of the buffer; ops that name it follow.
     """
 
     buffer: int
@@ -249,8 +247,8 @@ class Arrived(Plain, tag=17):
     """The memory of such a buffer can be read, until the ops that read it have their completions.
 
     Attributes:
-        buffer: Its id.
-        nbytes: Its size.
+        buffer: Id of the buffer.
+        nbytes: Size in bytes.
         where: ``[arena, offset]``; ``[handle, offset, process, when it was started]`` of memory that another process
             has; ``[Memory, offset]`` of memory of this process (a thread host). Empty for an array without elements.
         failure: The reason why the memory is not available; ops that read the buffer fail with it. None when it is.
@@ -303,7 +301,7 @@ class Hello(Plain, tag=1):
 
 
 class Ready(Plain, tag=2):
-    """The context is there (or a warm standby has imported everything).
+    """The context is ready (or a warm standby has imported everything).
 
     Attributes:
         generation: 0 for a standby.
@@ -362,7 +360,7 @@ class Flush(Plain, tag=6):
 
 
 class RoomWanted(Plain, tag=7):
-    """A result has arrays that travel beside it, and no room of their size came with the call: where may they lie?"""
+    """A result has arrays that are sent beside it, and the call provided no memory of their size."""
 
     id: int
     nbytes: int
@@ -389,7 +387,7 @@ class Held(Plain, tag=14):
 
 
 class Returned(Plain, tag=12):
-    """The arrays that came with these calls are not used any more: their memory is the application's again."""
+    """The arrays sent with these calls are not used any more: their memory belongs to the application again."""
 
     calls: list[int]
 
@@ -397,8 +395,9 @@ class Returned(Plain, tag=12):
 class ActorEvent(Plain, tag=8):
     """A change of state of a resident actor.
 
-    It is up (``"ready"``), has failed and is being made again (``"restarting"``; ``error`` says why), is up again after
-    a failure (``"restarted"``) or has stopped (``"stopped"``; ``error`` says why, unless it was asked to stop).
+    The actor is ready (``"ready"``), has failed and is being created again (``"restarting"``, with the ``error``), is
+    ready again after a failure (``"restarted"``), or has stopped (``"stopped"``, with the ``error`` unless the stop was
+    requested).
     """
 
     actor: int
@@ -416,7 +415,7 @@ class Traces(Plain, tag=9):
 
 
 class Unknown(Plain, tag=10):
-    """A message of a kind that this host does not know arrived in a sound frame; nothing else happened."""
+    """A message of a kind unknown to this host arrived in a valid frame; it was skipped."""
 
     kind: int
 

@@ -1,10 +1,10 @@
 """The wire form of a recording: the signature of its replays.
 
-A signature that begins with :data:`MARK` is a :class:`Script`, the whole recording. So the host has its plan as it has
-those of single ops, a replay is one call that names the script by its number, and a context that takes over is sent the
-script with the first replay and records it again. The bindings of the call are the buffers of ``operands``; its numbers
-are how often to replay, then the numbers of :attr:`Step.drawn` in the first replay, then what is added to each of
-them with every further one.
+A signature that begins with :data:`MARK` is a :class:`Script`, the whole recording. The host therefore keeps its plan
+like those of single ops. A replay is one call that names the script by its number, and a context that takes over is
+sent the script with the first replay and records it again. The bindings of the call are the buffers of ``operands``;
+its numbers are the number of replays, then the numbers of :attr:`Step.drawn` in the first replay, then the increments
+of each of them per further replay.
 """
 
 from itertools import pairwise
@@ -45,7 +45,7 @@ class Step(Plain):
         numbers: As in a call.
         outputs: The same as ``bindings``, of the outputs that the op would have made.
         drawn: Positions in ``numbers`` of those that every replay changes.
-        after: Earlier steps that it has to come after directly, because of what they read and write.
+        after: Earlier steps that must directly precede it, because of the data that they read and write.
         where: The line that made the op.
     """
 
@@ -85,8 +85,8 @@ class ScriptBlock(Plain):
         dtype: The dtype of the value.
         turns: ``[operand, offset]`` of the i64 that counts the turns of a loop; empty where none does.
         most: Turns at most, 0 for any number.
-        bodies: ``[first, end]`` of each: its steps, from the first to the one before the end. They are adjacent, in
-            order; the value is looked at before the first body's first step.
+        bodies: ``[first, end]`` of each body: its steps, from the first to the one before the end. Bodies are adjacent,
+            in order; the value is read before the first body's first step.
     """
 
     kind: str

@@ -58,7 +58,7 @@ class Fetch(Plain, tag=65):
     """Send these parts of arenas before the completion of a call, which writes them.
 
     Attributes:
-        call: Its id.
+        call: Id of the call.
         places: ``[arena, offset, nbytes, …]``.
     """
 
@@ -83,7 +83,7 @@ class Described(Plain, tag=68):
 
 
 class Start(Plain, tag=69):
-    """First message: start a context host, which is then spoken to. Answered by :class:`Started`.
+    """First message: start a context host, to which later messages go. Answered by :class:`Started`.
 
     Attributes:
         which: Name of the device, as the node understands it.
@@ -125,7 +125,10 @@ class Kill(Plain, tag=72):
 
 
 class HostEndMessage(Plain, tag=73):
-    """The host is gone; the last message. Fields as of :class:`callboard.device.supervision.hosts.base.HostEnd`."""
+    """The host has ended; the last message.
+
+    For the fields see :class:`callboard.device.supervision.hosts.base.HostEnd`.
+    """
 
     reason: str
     detail: str

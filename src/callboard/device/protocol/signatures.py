@@ -1,9 +1,9 @@
 """Interned signatures: the bytes of a signature cross the wire once per host, then a number stands for them.
 
-A signature says which op it is, on which layouts and with which settings; a transform with a callback has its source in
-it, thousands of characters. The first :class:`~callboard.device.protocol.messages.Calls` that has a signature has it
-whole, and both ends number it by the order of arrival. ``Calls.known`` says how many the sender has numbered before, so
-that the ends cannot disagree unnoticed; 0 starts again, which also bounds both tables.
+A signature names the op, the layouts and the settings; that of a transform with a callback contains its source,
+thousands of characters. The first :class:`~callboard.device.protocol.messages.Calls` with a signature contains all of
+it, and both ends number signatures in order of arrival. ``Calls.known`` is the number of signatures that the sender has
+numbered before, so that a disagreement is noticed; 0 starts again, which also bounds both tables.
 """
 
 from struct import Struct
@@ -57,7 +57,7 @@ class SignatureWriter:
 
 
 class SignatureReader:
-    """The receiver's table. Equal signatures come out as one object, whose hash Python computes once."""
+    """Table of the receiver. Equal signatures are returned as one object, whose hash Python computes once."""
 
     __slots__ = ("_signatures",)
 

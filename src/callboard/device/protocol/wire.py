@@ -24,7 +24,7 @@ M = TypeVar("M")
 
 
 class FrameError(ProtocolError):
-    """The stream is broken: a length, a kind's body or the end does not fit. The connection cannot go on."""
+    """The stream is broken: a length, a kind's body or the end does not fit. The connection is unusable."""
 
 
 class TruncatedStream(FrameError):
@@ -32,7 +32,7 @@ class TruncatedStream(FrameError):
 
 
 class UnknownKind(msgspec.Struct, frozen=True):
-    """A sound frame of a kind that this end does not know."""
+    """A valid frame of a kind unknown to this end."""
 
     kind: int
 
@@ -100,7 +100,7 @@ class FrameReader(Generic[M]):
             then part of ``M``.
 
     Attributes:
-        begun: The number of frames that have come in several portions: names the incomplete one.
+        begun: Number of frames that arrived in several portions: identifies the incomplete one.
     """
 
     __slots__ = ("_decoders", "_needed", "_relayed", "_rest", "begun")
@@ -109,7 +109,7 @@ class FrameReader(Generic[M]):
         self.begun = 0
         self._relayed = frozenset(_KINDS[cls] for cls in relayed)
         self._rest = bytearray()  # the beginning of a frame whose end has not come
-        self._needed = 0  # bytes that it must have before it is looked at again
+        self._needed = 0  # bytes needed before the next check
         self._decoders = {_KINDS[cls]: msgspec.msgpack.Decoder(cls).decode for cls in get_args(union)}
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[M | UnknownKind]:
@@ -123,7 +123,7 @@ class FrameReader(Generic[M]):
             rest += data
             if len(rest) < self._needed:
                 return
-            whole = bytes(rest)  # immutable, because a decoded ``Raw`` refers to the bytes that it came from
+            whole = bytes(rest)  # immutable, because a decoded ``Raw`` refers to the bytes of its message
             rest.clear()
         else:
             whole = bytes(data)
@@ -171,7 +171,7 @@ class FrameReader(Generic[M]):
     def check(self) -> None:
         """See whether the incomplete frame can still become a message, after a pause of the stream.
 
-        MessagePack says where a value ends: a message that is complete before its frame had a false length.
+        MessagePack defines where a value ends: a message that is complete before its frame had a false length.
 
         Raises:
             FrameError: It cannot.

@@ -79,13 +79,13 @@ class DeviceActor(Actor):
 
     Args:
         info: The device.
-        backend: Its backend.
-        config: Its settings.
-        supervisor: Decides what follows a loss.
+        backend: Backend of the device.
+        config: Settings of the device.
+        supervisor: Supervisor that decides what follows a loss.
         starter: Starts hosts.
         port: Sends ops and settles them.
         clock: Monotonic seconds.
-        crew: Its hosts and resident actors, where something refers to them before the device is made.
+        crew: Hosts and resident actors of the device, if they are referred to before the device is created.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class DeviceActor(Actor):
 
     def _publish_ready(self) -> None:
         assert self.host is not None
-        if self._new_limit is not None:  # a standby was opened with what was configured
+        if self._new_limit is not None:  # a standby was opened with the configured limit
             self.host.post(Ask(0, "limit", self._new_limit))
         self.port.ready(self.host)
         generation = self.port.generation
@@ -322,7 +322,7 @@ class DeviceActor(Actor):
     # -- loss and recovery ---------------------------------------------------------------------------------------------
 
     def _lose(self, error: AccelError) -> None:
-        """The active context is gone: open the next generation, fail the accepted ops, let the standby take over."""
+        """The active context is lost: open the next generation, fail the accepted ops, let the standby take over."""
         now = self._clock()
         self._lost_at = now
         old, self.host = self.host, None

@@ -11,7 +11,7 @@ from callboard.device.supervision.hosts.base import Host
 __all__ = ["Fleet"]
 
 SETTLE_TIME = 10.0
-"""Seconds of a period; arenas that were not needed in two periods in a row are given up."""
+"""Seconds of a period; arenas that were not needed in two periods in a row are released."""
 
 LEAVE_TIME = 1.0
 """Seconds that a poisoned host gets to leave by itself before it is killed."""
@@ -80,7 +80,7 @@ class Fleet:
         self._settling = self._loop.call_later(SETTLE_TIME, self._settle) if left else None
 
     def retire(self, arena: Arena) -> None:
-        """Have every host unmap an arena that the pool gives up. Any thread."""
+        """Have every host unmap an arena that the pool releases. Any thread."""
         if asyncio._get_running_loop() is self._loop:
             self._retire(arena)
             return

@@ -1,7 +1,7 @@
 """``OwnProcesses``: the resident actors of a device that live in processes of their own, on the same device.
 
 Each is the only actor of a second, internal :class:`DeviceActor`: a context host of the same kind, replaced by the same
-rules when it is lost. Nothing else is called there, so what it loses concerns one actor.
+rules when it is lost. No other calls go there, so its loss concerns one actor only.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class OwnProcesses:
 
     Args:
         device: The device that they belong to.
-        make: Its class, which makes their devices, too.
+        make: Device class, which also creates the actors' devices.
 
     Attributes:
         traces: Hooks that are called with a record of each call.
@@ -77,7 +77,7 @@ class OwnProcesses:
         def start() -> None:
             try:
                 started.set_result(self._start(props, name, recipe))
-            except Exception as e:  # told to the thread that asked
+            except Exception as e:  # passed to the requesting thread
                 started.set_exception(e)
 
         loop.call_soon_threadsafe(start)
@@ -113,7 +113,7 @@ class OwnProcesses:
             task.add_done_callback(lambda _: self._closing.pop(process))
 
     def lost(self) -> None:
-        """The device's context is gone."""
+        """The device's context is lost."""
         for borrower in (*self._processes.values(), *self._borrowers):
             borrower.lender.lost()
 

@@ -108,7 +108,7 @@ class OwnProcess:
     # -- losses --------------------------------------------------------------------------------------------------------
 
     def _lost(self, heard: Callable[[AccelError], None], error: AccelError) -> None:
-        """The process is gone: this counts as a failure of the actor."""
+        """The process has ended: this counts as a failure of the actor."""
         heard(error)
         actor = self.resident
         if actor.state is not ResidentState.STOPPED:
@@ -134,7 +134,7 @@ class OwnProcess:
             self._device._stop(error, Event.STOP, reason)
 
     def limit_close(self, timeout: float) -> None:
-        """Let :meth:`close` wait at most so long for the actor's calls."""
+        """Limit the seconds that :meth:`close` waits for the actor's calls."""
         self._close_timeout = min(timeout, self._close_timeout)
         if self._device is not None:
             self._device.close_timeout = self._close_timeout
@@ -143,7 +143,7 @@ class OwnProcess:
         """End the process; nothing of it is left when this returns."""
         if (
             self.port.outbox.host is not None
-        ):  # what the actor's end has answered comes behind the word that it has ended
+        ):  # answers of the actor's end may arrive after the report that it has ended
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ASKED):
                     await self.port.drain()

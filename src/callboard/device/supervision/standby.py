@@ -10,7 +10,8 @@ from callboard.device.supervision.hosts.base import Host
 __all__ = ["Standby"]
 
 DELAYS = (0.0, 0.5, 2.0, 10.0, 30.0)
-"""Seconds before a standby that keeps dying is started again. Its failures affect no op, so it is never given up."""
+"""Seconds before a standby that keeps failing is started again. Its failures affect no op, so the attempts never
+end."""
 
 
 class Standby:

@@ -14,13 +14,13 @@ KEEP = 1024
 
 
 class Lost(NamedTuple):
-    """A context is gone.
+    """A context was lost.
 
     Attributes:
         generation: The generation.
         error: The reason.
-        failed: Ops that were accepted and not answered; each has failed with that error, or with a stop's if the device
-            could not go on: :class:`Stopped` follows at once.
+        failed: Number of ops that were accepted and not answered. Each has failed with that error, or with that of the
+            stop if the device could not continue: :class:`Stopped` then follows at once.
         at: Monotonic seconds.
     """
 

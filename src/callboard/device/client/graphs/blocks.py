@@ -90,7 +90,7 @@ def switch_block(taken: OpRecorder, value: GpuRef[Any]) -> Iterator[Cases]:
             raise ValueError("switch: no op was called in its cases")
         if sum(end - begin for begin, end in block.bodies) != len(taken.ops) - first:
             raise ValueError("switch: an op was called outside its cases; call it before the switch, or in a case")
-    except BaseException:  # of any kind: the block is given up, and it is raised
+    except BaseException:  # any exception: the block is abandoned, and it is raised again
         _forget(taken, block, first)
         raise
 
@@ -122,7 +122,7 @@ def _body(taken: OpRecorder, block: Chosen) -> Iterator[None]:
         yield
         if first == len(taken.ops) and block.kind != "switch":
             raise ValueError(f"{block.kind}: no op of this device was called in its block")
-    except BaseException:  # of any kind: the block is given up, and it is raised
+    except BaseException:  # any exception: the block is abandoned, and it is raised again
         taken.close_block(block)
         _forget(taken, block, first)
         raise

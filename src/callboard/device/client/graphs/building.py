@@ -31,7 +31,7 @@ class Input:
     """An array that a recording is given.
 
     Attributes:
-        name: Its keyword.
+        name: Keyword of the input.
         layout: The layout that a replacement must have; None when ops use several different parts of the array, so that
             it cannot be replaced.
         ref: The one that replays use now.
@@ -68,7 +68,7 @@ class Draw(NamedTuple):
 
     Attributes:
         stream: Keeps the position.
-        fills: ``(multiple at which its position lies, what it takes)`` of each.
+        fills: For each fill, ``(multiple at which its position lies, number of words it takes)``.
         at: Indices of their positions among the numbers of the recording.
     """
 
@@ -88,7 +88,7 @@ class BuiltRecording(NamedTuple):
         own: Bytes of the other ones.
         owners: Allocations of the operands that refs name, by operand index.
         outputs: Outputs of a replay.
-        draws: Its random numbers.
+        draws: Random numbers that a replay draws.
         ops, blocks, places: The ops, blocks and operand places that the recording was built from; a recording that
             includes this one reads them.
     """
@@ -111,7 +111,7 @@ class BuiltRecording(NamedTuple):
         return written_by(self.ops, self.blocks)
 
     def drawn(self, n: int) -> list[list[int | float]]:
-        """The numbers of the calls for ``n`` replays: one call, where positions go on by equal steps."""
+        """The numbers of the calls for ``n`` replays: one call as long as positions advance by equal steps."""
         fills = sum(len(draw.at) for draw in self.draws)
         rows = [[0] * fills for _ in range(n)]
         for draw in self.draws:

@@ -1,11 +1,11 @@
-"""``Chains``: runs of calls that come again are recorded, and sent as one replay (``auto_record``).
+"""``Chains``: repeated runs of calls are recorded, and sent as one replay (``auto_record``).
 
 A run is a sequence of recordable calls that are sent together with no other call in between. Two runs are the same
 chain if their ops, settings, shapes and numbers are equal and the data flow among them is the same, whatever buffers
 hold the data. Each call keeps its own outputs: the replay allocates the same buffers, all at once.
 
-Finding what repeats in a stream of calls is what Apophenia does for tasks (Yadav et al., "Automatic Tracing in
-Task-Based Runtime Systems", ASPLOS 2025); here the stream is cut already, by what is awaited.
+Apophenia finds repetitions in a stream of tasks (Yadav et al., "Automatic Tracing in Task-Based Runtime Systems",
+ASPLOS 2025); here awaits already divide the stream into runs.
 """
 
 import types
@@ -67,7 +67,7 @@ class Chain:
         """The host has recorded it, or cannot: its ops are called one by one then."""
         self.usable = ok
         if not ok and not isinstance(self.reply.exception(), UnsupportedOp | LibraryError | DriverError):
-            self._forget()  # what it was to be recorded with was no more, or the context: it may come again
+            self._forget()  # a buffer or the context was lost: the run may appear again
 
 
 class Chains:
@@ -95,7 +95,7 @@ class Chains:
         """The calls in their order, with replays in the place of chains."""
         sent: list[Call] = []
         run: list[Call] = []
-        between: list[Call] = []  # the run's calls, and the frees that lie among them
+        between: list[Call] = []  # the run's calls, and the frees between them
         for call in calls:
             if not call.id and not call.signature and run:
                 between.append(call)
@@ -125,7 +125,7 @@ class Chains:
                 self._seen[key] = times
                 return between
             self._seen.pop(key, None)
-            return self._recorded(key, run, given) + between  # in front: the run may free what it has read
+            return self._recorded(key, run, given) + between  # replay first: the run may free its inputs
         self._chains.move_to_end(key)
         if not chain.usable:
             return between
@@ -155,7 +155,7 @@ class Chains:
                 message.failed.extend((one, root) for one in before)
 
     def lose(self) -> None:
-        """The context is gone: sent calls have failed, and recordings are made again when they are used."""
+        """The context is lost: sent calls have failed, and recordings are made again on their next use."""
         self._stands_for.clear()
 
     # -- recording -----------------------------------------------------------------------------------------------------

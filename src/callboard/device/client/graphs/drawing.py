@@ -35,10 +35,10 @@ def dot(nodes: Sequence[RecordingNode], title: str) -> str:
 
 
 def svg(nodes: Sequence[RecordingNode], title: str) -> str:
-    """The nodes as a picture, an SVG document: a row for what can run at the same time, an arrow for what waits.
+    """The nodes as an SVG document: nodes in a row may run at the same time, an arrow is a dependency.
 
-    A row has the nodes whose longest chain of predecessors has the same length. A block's nodes are behind all nodes
-    before it, and say in their first line which block they are in.
+    A row contains the nodes whose longest chain of predecessors has the same length. A block's nodes follow all nodes
+    before the block; their first line names the block.
     """
     if not nodes:
         return '<svg xmlns="http://www.w3.org/2000/svg" width="0" height="0"></svg>\n'

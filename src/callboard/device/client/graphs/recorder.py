@@ -34,7 +34,7 @@ class Own:
     """An array that an op of the recording makes.
 
     Attributes:
-        nbytes: Its size.
+        nbytes: Size in bytes.
         allocation: Gives its owner; None when no ref of it is left.
     """
 
@@ -88,7 +88,7 @@ class OpRecorder:
         """See :class:`Recorder <callboard.kernel.recording.Recorder>`.
 
         Raises:
-            UnsupportedOp: It cannot be recorded; says why.
+            UnsupportedOp: The op cannot be recorded; names the reason.
             ShapeError, DeviceMismatch, GpuRefStale: Raised under the same conditions as for a call outside a recording.
         """
         drawing, self._drawing = self._drawing, None
@@ -196,7 +196,10 @@ class OpRecorder:
             self._note_own(allocations.get(buffer) or Allocation(buffer, self._port.outbox.released), layout.nbytes)
 
     def check_drawing(self, tag: str) -> None:
-        """Refuse an op whose random numbers go on with every replay, where it may not run or may run again."""
+        """Refuse an op whose random numbers advance with every replay, inside a conditional block.
+
+        The block may run several times or not at all.
+        """
         if self.open:
             raise UnsupportedOp(
                 f"{tag} cannot be recorded in a block: its generator takes numbers for every replay, and cannot know "
@@ -247,7 +250,7 @@ def _position_of(op: Op[Any, Any]) -> int:
 
 
 def where_called(tag: str, depth: int) -> str:
-    """The line of the application that has called what is at a depth of the stack."""
+    """The line of the application that made the call at a depth of the stack."""
     frame = sys._getframe(depth)
     while frame.f_globals.get("__name__", "").startswith("callboard.") and frame.f_back is not None:
         frame = frame.f_back

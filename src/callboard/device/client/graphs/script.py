@@ -123,10 +123,10 @@ class RecordingNode(NamedTuple):
     """An op of a recording.
 
     Attributes:
-        at: Its place in the order of the calls.
+        at: Position in the order of the calls.
         op: Tag of the op.
         reads, writes: Names of the fields and their layouts.
-        after: Places of the ops that it has to come after, because of what it reads and writes.
+        after: Positions of the ops that must precede it, because of the data that it reads and writes.
         where: The line that made it.
         within: The blocks that it is in, the innermost last: ``"while 0"``, ``"if 1, body 0"``, numbered in order.
     """
@@ -166,7 +166,7 @@ def packed(
         for use in block.uses:
             first[use.buffer] = min(first.get(use.buffer, block.first), block.first)
             last[use.buffer] = max(last.get(use.buffer, block.end - 1), block.end - 1)
-    for block in reversed(blocks):  # a turn finds what the one before has left, so that lives as long as the block
+    for block in reversed(blocks):  # an iteration reads results of the one before: they live as long as the block
         for buffer in first.keys() - block.made:
             if first[buffer] < block.end and last[buffer] >= block.first:
                 first[buffer] = min(first[buffer], block.first)
@@ -205,8 +205,8 @@ def script_operands(
         ops: The ops, in order.
         places: Placement of every buffer that the ops use.
         names: Names of the operands, for messages.
-        own: Bytes of the last ones, which are the recording's own: what they have when a replay begins matters to no
-            op, so a replay does not fail because an earlier one has.
+        own: Bytes of the last operands, which are the recording's own. No op depends on their initial contents, so a
+            replay does not fail because an earlier one failed.
         blocks: Conditional blocks; memory that their ops write does not count as always written.
     """
     operands = [ScriptOperand(name, False, False, -1, 0, 0) for name in names]
@@ -274,7 +274,7 @@ def blocks_of(blocks: Sequence[Chosen], places: Mapping[int, OperandPlace]) -> l
 
 
 def nodes_of(ops: Sequence[RecordedOp], blocks: Sequence[Chosen] = ()) -> list[RecordingNode]:
-    """The ops, each with those that it has to come after directly, by the bytes that they use."""
+    """The ops, each with the ops that must directly precede it, given the bytes that they use."""
     nodes: list[RecordingNode] = []
     after = _after([op.uses for op in ops])
     for at, op in enumerate(ops):
@@ -301,7 +301,7 @@ def _after(ops: Sequence[Sequence[ArrayUse]]) -> list[list[int]]:
     An op is left out if another of the returned ops already follows it.
     """
     found: list[list[int]] = []
-    behind: list[set[int]] = []  # of each op, all that it comes after
+    behind: list[set[int]] = []  # for each op, all its predecessors
     for at, uses in enumerate(ops):
         after: list[int] = []
         covered: set[int] = set()

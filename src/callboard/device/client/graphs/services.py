@@ -20,8 +20,9 @@ class RecordingStats(msgspec.Struct, frozen=True, kw_only=True):
         recorded: Graphs made.
         updated: Graphs that took other buffers instead of being made.
         launches: Launches of graphs.
-        single: Ops launched one by one: fills with random numbers, and all ops when buffers come for the first time.
-        device_nodes: Nodes of the graphs as the device has them, where it tells them.
+        single: Ops launched one by one: fills with random numbers, and all ops of a set of buffers that is used for the
+            first time.
+        device_nodes: Nodes of the graphs in the device's own description, if it has one.
     """
 
     steps: int = 0
@@ -38,7 +39,7 @@ class RecordingServices(Protocol):
     """The device services for recordings."""
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        """Call it; a blocking device waits for room while there is none."""
+        """Call it; a blocking device waits while there is no room."""
         ...
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> Any:

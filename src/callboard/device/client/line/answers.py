@@ -57,7 +57,7 @@ class Answers:
             raise AskTimeout(f"{self._actor.port.name}: no answer to {what!r} within {timeout} s") from None
 
     def lost(self, error: AccelError) -> None:
-        """Fail the waiting requests: the context that was asked is gone."""
+        """Fail the pending requests: their context is lost."""
         for future, _ in self._waiting.values():
             if not future.done():
                 future.set_exception(
@@ -68,7 +68,7 @@ class Answers:
         """Handle a message that may be an answer.
 
         Raises:
-            msgspec.DecodeError: The answer is not of the type that was asked for.
+            msgspec.DecodeError: The answer is not of the requested type.
         """
         if isinstance(message, Answer):
             future, wanted = self._waiting.get(message.id, (None, None))
@@ -87,7 +87,7 @@ class Answers:
                 self._call("a memory hook", take, figures)
         elif isinstance(message, Flush) and (host := self._actor.host) is not None:
             # Sent behind the queued frees, which may themselves wait for an array that is still being copied; after a
-            # takeover, only when the lost host, which may hold most of the memory, is gone.
+            # takeover, only once the lost host, which may hold most of the memory, has ended.
             actor = self._actor
 
             def flushed() -> None:
@@ -98,7 +98,7 @@ class Answers:
             actor.port.flush()
 
     async def watch_memory(self, timeout: float) -> None:
-        """Tell the host the smallest change of memory use that a hook wants to be notified of."""
+        """Send the host the smallest change of memory use that a hook is notified of."""
         await self.ask("memory", min(self.memory.values()) if self.memory else None, timeout=timeout)
 
     def _call(self, what: str, hook: Callable[[Any], None], told: Any) -> None:

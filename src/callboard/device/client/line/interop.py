@@ -78,7 +78,7 @@ class Interop:
         It waits for the ops called before that use the array, and pins it until the consumer is done with it.
 
         Raises:
-            BufferError: Process isolation; another device or a copy is asked for; no such dtype in DLPack.
+            BufferError: Process isolation; another device or a copy is requested; DLPack has no such dtype.
             AccelError: The op that writes it has failed: the root cause.
         """
         if self._actor.isolated:

@@ -38,15 +38,15 @@ class Outbox:
     Args:
         loop: The device's loop; its thread sends.
         name: Name of the device.
-        linger: Seconds to poll for the only op in flight before the loop goes on.
+        linger: Seconds to poll for the only op in flight before the loop continues.
 
     Attributes:
         host: The host to send to; None while no context is ready.
         here: True if the host admits on the loop's thread, so that batching gains nothing.
         queue: Items that are not sent yet.
-        released: Buffers whose last ref is gone.
+        released: Buffers whose last ref was dropped.
         thread: Id of the loop's thread.
-        shorten: Gives what is sent in the place of calls that are sent together; None: they are sent as they are.
+        shorten: Returns the calls to send in place of calls that are sent together; None: they are sent unchanged.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, linger: float) -> None:
@@ -221,7 +221,7 @@ class Outbox:
         self.flush()
 
     def lose(self) -> None:
-        """The host is gone: drop the items and frees that were queued for it."""
+        """The host is lost: drop its queued items and frees."""
         self.host = None
         self.here = False
         self.released.ids.clear()

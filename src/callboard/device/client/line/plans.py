@@ -15,14 +15,14 @@ __all__ = ["ClientPlan", "CompositeOutput", "check_overlaps"]
 
 
 class ClientPlan:
-    """One signature, as the application sees it.
+    """The application's plan of one signature.
 
     Attributes:
         tag: Tag of the op, for errors.
         outputs: Layouts of the outputs to make.
-        made: Their names.
-        written: Positions, among the operands, of those that the caller gave to be written.
-        apart: The places where operands lay when last seen not to overlap, as in a call.
+        made: Names of these outputs.
+        written: Positions of the operands that the caller passed to be written.
+        apart: Placements of operands of one call that were last found not to overlap.
         value: The reply is a value.
         answers: Type that the launch's answer is converted to; None for ops whose reply is not such an answer.
         one_made: The reply is the only made output.

@@ -52,9 +52,9 @@ class OpPort:
         backend: Name of the backend.
         recordings: Number of recordings that are open.
         outbox: Calls that have not been sent, and the host that they are sent to.
-        peer: Copies to and from other devices; None where there are none.
+        peer: Copies to and from other devices; None if there are none.
         unanswered: Ops without a completion.
-        chains: Finds chains of calls that come again; None where that is off.
+        chains: Finds repeated chains of calls; None if this is disabled.
         deferrals: Refs whose ops are submitted later; None where that is off.
     """
 
@@ -107,15 +107,16 @@ class OpPort:
         """Accept an op; its reply at once.
 
         Args:
-            op: The message, or what makes it.
-            extra: Told when the completion is there.
+            op: The message, or its maker.
+            extra: Notified when the completion is known.
             keep: Resolve this instead of a reply made here.
             depth: Minimum number of frames to walk up to the caller, for the creation line; frames of callboard are
                 skipped.
             into: The ref that its one result is, which was given room and a creation line when it was called.
 
         Raises:
-            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: Nothing has been sent.
+            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: Raised before anything
+                is sent.
         """
         if self.recordings and (recording := recorder.get()) is not None and recording.owns(self):
             return recording.record(_message(op), depth + 1)
@@ -156,7 +157,8 @@ class OpPort:
         op_id = next(_ids)
         made = [next(_ids) for _ in plan.outputs] if plan.outputs else []
         call = Call(op_id, signature, places, numbers, made)
-        # Sent first of all, if it is the first: what follows is done while the host and the device are at work.
+        # The first op is sent before the rest of this function, which then runs while the host and the device are at
+        # work.
         outbox = self.outbox
         sent = (outbox.here or not pending) and outbox.send(call)
         called: Any = None
@@ -196,7 +198,7 @@ class OpPort:
         """Accept a call that has no message, such as the replay of a recording. Its operands are already checked.
 
         Raises:
-            MailboxFull, DeviceStopped: Nothing has been sent.
+            MailboxFull, DeviceStopped: Raised before anything is sent.
         """
         if self.deferrals is not None:
             self.deferrals.flush_all()
@@ -302,8 +304,8 @@ class OpPort:
             The number of ops that failed.
         """
         self._room = self._config.pending_capacity
-        # Other threads may be submitting. They read these three in the opposite order: an op that is noted in the new
-        # `entries` belongs to the new generation and lies in the new queue, one noted in the old is failed below or by
+        # Other threads may be submitting. They read these three in the opposite order: an op noted in the new `entries`
+        # belongs to the new generation and is in the new queue; one noted in the old `entries` is failed below or by
         # `submit` itself.
         old, self.generation = self.generation, generation
         self.outbox.lose()

@@ -9,7 +9,7 @@ __all__ = ["HostRegion"]
 
 
 class _ArenaName:
-    """Stands where a buffer's owner stands: arenas are named like buffers, and never freed by an op."""
+    """Stands in for a buffer's owner: arenas are named like buffers, and never freed by an op."""
 
     __slots__ = ("freed", "id")
 

@@ -1,4 +1,4 @@
-"""Releases: buffers whose last ref is gone, on their way to the host."""
+"""Releases: ids of buffers whose last ref was dropped, to be sent to the host."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ class Releases:
     def append(self, buffer: int) -> None:
         """Note an id."""
         self.ids.append(buffer)
-        self.pressing = True  # behind the id: what is taken in between leaves nothing behind
+        self.pressing = True  # after the id: an id that is taken meanwhile leaves nothing to send
         self.wake()
 
     def wake(self) -> None:
@@ -66,7 +66,7 @@ class Releases:
         self._armed = False
 
     def close(self) -> None:
-        """Release the descriptors, once; later ids are noted and go nowhere."""
+        """Release the descriptors, once; later ids are discarded."""
         self._armed = True
         if self._read >= 0:
             os.close(self._read)

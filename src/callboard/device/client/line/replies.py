@@ -55,13 +55,13 @@ class AnswerReply(Reply[Any]):
 def reply_to(
     port: RefPort, released: Released, plan: ClientPlan, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
 ) -> tuple[Any, Callable[[], Any], Any]:
-    """The reply to an op, as ``(reply, what its completion settles, objects kept alive until then)``.
+    """Return ``(reply, resolver of its completion, objects kept alive until then)`` for an op.
 
     Args:
         port, released: Port and release queue of the new refs.
         plan: Client plan of the op's signature.
         op: The message.
-        op_id: Its id.
+        op_id: Id of the op.
         made: Ids of the buffers that it makes.
         extra: Receiver that is notified of the completion; None if there is none.
     """
@@ -140,6 +140,6 @@ def _arrays(
 
 
 def _waited(weak: "weakref.ref[GpuRef[Any]]") -> Layout | None:
-    """The layout of a ref whose op has been waited for, None if the ref is gone; raises the op's error."""
+    """Return the layout of a ref after waiting for its op, None if the ref was dropped; raises the op's error."""
     ref = weak()
     return None if ref is None else ref.result().layout

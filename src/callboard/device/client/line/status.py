@@ -28,11 +28,11 @@ class ResidentState(enum.StrEnum):
     """The state of a resident actor; equal to its text: ``actor.state == "ready"``."""
 
     STARTING = "starting"
-    """It has not been ready yet: no context is there, or the first ``setup`` is not done."""
+    """The actor has not been ready yet: there is no context, or the first ``setup`` has not finished."""
     READY = "ready"
     """``setup`` of its instance is done."""
     RESTARTING = "restarting"
-    """Its instance has failed, or its context was lost, and another is being made."""
+    """The actor's instance has failed, or its context was lost, and another instance is being created."""
     STOPPED = "stopped"
     """It takes no more calls."""
 
@@ -60,7 +60,7 @@ class PlanStats(msgspec.Struct, frozen=True, kw_only=True):
         entries: Kept now.
         hits: Launches that found theirs.
         misses: Plans made.
-        evictions: Plans dropped because the library keeps only so many (:attr:`Library.max_plans`).
+        evictions: Plans dropped because the library's limit was reached (:attr:`Library.max_plans`).
     """
 
     entries: int
@@ -74,7 +74,7 @@ class ResidentStats(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: ``"starting"``, ``"ready"``, ``"restarting"`` or ``"stopped"``.
-        error: Class and text of its :attr:`ResidentRef.cause <callboard.ResidentRef.cause>`; None where there is none.
+        error: Class and text of its :attr:`ResidentRef.cause <callboard.ResidentRef.cause>`; None if there is no cause.
         actor: Name of its class, or of the function that makes it.
         in_flight: Calls without an answer.
         completed, failed: Answered calls, by a result or by an error, over all contexts.
@@ -112,12 +112,12 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
         parked: Ops that wait in the host for a plan, a call or memory.
         live_streams: Streams of the context.
         completed, failed: Ops, over all generations.
-        fused: Kernels that were not launched: what was called was computed by another's kernel (``fuse``), or dropped
-            before anything needed it.
+        fused: Kernels that were not launched, because another kernel computed their result (``fuse``), or because it
+            was dropped before it was needed.
         recorded: Ops that were not sent one by one, as the replay of a chain stood for them (``auto_record``).
         plans: Plan cache figures of each library that the context has used, by library name (``"blas"``, ``"memory"``).
         libraries: Implementation in use, in words, for libraries that have several; empty when there is only one.
-        residents: Resident actors, by name, also those that have given up (the last 64, until a name is used again).
+        residents: Resident actors by name, including failed ones (the last 64, until a name is used again).
     """
 
     name: str
@@ -166,7 +166,7 @@ class MemoryPoolClass(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks of one size, for :class:`MemoryPoolStats`.
 
     Attributes:
-        block_bytes: Their size. There are eight sizes per doubling; a block serves requests of its size only.
+        block_bytes: Size of the blocks. There are eight sizes per doubling; a block serves requests of its size only.
         in_use: Blocks that hold an array.
         cached: Blocks that are kept for reuse.
     """
@@ -184,10 +184,10 @@ class MemoryPoolStats(msgspec.Struct, frozen=True, kw_only=True):
         cached_bytes: Bytes of blocks kept for reuse. ``busy_bytes`` of them are still used by work in flight: they can
             be reused in stream order, but not trimmed yet.
         peak_bytes: The most that ``used_bytes`` has been in this context.
-        limit_bytes: ``memory_limit``; None where there is none.
+        limit_bytes: ``memory_limit``; None if it is not limited.
         free_bytes, total_bytes: Memory of the device, including the use of other processes.
         hits, misses: Blocks taken from those kept, and from the driver.
-        trimmed_bytes: Given back to the driver so far.
+        trimmed_bytes: Bytes returned to the driver so far.
         classes: Blocks by size, smallest first.
     """
 

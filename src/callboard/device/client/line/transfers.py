@@ -210,7 +210,7 @@ class Transfers:
                 region = HostRegion(self._port, slot.arena_id, offset, view.layout, ref.generation)
                 self._port.submit(Download(src=view, host=region), keep=_FetchPart(fetch, a, b), depth=depth)
                 asked += 1
-        except BaseException:  # Ctrl-C, too: the parts that were not asked for will have no completion
+        except BaseException:  # Ctrl-C, too: parts that were not requested get no completion
             fetch.give_up(len(parts) - asked)
             raise
         return reply
@@ -355,7 +355,7 @@ class _Fetch:
         self._end()
 
     def give_up(self, parts: int) -> None:
-        """These many parts will not be asked for; the reply was never handed out."""
+        """Give up on ``parts`` parts that will not be requested; the reply was never returned."""
         self._given_up = True
         self._transfers.loop.call_soon_threadsafe(self._end, parts)
 

@@ -125,7 +125,7 @@ class Unanswered:
             if cause is None:
                 cause = causes[root] = self._cause(root, described.get(root), generation)
             _reject(entry, OpFailure(cause, origin))
-        # Ops in flight may read what these should have written, and be awaited. A cause counts as unseen only when they
+        # Ops in flight may read the outputs of these ops, and be awaited. A cause counts as unseen only once those ops
         # have their completions, too.
         newest = _first(self.entries.__reversed__)
         for root, cause in causes.items():

@@ -36,7 +36,7 @@ class PinnedStats(msgspec.Struct, frozen=True, kw_only=True):
         acquired: Buffers handed out so far.
         waited: Number of acquired buffers whose callers had to wait.
         timed_out: Callers that left the queue without one.
-        max_buffers, max_bytes: The caps; ``max_bytes`` is None where there is none.
+        max_buffers, max_bytes: The caps; ``max_bytes`` is None if there is no limit of bytes.
         mapped_bytes: Host memory that the device keeps mapped for all its transfers, this pool's among them.
     """
 
@@ -55,11 +55,11 @@ class PinnedStats(msgspec.Struct, frozen=True, kw_only=True):
 class PinnedBuffer:
     """A buffer on loan, as a context manager that gives its array: ``with await pool.acquire(n) as a:``.
 
-    Its memory is another caller's when the array, its views and the transfers that use it are all gone, and not before:
-    an array that is kept beyond the block stays valid, and stays counted.
+    Its memory can be lent to another caller only after the array, its views and the transfers that use it have all
+    ended: an array that is kept beyond the block stays valid, and still counts against the limit.
 
     Attributes:
-        nbytes: Its size.
+        nbytes: Size in bytes.
     """
 
     def __init__(self, array: Array) -> None:
@@ -95,9 +95,9 @@ class PinnedBuffer:
 class PinnedBufferPool:
     """Hands out a limited number of page-locked host arrays to callers in order of request.
 
-    ``dev.pinned_pool(max_buffers=8)`` makes one. Its memory is the device's (``max_staged_bytes``), which keeps it
-    mapped and page-locked between loans. Contexts may come and go meanwhile: buffers stay valid, and what a lost
-    context may still write to is not lent again before its process has ended.
+    Created by ``dev.pinned_pool(max_buffers=8)``. Its memory is the device's (``max_staged_bytes``), which keeps it
+    mapped and page-locked between loans. Buffers stay valid when contexts are replaced. Memory that a lost context may
+    still write to is not lent again before its process has ended.
 
     Args:
         arenas: Pool of shared host memory that the buffers are taken from.
@@ -117,7 +117,7 @@ class PinnedBufferPool:
         self._arenas = arenas
         self._loop = loop
         self._quota = Quota(max_buffers, max_bytes)
-        self._returned: deque[int] = deque()  # bytes of buffers that finalizers have given back
+        self._returned: deque[int] = deque()  # bytes of buffers that finalizers have returned
         self._closed: str | None = None
         self._acquired = self._waited = self._timed_out = 0
 
@@ -133,7 +133,7 @@ class PinnedBufferPool:
 
         Raises:
             ShapeError: A negative extent, or more bytes than ``max_bytes``.
-            AskTimeout: None was given back in time.
+            AskTimeout: No buffer was returned in time.
             MailboxFull: The device's ``max_staged_bytes`` is reached, and no buffer of this pool is out.
             OutOfMemory: The host has no memory.
             DeviceStopped: The pool or the device is closed.
@@ -156,7 +156,7 @@ class PinnedBufferPool:
             if self._quota.out <= 1:
                 self._give(nbytes)
                 raise leased
-            waited = await self._granted(nbytes, until, again=True)  # others have taken what the device may map
+            waited = await self._granted(nbytes, until, again=True)  # the memory is taken
         self._acquired += 1
         self._waited += waited
         return PinnedBuffer(leased)
@@ -211,7 +211,7 @@ class PinnedBufferPool:
             return await asyncio.shield(lease)
         except MailboxFull as e:
             return e.with_traceback(None)
-        except asyncio.CancelledError:  # the thread goes on; what it leases is dropped, and so comes back
+        except asyncio.CancelledError:  # the thread continues; its lease is dropped, which returns the buffer
             assert lease is not None
             lease.add_done_callback(functools.partial(_gone, back))
             raise
@@ -289,6 +289,6 @@ class PinnedBufferPool:
 
 
 def _gone(back: Callable[[], None], lease: "asyncio.Future[Array]") -> None:
-    """A lease that is not waited for has ended: where it gave an array, that is dropped, and comes back by itself."""
+    """Drop the array of a lease whose waiter has left, which returns it."""
     if not lease.cancelled() and lease.exception() is not None:
         back()

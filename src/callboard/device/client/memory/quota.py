@@ -16,7 +16,7 @@ class Quota:
         max_bytes: Most bytes; None for no bound.
 
     Attributes:
-        out, bytes_out: Granted and not given back.
+        out, bytes_out: Buffers, and bytes, that are granted and not returned.
         most_bytes: The most that ``bytes_out`` has been.
         waiting: Bytes of each request that waits, oldest first.
     """

@@ -17,7 +17,7 @@ __all__ = ["Incoming"]
 
 
 class Incoming:
-    """A buffer that the host does not know yet: ops that read it wait there, and no others.
+    """A buffer that the host does not have yet: only ops that read it wait there.
 
     The outcome is sent through the queue of calls. It is therefore dropped with the calls that read the buffer when the
     context is lost, and it never reaches another generation.

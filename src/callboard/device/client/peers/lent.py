@@ -41,7 +41,7 @@ class LentCopy:
         incoming.expect()
         try:
             self._loan.ask(f"copy {self._route}")
-        except BaseException as e:  # Ctrl-C, too: what was announced will not come
+        except BaseException as e:  # Ctrl-C, too: the announced buffer will not arrive
             incoming.fail(e)
             raise
         try:

@@ -87,7 +87,7 @@ class Peer:
         incoming.expect()
         try:
             source.port.submit(Copy(src=ref), keep=_Told(incoming))
-        except BaseException as e:  # Ctrl-C, too: what was announced will not come
+        except BaseException as e:  # Ctrl-C, too: the announced buffer will not arrive
             incoming.fail(e)
             raise
         copy: GpuRef[Any] = self.port.submit(Copy(src=incoming.ref, out=out))

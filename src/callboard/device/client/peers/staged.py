@@ -53,7 +53,7 @@ class Chunk:
 def staged_copy(source: "Peer", target: "Peer", ref: GpuRef[Any], out: GpuRef[Any] | None, route: str) -> GpuRef[Any]:
     """Copy ``ref``, which is row-major and has elements. Raises as an op; nothing is copied then.
 
-    The source's array may be written as soon as it lies in the arena, which it is not held for.
+    The source's array may be written as soon as the data is in the arena; the array is not held for the copy.
     """
     flat = out is None or out.layout.contiguous
     given = ref.reshape(-1) if flat else ref
@@ -76,7 +76,7 @@ def staged_copy(source: "Peer", target: "Peer", ref: GpuRef[Any], out: GpuRef[An
             chunk = Chunk(source, incoming, slots, a * row, (uses[0].begin(), uses[1].begin()))
             try:
                 source.port.submit(Download(src=view, host=region), keep=chunk)
-            except BaseException as e:  # Ctrl-C, too: what was announced will not come
+            except BaseException as e:  # Ctrl-C, too: the announced buffer will not arrive
                 incoming.fail(e)
                 chunk._end()
                 raise

@@ -100,7 +100,7 @@ class Caller:
         """Accept a call.
 
         Raises:
-            ActorStopped, DeviceStopped, MailboxFull, GpuRefStale, DeviceMismatch: Nothing has been sent.
+            ActorStopped, DeviceStopped, MailboxFull, GpuRefStale, DeviceMismatch: Raised before anything is sent.
         """
         port = self._port
         generation = port.generation
@@ -224,7 +224,9 @@ class Caller:
         return marked(MailboxFull(text), self._port.name, self._port.generation, tag)
 
     def _check_refs(self, arguments: Arguments) -> None:
-        """See that the device arrays can be used, and submit what deferred ops have to read before they are written.
+        """Check that the device arrays can be used.
+
+        Submits deferred ops that must read the arrays before the call writes them.
 
         Raises:
             GpuRefStale, DeviceMismatch
@@ -256,7 +258,7 @@ class Caller:
             return None
         try:
             return self._arenas.take(nbytes)
-        except (MailboxFull, MemoryError, RuntimeError):  # the host asks again when it knows the size
+        except (MailboxFull, MemoryError, RuntimeError):  # the host requests it again when the size is known
             return None
 
     def _expire_after(self, end: CallEnd, timeout: float, tag: str) -> None:
@@ -307,7 +309,7 @@ class Caller:
             end.timer.cancel()
 
     def ref(self, buffer: int, offset: int, dtype: int, shape: list[int], strides: list[int]) -> GpuRef:
-        """A device array that came with a result.
+        """A device array of a result.
 
         Raises:
             TypeError, ValueError: The host's message names none.
@@ -328,7 +330,7 @@ class Caller:
     # -- slots ---------------------------------------------------------------------------------------------------------
 
     def give(self, slot: Slot) -> None:
-        """A slot is used again; after a loss not before the dead host is gone."""
+        """Make a slot available again; after a loss, once the dead host has ended."""
         self._arenas.give(slot)
 
     def copy(self, target: Any, source: Any, then: Callable[[], None]) -> None:
@@ -351,7 +353,7 @@ class Caller:
                 self._arenas.give(slot)
 
     def lost(self) -> None:
-        """The context is gone, and with it the calls that used the arguments' slots."""
+        """The context is lost, and with it the calls that used the arguments' slots."""
         self.returned(list(self._staged))
 
     def room(self, wanted: RoomWanted) -> Room:
@@ -375,7 +377,7 @@ class Caller:
         return Room(wanted.id, [slot.arena_id, slot.offset])
 
     def device_room(self, wanted: DeviceRoomWanted, host: "Host") -> None:
-        """Have the host of an actor in a process of its own told where the device arrays of a result are to be copied.
+        """Send the host of an actor in a process of its own the targets to which a result's device arrays are copied.
 
         Raises:
             ProtocolError: No such call is in flight, or it has room.

@@ -62,7 +62,7 @@ class Arguments:
         self.tag = tag
         self.packer = packer = Packer(_is_ref, with_code=True, cure=CURE)
         self.refs: list[GpuRef[Any]] = packer.refs
-        self.names: list[str] = []  # of the arguments that the refs came in
+        self.names: list[str] = []  # names of the arguments that contain the refs
         try:
             packed = []
             for at, value in enumerate(args):
@@ -132,7 +132,7 @@ class CallEnd(End):
         slot: Slot for the result's arrays: granted with the call, or when the host asked for one.
         asked: The host has asked.
         lent: Loans to an actor in a process of its own for the call; notified when the call ends.
-        room: Likewise, for the device arrays of its result.
+        room: Memory for the device arrays of its result, likewise.
     """
 
     __slots__ = ("__weakref__", "_told", "actor", "asked", "caller", "id", "lent", "reply", "room", "slot", "timer")
@@ -158,7 +158,7 @@ class CallEnd(End):
         try:
             parts: Any = decode(value)
             staged = parts[-1]
-        except Exception as e:  # told in place of the result, which cannot be put together
+        except Exception as e:  # reported in place of the result, which cannot be decoded
             parts, staged = e, None
         slot = self.slot
         if type(staged) is int and staged >= 0:
@@ -176,14 +176,14 @@ class CallEnd(End):
         self.caller.copy(own, slot.array[:staged], lambda: self._settle(parts, own))
 
     def _settle(self, parts: Any, memory: Array | None) -> None:
-        """Also when the result is not awaited any more: its refs have to be made to be freed."""
+        """Runs also when the result is no longer awaited: its refs must be created in order to be freed."""
         self.give_slot()
         result: Any = None
         error: Exception | None = None
         try:
             if isinstance(parts, Exception):
                 raise parts
-            if len(parts) == 4:  # the result itself lies beside
+            if len(parts) == 4:  # the result itself is in the arena
                 assert memory is not None
                 offset, length, _, _ = parts
                 parts = decode(memory[offset : offset + length].tobytes())

@@ -21,7 +21,7 @@ class Opened:
     Attributes:
         handles: Handles with which it was opened.
         using: Loans that use some of it.
-        lost: The context is gone: the last loan that ends closes what it has left behind.
+        lost: The context is lost: the last loan that ends closes the remaining memory.
     """
 
     __slots__ = ("handles", "lost", "using")
@@ -49,7 +49,7 @@ class Lender:
         actor: Id of the actor; 0 until it is made.
         port: Op line of the device.
         arenas: Host memory shared with the device's own host.
-        loans: The loans that are asked for and not settled, by the id of the call that holds the arrays.
+        loans: Loans that are requested and not settled, by the id of the call that holds the arrays.
         opened: Memory that the actor's process has opened in the present context of the device.
         order: Held while a call takes its place on both lines, so that calls have one order on both.
     """
@@ -82,7 +82,7 @@ class Lender:
         self._started = False
 
     def post(self, message: Plain) -> None:
-        """Send a message to the device's own host, if it is there."""
+        """Send a message to the device's own host, if it runs."""
         host = self.port.outbox.host
         if host is not None:
             host.post(message)
@@ -109,7 +109,7 @@ class Lender:
             self._owner.hold_for(self.actor, self.name)
 
     def lost(self) -> None:
-        """The device's context is gone; its memory is not, while the actor's process has it open."""
+        """The device's context is lost; its memory still exists while the actor's process has it open."""
         opened, self.opened = self.opened, Opened()
         opened.lost = True
         self._close_unused(opened)

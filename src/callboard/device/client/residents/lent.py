@@ -60,7 +60,10 @@ class LentArguments:
             self._port.loop.call_soon_threadsafe(self.over, None)
 
     def hold_back(self, call: ActorCall) -> ActorCall:
-        """Queue the call behind a gate. Until the arrays are there it counts as withdrawn, so it never runs without."""
+        """Queue the call behind a gate.
+
+        Until the arrays are held it counts as withdrawn, so it never runs without them.
+        """
         self._call = call
         call.bindings, call.layouts, call.writes = [], [], []
         if self._shared:

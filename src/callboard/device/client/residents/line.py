@@ -45,12 +45,12 @@ def accept(port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall]
     Args:
         port: The op line.
         tag: Tag of the call, for errors.
-        end: Told of the completion.
+        end: Notified of the completion.
         message: Makes the message, given the id.
         later: Send nothing now, because this may be a garbage collection in the middle of a send.
 
     Raises:
-        MailboxFull, DeviceStopped: Nothing has been queued.
+        MailboxFull, DeviceStopped: Raised before anything is queued.
     """
     pending = port.unanswered.entries
     if len(pending) >= port._room or port.stopped is not None:

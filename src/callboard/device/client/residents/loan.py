@@ -45,7 +45,7 @@ class Loan(End):
         writes: For each array, whether it may be written.
         held: Called when they may be used, with ``[regions, arrays]`` as the other process gets them.
         failed: Called instead, once, when an op that writes them has failed or the context is lost.
-        fresh: Their contents do not matter.
+        fresh: True if the contents of the arrays do not matter.
     """
 
     __slots__ = (
@@ -112,7 +112,7 @@ class Loan(End):
     # -- what the device's own host says -------------------------------------------------------------------------------
 
     def held(self, regions: list[Any]) -> None:
-        """Nothing else uses the arrays now: pass them on."""
+        """The arrays are not in use any more: pass them on."""
         if self._slot is None:
             self._opened = self._lender.begin({where for where, _ in regions})
             self._pass_on(regions)

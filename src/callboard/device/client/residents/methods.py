@@ -25,7 +25,7 @@ class Method:
     """A method that can be called.
 
     Args:
-        actor: Its name.
+        actor: Name of the actor.
         name: Name of the method.
         given: The method as the caller passed it.
         function: The attribute of that name on the actor's class; if only the host has the class, the method as the
@@ -35,7 +35,8 @@ class Method:
         tag: ``"actor.method"``, for errors.
         yields: True if it is known to be a generator.
         awaits: True if it is known to be a coroutine function.
-        signature: Its parameters, ``self`` included; None where Python cannot tell them (some compiled methods).
+        signature: Signature of the method, ``self`` included; None if Python cannot determine it (some compiled
+            methods).
         positional: Names of the parameters that take positional arguments, without ``self``.
         frozen: Names of the parameters whose device arrays are only read.
     """
@@ -85,13 +86,13 @@ class Methods:
 
     Args:
         actor: The actor's name, for errors.
-        owner: The actor's class; None where a function makes the actor, and only the host knows the class.
+        owner: The actor's class; None if a function creates the actor, in which case only the host has the class.
     """
 
     def __init__(self, actor: str, owner: type[Any] | None) -> None:
         self._actor = actor
         self._owner = owner
-        self._known: dict[int, Method] = {}  # by id of what was given, which may have no hash
+        self._known: dict[int, Method] = {}  # by id of the passed object, which may not be hashable
 
     def find(self, method: Any) -> Method:
         """The method that a call means by ``method``: the one of that name in the actor's class.
@@ -135,7 +136,7 @@ def _defined(owner: type[Any] | None, name: str) -> Any:
 
 
 def _named_owner(method: Any) -> type[Any] | None:
-    """The resident actor's class that the method's name says it is defined in; None where that cannot be found."""
+    """Return the resident actor's class that the method's qualified name refers to; None if it cannot be found."""
     found: Any = sys.modules.get(getattr(method, "__module__", None) or "")
     for part in getattr(method, "__qualname__", "").split(".")[:-1]:
         found = getattr(found, part, None)

@@ -28,8 +28,8 @@ class ResidentRef(Generic[A_co]):
     """The address of a resident actor of class ``A``. It stays the same over restarts and lost contexts.
 
     Calls are accepted at once, from any thread, in order per thread; a :class:`Reply <callboard.Reply>` is awaited, or
-    waited for with ``result()`` on another thread. Calls made while no context is there, or before ``setup`` is done,
-    wait for it.
+    waited for with ``result()`` on another thread. Calls made while no context is ready, or before ``setup`` has
+    finished, wait for it.
     """
 
     __slots__ = ("_actor", "_residents", "_timeout")
@@ -58,9 +58,9 @@ class ResidentRef(Generic[A_co]):
                 when this returns.
 
         Returns:
-            The reply. It fails with what the method raised, in its own class where the application has that class
-            loaded (else :class:`RemoteError`); with ``ContextPoisoned`` when the context was lost meanwhile; with
-            ``ActorStopped`` or ``DeviceStopped``; with the root cause when an op failed whose result it read.
+            The reply. It fails with the exception of the method, in its own class if the application has loaded that
+            class (else :class:`RemoteError`); with ``ContextPoisoned`` when the context was lost meanwhile; with
+            ``ActorStopped`` or ``DeviceStopped``; or with the root cause if it read the result of a failed op.
 
         Raises:
             TypeError: An argument that cannot travel, by its name; one too many, too few or of an unknown name, with
@@ -113,14 +113,14 @@ class ResidentRef(Generic[A_co]):
         return self._send(request)
 
     def tell(self, message: Msg[A_co] | Request[A_co, Any]) -> None:
-        """Send a message and forget the reply; a failure goes to dead letters. Raises as :meth:`ask`."""
+        """Send a message and drop the reply; a failure goes to dead letters. Raises as :meth:`ask`."""
         self._send(message)
 
     def with_timeout(self, seconds: float | None) -> Self:
         """The same actor, with a limit for each call: ``await emb.with_timeout(5.0).call(...)``; None means no limit.
 
-        A call without an answer after so many seconds fails with ``AskTimeout`` and is cancelled: it is not begun any
-        more, or, if it runs, finds ``ctx.cancelled()`` true.
+        A call without an answer after ``seconds`` fails with ``AskTimeout`` and is cancelled: it is not started any
+        more, or, if it runs, ``ctx.cancelled()`` becomes true.
 
         Raises:
             ValueError: ``seconds`` is not positive.
@@ -149,7 +149,7 @@ class ResidentRef(Generic[A_co]):
 
     @property
     def state(self) -> ResidentState:
-        """``"starting"``, ``"ready"``, ``"restarting"`` or ``"stopped"``, as far as the application has been told.
+        """``"starting"``, ``"ready"``, ``"restarting"`` or ``"stopped"``, as last reported to the application.
 
         ``"starting"`` until ``setup`` is done for the first time; ``"restarting"`` while an instance that has failed,
         or the lost context, is replaced; ``"stopped"`` for good. A restart is reported shortly after the reply of the
@@ -161,8 +161,8 @@ class ResidentRef(Generic[A_co]):
     def cause(self) -> Exception | None:
         """The reason why it has stopped, or is being restarted.
 
-        The exception that it failed with, or a ``DeviceStopped``; None where there is none: it is starting or ready, it
-        was asked to stop, or it is being restarted because the context was lost.
+        The exception that it failed with, or a ``DeviceStopped``. None while it is starting or ready, after a requested
+        stop, and while it is restarted because the context was lost.
         """
         return self._actor.cause
 
@@ -173,9 +173,9 @@ class ResidentRef(Generic[A_co]):
             timeout: Seconds; None waits as long as the actor lives.
 
         Raises:
-            ActorStopped: It has stopped, or stops meanwhile; ``__cause__`` is what it failed with.
+            ActorStopped: It has stopped, or stops meanwhile; ``__cause__`` is the exception that it failed with.
             DeviceStopped: The device has stopped, or stops meanwhile.
-            AskTimeout: A ``TimeoutError``: it was not ready in time; it goes on.
+            AskTimeout: A ``TimeoutError``: it was not ready in time; starting continues.
         """
         await self._actor.until_ready(timeout)
         return self

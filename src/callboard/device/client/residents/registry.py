@@ -57,7 +57,7 @@ class Residents:
     Args:
         port: The op line of the device.
         arenas: Host memory shared with the contexts.
-        hosts: The active host and the standby, as far as they are there.
+        hosts: Returns the active host and the standby, as far as they exist.
         isolated: Hosts are processes: code travels by value where it must.
 
     Attributes:
@@ -80,7 +80,7 @@ class Residents:
     # -- actors --------------------------------------------------------------------------------------------------------
 
     def start(self, props: Props[A], name: str | None, recipe: Any) -> ResidentRef[A]:
-        """See :meth:`callboard.Device.actor_of`; ``recipe`` is what :meth:`recipe` gave for ``props``."""
+        """See :meth:`callboard.Device.actor_of`; ``recipe`` is the result of :meth:`recipe` for ``props``."""
         port = self._port
         if port.stopped is not None:
             raise marked(DeviceStopped(f"{port.name}: {port.stopped}"), port.name, port.generation)
@@ -103,7 +103,7 @@ class Residents:
         return ref
 
     def unlodge(self, actor: Resident) -> None:
-        """It has ended: remove it from the list, unless it gave up."""
+        """Remove an actor that has ended from the list, unless it failed."""
         self._forget(actor)
 
     async def when_ready(self, ref: ResidentRef[A]) -> ResidentRef[A]:
@@ -169,7 +169,10 @@ class Residents:
             on_loop(self._port, lambda: self._stop_everywhere(actor))
 
     def _stop_everywhere(self, actor: Resident) -> None:
-        """A standby forgets it; where no context is there to say that it has ended, it has."""
+        """Stop it in the active host and in the standby.
+
+        If there is no context that could report its end, it has ended now.
+        """
         actor.changed()
         self._post(StopActor(actor.id))
         if self._port.outbox.host is None:
@@ -223,13 +226,13 @@ class Residents:
             host.post(message)
 
     def states(self) -> dict[str, ResidentState]:
-        """The state of each actor, by name; includes those that have given up. Any thread."""
+        """The state of each actor, by name, including failed ones. Any thread."""
         with self._lock:
             states = dict.fromkeys(self._given_up, ResidentState.STOPPED)
             return states | {actor.name: actor.state for actor in self._listed() if actor.named}
 
     def stats(self, busy: Mapping[int, float]) -> dict[str, ResidentStats]:
-        """The figures of the same; ``busy`` is what the host has measured, by the actor's id."""
+        """The figures of each actor, by name; ``busy`` has the seconds measured by the host, by the actor's id."""
         with self._lock:
             actors = [actor for actor in self._listed() if actor.named]
             return self._given_up | {actor.name: actor.stats(busy.get(actor.id, 0.0)) for actor in actors}
@@ -241,7 +244,7 @@ class Residents:
         self.caller.close()
 
     def lost(self) -> None:
-        """The context is gone."""
+        """The context is lost."""
         self.caller.lost()
         for actor in list(self._actors.values()):
             if actor.state is ResidentState.STOPPED:

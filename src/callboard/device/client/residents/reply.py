@@ -49,8 +49,8 @@ class CallReply(Reply[T_co]):
     def cancel(self) -> bool:
         """Cancel the call; returns whether there was anything left to cancel.
 
-        One that has not begun is not run, and fails with ``Withdrawn``. One that runs goes on; the actor finds
-        ``ctx.cancelled()`` true, and what it answers arrives here.
+        A call that has not begun is not run, and fails with ``Withdrawn``. A running call continues:
+        ``ctx.cancelled()`` becomes true, and its answer still arrives here.
         """
         if self._state != PENDING:
             return False

@@ -1,4 +1,4 @@
-"""``Resident``: one resident actor as the application knows it, over all contexts of its device."""
+"""``Resident``: the application's state of one resident actor, over all contexts of its device."""
 
 import asyncio
 from typing import Any
@@ -18,13 +18,13 @@ __all__ = ["Resident"]
 
 
 class Resident:
-    """One actor, as the application knows it.
+    """The application's state of one actor.
 
     Changed on the loop's thread, except :attr:`stopped`; read on any.
 
     Attributes:
         id, name: Id and name of the actor.
-        cls: Its class; None when a function makes it.
+        cls: Class of the actor; None when a function creates it.
         methods: The methods that have been called.
         limit: Calls without an answer that it may have.
         overflow: The policy for one more.
@@ -33,7 +33,7 @@ class Resident:
         expected: Memory that the result of its next call will need.
         restarts: The number of times it was restarted after a failure, over all contexts.
         stopped: The reason why it takes no more calls.
-        named: Its name is taken.
+        named: True while its name is taken.
         waiting: Wait until it has ended.
     """
 
@@ -79,7 +79,7 @@ class Resident:
         return self._failure
 
     def stats(self, busy: float) -> ResidentStats:
-        """Its figures; ``busy`` is what the host has measured."""
+        """Figures of the actor; ``busy`` has the seconds measured by the host."""
         cause = self.cause
         return ResidentStats(
             state=self.state,
@@ -101,7 +101,7 @@ class Resident:
         self._enter(ResidentState.RESTARTING, failure)
 
     def is_lost(self) -> None:
-        """Note that its context is gone, and the instance with it; one that was never ready is still starting."""
+        """Note that its context is lost, and the instance with it; an actor that was never ready is still starting."""
         starting = self._phase is ResidentState.STARTING
         self._enter(ResidentState.STARTING if starting else ResidentState.RESTARTING, None)
 

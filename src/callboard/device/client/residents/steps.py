@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["PREFETCH", "Steps", "checked_prefetch", "refuse_generator", "refuse_others"]
 
 PREFETCH = 4
-"""Items that are asked for ahead of the consumer."""
+"""Items that are requested ahead of the consumer."""
 
 AGAIN = 0.05
 """Seconds after which a stream is closed that could not be closed because the device had no room for the call."""
 
 WITH_THE_ACTOR = (ActorStopped, ContextLost, DeviceStopped)
-"""Failures of a call that closes a stream which mean that the generator is gone already."""
+"""Failures of a call that closes a stream which mean that the generator no longer exists."""
 
 
 class Steps:
@@ -44,7 +44,7 @@ class Steps:
     Attributes:
         tag: Tag of the calls, for errors.
         opened: The reply of that call.
-        asked: Replies of the items that have been asked for and not taken, in order.
+        asked: Replies of the items that have been requested and not taken, in order.
         over: No more items come.
 
     Raises:
@@ -63,7 +63,7 @@ class Steps:
         self.opened: Reply[None] = caller.call(actor, opening, None)
         self._id = self.opened._op
         self._next = Arguments(opening.tag, [NEXT, self._id], (), {}, (), frozenset())
-        # Each step uses the arrays, so that it runs in order with what writes them.
+        # Each step uses the arrays, so it is ordered with the ops that write them.
         self._next.refs, self._next.names, self._next.writes = opening.refs, opening.names, opening.writes
         self.over = False
 
@@ -81,11 +81,11 @@ class Steps:
                 )
 
     def ask_first(self, ahead: int) -> None:
-        """Ask for the item that is waited for next, if it has not been asked for, and for others ahead of it.
+        """Request the next awaited item, if that was not done, and others ahead of it.
 
         Raises:
-            MailboxFull: There is no room for a single one; the stream goes on.
-            ContextPoisoned: The context in which the generator ran was lost; the stream is over.
+            MailboxFull: There is no room for a single request; the stream continues.
+            ContextPoisoned: The context in which the generator ran was lost; the stream has ended.
             ActorStopped, DeviceStopped: The actor will not run any more; the stream is over.
         """
         try:
@@ -99,7 +99,7 @@ class Steps:
         self.ask_ahead(ahead)
 
     def ask_ahead(self, ahead: int) -> None:
-        """Ask for items until so many have been asked for, as far as there is room."""
+        """Request items until ``ahead`` have been requested, as far as there is room."""
         with contextlib.suppress(AccelError, ActorStopped):  # raised when that item is waited for
             while len(self.asked) < ahead and not self.over:
                 self._ask()
@@ -114,7 +114,7 @@ class Steps:
         """Return the first reply of :attr:`asked`: a tuple of one item, or an empty one at the end.
 
         Raises:
-            ContextPoisoned: The host does not know the stream: its context is another one.
+            ContextPoisoned: The host does not have the stream, because its context is another one.
             ReplyError: The host's answer is malformed.
         """
         self.asked.popleft()
@@ -140,7 +140,7 @@ class Steps:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def close(self) -> Reply[None] | None:
-        """Drop the items that were asked for, and close the generator; None where there is nothing to close.
+        """Drop the requested items, and close the generator; None if there is nothing to close.
 
         Safe in a garbage collection.
         """
@@ -263,7 +263,7 @@ def refuse_generator(method: "Method") -> None:
 
 
 def refuse_others(method: "Method") -> None:
-    """Refuse to stream what is known to be no generator; of other functions the host sees what they return.
+    """Refuse a method that is no generator; of functions of an unknown kind the host checks the result.
 
     Raises:
         TypeError: It is a coroutine function.

@@ -16,8 +16,8 @@ class Stream(Generic[R_co]):
     """An asynchronous iterator over the items of a method: ``async for token in model.stream(Model.generate, prompt)``.
 
     The generator runs on the actor's thread, one step for each item. Steps of several streams and other calls of the
-    actor take turns, in the order in which they were asked for. The first item is asked for when the iteration begins,
-    and from then on a few ahead of the consumer (:meth:`with_prefetch`): the generator is never further than that.
+    actor run in the order in which they were requested. The first item is requested when the iteration begins, and from
+    then on a few ahead of the consumer (:meth:`with_prefetch`): the generator is never further ahead.
 
     An exception in the generator is raised here once, behind the items before it, and ends the stream. So do a lost
     context (``ContextPoisoned``), the failure that restarts the actor, and the actor's stop.
@@ -57,7 +57,7 @@ class Stream(Generic[R_co]):
         Raises:
             StopAsyncIteration: The generator has returned, or the stream was closed.
             AskTimeout: It took longer than the time limit of ``with_timeout``; the stream is closed.
-            MailboxFull: No item has been asked for, and there is no room to ask; the stream goes on.
+            MailboxFull: No item has been requested, and there is no room for a request; the stream continues.
             RuntimeError: Another task waits for an item of this stream.
             Exception: Raised by the generator, and as :meth:`callboard.ResidentRef.call`; the stream is over.
         """
@@ -98,7 +98,7 @@ class Stream(Generic[R_co]):
         return steps.take(value)
 
     async def aclose(self) -> None:
-        """Leave the stream: drop the items that were asked for, and wait until the generator is closed.
+        """Leave the stream: drop the requested items, and wait until the generator is closed.
 
         Raises:
             RuntimeError: Another task waits for an item of this stream.

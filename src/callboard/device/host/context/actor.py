@@ -159,11 +159,11 @@ class ContextActor:
     def poll_streams(self) -> bool:
         """Poll streams only, up to :data:`POLLS` times, until one has finished something; settle and report that.
 
-        This sees a completion sooner than checking everything each time. The context need not be current: streams and
-        events are queried by their handles.
+        This detects a completion sooner than a full poll. The context need not be current: streams and events are
+        queried by their handles.
 
         Returns:
-            Whether a stream has finished something.
+            Whether a stream has completed an op.
 
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead.

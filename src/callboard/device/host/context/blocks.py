@@ -136,7 +136,7 @@ class Resolved(NamedTuple):
 class BindingCache:
     """The resolved bindings of one plan.
 
-    Bindings are stored when they come for the second time: where arrays are allocated anew, most come only once.
+    Bindings are stored on their second use: if arrays are allocated anew each time, most bindings are used only once.
 
     Attributes:
         by_bindings: Cached results by operand bindings; None for bindings that were seen once.
@@ -160,16 +160,17 @@ class BindingCache:
 
 
 class BlockPool:
-    """Takes blocks from the device and keeps those given back, by size class, last in first out.
+    """Takes blocks from the device and caches freed ones, by size class, last in first out.
 
     The last one is passed over while another timeline still uses it (:data:`SPARES`).
 
     Attributes:
         limit: Most bytes in use at once; None for no limit.
-        used: Bytes in use (of whole blocks); ``asked`` is what was asked for of these, ``most`` the most it has been.
+        used: Bytes in use (of whole blocks); ``asked`` is the number of bytes requested, ``most`` the maximum of
+            ``used``.
         cached: Bytes kept for reuse.
         hits, misses: Blocks taken from the cache, and from the device.
-        trimmed: Bytes given back to the device so far.
+        trimmed: Bytes returned to the device so far.
         release: Gives memory back to the device.
     """
 
@@ -234,9 +235,9 @@ class BlockPool:
         return free - size >= total // RESERVE
 
     def sort(self, sizes: Iterable[int]) -> None:
-        """Give blocks for requests of these sizes in the order of their addresses, until others are given back.
+        """Serve requests of these sizes in the order of addresses, until further blocks are freed.
 
-        So requests that come again get the same blocks again, where the same ones are free.
+        Repeated requests therefore get the same blocks again, if the same ones are free.
         """
         for size in {size_class(nbytes) for nbytes in sizes}:
             kept = self._free.get(size)
@@ -255,7 +256,7 @@ class BlockPool:
         return block.address
 
     def adopt(self, block: Block) -> None:
-        """Count a block that came from elsewhere as in use."""
+        """Count an external block as in use."""
         self.used += block.memory.nbytes
         self.asked += block.nbytes
         self.most = max(self.most, self.used)
@@ -317,7 +318,7 @@ class MemoryWatch:
     """Decides whether the use of device memory has changed enough to be reported.
 
     Args:
-        step: Bytes; a smaller change is not told.
+        step: Bytes; smaller changes are not reported.
     """
 
     __slots__ = ("_told", "step")

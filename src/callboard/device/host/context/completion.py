@@ -1,7 +1,7 @@
 """Completion strategies: how the admitting thread waits while it has nothing to admit.
 
-All strategies query events on the admitting thread, so each of them reports the stream's error. They differ in what
-wakes that thread.
+All strategies query events on the admitting thread, so each of them reports the stream's error. They differ in how that
+thread is woken.
 """
 
 import abc
@@ -193,7 +193,7 @@ class SyncCompletion(Completion):
     def _serve(self) -> None:
         self._enter()
         while (timeline := self._jobs.get()) is not None:
-            with contextlib.suppress(AccelError):  # the admitting thread sees the same error when it queries
+            with contextlib.suppress(AccelError):  # the admitting thread gets the same error when it queries
                 timeline.stream.synchronize()
             self._wake()
 
@@ -205,7 +205,7 @@ def completion_for(
 
     Args:
         name: ``"polled"``, ``"host_fn"`` or ``"sync"``.
-        spin: Seconds that polling goes on after the last op.
+        spin: Seconds that polling continues after the last op.
         wake: Wakes the admitting thread.
         enter: Makes the context current on a thread of the strategy.
         shared: The host shares the GIL with the application's threads.

@@ -82,7 +82,7 @@ class Ledger:
         """Settle every op that its timeline has completed; True while ops are in flight.
 
         Raises:
-            ContextPoisoned, Unrecoverable: An op's own status says that the context is dead.
+            ContextPoisoned, Unrecoverable: An op's own status shows that the context is dead.
         """
         plain = self.trace is None
         while True:

@@ -1,7 +1,7 @@
 """``Lending``: arrays of this process in a device's hands and the device's in others', under thread isolation.
 
-The application does not touch a context's tables, which belong to the admitting thread. It sends a ``LendingRequest``,
-which takes its place in the one order like an op, and is called back when what it asks for holds.
+The application does not access a context's tables, which belong to the admitting thread. It sends a ``LendingRequest``,
+which is ordered like an op and is called back when its condition holds.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ class Lending:
         return bool(self._waiting or self._dying)
 
     def close(self) -> None:
-        """Nothing more will hold."""
+        """Drop the pending requests, whose conditions will not hold any more."""
         for request, _ in self._waiting:
             request.answer(None, DeviceStopped("the device was closed"))
         self._waiting.clear()

@@ -25,7 +25,7 @@ class LibraryActor:
 
     Attributes:
         lib: ``"blas"``.
-        timeline: Its stream.
+        timeline: Timeline of its stream.
         restarts: The number of times its handle was made again after a failure.
         has_lanes: Some of its ops run on another stream.
     """
@@ -49,7 +49,7 @@ class LibraryActor:
         """Let the plan launch here; its state is made separately.
 
         Raises:
-            BackendUnavailable, OutOfMemory: The handle was given up after a failure and cannot be made again.
+            BackendUnavailable, OutOfMemory: The handle was released after a failure and cannot be created again.
         """
         if self._broken:
             self.library = self._cls(self._device, self.timeline.stream)
@@ -168,7 +168,7 @@ class Libraries:
             timeline = self.streams.acquire(key)
             try:
                 actor = LibraryActor(lib, self.classes[lib], self._device, timeline)
-            except BaseException:  # passed on: every call of a library that is not there comes here
+            except BaseException:  # passed on: every call of an unavailable library takes this path
                 self.streams.release(timeline)
                 raise
             self.actors[key] = actor

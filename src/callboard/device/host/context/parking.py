@@ -1,12 +1,12 @@
 """Parking: ops that cannot be launched yet, and the ops that have to stay behind them.
 
 An op is parked while its plan is being prepared, while a resident actor's call holds one of its operands, or while
-memory is being freed for it. Later ops that read what it writes or write what it touches, and later ops of its library,
-park behind it; all other ops go on.
+memory is being freed for it. Later ops that read its outputs or write its operands, and later ops of its library, park
+behind it; all other ops continue.
 
-An event (a plan is ready, a call has ended) touches only the ops that wait for it, so parked ops cost other ops
-nothing. An op first waits for the parked ops that it conflicts with, which are counted. When there are none left, it
-waits for one thing at a time: a held buffer, a plan, memory.
+An event (a plan is ready, a call has ended) concerns only the ops that wait for it, so parked ops cost other ops
+nothing. An op first waits for the parked ops that it conflicts with, which are counted. When none are left, it waits
+for one condition at a time: a held buffer, a plan, memory.
 """
 
 import heapq
@@ -57,8 +57,8 @@ class Parked:
     """A parked message.
 
     Attributes:
-        number: Its place in program order.
-        message, again: Called as ``again(message)`` when it can go on.
+        number: Position in program order.
+        message, again: Called as ``again(message)`` when it can continue.
         reads, writes, lib, own: See :meth:`Parking.park`.
         libs: The libraries of ``lib``.
         leads: Later messages of the same library park behind it.
@@ -154,15 +154,15 @@ class Parking:
 
         Args:
             reads, writes: Buffers that it only reads; buffers that it writes, makes or frees.
-            lib: Its library, or resident actor; of a recording, all its libraries. None for a free: it is ordered by
-                its buffers only, and does not wait for memory.
+            lib: Library, or resident actor, of the message; for a recording, all its libraries. None for a free: it is
+                ordered by its buffers only, and does not wait for memory.
             own: Holds of the same resident actor: its calls do not block each other.
             fence: Fence of the op; it makes the op wait for all parked messages.
         """
         if self._current is not None:
             return False  # it is admitted again because nothing blocks it
         if (self._fence is not None and lib is not None) or (fence in FENCES and self._parked):
-            return True  # a free passes: what it gives back may be what the fence waits for
+            return True  # a free passes: the fence may wait for the memory that it releases
         if lib is not None:
             if self.closed:
                 return True

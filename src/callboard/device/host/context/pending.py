@@ -26,10 +26,10 @@ class Pending(msgspec.Struct, eq=False):
         id: Id of the op.
         seq: Sequence number on its timeline.
         sources: Writers of its operands whose completions were not known when it was launched.
-        status: Its own status, None where it cannot fail by itself.
+        status: Status of the op, None if it cannot fail by itself.
         outcome: Readback that the status is checked with, in transfer to the host; None when nothing has to be copied.
-        readback: Its value on the way to the host.
-        answer: Its value, when it is there already (a resident actor's call).
+        readback: Value in transfer to the host.
+        answer: Value of the op, if it is already known (a resident actor's call).
         failure: Set when it failed; that of the op that failed first, when this one would have read its result.
     """
 

@@ -103,7 +103,7 @@ class PendingSizeQuery:
         plan: The plan of the call.
         values: The arguments of the library's size query.
         started: The query is running, or has run.
-        extents: Its result.
+        extents: Result of the query.
         error: The reason why it failed.
     """
 

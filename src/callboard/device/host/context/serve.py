@@ -53,16 +53,16 @@ COPYING = 4
 """Factor of ``spin`` for the next call of an actor: its caller first copies a result and the next arguments."""
 
 NAP = 50e-6
-"""Seconds between two looks at ops in flight while user code runs."""
+"""Seconds between two polls of ops in flight while user code runs."""
 
 
 def serve(channel: Channel, *, lives_on: bool = False) -> int:
-    """Serve until closed, until the context dies, or until the application is gone.
+    """Serve until closed, until the context dies, or until the application has ended.
 
     Args:
         channel: The line to the application.
-        lives_on: The process goes on after this returns, so the threads and handles of a dead context must be released
-            here. A host process just exits: a driver may block calls that touch a dead context.
+        lives_on: The process continues after this returns, so the threads and handles of a dead context must be
+            released here. A host process just exits: a driver may block calls that touch a dead context.
 
     Returns:
         The exit code: 0, or :data:`POISONED`.
@@ -153,7 +153,7 @@ class ContextHost:
         return any(type(m) is Calls and any(call.id for call in m.calls) for m in messages)
 
     def settle(self) -> None:
-        """Poll, and hand calls to their actors, one of which may serve from now on. On the thread that serves.
+        """Poll, and hand calls to their actors, one of which may start to serve. On the thread that serves.
 
         Raises:
             ContextPoisoned, Unrecoverable: The host ends.
@@ -176,7 +176,7 @@ class ContextHost:
 
     @property
     def spins(self) -> float:
-        """Seconds for which to look for messages before waiting: the next call of an actor may come at once."""
+        """Seconds for which to poll for messages before waiting: the next call of an actor may follow at once."""
         return 0.0 if self._context is None or self._flying else COPYING * self._context.config.spin
 
     def use(self) -> None:
@@ -204,7 +204,7 @@ class ContextHost:
         """Poll streams only, a few times, for a caller that waits for one op.
 
         Returns:
-            Whether a stream has finished something. All other work is left to the next :meth:`poll`.
+            Whether a stream has completed an op.
         """
         return self._context is not None and self._context.poll_streams()
 

@@ -10,9 +10,9 @@ __all__ = ["Stalls"]
 class Stalls:
     """Judges the streams of one context.
 
-    A kernel that never ends does not silence its host, which goes on working, but its stream finishes nothing. A
-    stream whose oldest unfinished work waits for another stream is not judged before that one has done its part, so
-    the stream found is the one that the others wait for.
+    A kernel that never ends does not silence its host, which continues to work, but its stream completes nothing. A
+    stream whose oldest unfinished work waits for another stream is not judged before that one has completed its part,
+    so the stream found is the one that the others wait for.
 
     Args:
         limit: Seconds for which a stream that has work may finish nothing.
@@ -21,7 +21,7 @@ class Stalls:
     __slots__ = ("_next", "_seen", "limit")
 
     LOOKS = 16
-    """Looks within the limit: a stall is found at most so much later."""
+    """Polls within the limit: a stall is found later than the limit by at most one interval between polls."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -29,7 +29,7 @@ class Stalls:
         self._seen: dict[Timeline, tuple[int, float]] = {}
 
     def poll(self, timelines: Iterable[Timeline], now: float) -> Timeline | None:
-        """Time has passed, and the timelines have been polled; gives one that stands still.
+        """Judge the timelines, after they have been polled; returns one that is stalled.
 
         Args:
             timelines: All of the context.

@@ -21,7 +21,7 @@ __all__ = [
 CHAINED = frozenset(
     ("array", "attention", "blas", "blas_lt", "cub", "dnn", "elementwise", "fft", "module", "nvrtc", "rng", "tensor")
 )
-"""Libraries whose ops are short, and mostly use what an op of another of them has just made."""
+"""Libraries whose ops are short, and mostly use the output of an op of another of them."""
 
 
 class StreamAllocator(abc.ABC):
@@ -35,14 +35,14 @@ class StreamAllocator(abc.ABC):
         self._device = device
         self._priorities = priorities
         self.timelines: list[Timeline] = []
-        self._fence: tuple[Timeline, int] | None = None  # what timelines made from now on run behind
+        self._fence: tuple[Timeline, int] | None = None  # timelines created from now on are ordered behind it
 
     @abc.abstractmethod
     def acquire(self, actor: str) -> Timeline:
         """The timeline of an actor, by its name or path."""
 
     def release(self, timeline: Timeline) -> None:
-        """The actor is gone and its timeline idle: close a stream that was its own."""
+        """The actor has ended and its timeline is idle: close a stream that was its own."""
 
     def make(self, actor: str | None = None) -> Timeline:
         """A separate timeline, with the actor's priority."""
@@ -83,9 +83,9 @@ class PerActorAllocator(StreamAllocator):
 class ChainedAllocator(PerActorAllocator):
     """One stream for the libraries of :data:`CHAINED`, one of its own for each other actor.
 
-    An op that uses what another stream makes costs an event and a wait, several times what its launch costs. Copies
-    still overlap with what is computed, and a long factorization holds up nothing else. Actors with a priority other
-    than 0 get a stream of their own.
+    An op that uses the output of another stream costs an event and a wait, several times the cost of its launch. Copies
+    still overlap with computation, and a long factorization delays no other op. Actors with a priority other than 0 get
+    a stream of their own.
     """
 
     def __init__(self, device: AccelDevice, priorities: Mapping[str, int]) -> None:

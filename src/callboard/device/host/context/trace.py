@@ -25,11 +25,11 @@ class KernelTrace:
         self._open[op] = (tag, stream, began, self.clock())
 
     def called(self, op: int, tag: str, stream: int, began: float, ended: float) -> None:
-        """A resident actor's call has run, from ``began`` to ``ended``: what it has enqueued may not be done."""
+        """Record that an actor's call ran from ``began`` to ``ended``; its enqueued work may not be complete."""
         self._open[op] = (tag, stream, began, ended)
 
     def completed(self, op: int, ok: bool) -> None:
-        """Its completion is known (a refused op has no record)."""
+        """Record that its completion is known (a rejected op has no record)."""
         started = self._open.pop(op, None)
         if started is not None:
             self._records.append((op, *started, self.clock(), ok))

@@ -79,7 +79,7 @@ class HostActors:
         self._notes: deque[Callable[[], None]] = deque()
         self.lendings = Lendings(self.post_dying)
         self._returned: deque[int] = deque()
-        self._reporting = 0  # the thread that reports what it gives back itself, as soon as the present call has ended
+        self._reporting = 0  # thread that reports its returned memory itself, as soon as the present call has ended
         self._leaving: list[Timeline] = []
         self._gone_because: dict[int, str] = {}
         self._without_stream: dict[int, FailureMessage] = {}  # actors that stop because no stream could be made
@@ -218,7 +218,7 @@ class HostActors:
         self._post(lambda: self._on_stage.endings.end(ended))
 
     def post_gone(self, actor: ActorThread | Holder, cause: FailureMessage | None) -> None:
-        """Note that the thread ends; ``cause`` is why the actor gave up, None if it was asked to stop."""
+        """Note that the thread ends; ``cause`` is the failure of the actor, None after a requested stop."""
         self._post(lambda: self._gone(actor, cause))
 
     def post_event(self, actor: ActorThread, event: str, error: FailureMessage | None = None) -> None:
@@ -243,7 +243,7 @@ class HostActors:
         self._post(lose)
 
     def post_dying(self, block: AdoptedBlock) -> None:
-        """The last ref to the block is gone (admitting thread)."""
+        """The last ref to the block was dropped (admitting thread)."""
         self._on_stage.endings.dying.append(block)
 
     def _give_back(self, call: int) -> None:
@@ -363,7 +363,7 @@ class HostActors:
         return True
 
     def crowd(self) -> None:
-        """Ops had to wait for a call on the thread that serves: calls go to other threads for a while."""
+        """Ops had to wait for a call on the serving thread: run calls on other threads for a while."""
         self._crowded = PATIENCE
 
     def end(self, ended: EndedCall) -> None:

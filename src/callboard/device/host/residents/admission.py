@@ -44,7 +44,7 @@ class CallAdmission:
         context: Open, and the active one of the device.
         actors: The host's actors, by id.
         gone_because: The reason why an actor has ended, by its id.
-        shared: True if the arenas of arguments are the application's own memory, where it sees what is written.
+        shared: True if the arenas of arguments are the application's own memory, so that it sees writes.
         give_back: Called with the id of a call that does not need its arguments' slot any more; any thread.
         attached: Memory of the device's own host, where this one is an actor's own process.
 
@@ -83,7 +83,7 @@ class CallAdmission:
         lib = f"actor:{message.actor}"
         holds = NOTHING if actor is None else actor.holds
         parking = self._context.parking
-        if parking.active and parking.blocks(reads, writes, lib, holds):  # one that is refused spoils what it writes
+        if parking.active and parking.blocks(reads, writes, lib, holds):  # if rejected, it spoils its outputs
             parking.park(message, self.call, reads, writes, lib, holds)
             self._parked[message.id] = message
             return

@@ -15,7 +15,7 @@ class BusyTime:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._spent: tuple[float, float] = 0.0, 0.0  # replaced as a whole, so that a reader never sees half of a change
+        self._spent: tuple[float, float] = 0.0, 0.0  # replaced as a whole, so that a reader never gets half of a change
 
     def begin(self) -> float:
         """A call begins; returns the time."""

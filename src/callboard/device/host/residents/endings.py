@@ -54,10 +54,10 @@ class CallEndings:
     def at_once(self, ended: EndedCall) -> bool:
         """Settle a call that has used no device array, if all that its stream was given is done.
 
-        Nothing can wait for such a call but its caller, so it gets no sequence number, and no ledger entry.
+        Only its caller can wait for such a call, so it gets no sequence number and no ledger entry.
 
         Returns:
-            Whether it is settled: its value may be sent. False: :meth:`end` has to settle it.
+            True if it is settled, so that its value may be sent. False: :meth:`end` has to settle it.
 
         Raises:
             ContextPoisoned, Unrecoverable: The stream's work failed.
@@ -86,7 +86,7 @@ class CallEndings:
         """Settle a failed call: with its own failure, unless an op failed whose result it read."""
         op, failure = ended.item.op, ended.failure
         if ended.item.message.shared and ended.actor.timeline is not None:
-            ended.actor.timeline.stream.synchronize()  # what the actor has enqueued writes to another host's memory
+            ended.actor.timeline.stream.synchronize()  # the actor's enqueued work writes to another host's memory
         if any(source.state == FLYING for source in op.sources):
             self._undecided.append(ended)
             return
@@ -133,7 +133,7 @@ class CallEndings:
         self._context.device.trim()
 
     def _follow(self, ended: EndedCall) -> bool:
-        """Make the call end after the users of what it lends, if that has been lent before; whether there are any."""
+        """Order the call's end after the users of arrays that it lends again; return whether there are any."""
         timeline, follows = ended.actor.timeline, False
         assert timeline is not None
         for adopted in ended.adopted:

@@ -39,13 +39,13 @@ class Item:
 
     Attributes:
         message: The call.
-        op: Its entry among the pending ops.
+        op: Entry among the pending ops.
         holds: True if its device arrays are held until it ends.
         operands: ``(address, layout, writable)`` of its device arrays.
         blocks: ``(block, writable)`` of the same.
         start: Event that the actor's thread waits for before it accesses the operands; CPU only.
-        staged: The host arrays that came with it in an arena.
-        room: Memory for the arrays of its result, if some came with it.
+        staged: Host arrays of the call that are in an arena.
+        room: Memory for the arrays of its result, if the call provided some.
         method: Name of the method, or of the message's class; empty until the actor has read it.
         stream: The stream that it makes an item of; 0 for other calls.
         cancelled: The reply for a call that was cancelled before it began; None while the call is wanted.
@@ -116,7 +116,8 @@ class EndedCall(NamedTuple):
     trim: bool = False
     """Memory was short: cached memory is to be released."""
     asked: bool = False
-    """The actor waits to learn whether the failure was its own, or that of an op whose result it read."""
+    """The actor is waiting for the host to decide whether the failure was its own, or that of an op whose result it
+    read."""
 
 
 class Outcome(NamedTuple):
@@ -126,7 +127,7 @@ class Outcome(NamedTuple):
     ended: EndedCall | None
     error: BaseException | None = None
     answer: bool = False
-    """The error did not come from the actor's own code."""
+    """True if the error did not originate in the actor's own code."""
 
 
 def used(call: ActorCall) -> tuple[list[int], list[int]]:

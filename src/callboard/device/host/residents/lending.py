@@ -1,7 +1,8 @@
 """``Lendings``: the memory that the actors of one host have lent to the application (``ctx.ref``).
 
-Hazards belong to memory. So what is lent again, or overlaps with what is lent, has to be the same buffer: ops that use
-two refs of one memory then run in order. Packages tell which memory an array is a view of; all of it is the buffer.
+Hazards belong to memory. An array that is lent again, or overlaps with a lent one, must therefore be the same buffer:
+ops that use two refs of one memory then run in order. Packages report which memory an array is a view of; the buffer is
+all of that memory.
 """
 
 import threading
@@ -23,7 +24,7 @@ class Lendings:
     """Makes arrays of actors buffers of the device. Any thread.
 
     Args:
-        on_free: Called with a block when the last ref to it is gone, on the admitting thread.
+        on_free: Called with a block when the last ref to it was dropped, on the admitting thread.
     """
 
     def __init__(self, on_free: Callable[[AdoptedBlock], None]) -> None:

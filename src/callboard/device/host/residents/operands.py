@@ -29,7 +29,7 @@ _ids = itertools.count(-time.time_ns(), -1)
 
 
 class DeviceView(HasLayout):
-    """A caller's array on a CUDA device, valid during the call that it came with.
+    """A caller's array on a CUDA device, valid during the call that passed it.
 
     ``torch.from_dlpack(view)``, ``cupy.asarray(view)``, ``wp.from_dlpack(view)`` … make an array of the package without
     a copy, in order with ``ctx.stream``.
@@ -150,7 +150,7 @@ def host_memory(array: Any, what: str) -> tuple[int, Layout]:
     """Address of element 0 and layout of an array in host memory; ``what`` asks, for errors.
 
     Raises:
-        TypeError: It is none, or one that no ref stands for.
+        TypeError: It is not an array, or one that no ref can represent.
     """
     if not isinstance(array, np.ndarray):
         if (known := tensor_memory(array, on_host=True)) is not None:

@@ -55,13 +55,13 @@ class _Lease:
 
 
 class StagedCall:
-    """The arrays that came with a call. The actor may keep them longer than the call.
+    """The host arrays of a call. The actor may keep them longer than the call.
 
     Args:
         call: Id of the call.
         address, nbytes: Address and size of the arrays.
         shared: The memory is the application's own and may be freed before the views: arrays are copied instead.
-        returned: Called once with the call's id when the last view is gone; on any thread, also inside a garbage
+        returned: Called once with the call's id when the last view was dropped; on any thread, also inside a garbage
             collection.
     """
 

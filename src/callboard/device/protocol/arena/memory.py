@@ -18,7 +18,7 @@ class Arena:
 
     Attributes:
         id: Unique in the process.
-        nbytes: Its size.
+        nbytes: Size in bytes.
         descriptor: File descriptor of the memfd; -1 for memory of this process alone.
         address: The address in this process.
         memory: All of it, u8.
@@ -45,8 +45,8 @@ class Arena:
 def shared_arena(id: int, nbytes: int) -> Arena:
     """Shared memory without a name: it needs no clean-up, and the size of ``/dev/shm`` does not matter.
 
-    Its pages are reserved now, so that memory that runs short is an error here and not a bus error later. Its size is
-    sealed, because a process that truncates the file would end every other one that touches it with SIGBUS.
+    Its pages are reserved now, so that a shortage of memory raises an error here and not a bus error later. Its size is
+    sealed, because a process that truncates the file would end every other process that accesses it with SIGBUS.
 
     Raises:
         BackendUnavailable: The platform has no memfd.

@@ -33,7 +33,7 @@ FIRST = 16 << 20
 LARGEST = 256 << 20
 
 _REACH = 40
-"""Bits of an offset. Ranges of all arenas lie on one line, arena ``i`` from ``i << _REACH``, and never touch."""
+"""Bits of an offset. Ranges of all arenas share one line, arena ``i`` from ``i << _REACH``, and are never adjacent."""
 
 _ids = itertools.count(1)
 
@@ -44,7 +44,7 @@ class Slot:
     Attributes:
         arena: Arena that holds the slot.
         offset: Bytes from the start of the arena, a multiple of 256.
-        nbytes: Bytes that were asked for.
+        nbytes: Bytes that were requested.
     """
 
     __slots__ = ("arena", "nbytes", "offset", "reserved", "serial")
@@ -54,7 +54,7 @@ class Slot:
         self.offset = offset
         self.nbytes = nbytes
         self.reserved = reserved
-        self.serial = serial  # 0 when it has been given back
+        self.serial = serial  # 0 once it has been returned
 
     @property
     def arena_id(self) -> int:
@@ -66,7 +66,7 @@ class Slot:
         return self.arena.memory[self.offset : self.offset + self.nbytes]
 
     def as_array(self, dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
-        """Its first bytes as a row-major array, which must fit; a view like :attr:`array`."""
+        """Return its first bytes as a row-major array, which must fit; a view like :attr:`array`."""
         return np.ndarray(shape, dtype, self.arena.memory, self.offset)
 
 
@@ -99,8 +99,8 @@ class ArenaPool:
 
     Args:
         limit_bytes: Bytes of all arenas together.
-        announce: Told of each new arena, on the thread that takes the first slot of it, before it has that slot.
-        retire: Told of each arena that the pool gives up.
+        announce: Called with each new arena, on the thread that takes its first slot, before it has that slot.
+        retire: Called with each arena that the pool releases.
         shared: True for memfd memory, which process hosts map; False for memory of this process.
     """
 
@@ -124,14 +124,14 @@ class ArenaPool:
         self._addresses: list[tuple[int, int]] = []  # (address, arena), sorted
         self._bytes = 0  # of arenas, those being made included
         self._used = 0
-        self._asked = 0  # of these, without what an arena is larger than its large slot
+        self._asked = 0  # the requested part of these: without the excess of an arena over its large slot
         self._high_water = HighWater()
         self._slots = 0
         self._serials = itertools.count(1)
         self._last_serial = 0
         self._fences: dict[
             Hashable, tuple[int, list[Slot]]
-        ] = {}  # last serial that the dead host may know, slots held back
+        ] = {}  # last serial that the dead host may use, slots held back
         self._returned: deque[Slot] = deque()  # by finalizers, which run anywhere and so take no lock
         self._closed: tuple[type[Exception], str] | None = None
         forkguard.guard(self)
@@ -171,7 +171,7 @@ class ArenaPool:
         """Take a slot back; it is used again at once, or when the hosts that may still write to it are reaped.
 
         Raises:
-            ValueError: It has been given back before.
+            ValueError: It has already been returned.
         """
         with self._lock:
             self._give(slot)
@@ -236,7 +236,7 @@ class ArenaPool:
         left = self._limit - self._bytes
         if left < least:
             return None, gone
-        # At most half of what is left: several threads may be here at once, and each must find something.
+        # At most half of the rest: several threads may be here at once, and each must find some.
         wanted = max(least, min(wanted, left // 2 // PAGE * PAGE))
         self._bytes += wanted
         self._small_bytes += wanted if small else 0
@@ -246,7 +246,7 @@ class ArenaPool:
         """Make an arena of ``size`` bytes, which are counted already, and take its first slot."""
         arena: Arena | None = None
         try:
-            arena = self._make(next(_ids), size)  # takes up to half a second per GiB, so other threads may go on
+            arena = self._make(next(_ids), size)  # takes up to half a second per GiB, so other threads may continue
             with self._lock:
                 self._arenas[arena.id] = arena
                 self._addresses = sorted([*self._addresses, (arena.address, arena.id)])
@@ -294,7 +294,7 @@ class ArenaPool:
 
     @property
     def arenas(self) -> list[Arena]:
-        """The arenas that a new host must know."""
+        """The arenas that a new host must map."""
         with self._lock:
             return list(self._arenas.values())
 
@@ -306,10 +306,10 @@ class ArenaPool:
         return sum(arena.nbytes for arena in gone)
 
     def settle(self) -> bool:
-        """End a period: give up free arenas beyond the need of this period and the one before.
+        """End a period: release free arenas beyond the need of this period and the one before.
 
         Returns:
-            Whether there are arenas left.
+            Whether arenas are left.
         """
         with self._lock:
             self._take_returned()
@@ -341,7 +341,7 @@ class ArenaPool:
     # -- dead hosts ----------------------------------------------------------------------------------------------------
 
     def quarantine(self, host: Hashable) -> None:
-        """A host is lost and may not be dead: what was taken before now is used again after :meth:`release` only."""
+        """A host is lost and may still run: slots taken before now are reused only after :meth:`release`."""
         with self._lock:
             self._fences[host] = (self._last_serial, [])
 
@@ -357,11 +357,11 @@ class ArenaPool:
     def lease(
         self, shape: tuple[int, ...], dtype: "np.dtype[Any]", then: Callable[[], None] | None = None
     ) -> "np.ndarray[Any, Any]":
-        """A row-major array in a slot, which comes back when the array and all views of it are gone.
+        """A row-major array in a slot, which is returned when the array and all its views have been dropped.
 
         Args:
             shape, dtype: Shape and dtype of the array.
-            then: Called when the slot has come back, by a finalizer: on any thread, and it must not wait.
+            then: Called when the slot has been returned, by a finalizer: on any thread, and it must not wait.
 
         Raises:
             MailboxFull, OutOfMemory, DeviceStopped, RuntimeError: See :meth:`take`.

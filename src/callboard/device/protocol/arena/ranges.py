@@ -9,7 +9,7 @@ class FreeRanges:
     """A set of disjoint free ranges ``[start, start + length)``.
 
     Best fit keeps long ranges long, and carving from the low end gives the most recently used memory first: its
-        pages are there and its lines are in a cache.
+        pages are present and its lines are in a cache.
 
     Attributes:
         free: Sum of the lengths.

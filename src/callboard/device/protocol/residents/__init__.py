@@ -1,1 +1,1 @@
-"""Resident actors as both sides know them: their base class, and how code, values and exceptions travel."""
+"""Parts of resident actors that both sides share: their base class, and the encoding of code, values and exceptions."""

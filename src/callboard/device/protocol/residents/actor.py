@@ -1,4 +1,4 @@
-"""``ResidentActor``: the base class of your own actors beside the device; ``HostContext``: what they find there."""
+"""``ResidentActor``: the base class of user actors beside the device; ``HostContext``: their environment."""
 
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -46,10 +46,11 @@ class ResidentActor:
         vectors = await emb.call(Embedder.embed, ["hello"])
 
     Methods are plain functions; each actor has a thread of its own and runs one at a time, in the order of the calls.
-    Arguments and results are plain values (what msgspec knows), NumPy arrays, and device arrays: a ``GpuRef`` arrives
-    as a view that is valid until the method returns (a NumPy array on a CPU, a ``DeviceView`` on CUDA). Returned,
-    ``ctx.ref(array)`` arrives as a ``GpuRef``, and ``ctx.host(array)`` as a NumPy array. A parameter annotated
-    ``cb.In`` is read only; every other device array may be written, and is invalid after a failure of the method.
+    Arguments and results are plain values (the types that msgspec supports), NumPy arrays, and device arrays: a
+    ``GpuRef`` arrives as a view that is valid until the method returns (a NumPy array on a CPU, a ``DeviceView`` on
+    CUDA). Returned, ``ctx.ref(array)`` arrives as a ``GpuRef``, and ``ctx.host(array)`` as a NumPy array. A parameter
+    annotated ``cb.In`` is read only; every other device array may be written, and is invalid after a failure of the
+    method.
 
     Methods may be ``async def``. The actor then has an event loop on its thread, where up to ``max_concurrency``
     coroutines run at once; plain methods run there between their awaits. Calls begin in order. One that may write a
@@ -68,8 +69,8 @@ class ResidentActor:
 
         supervision = cb.OneForOne({ModelError: cb.Directive.RESTART, Exception: cb.Directive.RESUME}, max_restarts=3)
 
-    An ``AccelError`` (``ReplyError``, ``OutOfMemory`` …) and any other out-of-memory error is an answer whatever the
-    strategy says.
+    An ``AccelError`` (``ReplyError``, ``OutOfMemory`` …) and any other out-of-memory error is an answer, whatever the
+    strategy.
 
     Class attributes:
         supervision: The exceptions that restart or stop the actor (RESUME: the exception is an answer), and the number
@@ -77,8 +78,8 @@ class ResidentActor:
             the rules do not cover (``sys.exit()``) restarts the actor, too.
         max_concurrency: Coroutines of async methods that run at once; further calls wait.
         max_in_flight: Calls without an answer before a further one raises ``MailboxFull``.
-        overflow: The policy for that one: ``"fail"``, or ``"drop_old"``: it is accepted, and the oldest call that
-            waits fails with ``MailboxFull`` (for frames of a camera, say, of which only the newest matter).
+        overflow: The policy for a further call: ``"fail"``, or ``"drop_old"``, which accepts it and fails the oldest
+            waiting call with ``MailboxFull`` (for frames of a camera, for example, of which only the newest matter).
     """
 
     supervision: ClassVar[Strategy] = OneForOne(
@@ -95,7 +96,7 @@ class ResidentActor:
     def prepare(self) -> None:
         """Imports and weights in host memory; no device.
 
-        Also runs in the standby, before it is needed, and again for each new instance after a restart.
+        Also runs in the standby, in advance, and again for each new instance after a restart.
         """
 
     def setup(self, ctx: "HostContext") -> None:
@@ -110,14 +111,14 @@ class ResidentActor:
 
 
 class HostContext:
-    """The device as a resident actor sees it. For the actor's own thread.
+    """The device in the view of a resident actor. For the actor's own thread.
 
     Attributes:
         info: Description of the device.
         name: Name of the actor.
         stream: The actor's stream; ``stream.native`` is the vendor's handle. Work enqueued on it is ordered with the
             ops of the device that share the actor's arrays; work on other streams must be joined to it.
-        ordinal: Number of the device among those that this process sees.
+        ordinal: Ordinal of the device in this process.
         generation: Generation of the context: greater than that of any context opened before it.
     """
 
@@ -189,9 +190,9 @@ class HostContext:
     def ref(self, array: Any) -> GpuRef:
         """Turn an array of the actor into one of the device: returned from a method, it arrives as a ``GpuRef``.
 
-        The array is kept alive until all refs to it in the application have been freed. It is the same
-        memory: what you write later, the caller reads. Giving the same object again is giving the same buffer again.
-        From a process of the actor's own (``own_process=True``) it is a copy, made when the method returns.
+        The array is kept alive until all refs to it in the application have been freed. It is the same memory: the
+        caller reads later writes of the actor. Returning the same object again returns the same buffer. From a process
+        of the actor's own (``own_process=True``) it is a copy, made when the method returns.
 
         Args:
             array: An array of torch, CuPy, Warp, Numba or another package on the device, computed on :attr:`stream`; on

@@ -78,7 +78,7 @@ def class_named(name: str | list[Any]) -> type:
     if isinstance(name, str):
         module, _, qualname = name.partition(":")
         found = _looked_up(module, qualname)
-        if found is None:  # an import waits for one that another thread has begun, even where the class is there
+        if found is None:  # an import waits for an import of another thread, even if the class already exists
             importlib.import_module(module)
             found = _looked_up(module, qualname)
         if not isinstance(found, type):

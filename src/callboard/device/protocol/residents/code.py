@@ -1,8 +1,8 @@
 """Code that travels: the class of a resident actor, with its constructor's arguments, to our own children.
 
-This is the only pickle in callboard. Classes of importable modules go by reference, those of ``__main__`` and notebooks
-by value. cloudpickle alone empties :class:`msgspec.Struct` classes (their fields live in C, not in the class's
-dictionary), so these have a reducer here: the class statement is executed again.
+This is the only pickle in callboard. Classes of importable modules are sent by reference, those of ``__main__`` and
+notebooks by value. cloudpickle alone empties :class:`msgspec.Struct` classes (their fields live in C, not in the
+class's dictionary), so these have a reducer here: the class statement is executed again.
 """
 
 import importlib
@@ -79,7 +79,7 @@ def _reduce(cls: type[msgspec.Struct]) -> tuple[Any, ...]:
         fields[f.name] = options
     bare = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
     if Generic in cls.__bases__:
-        bare["__orig_bases__"] = vars(cls)["__orig_bases__"]  # typing looks at them in the class statement
+        bare["__orig_bases__"] = vars(cls)["__orig_bases__"]  # typing reads them in the class statement
     state = {name: value for name, value in vars(cls).items() if _is_state(name, value, fields, bare)}
     made = (type(cls), identity(cls), cls.__name__, cls.__bases__, bare, fields, _options(cls, fields))
     return _remake, (*made, "__post_init__" in vars(cls)), state, None, None, _complete
@@ -127,7 +127,7 @@ def _remake(
     body: dict[str, Any] = {**namespace, "__annotations__": dict.fromkeys(fields, Any)}
     body |= {field: msgspec.field(**given) for field, given in fields.items() if given}
     late: list[Callable[[Any], None]] = []
-    if has_post_init:  # msgspec looks it up now; its code may refer to the class, so it comes later
+    if has_post_init:  # msgspec reads it now; its code may refer to the class, so it is set later
 
         def post_init(self: Any) -> None:
             late[0](self)

@@ -72,7 +72,7 @@ def described(id: int, error: BaseException) -> FailureMessage:
 
 
 def trace_of(error: BaseException) -> str:
-    """Its formatted traceback, shortened."""
+    """Return the formatted traceback of an error, shortened."""
     try:
         text = "".join(traceback.format_exception(error))
     except BaseException as e:  # likewise
@@ -119,7 +119,7 @@ def _parts(error: BaseException) -> dict[str, Any]:
 def rebuilt(attributes: dict[str, Any]) -> Exception | None:
     """The exception in its own class; None where this process does not have that class.
 
-    The attributes are what a host says: no module is imported, and only subclasses of ``Exception`` are made, of plain
+    The attributes come from a host: no module is imported, and only subclasses of ``Exception`` are created, from plain
     arguments.
     """
     try:
@@ -131,7 +131,7 @@ def rebuilt(attributes: dict[str, Any]) -> Exception | None:
             error = cls(*args)
             if error.args != args:
                 raise TypeError
-        except Exception:  # its constructor takes something else than what it hands on
+        except Exception:  # its constructor takes other arguments than it passes to its base
             if not cls.__flags__ & _HEAP_TYPE:
                 return None
             error = _without_init(cls, args)
@@ -157,7 +157,7 @@ def _without_init(cls: type[Exception], args: tuple[Any, ...]) -> Exception:
 
 
 def _members(cls: type) -> set[str]:
-    """Names of the attributes that lie beside ``__dict__``: ``OSError.filename``, ``ImportError.name``, slots."""
+    """Names of the attributes outside ``__dict__``: ``OSError.filename``, ``ImportError.name``, slots."""
     return {
         name
         for base in cls.__mro__
@@ -212,7 +212,7 @@ def _text(error: BaseException) -> str:
 
 
 def _notes(error: BaseException) -> list[str]:
-    """Its notes, and how many bytes of its arguments do not travel."""
+    """Return its notes, including the number of bytes of its arguments that are not sent."""
     notes = [as_text(str(n), MAX_TEXT) for n in list(getattr(error, "__notes__", ()))[:MAX_ITEMS]]
     cut = sum(len(a) - MAX_TEXT for a in error.args if isinstance(a, bytes) and len(a) > MAX_TEXT)
     return [*notes, f"{cut:,} bytes of its arguments were left out"] if cut else notes

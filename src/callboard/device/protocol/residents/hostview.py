@@ -20,7 +20,7 @@ def host_array(address: int, dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> 
 
 
 def host_view(address: int, layout: Layout, writable: bool) -> "np.ndarray[Any, Any]":
-    """A NumPy array over memory whose element 0 lies at ``address``. It keeps nothing alive."""
+    """Return a NumPy array over memory whose element 0 is at ``address``. It keeps nothing alive."""
     dtype, (low, _) = layout.dtype.np, layout.span
     strides = tuple(s * dtype.itemsize for s in layout.strides)
     if layout.size == 0:

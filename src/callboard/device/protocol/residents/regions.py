@@ -1,9 +1,9 @@
 """Regions: device memory that the device's host lends to an actor in a separate process, for one call.
 
-Each allocation that a call's arrays lie in is one region: the bytes from the first to the last that they reach, so that
-arrays which overlap do so in the other process, too. On the wire a region is ``[where, offset]``: the handle by which
-the allocation is opened, and the region's place in it; or the id of an arena, and the place of a copy there. An array
-is ``[region, offset, layout, written]``; one without elements lies in no region, -1.
+Each allocation that contains a call's arrays is one region: the bytes from the first to the last that they reach, so
+that overlapping arrays also overlap in the other process. On the wire a region is ``[where, offset]``: the handle by
+which the allocation is opened, and the region's offset in it; or the id of an arena, and the offset of a copy in it. An
+array is ``[region, offset, layout, written]``; one without elements has the region -1.
 """
 
 from collections.abc import Iterable, Sequence

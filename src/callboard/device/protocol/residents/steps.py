@@ -16,7 +16,7 @@ CLOSING = b"\x93\x92\xa5close"
 """First bytes of a call that closes a stream (MessagePack)."""
 
 ASKING = b"\x93\x92\xa4next"
-"""Likewise, of a call that asks for an item."""
+"""Likewise, of a call that requests an item."""
 
 
 def is_closing(body: bytes) -> bool:

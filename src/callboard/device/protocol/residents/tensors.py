@@ -17,12 +17,12 @@ def tensor_memory(array: Any, *, on_host: bool) -> tuple[int, Layout] | None:
     """Address of element 0 and layout of a tensor of torch.
 
     Args:
-        array: Anything.
+        array: Any object.
         on_host: The tensor is to be in host memory; else on a CUDA device.
 
     Returns:
-        None for what DLPack has to describe, or to refuse: anything but a tensor, a tensor of a subclass or of another
-        device, an empty one, and one that is sparse, conjugated, negated, or requires a gradient.
+        None for values that DLPack has to describe or reject: anything but a tensor, a tensor of a subclass or of
+        another device, an empty one, and one that is sparse, conjugated, negated, or requires a gradient.
     """
     torch: Any = sys.modules.get("torch")
     if (

@@ -5,7 +5,7 @@ named tuples, enums, dates, UUIDs, decimals). NumPy arrays may appear anywhere i
 arrays. Any other value is refused by name before anything is sent. Arrays, bytes and texts of more than :data:`INLINE`
 bytes travel in shared memory beside the message.
 
-A value that is not a plain scalar becomes a list that begins with its kind, so that it can be told from any other.
+A value that is not a plain scalar becomes a list that begins with its kind, which distinguishes it from all others.
 """
 
 import ast
@@ -342,7 +342,7 @@ class Unpacker:
 
         Raises:
             ImportError: A class that is not known here.
-            TypeError: A class that is not of the kind that its value is said to be.
+            TypeError: A class is not of the kind that the encoded value declares.
         """
         if type(packed) is not list:
             return packed

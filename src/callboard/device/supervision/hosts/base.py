@@ -67,7 +67,8 @@ class Host(abc.ABC):
     def post(self, message: Plain) -> None:
         """Send a message, at once when called on the loop's thread, where calls must be posted. Never blocks.
 
-        Messages of one thread arrive in order. A dead host's are dropped: it has said, or will say, ``on_end``.
+        Messages of one thread arrive in order. Messages to a dead host are dropped: ``on_end`` has been, or will be,
+        called.
 
         Raises:
             RuntimeError: In a forked process.
@@ -75,7 +76,7 @@ class Host(abc.ABC):
         """
 
     def admit(self, call: Call) -> bool:
-        """Take a call at once, without waiting for others to go with it. Nothing is reported before this returns.
+        """Take a call at once, without waiting to batch it with others. Nothing is reported before this returns.
 
         Returns:
             False: not now; post it. Raises as :meth:`post`.
@@ -120,7 +121,7 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def pause_watch(self, paused: bool) -> None:
-        """Begin or end an announced long step, in which missing heartbeats are not a hang."""
+        """Begin or end an announced long step, during which missing heartbeats do not count as a hang."""
 
     @abc.abstractmethod
     def kill(self, reason: str) -> None:

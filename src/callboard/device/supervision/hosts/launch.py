@@ -112,7 +112,10 @@ def _check_platform() -> None:
 
 
 def _environment(backend_env: Mapping[str, str]) -> dict[str, str]:
-    """The child's: ours, the backend's, and our ``sys.path``, so that it imports what we do, from a source tree too."""
+    """The child's environment: this process's, the backend's, and ``sys.path`` of this process.
+
+    The child therefore imports the same modules, from a source tree too.
+    """
     environment = {**os.environ, **backend_env}
     try:
         path = [os.path.abspath(entry) for entry in sys.path]

@@ -22,7 +22,7 @@ class Liveness:
             host's silence.
 
     Attributes:
-        paused: Set by the application around a long step that it knows of.
+        paused: Set by the application around a long step.
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Liveness:
 
     @property
     def announced(self) -> bool:
-        """True if a long step is in progress, in which the host may write nothing. Any thread."""
+        """True if a long step is in progress, during which the host may write nothing. Any thread."""
         return self.paused or bool(self._step)
 
     def pass_time(self, elapsed: float) -> str | None:
@@ -97,5 +97,5 @@ class Liveness:
 
     @property
     def _unmoved(self) -> float:
-        """Seconds since the last beat for which the admitting loop answers: not those in which the GIL may be held."""
+        """Seconds since the last beat that count for the admitting loop, without those in which the GIL may be held."""
         return min(self._silent, self._at_most) if self._excused else self._silent

@@ -19,7 +19,7 @@ from callboard.device.supervision.hosts.base import Host, HostEnd
 __all__ = ["LoopHost"]
 
 BURST = 64
-"""Calls that are launched before what is done is looked for, however long the loop does not get its turn."""
+"""Calls that are launched between polls for completions, however long the loop does not run."""
 
 
 class LoopHost(Host):
@@ -168,7 +168,7 @@ class LoopHost(Host):
         return 0
 
     def pause_watch(self, paused: bool) -> None:
-        """Nothing: the loop is not watched by itself."""
+        """Do nothing: the loop is not watched separately."""
 
     def kill(self, reason: str) -> None:
         self._finish(HostEnd("killed", reason))
@@ -189,7 +189,7 @@ class _LoopChannel(Channel):
         self._loop = loop
         self._on_message = on_message
         self._look = poll
-        self.retired: dict[int, Arena] = {}  # given up by the application, and not unmapped yet
+        self.retired: dict[int, Arena] = {}  # released by the application, and not unmapped yet
 
     def receive(self, timeout: float | None) -> Sequence[ToHost]:
         raise AssertionError("messages are handed over, not received")

@@ -40,11 +40,11 @@ class WatchedHost:
     Args:
         pidfd: File descriptor (pidfd) of the host's process.
         control: Our end of the control socket.
-        pipes: Its stdout and stderr.
+        pipes: Its stdout and stderr pipes.
         log: Log that receives their output.
         liveness: Decides.
         interval: Seconds between looks.
-        on_hung: Called once, with the reason, after the stacks were asked for.
+        on_hung: Called once, with the reason, after the stacks were requested.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class WatchedHost:
             if type(message) is Beat:
                 self.liveness.beat(message.rounds, message.waiting, message.step, message.others)
             else:
-                # Within the known range, because logging remembers every level that it is asked for.
+                # Within the standard range, because logging caches every level that is queried.
                 level = max(0, min(message.level, logging.CRITICAL))
                 self.log.record(message.logger, level, message.text)
         return True
@@ -162,7 +162,7 @@ class Monitor:
 
     @property
     def descriptors(self) -> frozenset[int]:
-        """Its own, which stay open as long as the process lives."""
+        """Its descriptors, which stay open as long as the process lives."""
         return frozenset({self._bell, self._selector.fileno()})
 
     def turn(self, timeout: float | None) -> None:

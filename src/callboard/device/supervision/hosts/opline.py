@@ -21,10 +21,10 @@ TURN = 1e-3
 """Seconds of delivering messages before other callbacks of the loop get their turn."""
 
 PAUSE = 1.0
-"""Seconds between two looks at a frame that is incomplete."""
+"""Seconds between two checks of an incomplete frame."""
 
 FRAME_TIME = 30.0
-"""Seconds in which the rest of a frame must come, unless the other end has announced that it is busy."""
+"""Seconds in which the rest of a frame must arrive, unless the other end has announced that it is busy."""
 
 
 class OpLine:
@@ -105,7 +105,7 @@ class OpLine:
         return len(self._outgoing) + sum(map(len, tuple(self._handed)))
 
     def _take_handed(self) -> None:
-        self._handing = False  # first: what is handed over from now on calls again
+        self._handing = False  # first, so that items handed over from now on call again
         frames = bytearray()
         for _ in range(len(self._handed)):
             frames += self._handed.popleft()
@@ -122,7 +122,7 @@ class OpLine:
             sent = self._sock.send(frame)
         except BlockingIOError:
             sent = 0
-        except OSError:  # the other end is gone; the process monitor reports it
+        except OSError:  # the other end has ended; the process monitor reports it
             return
         if sent < len(frame):
             self._outgoing += memoryview(frame)[sent:]
@@ -172,7 +172,7 @@ class OpLine:
 
     def _readable(self) -> None:
         if self._portion is not None:
-            return  # the rest of the last portion comes first; it is scheduled
+            return  # the rest of the last portion is scheduled first
         try:
             count = self._sock.recv_into(self._memory)
         except BlockingIOError:

@@ -84,7 +84,7 @@ class OutputPipe:
         """Forward available output, at most 64 KiB; False if there was none.
 
         Raises:
-            EOFError: Nothing will come any more.
+            EOFError: No more output will come.
         """
         try:
             data = os.read(self.descriptor, 1 << 16)

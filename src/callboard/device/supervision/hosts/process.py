@@ -165,7 +165,7 @@ class ProcessHost(Host):
 
     def end_world(self, message: EndWorld) -> None:
         if self._alive:
-            with contextlib.suppress(OSError):  # full, or gone; the op that says the same comes, too
+            with contextlib.suppress(OSError):  # full, or closed; the op with the same message is sent, too
                 self._control.send(to_control(message))
 
     def linger(self, done: Callable[[], bool], seconds: float) -> bool:
@@ -203,7 +203,7 @@ class ProcessHost(Host):
             return
         if not self._greeted:
             if self._stream_ended:
-                return  # what came together with a wrong beginning
+                return  # data that arrived together with an invalid start
             if type(message) is not Hello or message.version != VERSION:
                 self._stream_ended = True
                 self._line.close()
@@ -225,7 +225,7 @@ class ProcessHost(Host):
         if self._status is not None:
             self._hand_over()
         elif error is None or isinstance(error, TruncatedStream):
-            # It is about to exit; how it does says more than the end of its stream.
+            # It is about to exit; its exit status is more informative than the end of its stream.
             detail = str(error or "it closed its stream and went on running")
             self._timers.append(self._loop.call_later(EXIT_TIME, self._end_it, "broken", detail))
         else:
@@ -254,7 +254,7 @@ class ProcessHost(Host):
             self._report_end()
 
     def _exited(self) -> None:
-        """The process is gone; its exit status waits for us, and its last messages in the socket."""
+        """The process has ended; its exit status, and its last messages in the socket, are still to be read."""
         self._loop.remove_reader(self._pidfd)
         self._status = wait_status(self._pidfd)
         if self._stream_ended:

@@ -43,7 +43,7 @@ class Spawner:
             raise
 
     def _run(self) -> None:
-        # Inherited by the children: a Ctrl-C that comes before they ignore it must not end them.
+        # Inherited by the children: a Ctrl-C before they ignore it must not end them.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         while True:
             loop, future, job = self._jobs.get()

@@ -1,9 +1,9 @@
-"""The dump that faulthandler writes to a host's stderr when the process crashes, or when its stacks are asked for.
+"""The dump that faulthandler writes to a host's stderr when the process crashes, or on request.
 
-A dump has a section per Python thread, newest thread first, so the thread that crashed may come late. faulthandler
-shows at most 100 threads, and 100 frames of each. Before Python 3.14 it gives the ids of threads, not their names. No
-section is marked as the current thread's where a thread crashed that Python does not know, such as one of a native
-library.
+A dump has a section per Python thread, newest thread first, so the section of the crashed thread may come late.
+faulthandler shows at most 100 threads, and 100 frames of each. Before Python 3.14 it prints the ids of threads, not
+their names. No section is marked as the current thread's if the crashed thread is unknown to Python, such as one of a
+native library.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 __all__ = ["MOST", "StackDump"]
 
 MOST = 64 << 10
-"""Bytes of a dump that are kept, beside a line that says that more was left out."""
+"""Bytes of a dump that are kept, besides a line which notes that more was omitted."""
 
 RESERVED = 16 << 10
 """Bytes of :data:`MOST` that only the section of the current thread may use, because it may come last."""
@@ -73,7 +73,7 @@ class StackDump:
         self._thread = ""
         self._inside = False  # a dump has begun
         self._section = False  # the current thread's
-        self._open = False  # the list of extension modules goes on in the next line
+        self._open = False  # the list of extension modules continues on the next line
         self._cut = False  # some lines were not kept
 
     def take(self, line: str) -> str:
@@ -122,7 +122,7 @@ class StackDump:
         return True
 
     def _keep(self, *lines: str) -> None:
-        size = sum(len(line) + 1 for line in lines)  # faulthandler escapes what is not ASCII
+        size = sum(len(line) + 1 for line in lines)  # faulthandler escapes non-ASCII characters
         if self._size + size <= (MOST if self._section else MOST - RESERVED):
             self._lines += lines
             self._size += size
@@ -146,7 +146,7 @@ class StackDump:
     def place(self) -> str:
         """The top frame of the current thread and, if that is library code, the first frame of user code below it.
 
-        Library code lies in the standard library, in a folder of installed packages, or in callboard. Empty where the
+        Library code is code in the standard library, in a folder of installed packages, or in callboard. Empty if the
         dump shows no frame of the current thread, or no current thread.
         """
         if not self._frames:

@@ -1,8 +1,8 @@
 """``ThreadHost``: a context in a thread of this process. Messages are not encoded; the thread cannot be killed.
 
-Handing an op to another thread and its completion back costs more than a small op. So while the thread has nothing to
-do but wait, the loop's thread acts for it: it launches the call that it makes, and looks for the completion that it
-awaits. The two never run at the same time, and what has to be made or may take time is left to the thread.
+Handing an op to another thread and its completion back costs more than a small op. While the thread has nothing to do
+but wait, the loop's thread therefore acts for it: it launches its own calls, and polls for the completion that it
+awaits. The two never run at the same time; everything that needs an allocation or may take time is left to the thread.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ TURN = 1e-3
 class ThreadHost(Host):
     """A thread that serves. Create it with :meth:`start`.
 
-    :meth:`kill` cannot interrupt what the thread is doing: it reports the end and makes the thread leave at its next
-    receive; ``reaped`` tells when it has.
+    :meth:`kill` cannot interrupt the thread's current work: it reports the end and makes the thread leave at its next
+    receive; ``reaped`` is set when it has.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ThreadHost(Host):
         notified, self._notified = self._notified, True  # messages sent meanwhile are read here
         try:
             return step(host)
-        except Exception as e:  # the thread says what it means, as of its own
+        except Exception as e:  # classified like the thread's own errors
             channel.fail(e)
             return True
         except BaseException as e:  # Ctrl-C: how much of the op was done is unknown
@@ -187,7 +187,7 @@ class ThreadHost(Host):
         return 0
 
     def pause_watch(self, paused: bool) -> None:
-        """Nothing: a thread is not watched, for it could not be killed."""
+        """Do nothing: a thread is not watched, because it could not be killed."""
 
     def kill(self, reason: str) -> None:
         self._abandon(HostEnd("killed", reason))
@@ -233,9 +233,9 @@ class ThreadHost(Host):
     # -- from the host -------------------------------------------------------------------------------------------------
 
     def _notify(self) -> None:
-        """A message lies in the outbox. Any thread; one wake-up of the loop per burst."""
+        """A message is in the outbox. Any thread; one wake-up of the loop per burst."""
         if self._lingering:
-            with contextlib.suppress(RuntimeError):  # it has been said
+            with contextlib.suppress(RuntimeError):  # it was already reported
                 self._came.release()
         elif not self._notified:
             self._notified = True
@@ -289,7 +289,8 @@ class ThreadChannel(Channel):
         notify: Called after one was added.
 
     Attributes:
-        lent: The loop's thread sees to what is in flight, and wakes the host's when it leaves that to it.
+        lent: True while the loop's thread handles the ops in flight; it wakes the host's thread when it hands them
+            back.
     """
 
     shared = True
@@ -304,7 +305,7 @@ class ThreadChannel(Channel):
         self._acting = threading.Lock()  # held by the thread that acts for the host: its own, except while it waits
         self._acting.acquire()
         self.lent = False
-        self.retired: dict[int, Arena] = {}  # given up by the application, and not unmapped yet
+        self.retired: dict[int, Arena] = {}  # released by the application, and not unmapped yet
         self._woken = False
         self._waiting = False
         self._bell = threading.Lock()
@@ -355,7 +356,7 @@ class ThreadChannel(Channel):
             if not inbox and not self._woken:
                 self._acting.release()
                 rung = self._bell.acquire(timeout=-1 if timeout is None else timeout)
-                while self.lent and not rung:  # what it would look for is looked for elsewhere
+                while self.lent and not rung:  # the loop's thread polls instead
                     rung = self._bell.acquire()
                 self._acting.acquire()
             self._waiting = False
@@ -389,10 +390,10 @@ class ThreadChannel(Channel):
         self.retired.pop(arena, None)
 
     def busy(self, step: str | None) -> None:
-        """Nothing: a thread is not watched."""
+        """Do nothing: a thread is not watched."""
 
     def beat(self) -> None:
-        """Nothing: a thread is not watched."""
+        """Do nothing: a thread is not watched."""
 
     def leave(self, code: int) -> None:
         raise SystemExit(code)

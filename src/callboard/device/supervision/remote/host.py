@@ -117,7 +117,7 @@ async def describe(address: Address, which: str) -> DeviceInfo:
     """The device of a node that a name means.
 
     Raises:
-        BackendUnavailable: There is none, or the node cannot be reached.
+        BackendUnavailable: There is no such device, or the node cannot be reached.
     """
     answer: asyncio.Future[Plain] = asyncio.get_running_loop().create_future()
     try:
@@ -153,8 +153,8 @@ def _settle(answer: "asyncio.Future[Plain]", message: Plain | None, why: str = "
 class RemoteHost(Host):
     """The application's end. Create it with :meth:`start`.
 
-    When the connection is cut the host has ended here, whatever becomes of it there: nothing that it says later is
-    read, and the node ends it when it misses this end.
+    When the connection is cut, the host has ended for this process, whatever its state on the node: later messages are
+    not read, and the node ends the host when it misses this end.
     """
 
     batch: ClassVar[int] = 256  # a frame wakes three processes
@@ -282,7 +282,7 @@ class RemoteHost(Host):
         return self._link.unsent_bytes
 
     def pause_watch(self, paused: bool) -> None:
-        """Nothing: the node watches the host."""
+        """Do nothing: the node watches the host."""
 
     def kill(self, reason: str) -> None:
         if self._ended is None:

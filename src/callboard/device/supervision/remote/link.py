@@ -27,12 +27,12 @@ M = TypeVar("M")
 class Piece:
     """A part of an arena, read when it is sent: no second copy of a large array waits for the connection.
 
-    Its bytes stay as they are until the other end has answered what follows it.
+    Its bytes stay unchanged until the other end has answered the message that follows.
 
     Args:
         arena, offset: Destination: arena and bytes from its start.
         address: Address of the bytes in this process.
-        nbytes: Their number.
+        nbytes: Number of bytes.
     """
 
     __slots__ = ("_address", "_arena", "_nbytes", "_offset")
@@ -211,8 +211,8 @@ class Link(asyncio.BufferedProtocol, Generic[M]):
         while True:
             began = self._loop.time()
             await asyncio.sleep(self._interval)
-            # A loop that did not run (a debugger, a busy callback) is not the other end's silence: what came meanwhile
-            # has not been read yet.
+            # If this loop did not run (a debugger, a busy callback), that is not the other end's silence: data that
+            # arrived meanwhile has not been read yet.
             self._silent += min(self._loop.time() - began, self._interval)
             if self._silent >= self._lost_after:
                 self.end(f"no sign of life for {self._lost_after:g} s")

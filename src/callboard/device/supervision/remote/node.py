@@ -61,7 +61,7 @@ LEAVE = 600.0
 
 
 class NodeServer:
-    """Listens for applications that know the token.
+    """Listens for applications that have the token.
 
     Args:
         token: Secret shared with the applications. It permits an application to run its own code on the node (resident
@@ -199,7 +199,9 @@ class Session:
             self._take(one)
 
     def _give_up_after(self, seconds: float) -> None:
-        """Have the connection end when the other machine confirms nothing for so long, whatever its application does.
+        """Have the connection end when the other machine acknowledges nothing for ``seconds``.
+
+        It does not matter what its application does.
 
         Signs of life are sent all the time, so there is always something to confirm.
         """

@@ -19,10 +19,10 @@ class HostOperand(NamedTuple):
     """A host operand of a call.
 
     Attributes:
-        at: Its place among the bindings.
+        at: Position among the bindings.
         reads: The op reads it, else it writes it.
-        spans: ``(first byte, byte after the last)`` of its pieces, relative to element 0; what lies between the rows
-            that an op writes is not the op's, and stays as it is.
+        spans: ``(first byte, byte after the last)`` of its pieces, relative to element 0; the gaps between rows that an
+            op writes are not part of it, and stay unchanged.
     """
 
     at: int
@@ -31,7 +31,7 @@ class HostOperand(NamedTuple):
 
 
 def host_parts(signature: bytes) -> Sequence[HostOperand]:
-    """The host operands of a signature; none where it cannot be read, which the host says better."""
+    """The host operands of a signature; none if it is unreadable, for which the host reports a better error."""
     if signature.startswith(MARK):
         return ()  # a recording has none
     try:

@@ -10,7 +10,7 @@ from callboard.device.supervision.remote.host import Address, describe
 __all__ = ["LOST_AFTER", "HostPlace", "Node"]
 
 LOST_AFTER = 5.0
-"""Seconds of silence after which application and node give each other up, where the program does not say."""
+"""Default seconds of silence after which application and node give each other up."""
 
 
 class HostPlace(Protocol):
@@ -24,20 +24,20 @@ class HostPlace(Protocol):
     def lost_after(self) -> float: ...
 
     async def locate(self) -> Address:
-        """The node for the next host. Raises ``HostEnd`` where there is none."""
+        """Return the node for the next host. Raises ``HostEnd`` if there is none."""
         ...
 
     async def describe(self, which: str) -> DeviceInfo:
-        """The device that a name means there. Raises :class:`BackendUnavailable` where there is none."""
+        """Return the device of this name there. Raises :class:`BackendUnavailable` if there is none."""
         ...
 
 
 class Node:
     """Another machine, where ``callboard host --listen`` runs: ``cb.device("cuda", node=cb.Node("10.0.0.7:4600", …))``.
 
-    The device is used like one of this machine. Its arrays stay there; host arrays travel over the connection. When the
-    connection is cut, or nothing is heard for ``lost_after`` seconds, its context counts as lost, and the next one is
-    started as soon as the node answers again; what the old one still says is not read.
+    The device is used like one of this machine. Its arrays stay there; host arrays are sent over the connection. When
+    the connection is cut, or silent for ``lost_after`` seconds, its context counts as lost, and the next one is started
+    as soon as the node answers again; messages of the old one are not read.
 
     Args:
         address: ``"host:port"``.

@@ -1,4 +1,4 @@
-"""``RemoteStarter``: starts the hosts of a device on nodes, each wherever its place is asked for."""
+"""``RemoteStarter``: starts the hosts of a device on nodes that are chosen for each host."""
 
 from collections.abc import Awaitable, Callable
 
@@ -16,7 +16,7 @@ class RemoteStarter(HostStarter):
     """Each host is a child process of a node, which relays.
 
     Args:
-        locate: Gives the node for the next host; it may be another one after a loss. Raises ``HostEnd`` where there is
+        locate: Returns the node for the next host; it may be another one after a loss. Raises ``HostEnd`` if there is
             none.
         which: Name of the device on its node.
         config: Configuration of the device.

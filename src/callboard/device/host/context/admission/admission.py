@@ -150,7 +150,7 @@ class Admission:
                 return
             refused = plan.error is not None
         if self._parking.active and self._parking.blocks(*plan.named(call), plan.order, fence=plan.fence):
-            self._park(call, plan)  # a refusal, too, has its place in the order: what is parked may still read or write
+            self._park(call, plan)  # a refusal has its place in the order, too: parked ops may still read or write
         elif refused:
             self.refusing.refuse(call, plan, plan.error or Withdrawn(f"{plan.tag} was cancelled before it was sent"))
         elif plan.query_size is not None:
@@ -187,7 +187,7 @@ class Admission:
             plan.fill(values, call.numbers)
             status = plan.late(plan.timeline.stream, plan.state, *values)
             answer = None if status is None else status.answer()
-        except Exception as e:  # of a library; what it means is classified
+        except Exception as e:  # an exception of a library, which is classified
             self.refusing.refuse(call, plan, self.refusing.classified(e, plan))
             return
         plan.launched += 1
@@ -229,15 +229,15 @@ class Admission:
             return self.graphs.plan(signature)
         try:
             plan = read_plan(signature)
-        except Exception as e:  # of bytes that the other end sent: what cannot be read is refused, whatever is wrong
+        except Exception as e:  # an exception of decoding bytes from the other end: whatever is unreadable is refused
             return unreadable(e if isinstance(e, AccelError) else ShapeError(f"{type(e).__name__}: {e}"))
         try:
             actor = self._libraries.serve(plan)
-            actor.timeline.catch_up()  # what the prepare enqueues comes behind replays with the same workspaces
+            actor.timeline.catch_up()  # work that the prepare enqueues follows replays with the same workspaces
             helper = actor.needs_helper(plan)
             if helper is False:
                 helper = not actor.prepare_at_once(plan)
-        except Exception as e:  # of a library; what it means is classified
+        except Exception as e:  # an exception of a library, which is classified
             plan.refuse(self.refusing.classified(e, plan))
             return plan
         if helper:
@@ -247,7 +247,7 @@ class Admission:
             def done(error: BaseException | None) -> None:
                 if error is None:
                     plan.launch, plan.late = methods
-                    if self.plans.by_signature.get(signature) is not plan:  # its library was given up meanwhile
+                    if self.plans.by_signature.get(signature) is not plan:  # its library was restarted meanwhile
                         self.plans.release(plan)
                 else:
                     plan.refuse(self.refusing.classified(error, plan))

@@ -34,7 +34,7 @@ class Arenas:
         """Map an arena if there is room.
 
         Raises:
-            TimeoutError: Its descriptor did not come.
+            TimeoutError: Its descriptor did not arrive.
         """
         self._waiting[message.arena] = message
         for trim in (self._trim, lambda: None):
@@ -74,7 +74,7 @@ class Arenas:
         self._channel.unmap_arena(arena)
 
     def close(self) -> None:
-        """Have the device forget them all."""
+        """Release all arenas from the device."""
         for address, _ in self.mapped.values():
             self._device.unregister_host(address)
 

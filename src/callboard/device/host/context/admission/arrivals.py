@@ -27,8 +27,8 @@ class ArrivedBlock(Block):
     """Memory of another device. It is kept until nothing in flight uses it.
 
     Attributes:
-        exporter: Process that has the memory, and when it was started: what is read is good only if it lives when all
-            has been read. None: the memory lives as long as the block.
+        exporter: Process that owns the memory, and its start time: data that was read is valid only if the process
+            still lives after all reads. None: the memory lives as long as the block.
     """
 
     __slots__ = ("_leaving", "exporter")
@@ -56,7 +56,7 @@ class Arrivals:
         self._attached = attached
         self._holds = Holds()
         self._expected: set[int] = set()
-        self._unread: list[ArrivedBlock] = []  # it is not known yet whether what was read of them is good
+        self._unread: list[ArrivedBlock] = []  # blocks whose reads have not been validated yet
         self._leaving: list[ArrivedBlock] = []
 
     def expect(self, message: Expect) -> None:
@@ -65,7 +65,7 @@ class Arrivals:
         self._parking.hold((), (message.buffer,), self._holds)
 
     def arrived(self, message: Arrived) -> None:
-        """Its memory has arrived, or will not: continue with its waiters.
+        """Continue with the waiters: the memory has arrived, or will not.
 
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead.

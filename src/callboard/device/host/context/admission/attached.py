@@ -14,7 +14,7 @@ __all__ = ["Attached"]
 class Attached:
     """Finds the regions that are lent for calls and for copies (:mod:`callboard.device.protocol.residents.regions`).
 
-    An allocation that was opened stays open until the application says that the host which has it frees it.
+    An opened allocation stays open until the application reports that the host which owns it frees it.
 
     Args:
         device: Opens the allocations.

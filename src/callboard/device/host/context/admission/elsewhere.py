@@ -93,7 +93,7 @@ class ExternalBlocks:
         return waits
 
     def close(self, blocks: list[Block]) -> None:
-        """Free all of it, with what the application still has in ``blocks``; no work is in flight."""
+        """Free all of it, including blocks that the application still has in ``blocks``; no work is in flight."""
         for block in (*self.leaving, *(b for b in blocks if isinstance(b, BlockElsewhere))):
             self._free(block)
         self.leaving.clear()
@@ -117,7 +117,7 @@ class ExternalBlocks:
         lease = ImportLease(handle.lease)
         try:
             memory = self._device.open_shared(handle.handle, handle.nbytes)
-        except BaseException:  # whatever it is, the exporter is to know that it is not open
+        except BaseException:  # any exception: the exporter must learn that it is not open
             lease.close()
             raise
         block = BlockElsewhere(memory, nbytes, self, lease)

@@ -29,7 +29,7 @@ class Launching:
 
     Args:
         device, pool, elsewhere: Device, pool and external blocks of the context.
-        ledger: Told of launches that failed.
+        ledger: Notified of failed launches.
         refusing: Answers calls that cannot be launched.
         buffers, arenas: Shared with the admission.
         on_short: There is no memory for a call's outputs.
@@ -84,7 +84,7 @@ class Launching:
         sources: list[Pending] = []
         known = None
         binding_cache = plan.binding_cache
-        entered = False  # all blocks already: what uses them is on this timeline
+        entered = False  # all are blocks already: their users are on this timeline
         bindings = tuple(call.bindings)
         if binding_cache is not None:
             known = binding_cache.by_bindings.get(bindings)

@@ -28,7 +28,7 @@ class Refusing:
     Args:
         device: Probed where a library fails in a way of its own.
         libraries: One that does so is made again.
-        ledger: Told of the failures.
+        ledger: Notified of the failures.
         plans, buffers: Shared with the admission.
     """
 
@@ -102,7 +102,7 @@ class Refusing:
         timelines = list({a.timeline: None for a in self._libraries.actors.values()})  # sources may be of others
         for timeline in timelines:
             timeline.poll()
-        self._ledger.settle(timelines)  # what is done looks at how it ended, maybe with its plan's help
+        self._ledger.settle(timelines)  # settling a completed op reads its outcome, possibly with its plan's help
         self._plans.sweep()
 
 

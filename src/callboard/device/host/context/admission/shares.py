@@ -10,8 +10,8 @@ __all__ = ["Shares"]
 class Shares:
     """Shares allocations, and frees them only when the application reports that no other process has them open.
 
-    An allocation goes through many hands before it is freed: what another process has opened stays open meanwhile, and
-    is used there only while a call holds an array that lies in it.
+    Several parties are involved before an allocation is freed: another process that has opened it keeps it open
+    meanwhile, and uses it only while a call holds an array in it.
 
     Args:
         device: Device that the memory belongs to.

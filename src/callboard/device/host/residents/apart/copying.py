@@ -18,11 +18,11 @@ __all__ = ["copy_to"]
 def copy_to(
     refs: list[Adopted], room: Callable[[int], int], site: Site, device: "Callable[[], LocalDevice]"
 ) -> list[list[Any]]:
-    """Copy arrays, row-major, behind what the actor has enqueued; an array that is given twice is copied once.
+    """Copy arrays, row-major, behind the work that the actor has enqueued; an array that occurs twice is copied once.
 
     Args:
         refs: Arrays that ``ctx.ref`` returned.
-        room: Gives the address of so many bytes.
+        room: Returns the address of a number of bytes.
         site: Host or process that the actor lives in.
         device: The actor's ``ctx.device``.
 

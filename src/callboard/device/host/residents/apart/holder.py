@@ -1,9 +1,9 @@
 """``Holder``: holds the arrays of calls that an actor in another process runs.
 
-It takes the place of such an actor in the device's own host. Its calls are admitted like any other: they wait for what
-their arrays are pending on, and park ops that would change the arrays. When no op on the device uses them any more, the
-application gets their locations; when the other process has ended its call, they are released. A call that uses the
-arrays of another one waits for its end: only the application knows which of them the other process has begun.
+It represents such an actor in the device's own host. Its calls are admitted like any other: they wait for the ops that
+their arrays are pending on, and park ops that would change the arrays. When no op on the device uses the arrays any
+more, the application gets their locations; when the other process has ended its call, they are released. A call that
+uses the arrays of another one waits for its end: only the application knows which of them the other process has begun.
 """
 
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ class Holder:
 
     Args:
         actor: Id of the actor.
-        name: Its name.
+        name: Name of the actor.
         host: The actors of this host.
     """
 
@@ -93,7 +93,7 @@ class Holder:
         """No effect: the application releases the arrays of calls that it cancels."""
 
     def give_room(self, room: object) -> None:
-        """Its calls have no results."""
+        """Do nothing: its calls have no results."""
 
     def decide(self, own: bool) -> None:
         """It does not ask whose a failure was."""
@@ -124,7 +124,7 @@ class Holder:
         assert site is not None
         assert timeline is not None
         if any(block.lent for block, _ in item.blocks):
-            timeline.stream.synchronize()  # it follows the borrowers' streams, of which no block knows
+            timeline.stream.synchronize()  # it follows the borrowers' streams, which no block knows about
         regions: list[Any] = []
         if item.room is None:
             try:

@@ -69,9 +69,9 @@ class Coroutines:
     """The loop of one actor.
 
     Calls begin in the order in which they were made. A coroutine that finds ``max_concurrency`` others running waits
-    for one of them to end, and so do later coroutines, but no plain methods. A call waits for an earlier one, and later
-    calls wait behind it, if both use a device array and one of them may write it. Steps of one stream run one after the
-    other.
+    for one of them to end, and later coroutines wait too, but not plain methods. A call waits for an earlier one, and
+    later calls wait behind it, if both use a device array and one of them may write it. Steps of one stream run one
+    after the other.
 
     Args:
         thread: The actor's thread; everything but :meth:`wake` and :meth:`cancel` is called on it.
@@ -124,7 +124,7 @@ class Coroutines:
     # -- the actor's thread --------------------------------------------------------------------------------------------
 
     def serve(self) -> FailureMessage | None:
-        """Run calls until the actor is to stop; returns why it gives up."""
+        """Run calls until the actor must stop; returns the failure if it stops because of one."""
         thread = self._thread
         cause: FailureMessage | None = None
         while cause is None and not thread.stopping:

@@ -13,7 +13,7 @@ class Currents:
 
     Args:
         stream: The actor's stream.
-        ordinal: Number of the device among those that this process sees; None on a CPU, which has no current stream.
+        ordinal: Ordinal of the device in this process; None on a CPU, which has no current stream.
     """
 
     def __init__(self, stream: AccelStream, ordinal: int | None) -> None:

@@ -25,7 +25,7 @@ def lead(actor: "ActorThread", host: "HostActors", item: Item) -> FailureMessage
         item: The first call.
 
     Returns:
-        Why the actor gives up, None when it goes on.
+        The failure if the actor ends because of one, None when it continues.
     """
     helm = host.helm
     assert helm is not None
@@ -41,7 +41,7 @@ def lead(actor: "ActorThread", host: "HostActors", item: Item) -> FailureMessage
             return actor.finish(outcome)
         try:
             following = _serve(actor, host, outcome.ended, terms)
-        except BaseException as e:  # the host's own thread says what it means
+        except BaseException as e:  # the host's own thread classifies it
             helm.give_back(e)
             return None
         if following is None:

@@ -49,11 +49,11 @@ def pack_result(
 
     Args:
         result: Return value of the method.
-        room: Gives memory of so many bytes for what travels beside it.
+        room: Returns memory of a number of bytes for the data that is sent beside the result.
         copied: Copies its device arrays to where they are to stay, and gives their places; None: they stay here.
 
     Raises:
-        TypeError: Something in it cannot travel; says where.
+        TypeError: A part of it cannot be sent; names its place.
         ValueError: It is too much.
         Exception: Raised by ``room``.
     """

@@ -81,7 +81,7 @@ class Streams:
             item: The call.
 
         Raises:
-            Broken: The generator is gone because the actor was restarted.
+            Broken: The generator no longer exists because the actor was restarted.
             TypeError: ``step`` is malformed.
         """
         match step:

@@ -1,4 +1,4 @@
-"""``Restarts``: whether a resident actor that has failed goes on, is restarted or stops."""
+"""``Restarts``: whether a failed resident actor continues, is restarted or stops."""
 
 import random
 import time
@@ -43,7 +43,7 @@ def _strategy(cls: Any) -> Strategy:
 
 
 def forget_frames(error: BaseException) -> None:
-    """Drop an error's frames: those of a failed method keep its arguments alive, and the memory that these lie in."""
+    """Drop an error's frames: the frames of a failed method keep its arguments alive, and their memory."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

@@ -16,7 +16,7 @@ def arranged(
     """Adjacent steps in their order.
 
     Args:
-        steps: Their positions.
+        steps: Positions of the steps.
         blocks: The blocks of the recording; one is among these steps with all of its own, or with none.
         task: The task of a step.
         address: Returns the address of a byte, given an operand and the bytes from its start.

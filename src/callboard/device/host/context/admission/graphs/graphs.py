@@ -24,7 +24,7 @@ class GraphActor:
 
     Attributes:
         lib: ``"graph"``.
-        timeline: Its stream.
+        timeline: Timeline of its stream.
         lanes: The streams that are captured; None where the device records nothing.
         max_plans: Recordings that a host keeps; those used least recently are recorded again when they are used.
     """
@@ -46,7 +46,7 @@ class Graphs:
         device: Device of the context.
         streams: Gives the replays their stream.
         plans: The plans of the admission.
-        plan_of: The plan of an op's signature, made where there is none.
+        plan_of: Returns the plan of an op's signature, creating it if necessary.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """``Lanes``: the streams on which a recording is captured, one for each library of its ops.
 
-Ops of one library follow each other, as they do when they are called: they share a workspace. Ops of different
-libraries wait for each other only where one needs what the other reads or writes, and are concurrent in the graph
-otherwise. Where each op needs the one before, one stream does.
+Ops of one library follow each other, as they do when they are called, because they share a workspace. Ops of different
+libraries wait for each other only if one needs data that the other reads or writes, and are concurrent in the graph
+otherwise. If each op needs the one before, a single stream is used.
 
 A :class:`Choice` (tasks that depend on a value on the device) is ordered after all tasks before it and before all tasks
 after it. The tasks of its bodies run one after another: a stream that has been part of a capture cannot be part of
@@ -23,8 +23,8 @@ class Task(NamedTuple):
     """A unit of captured work.
 
     Attributes:
-        lib: Its library.
-        after: Earlier tasks that it comes after, by their positions.
+        lib: Name of its library.
+        after: Positions of the earlier tasks that must precede it.
         enqueue: Enqueues it on a stream.
     """
 

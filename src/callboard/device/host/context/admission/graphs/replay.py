@@ -39,7 +39,7 @@ __all__ = ["RecordedStep", "Replay", "StepFailed", "noted"]
 KEPT = 8
 """Sets of buffers that a recording has graphs for."""
 SEEN = 256
-"""Sets of buffers that are remembered as having come once."""
+"""Sets of buffers that are noted as having been used once."""
 TRIES = 3
 """Captures of a part: another thread of the process that synchronises the context breaks one off."""
 
@@ -132,10 +132,10 @@ class GraphPart:
     """Adjacent steps: a graph, or steps that are launched one by one.
 
     Attributes:
-        steps: Their positions.
+        steps: Positions of the steps.
         graph: None where they are launched one by one.
-        checks: ``(position, status)`` of the steps with an outcome in device memory; the graph keeps these statuses,
-            and with them what the work needs.
+        checks: ``(position, status)`` of the steps with an outcome in device memory; the graph keeps these statuses
+            alive, and with them the objects that the work needs.
     """
 
     __slots__ = ("checks", "graph", "held", "steps")
@@ -152,7 +152,7 @@ class ReplayStatus(Status):
 
     Attributes:
         outcomes: ``(replay, position, status, copy of its outcome)``, in order.
-        replayed: ``(replay, part, what the graph says)``.
+        replayed: ``(replay, part, status of the graph)``.
     """
 
     __slots__ = ("outcomes", "replay", "replayed", "times")
@@ -188,7 +188,7 @@ class Replay:
     Attributes:
         operands: Operands of the script.
         libs: Names of the libraries of its ops.
-        steps: Its ops, with their plans, which it pins.
+        steps: Ops of the script with their plans, which are pinned.
     """
 
     def __init__(self, device: AccelDevice, timeline: Timeline, lanes: Lanes | None, script: Script) -> None:
@@ -212,7 +212,7 @@ class Replay:
         return f"step {at + 1} of {len(self.steps)} of a recording: {step.plan.tag}, made at {step.where}"
 
     def launch(self, stream: AccelStream, _: Any, *values: Any) -> Status | None:
-        """Replay it (:attr:`Script`): as often as the first number says; 0 records, and runs nothing."""
+        """Replay the script (:attr:`Script`) as many times as the first number; 0 records without running."""
         operands = len(self.operands)
         addresses, times = values[:operands], values[operands]
         drawn = values[operands + 1 : operands + 1 + (len(values) - operands - 1) // 2]
@@ -235,7 +235,7 @@ class Replay:
                 for part in parts:
                     self._run(part, stream, addresses, numbers, turn, status)
         except Exception:  # of any step: it is passed on
-            stream.synchronize()  # what was enqueued uses what the error may have given up
+            stream.synchronize()  # enqueued work uses memory that the error may have released
             raise
         return status if status.outcomes or status.replayed else None
 
