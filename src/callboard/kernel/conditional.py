@@ -14,11 +14,11 @@ class Conditional(msgspec.Struct, frozen=True):
     """Device-side control flow: decides which recorded work runs, and how often.
 
     Attributes:
-        kind: ``"if"``: the first body where the value is not 0, the second, if there is one, where it is. ``"while"``:
-            the only body again and again until the value is 0, looked at before each turn. ``"switch"``: the body whose
-            position is the value; none where there is no such body.
+        kind: ``"if"``: the first body if the value is not 0, the second, if any, if it is 0. ``"while"``: the only
+            body, repeated until the value is 0, which is checked before each iteration. ``"switch"``: the body at the
+            position of the value; none if there is no such body.
         address: Address of the value at the launch of the graph.
-        dtype: Its dtype's name; an integer for ``"switch"``.
+        dtype: Name of the value's dtype; an integer dtype for ``"switch"``.
         turns: Address of an i64 that the turns of a ``"while"`` are counted in; 0: they are not counted.
         most: Turns at most; 0: any number. Needs ``turns``.
     """
@@ -41,7 +41,7 @@ class Conditionals(abc.ABC):
             kinds: The kinds that come; ``"else"`` for an ``"if"`` with two bodies.
 
         Raises:
-            UnsupportedOp: The device has no such conditionals; says why.
+            UnsupportedOp: The device has no such conditionals; names the reason.
         """
 
     @abc.abstractmethod

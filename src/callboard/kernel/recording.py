@@ -16,7 +16,7 @@ class Stream(Protocol):
         """Take numbers for fills that come one after the other, several times over.
 
         Args:
-            fills: ``(multiple at which its position lies, what it takes)`` of each.
+            fills: For each fill, ``(multiple at which its position lies, number of words it takes)``.
             passes: The number of times.
 
         Returns:

@@ -60,7 +60,7 @@ def check_indices(op: AnyOp, indices: Sequence[Operand]) -> tuple[int, ...]:
 
 
 def gathered_shape(op: AnyOp, name: str, a: Operand, indices: Sequence[Operand], place: int) -> tuple[int, ...]:
-    """The shape of ``a[indices]``, where the indices stand for the first axes of ``a`` and go to ``place``."""
+    """Shape of ``a[indices]``: the indices select from the first axes of ``a``, and their axes go to ``place``."""
     picked = check_indices(op, indices)
     if len(indices) > a.ndim:
         raise refuse(op, f"indices has {len(indices)} arrays, and {name} is {a.layout!r}, with {a.ndim} axes")

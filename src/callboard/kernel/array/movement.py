@@ -14,10 +14,10 @@ __all__ = ["Arange", "Cast"]
 class Cast(Op[ArrayActor, GpuRef], tag="array.cast"):
     """``out = src``, each element converted to ``dtype``, between any strides.
 
-    Floats are rounded to the nearest, ties to even; what is too large becomes infinite, or as ``ml_dtypes`` has it
-    where there is no infinity. A float becomes an integer by leaving out its fraction; what lies outside the range,
-    and NaN, becomes any integer. Integers wrap around. bool is whether a number is not 0. A real number is the real
-    part of a complex one.
+    Floats are rounded to the nearest, ties to even; values out of range become infinite, or follow ``ml_dtypes`` if the
+    dtype has no infinity. A float becomes an integer by truncation; values out of range, and NaN, become an unspecified
+    integer. Integers wrap around. A number becomes the bool True if it is not 0. A real number is the real part of a
+    complex one.
 
     Args:
         src: Any dtype, shape and strides. A complex one becomes complex or bool only: take its real part first.

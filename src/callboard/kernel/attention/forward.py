@@ -32,14 +32,14 @@ class Forward(Scores[AttentionResult], tag="attention.forward"):
         q: ``[batch, seq_q, heads, head_dim]`` (``layout="bhsd"``: ``[batch, heads, seq_q, head_dim]``), or ``[tokens,
             heads, head_dim]``: one sequence, or with ``cu_seqlens_q`` several packed one after the other. f16, bf16,
             f32 or f64; the last axis without gaps, any other strides.
-        k: Likewise with ``seq_k`` and ``kv_heads``, which divides ``heads``: each head of keys serves ``heads //
-            kv_heads`` adjacent heads of queries (grouped-query attention; 1: multi-query).
+        k: ``[batch, seq_k, kv_heads, head_dim]``, in the order of ``layout``. ``kv_heads`` divides ``heads``: each head
+            of keys serves ``heads // kv_heads`` adjacent query heads (grouped-query attention; 1: multi-query).
         v: Shape and dtype of ``k``; its head dim may be another.
         out: Shape and dtype of ``q``, but with the head dim of ``v``; a new row-major array when None.
-        lse: ``[batch, heads, seq_q]``, of three axes ``[tokens, heads]``; f32, f64 beside f64. -inf for a query that
-            sees no key, whose ``out`` is 0. With ``sink`` it includes the sink.
-        bias: Added to the scores: ``[batch, heads, seq_q, seq_k]``, of which the first three may be 1; dtype of ``q``
-            or of ``lse``. An additive mask is a bias of 0 and -inf.
+        lse: ``[batch, heads, seq_q]``, or ``[tokens, heads]`` for operands with three axes; f32, f64 beside f64. It is
+            -inf for a query without visible keys, whose ``out`` is 0. With ``sink`` it includes the sink.
+        bias: Added to the scores: ``[batch, heads, seq_q, seq_k]``, any of the first three extents may be 1; dtype of
+            ``q`` or of ``lse``. An additive mask is a bias of 0 and -inf.
         sink: ``[heads]``, dtype of ``lse``: one more score for each query of a head, to which no value belongs.
         alibi_slopes: ``[heads]`` or ``[batch, heads]``, dtype of ``lse``: scores lose ``slope * distance`` of query and
             key (Press, Smith, Lewis, arXiv:2108.12409).
@@ -50,11 +50,11 @@ class Forward(Scores[AttentionResult], tag="attention.forward"):
             equal ones give the same mask on every device, before and after a context was lost, and in the gradient.
         max_seqlen_q, max_seqlen_k: The longest packed sequence, which saves work; longer ones are refused.
         softmax_scale: ``1 / sqrt(head_dim)`` when None.
-        causal: A query sees no later key.
+        causal: True if a query attends only to keys up to its own position.
         alignment: Alignment of queries to keys: ``"bottom_right"`` counts positions from the last key (as in
             FlashAttention, and for a sequence whose first keys are cached), ``"top_left"`` from the first
             (``is_causal`` of PyTorch). The two are the same for equal lengths.
-        window_size: ``(left, right)``: a query sees so many keys before and behind its position; -1: all.
+        window_size: ``(left, right)``: a query attends to that many keys before and behind its position; -1: all.
         softcap: Scores become ``softcap * tanh(score / softcap)``, before bias and masks; 0: as they are.
         dropout_p: Share of the probabilities that becomes 0; the others are divided by ``1 - dropout_p``.
         layout: Order of the axes of operands with four.

@@ -85,8 +85,8 @@ class ForwardFp8(Narrow[Fp8Result], tag="attention.forward_fp8"):
         lse: See ``attention.forward``; f32.
         amax: 0-d, f32: the largest absolute value of ``out`` before ``scale_out``, from which the scale of a next call
             is made.
-        scale_q, scale_k, scale_v: 0-d, f32: what the operands are multiplied by, ``amax / 448`` where they were divided
-            by it. None: 1.
+        scale_q, scale_k, scale_v: 0-d, f32: factors of the operands, ``amax / 448`` if they were divided by it. None:
+            1.
         scale_out: 0-d, f32: what ``out`` is multiplied by before it is rounded. None: 1.
 
     All other fields are those of ``attention.forward``; CUDA has fewer of them, and refuses the others before anything
@@ -126,7 +126,7 @@ class BackwardFp8(Narrow[Fp8Gradients], tag="attention.backward_fp8"):
         scale_q, scale_k, scale_v: Scales passed to the forward call.
         descale_out: 0-d, f32: what ``out`` is multiplied by, the reciprocal of that call's ``scale_out``. None: 1.
         scale_dout: 0-d, f32: what ``dout`` is multiplied by. None: 1.
-        scale_dq, scale_dk, scale_dv: 0-d, f32: what the gradients are multiplied by before they are rounded. None: 1.
+        scale_dq, scale_dk, scale_dv: 0-d, f32: factors of the gradients before they are rounded. None: 1.
         score_gain: Factor of the gradients of scores, a power of two: they are multiplied by it before they are rounded
             to 8 bits between two products, and divided by it afterwards. Used on CUDA; the CPU keeps these gradients in
             f32.

@@ -23,7 +23,7 @@ class Merge(Op[FlashAttnActor, AttentionResult], tag="attention.merge"):
     Args:
         outs: Results of ``attention.forward`` for the same queries, 1 to 32, of one shape and dtype; f16, bf16, f32 or
             f64. A sink is given to one of the parts only.
-        lses: Theirs, in the same order.
+        lses: Their log-sum-exps, in the same order.
         out: Shape and dtype of one of ``outs``; a new row-major array when None.
         lse: Log-sum-exps of the merged result; shape and dtype of one of ``lses``.
         layout: Layout of the forward calls.

@@ -32,13 +32,14 @@ class PagedForward(Masked[AttentionResult], tag="attention.paged_forward"):
             ``[tokens, heads, head_dim]`` of one sequence, or with ``cu_seqlens_q`` of several with different numbers of
             queries. f16, bf16, f32 or f64.
         k_pages: ``[num_blocks, block_size, kv_heads, head_dim]``, dtype of ``q``; the last axis without gaps.
-        v_pages: Likewise; its head dim may be another.
-        block_tables: ``i32[batch, max_blocks]``: the pages of each sequence in order; what lies behind its last one is
+        v_pages: Pages of the values, likewise; the head dim may differ.
+        block_tables: ``i32[batch, max_blocks]``: the pages of each sequence in order; entries behind the last page are
             not read.
         seqlens_k: ``i32[batch]``: keys of each sequence, those of the new queries included.
         out: Shape and dtype of ``q``, but with the head dim of ``v_pages``; a new row-major array when None.
         lse: ``[batch, heads, seq_q]``, of three axes ``[tokens, heads]``; f32, f64 beside f64.
-        causal: A query sees no later key; the last query stands at the last key.
+        causal: True if a query attends only to keys up to its own position; the last query has the position of the last
+            key.
         sink, alibi_slopes, cu_seqlens_q, max_seqlen_q, softmax_scale, window_size, softcap: See
             :class:`~callboard.kernel.attention.Forward`.
 
@@ -118,9 +119,9 @@ class PageAppend(Op[FlashAttnActor, KvPages], tag="attention.page_append"):
 
     Args:
         k: ``[tokens, kv_heads, head_dim]``, dtype of the pages, any strides.
-        v: Likewise, with the head dim of the values.
+        v: The values, likewise, with their head dim.
         k_pages: ``[num_blocks, block_size, kv_heads, head_dim]``; f16, bf16, f32 or f64.
-        v_pages: Likewise.
+        v_pages: Pages of the values, likewise.
         slots: ``i64[tokens]``: where each goes, ``block * block_size + position``; a negative one is not written. No
             two are equal. One beyond the pages fails the call with ``ShapeError``, and is not written.
     """
@@ -179,7 +180,7 @@ def checked_pages(op: Op[Any, Any], dtype: DType, k: Operand, v: Operand) -> tup
     """The shapes of pages of keys and of values.
 
     Raises:
-        ShapeError: They are none, or do not fit each other.
+        ShapeError: They are not pages, or do not fit each other.
     """
     if dtype not in FLOATS:
         raise refuse(op, f"dtype is {dtype}; it must be one of {', '.join(d.name for d in FLOATS)}")

@@ -22,8 +22,9 @@ class AttentionParams(NamedTuple):
 
     Attributes:
         scale: Factor of the products of queries and keys.
-        left, right: A query at position ``i`` sees keys from ``i - left`` to ``i + right``; -1: all of that side.
-        bottom_right: Positions of queries are counted such that the last query stands at the last key.
+        left, right: A query at position ``i`` attends to keys from ``i - left`` to ``i + right``; -1: no bound on that
+            side.
+        bottom_right: Positions of queries are aligned such that the last query has the position of the last key.
         softcap: Scores become ``softcap * tanh(score / softcap)``; 0 leaves them.
         dropout: The share of the probabilities that becomes 0.
     """
@@ -46,7 +47,7 @@ class Problem(NamedTuple):
             ``heads // kv_heads`` query heads.
         dim, dim_v: Head dims of queries and keys, and of values.
         seq_q, seq_k: The longest sequence that the call may have.
-        ragged: Sequences are packed; ``cu_seqlens_q`` says where each begins.
+        ragged: Sequences are packed; ``cu_seqlens_q`` has their offsets.
         params: The other parameters of a score.
     """
 
@@ -121,10 +122,10 @@ class Masked(Op[FlashAttnActor, R_co]):
                 )
 
     def longest(self, which: str, said: int | None, rows: int, *, ragged: bool) -> int:
-        """The longest sequence of queries (``"q"``) or keys, among so many rows.
+        """Return the longest sequence of queries (``"q"``) or keys, given the number of rows.
 
         Raises:
-            ShapeError: It is said where sequences are not packed, or is negative.
+            ShapeError: ``max_seqlen`` is given but sequences are not packed, or it is negative.
         """
         if said is None:
             return rows

@@ -58,7 +58,7 @@ class BlasApi(Api[Mode]):
         transpose: bool = False,
         conj: bool = False,
     ) -> GpuRef[Mode]:
-        """``out = alpha * op(b) @ x + beta * y`` with a matrix ``b`` of which a band is stored."""
+        """``out = alpha * op(b) @ x + beta * y`` with a band matrix ``b``."""
         answer: GpuRef[Mode] = self._submit(
             Gbmv(a=a, x=x, out=out, y=y, alpha=alpha, beta=beta, below=below, rows=rows, transpose=transpose, conj=conj)
         )
@@ -112,7 +112,7 @@ class BlasApi(Api[Mode]):
         conj_b: bool = False,
         tf32: bool | None = None,
     ) -> GpuRef[Mode]:
-        """``out[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]`` for matrices of one shape that lie anywhere."""
+        """``out[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]`` for separate matrices of one shape."""
         answer: GpuRef[Mode] = self._submit(
             GemmBatched(
                 a=as_tuple("a", a),
@@ -172,7 +172,7 @@ class BlasApi(Api[Mode]):
         return answer
 
     def copy(self, x: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
-        """``out = x``. For strides that BLAS does not know, and for other dtypes, there is ``dev.copy``."""
+        """``out = x``. For strides that BLAS does not support, and for other dtypes, use ``dev.copy``."""
         answer: GpuRef[Mode] = self._submit(Copy(x=x, out=out))
         return answer
 

@@ -25,7 +25,7 @@ __all__ = ["Gbmv"]
 
 
 class Gbmv(Op[BlasActor, GpuRef], tag="blas.gbmv"):
-    """``out = alpha * op(b) @ x + beta * y`` with a matrix ``b`` of which a band is stored.
+    """``out = alpha * op(b) @ x + beta * y`` with a band matrix ``b``.
 
     Args:
         a: ``[below + 1 + above, n]``, column-major; f32, f64, c64 or c128; ``a[above + i - j, j]`` is ``b[i, j]`` (the

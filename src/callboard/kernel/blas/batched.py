@@ -118,7 +118,7 @@ def _check_count(op: AnyOp, a: tuple[Operand, ...], others: dict[str, tuple[Oper
 
 
 class GemmBatched(Op[BlasActor, GpuRef], tag="blas.gemm_batched"):
-    """``out[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]`` for matrices of one shape that lie anywhere.
+    """``out[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]`` for separate matrices of one shape.
 
     Args:
         a: Matrices ``[m, k]`` (``[k, m]`` when ``transpose_a``), all of one layout; dtypes of
@@ -129,7 +129,7 @@ class GemmBatched(Op[BlasActor, GpuRef], tag="blas.gemm_batched"):
         alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for a single product
             (:class:`Gemm <callboard.kernel.blas.level3.Gemm>`).
 
-    This is what BLAS libraries call pointer batched. Results that lie apart: :class:`GemmGrouped`.
+    BLAS libraries call this pointer batched. For separate results see :class:`GemmGrouped`.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = tuple(GEMM_RESULT)

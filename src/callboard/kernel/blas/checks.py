@@ -130,7 +130,10 @@ def order_of_band(op: AnyOp, name: str, operand: Operand, n: int | None = None) 
 
 
 def check_runs_forwards(op: AnyOp, **vectors: Operand | None) -> None:
-    """Vectors beside a Hermitian matrix that is row-major: BLAS sees its conjugate, and takes them as matrices."""
+    """Refuse reversed vectors beside a row-major Hermitian matrix.
+
+    BLAS sees the conjugate of the matrix, so vectors are passed as matrices.
+    """
     for name, operand in vectors.items():
         if operand is not None and vector(op, name, operand.layout).inc < 0:
             raise refuse(
@@ -150,8 +153,7 @@ def check_square(op: AnyOp, name: str, layout: Layout, n: int | None = None) -> 
 def check_scalars(op: AnyOp, dtype: DType, **scalars: Any) -> None:
     """Numbers must be real where the arrays are; 0-d arrays must have the scale dtype.
 
-    Looks at the kinds of the numbers, not at their values: what it finds is remembered for all messages of one
-    signature.
+    Checks the kinds of the numbers, not their values: the result is cached for all messages of one signature.
     """
     want = scale_dtype(dtype)
     for name, value in scalars.items():
@@ -189,7 +191,9 @@ def check_tf32(op: AnyOp, tf32: bool | None, dtype: DType) -> None:
 
 
 def check_conj(op: AnyOp, name: str, form: Matrix, transpose: bool, conj: bool, out: Matrix | None) -> None:
-    """BLAS conjugates only while it transposes. Whether it transposes depends on how operand and result lie in memory.
+    """Refuse a conjugation that BLAS cannot do, since it conjugates only together with a transposition.
+
+    Whether it transposes depends on the layouts of operand and result.
 
     Args:
         op: The message.

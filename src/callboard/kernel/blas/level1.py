@@ -1,9 +1,9 @@
 """BLAS level 1: vectors.
 
 Operands of any number of axes are taken as one vector in row-major order, if their elements are evenly spaced; two
-operands of an op have one shape. Increments may be negative (``x[::-1]``) where the docstring does not say otherwise.
-f16 and bf16 are computed in f32 and rounded once. A number or a 0-d array stands for ``Scalar``; the dtype of such an
-array is the operands' own (f32 for f16 and bf16).
+operands of an op have the same shape. Increments may be negative (``x[::-1]``) unless the docstring says otherwise. f16
+and bf16 are computed in f32 and rounded once. A ``Scalar`` is a number or a 0-d array; the dtype of such an array is
+the operands' own (f32 for f16 and bf16).
 """
 
 from typing import Any, ClassVar, Generic, NamedTuple
@@ -91,7 +91,7 @@ class Scal(Op[BlasActor, GpuRef], tag="blas.scal"):
 
 
 class Copy(Op[BlasActor, GpuRef], tag="blas.copy"):
-    """``out = x`` (``CopyRequest``). For strides that BLAS does not know, and for other dtypes, there is ``dev.copy``.
+    """``out = x`` (``CopyRequest``). For strides that BLAS does not support, and for other dtypes, use ``dev.copy``.
 
     Args:
         x: f16, bf16, f32, f64, c64 or c128.

@@ -45,8 +45,8 @@ class Gemm(Op[BlasActor, GpuRef], tag="blas.gemm"):
             integers.
         transpose_a, transpose_b: Use ``a.T``, ``b.T``.
         conj_a, conj_b: Use the conjugate; with the transpose flag, the conjugate transpose. No effect on real arrays.
-            BLAS conjugates only what it transposes in memory: a row-major operand with its flag, a transposed view
-            without it.
+            BLAS conjugates only together with a transposition in memory: a row-major operand with its flag, a
+            transposed view without it.
         tf32: True if f32 and c64 factors may be rounded to TF32 (10 bits of mantissa); None: as the library is set
             (cuBLAS: no).
 
@@ -265,7 +265,7 @@ class Her2k(Rank2K, tag="blas.her2k"):
 
 
 class TwoSided(Op[BlasActor, GpuRef]):
-    """A product with a matrix of which one triangle is stored.
+    """A product with a matrix that is stored as one triangle.
 
     Args:
         a: ``[m, m]`` (``[n, n]`` unless ``left``), one of ``dtypes``; only the triangle that ``lower`` names is read. A
@@ -274,7 +274,7 @@ class TwoSided(Op[BlasActor, GpuRef]):
         out: ``[m, n]``, same dtype; a new row-major array when None. May be ``c``.
         c: ``[m, n]``, same dtype; row- or column-major; not read while ``beta`` is 0.
         alpha, beta: Number or 0-d array of the arrays' dtype.
-        left: ``a`` stands on the left.
+        left: ``a`` is the left factor; else the right one.
         lower: The lower triangle of ``a`` holds it; else the upper one.
     """
 
@@ -354,7 +354,7 @@ class Triangular(Op[BlasActor, GpuRef]):
             read.
         b: ``[m, n]``, same dtype; row- or column-major.
         alpha: Number or 0-d array of the arrays' dtype.
-        left: ``a`` stands on the left.
+        left: ``a`` is the left factor; else the right one.
         lower: ``a`` is lower triangular; else upper.
         transpose: Use ``a.T``.
         conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose (strides as in :class:`Gemm`,

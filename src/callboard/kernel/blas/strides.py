@@ -1,7 +1,7 @@
 """Array layouts in BLAS terms: leading dimension and orientation of a matrix, increment of a vector.
 
-Messages refuse what cannot be named so; a backend gets the same answers from the same functions when it makes its
-plans.
+Messages refuse layouts without such a description; a backend gets the same answers from the same functions when it
+makes its plans.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ __all__ = ["Matrix", "Vector", "band_of", "matrix_of", "vector_of"]
 
 
 class Matrix(NamedTuple):
-    """A 2-d layout. Element ``[i, j]`` lies at ``i * ld + j``, or at ``j * ld + i`` if ``transposed``.
+    """A 2-d layout. Element ``[i, j]`` is at ``i * ld + j``, or at ``j * ld + i`` if ``transposed``.
 
     Attributes:
         rows, cols: The shape.
@@ -35,8 +35,7 @@ class Vector(NamedTuple):
     Attributes:
         n: Number of elements.
         inc: Distance in elements; never 0, negative for a reversed view.
-        first: Offset in elements from element 0 to the lowest address; BLAS wants that address where ``inc`` is
-            negative.
+        first: Offset in elements from element 0 to the lowest address, which BLAS takes if ``inc`` is negative.
     """
 
     n: int

@@ -31,7 +31,7 @@ __all__ = ["Hbmv", "Hemv", "Her", "Her2", "Hpmv", "Hpr", "Hpr2", "Sbmv", "Spmv",
 
 
 class SymmetricProduct(Op[BlasActor, GpuRef]):
-    """A symmetric or Hermitian matrix, of which one triangle is stored, and a vector.
+    """A symmetric or Hermitian matrix, stored as one triangle, and a vector.
 
     Args:
         a: One of ``dtypes``. Square: ``[n, n]``, row- or column-major. Packed: ``[n * (n + 1) / 2]`` without gaps, the

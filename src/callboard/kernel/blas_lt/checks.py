@@ -34,7 +34,7 @@ ScaleKind = Literal["tensor", "outer", "block_1d", "block_2d"]
 BLOCK = 128
 """Elements that share a scale along a blocked axis."""
 SCALE_START = 16
-"""Bytes: of so many a multiple is where scales by blocks start."""
+"""Alignment in bytes of the start of block scales."""
 MASK_BITS = 128
 """The number of bits that a row of a ReLU mask is a multiple of."""
 
@@ -147,14 +147,17 @@ def check_bias(op: AnyOp, bias: Operand, n: int, batch: int, stacked: bool, dtyp
 
 
 def check_start(op: AnyOp, name: str, vector: Operand | None) -> None:
-    """Vectors of 16-bit numbers start at whole words, since cuBLASLt adds no others. Placeholders lie nowhere."""
+    """Check that vectors of 16-bit numbers start at whole words, which cuBLASLt requires.
+
+    Placeholders have no address.
+    """
     if isinstance(vector, GpuRef) and vector.dtype.itemsize == 2 and vector.offset % 4:
         start = f"{name} is {vector.layout!r} and starts {vector.offset} bytes into its buffer"
         raise refuse(op, f"{start}, which must be a multiple of 4: pass dev.copy({name})")
 
 
 def check_scale_start(op: AnyOp, name: str, scale: Operand | None) -> None:
-    """Scales by blocks start where cuBLASLt's documentation says that they must. Placeholders lie nowhere."""
+    """Check the alignment of block scales that cuBLASLt's documentation requires. Placeholders have no address."""
     if isinstance(scale, GpuRef) and scale.ndim == 2 and scale.offset % SCALE_START:
         start = f"{name} is {scale.layout!r} and starts {scale.offset} bytes into its buffer"
         raise refuse(op, f"{start}, which must be a multiple of {SCALE_START}: keep it in an array of its own")

@@ -1,8 +1,8 @@
 """The fused matrix products.
 
-One message for each kind of answer: ``out`` alone, ``out`` and what the backward pass needs, ``out`` and the gradient
-of a bias. ``a`` and ``b`` are row- or column-major (a transposed view); everything else is row-major. Nothing is copied
-behind the caller's back.
+There is one message for each kind of answer: ``out`` alone, ``out`` and data for the backward pass, ``out`` and the
+gradient of a bias. ``a`` and ``b`` are row- or column-major (a transposed view); everything else is row-major. Nothing
+is copied implicitly.
 """
 
 from typing import Any, ClassVar, Generic, NamedTuple
@@ -52,7 +52,7 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
             each column of ``op(b)`` (``[n]``); or one for each 128 elements along ``k`` (``[m, k / 128]``,
             ``[k / 128, n]``) or each 128x128 block (``[m / 128, k / 128]``, ``[k / 128, n / 128]``), all quotients
             rounded up. Block scales start at a multiple of 16 bytes. None: 1.
-        scale_out: 0-d, f32: what an fp8 result is multiplied by before it is rounded. None: 1.
+        scale_out: 0-d, f32: factor of an fp8 result before it is rounded. None: 1.
         amax: 0-d, f32: set to the largest absolute value of an fp8 result before ``scale_out``. None: not wanted.
         alpha, beta: Number or 0-d array (f32; f64 beside f64; i32, and whole numbers, where i8 gives i32).
         epilogue: ``none``, ``relu``, ``bias``, ``relu_bias``, ``gelu``, ``gelu_bias``; or ``drelu``, ``dgelu``: the
@@ -72,7 +72,8 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
     GELU is the tanh form (Hendrycks and Gimpel, arXiv:1606.08415); cuBLASLt evaluates it to about 1e-5 in f32.
 
     On CUDA, fp8 factors need their inner axis adjacent in memory (``b`` transposed: ``dev.put(b.T.copy()).T``) and rows
-    in steps of 16 bytes. Whatever is not executed there is an ``UnsupportedOp`` at the call, which says what to change.
+    in steps of 16 bytes. Products that CUDA cannot execute raise ``UnsupportedOp`` at the call, which names the change
+    needed.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f16 bf16 f32 f64 i8 f8_e4m3 f8_e5m2")
@@ -105,9 +106,9 @@ class MatmulAux(Product[MatmulWithAux], tag="blas_lt.matmul_aux"):
         fast_accum, deterministic, autotune, workspace_size: See :class:`Matmul`.
         bias: ``[n]``, or ``[batch, n]`` for a batch.
         aux: Row-major; a new array when None. GELU: the pre-activation, ``[m, n]``, dtype of ``out`` (bf16 where that
-            is fp8). ReLU: where the pre-activation is 0 or more, as bits: u8 of shape ``[m, ceil(n / 128) * 16]``,
-            in which bit ``j % 8`` (counted from the lowest) of byte ``j // 8`` belongs to column ``j``; bits from ``n``
-            on, and those of NaN, mean nothing.
+            is fp8). ReLU: bits that are 1 where the pre-activation is 0 or more, as u8 of shape
+            ``[m, ceil(n / 128) * 16]``, in which bit ``j % 8`` (counted from the lowest) of byte ``j // 8`` belongs to
+            column ``j``; bits from ``n`` on, and those of NaN, are unspecified.
         epilogue: ``relu_aux``, ``relu_aux_bias``, ``gelu_aux`` or ``gelu_aux_bias``.
 
     ``aux`` has one form on all backends: the forward pass may run on one and the backward pass on another.

@@ -154,8 +154,8 @@ class CollectiveLibrary(Library):
 def end_members(world: int, lost: int, reason: str, formation: int) -> None:
     """End the members of a world in this process, on any thread. :class:`Leave` follows on the serving thread.
 
-    The serving thread may be blocked by a rank that is gone: a driver call that frees memory or loads a module waits
-    for all kernels, and the kernel of a collective runs until its world ends.
+    The serving thread may be blocked by a lost rank: a driver call that frees memory or loads a module waits for all
+    kernels, and the kernel of a collective runs until its world ends.
     """
     with _lock:
         members = list(_here.get(world, ()))

@@ -45,7 +45,7 @@ class Join(Op[CollectiveActor, str], tag="collective.join"):
     Args:
         world: Number of an offered world.
         offers: Offers of all ranks, in order of rank.
-        timeout: Seconds in which nothing has ended after which the host gives the world up by itself, if the
+        timeout: Seconds without a completed collective after which the host ends the world by itself, if the
             application has not.
     """
 
@@ -93,7 +93,7 @@ class Leave(Op[CollectiveActor, bool], tag="collective.leave"):
 
     Args:
         world: Number of the world.
-        lost: The rank that is lost; -1 where it is none of them.
+        lost: The rank that is lost; -1 if none is.
         reason: The reason; empty where nothing runs any more.
         formation: The number of times the world had formed, for the error.
     """

@@ -1,4 +1,4 @@
-"""The methods of ``dev.collective`` that are answered with what the host says."""
+"""The methods of ``dev.collective`` whose answer is a value from the host."""
 
 from collections.abc import Sequence
 

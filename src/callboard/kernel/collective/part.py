@@ -33,7 +33,7 @@ REDUCED = dtypes_of("f16 bf16 f32 f64 i8 i32 i64 u8 u32 u64 f8_e4m3 f8_e5m2")
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
-    """One collective, as one rank sees it.
+    """One collective, in the view of one rank.
 
     Attributes:
         kind: The kind.

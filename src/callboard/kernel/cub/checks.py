@@ -52,7 +52,7 @@ def refuse(op: AnyOp, why: str) -> ShapeError:
 
 
 def check_dtype(op: AnyOp, name: str, operand: Operand, accepted: tuple[DType, ...]) -> DType:
-    """Its dtype, which must be among ``accepted``."""
+    """Return the dtype of an operand, which must be among ``accepted``."""
     if operand.dtype not in accepted:
         names = ", ".join(d.name for d in accepted)
         raise refuse(op, f"{name} is {operand.layout!r}; its dtype must be one of {names}")

@@ -38,8 +38,8 @@ class HistogramEven(Op[CubActor, GpuRef], tag="cub.histogram_even"):
         x: Samples of any shape, f16, bf16, f32, f64 or any integer.
         bins: Number of bins, at least 1.
         lower, upper: Finite numbers, ``lower < upper``.
-        channels: The last axis of ``x`` is that of channels, whose first so many have a histogram each; None: one
-            histogram of all samples.
+        channels: Number of histograms. The last axis of ``x`` is then the channel axis, and the first ``channels``
+            channels have a histogram each. None: one histogram of all samples.
         out: ``[bins]``, or ``[channels, bins]``, i64; a new array when None. It is overwritten, not added to.
     """
 

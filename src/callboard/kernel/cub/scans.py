@@ -17,9 +17,9 @@ __all__ = ["Scan"]
 class Scan(Op[CubActor, GpuRef], tag="cub.scan"):
     """Running sums, products, minima or maxima along the last axis, or those of a custom operator (``ScanRequest``).
 
-    Halves are combined in f32, each result rounded once. Integers wrap around. Behind a NaN ``"min"`` and ``"max"``
-    are NaN, as in NumPy. On CUDA the last bits of floating sums may differ from run to run: a tile adds what the tiles
-    before it have made known by then.
+    Halves are combined in f32, each result rounded once. Integers wrap around. Behind a NaN, ``"min"`` and ``"max"``
+    are NaN, as in NumPy. On CUDA the last bits of floating-point sums may differ from run to run: each tile adds those
+    sums of earlier tiles that are available by then.
 
     Args:
         x: ``[..., n]``, f16, bf16, f32, f64, any integer or bool; bool is not added up without ``dtype``.

@@ -163,7 +163,8 @@ class Partition(Op[CubActor, Partitioned], tag="cub.partition"):
     Args:
         x: ``[n]``, any dtype but f4_e2m1.
         flags: ``[n]``, bool, u8 or i8: the first part.
-        second: ``[n]``, likewise: the second part, of what is not in the first; None: there are two parts.
+        second: ``[n]``, likewise: selects the second part from the elements that are not in the first; None: there are
+            two parts.
         out: ``[n]``, dtype of ``x``; a new array when None.
         counts: ``[2]``, or ``[3]``, i64: the size of each part; a new array when None.
     """

@@ -1,7 +1,7 @@
 """Sorts, all of them stable, and the largest elements.
 
-Floating keys are in the order of NumPy: -0.0 and 0.0 are equal, NaNs (of either sign) are equal and behind everything
-else. A descending sort is the order of the negated ranks: NaNs come first, and equal keys keep the order that they had.
+Floating-point keys are in the order of NumPy: -0.0 and 0.0 are equal, NaNs (of either sign) are equal and come last. A
+descending sort is the order of the negated ranks: NaNs come first, and equal keys keep their order.
 """
 
 from typing import ClassVar, Generic, NamedTuple
@@ -122,8 +122,8 @@ class MergeSort(Op[CubActor, Pairs], tag="cub.merge_sort"):
     Args:
         keys: ``[n]``, f16, bf16, f32, f64, any integer or bool.
         values: ``[n]``, any dtype but f4_e2m1.
-        cuda: Body of the comparison as CUDA C++, which says whether ``a`` comes before ``b``: ``"return a % 10 < b %
-            10;"``. Halves are handed over as f32, bool as u8.
+        cuda: Body of the comparison as CUDA C++, which returns whether ``a`` precedes ``b``:
+            ``"return a % 10 < b % 10;"``. Halves are passed as f32, bool as u8.
         python: The same as a Python expression of two scalars, ``"a % 10 < b % 10"``, for the CPU.
         out_keys, out_values: Shapes and dtypes of ``keys`` and ``values``; new arrays when None.
     """
@@ -185,7 +185,7 @@ class SegmentedSort(Op[CubActor, Pairs], tag="cub.segmented_sort"):
 class TopK(Op[CubActor, Top], tag="cub.top_k"):
     """The largest or smallest elements of each row, in order, and where they were.
 
-    Ties go to the lower index. NaN counts as the largest.
+    Ties are resolved in favour of the lower index. NaN counts as the largest.
 
     Args:
         x: ``[..., n]``, f16, bf16, f32, f64, any integer or bool.

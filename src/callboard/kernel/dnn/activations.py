@@ -39,7 +39,7 @@ class Formula(NamedTuple):
     Attributes:
         forward: Expression of ``x`` and ``a``.
         backward: Statements on ``dy``, ``x`` and ``a``; the last one is the gradient.
-        parameter: The default of ``a``; None where there is none.
+        parameter: The default of ``a``; None for an activation without parameter.
         positive: True if ``a`` must be > 0.
     """
 
@@ -52,7 +52,7 @@ class Formula(NamedTuple):
 SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715
 HALF_ROOT, DENSITY = math.sqrt(0.5), 1 / math.sqrt(2 * math.pi)
 
-# exp of what is never positive: neither branch overflows
+# exp of a number that is never positive: neither branch overflows
 LOGISTIC = "e = exp(-abs(x)); s = where(x >= 0, 1, e) / (1 + e)"
 BENT = "e = exp(-abs(a * x)); s = where(a * x >= 0, 1, e) / (1 + e)"
 INNER = f"t = tanh({SLOPE!r} * (x + {CUBIC} * x * x * x))"
@@ -64,7 +64,7 @@ ACTIVATIONS: Mapping[str, Formula] = {
     "elu": Formula(
         "out = where(x > 0, x, a * expm1(minimum(x, 0)))", "out = where(x > 0, dy, dy * a * exp(minimum(x, 0)))", 1.0
     ),
-    # D. Hendrycks, K. Gimpel, arXiv:1606.08415; erfc keeps the digits of what is far below 0
+    # D. Hendrycks, K. Gimpel, arXiv:1606.08415; erfc keeps the digits of results far below 0
     "gelu": Formula(
         f"out = 0.5 * x * erfc(-{HALF_ROOT!r} * x)",
         f"d = where(isinf(x), 0, x * exp(-0.5 * x * x)) * {DENSITY!r}; out = dy * (0.5 * erfc(-{HALF_ROOT!r} * x) + d)",

@@ -28,11 +28,11 @@ FLOATS = dtypes_of("f16 bf16 f32 f64")
 """Dtypes of most ops; halves are computed in f32 and rounded once."""
 
 DataLayout = Literal["NCHW", "NHWC"]
-"""Order of the axes: channels before the spatial axes, of which there are 1 to 3, or behind them."""
+"""Order of the axes: channels before or after the 1 to 3 spatial axes."""
 Extents = int | tuple[int, ...]
 """A number for each spatial axis, or one for all."""
 Padding = int | tuple[int | tuple[int, int], ...]
-"""For each spatial axis how much lies on either side, or ``(before, after)``; or one number for all."""
+"""For each spatial axis the padding on both sides, or ``(before, after)``; or one number for all axes."""
 
 MOST_SPATIAL = 3
 

@@ -50,7 +50,7 @@ class Geometry(NamedTuple):
     """A convolution from ``image`` to ``result`` with ``filters`` (``channels`` are those of one group).
 
     Attributes:
-        image, result: Extents of what it reads and of what it makes.
+        image, result: Extents of input and output.
         window: Extent of the filter along each spatial axis; the following fields also have a number for each spatial
             axis.
         stride: Distance between neighbouring positions of the filter.
@@ -99,19 +99,19 @@ class Conv(_Convolution, tag="dnn.conv"):
         bias: ``[k]``, dtype of ``x`` (f32 beside i8).
         residual: Shape and dtype of the result; added before the activation.
         activation: Applied last.
-        scale: Beside i8: what the sums are multiplied by, before the bias.
-        out_dtype: Beside i8 with ``scale``: ``"f32"`` or ``"i8"`` (rounded to even, saturated).
+        scale: Factor of the sums before the bias; for i8 only.
+        out_dtype: The dtype of a new result for i8 with ``scale``: ``"f32"`` or ``"i8"`` (rounded to even, saturated).
         stride: Distance between neighbouring positions of the filter; one number, or one for each spatial axis.
         padding: Zeros around the image: one number, or for each spatial axis one or ``(before, after)``.
         dilation: Distance between neighbouring elements of the filter.
-        groups: Channels of the image and of the result are split into so many groups, convolved apart.
+        groups: Number of groups of channels of the image and of the result, which are convolved separately.
         layout: Order of the axes of images and filters.
         tf32: f32 factors may be rounded to TF32 (10 bits of mantissa), where the device has it.
         deterministic: Equal calls give equal bits. The CPU always does.
         autotune: Time the engines of the library when a convolution of this kind is first met, and keep the fastest.
 
-    Halves are multiplied and summed in f32. They are rounded once where the device has an engine for the whole, else
-    also between the convolution and what follows it; products of i8 are summed in i32.
+    Halves are multiplied and summed in f32. They are rounded once if the device has an engine for the whole op,
+    otherwise also between the convolution and its epilogue; products of i8 are summed in i32.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = WITH_I8

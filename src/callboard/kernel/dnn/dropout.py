@@ -124,6 +124,6 @@ class DropoutMask(Op[CudnnActor, GpuRef], tag="dnn.dropout_mask"):
 
 
 def check_probability(op: Any) -> None:
-    """It lies between 0 and 1; a number of the call, so that the message checks it when it is made."""
+    """Check that it is between 0 and 1; it is passed by value, so the message checks it when it is created."""
     if not isinstance(op.probability, complex) and not 0 <= op.probability <= 1:
         raise refused(op, f"probability is {op.probability!r}; it must be a number from 0 to 1")

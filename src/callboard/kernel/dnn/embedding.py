@@ -55,7 +55,7 @@ class EmbeddingBackward(Op[CudnnActor, GpuRef], tag="dnn.embedding_backward"):
         indices: The same as forward.
         rows: Number of rows of the table.
         padding: The row that has no gradient; None: every row has one.
-        by_frequency: Divide what a row gets by the number of times that it was looked up.
+        by_frequency: Divide the gradient of each row by the number of its occurrences in ``indices``.
         dtable: ``[rows, width]``, dtype of ``dy``, any strides; a new row-major array when None.
     """
 

@@ -38,7 +38,7 @@ def accumulator(dtype: DType) -> DType:
 
 
 def check_floats(op: AnyOp, name: str, operand: Operand) -> DType:
-    """Its dtype, which must be one of :data:`FLOATS`."""
+    """Return the dtype of an operand, which must be one of :data:`FLOATS`."""
     if operand.dtype not in FLOATS:
         raise refused(op, f"{name} is {operand.layout!r}; its dtype must be f16, bf16, f32 or f64 (dev.array.cast)")
     return operand.dtype

@@ -129,8 +129,8 @@ class MaxPool(_Pooling[GpuRef], tag="dnn.max_pool"):
         out: Same dtype; a new array when None.
         window: Extent of a window: one number, or one for each spatial axis.
         stride: Distance between neighbouring windows; None: the extent of a window.
-        padding: Elements outside of the array, which are never taken: one number, or for each spatial axis one or
-            ``(before, after)``, less than what a window covers.
+        padding: Elements outside of the array, which are never selected: one number, or for each spatial axis one or
+            ``(before, after)``, less than the extent that a window covers.
         dilation: Distance between neighbouring elements of a window.
         layout: Order of the axes.
 
@@ -179,7 +179,7 @@ class MaxPoolBackward(_Pooling[GpuRef], tag="dnn.max_pool_backward"):
 
     Args:
         dy: The gradient by the result; f16, bf16, f32 or f64, any strides.
-        indices: i32, shape of ``dy``: what :class:`MaxPoolIndices` gave.
+        indices: i32, shape of ``dy``: the indices that :class:`MaxPoolIndices` returned.
         shape: Shape of the pooled array, in the order of ``layout``.
         out: Same dtype as ``dy``; a new array when None.
         window, stride, padding, dilation, layout: The same as forward.

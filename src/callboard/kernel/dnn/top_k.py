@@ -19,7 +19,7 @@ class Largest(NamedTuple, Generic[Mode]):
 
     Attributes:
         values: The elements.
-        indices: Their positions along the axis, i64.
+        indices: Positions of the elements along the axis, i64.
     """
 
     values: GpuRef[Mode]
@@ -29,7 +29,8 @@ class Largest(NamedTuple, Generic[Mode]):
 class TopK(Op[CudnnActor, Largest], tag="dnn.top_k"):
     """The ``k`` largest or smallest elements along an axis, in order, and where they were.
 
-    Ties go to the lower index, and NaN counts as the largest, so that equal calls give equal results.
+    Ties are resolved in favour of the lower index, and NaN counts as the largest, so that equal calls give equal
+    results.
 
     Args:
         x: f16, bf16, f32 or f64, any strides.
@@ -37,7 +38,7 @@ class TopK(Op[CudnnActor, Largest], tag="dnn.top_k"):
         axis: Along which; negative ones count from the last.
         largest: The largest ones, descending; else the smallest ones, ascending.
         values: Shape and dtype of ``x``, but with ``k`` elements along the axis; a new array when None.
-        indices: Likewise, i64.
+        indices: Their positions along the axis, i64, with the shape of ``values``; a new array when None.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS

@@ -35,7 +35,7 @@ Argument = GpuRef[Mode] | complex | np.number[Any] | np.bool_
 PLAIN = (float, int, complex)
 repeated = tuple.__new__  # a NamedTuple's own constructor costs twice as much
 KNOWN = 256
-"""Kinds of arguments that one expression remembers."""
+"""Kinds of arguments cached for one expression."""
 NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 R = TypeVar("R")
 
@@ -227,10 +227,9 @@ def reduction(
 ) -> Reduced:
     """An expression, reduced along axes as one kernel: ``dots = cb.reduction("sum(x * y)", axis=1)``.
 
-    ``dots(x, y)`` computes it on the device of the arrays. The last statement holds one call of ``sum``, ``prod``,
-    ``mean``, ``min``, ``max``, ``any``, ``all``, ``argmin`` or ``argmax``; around it may stand what is computed of its
-    result with numbers alone, as in ``"sqrt(sum(x * x))"``. :class:`~callboard.kernel.elementwise.Reduce` says how
-    elements are joined.
+    ``dots(x, y)`` computes it on the device of the arrays. The last statement contains one call of ``sum``, ``prod``,
+    ``mean``, ``min``, ``max``, ``any``, ``all``, ``argmin`` or ``argmax``, and may compute with its result and numbers,
+    as in ``"sqrt(sum(x * x))"``. :class:`~callboard.kernel.elementwise.Reduce` documents how elements are combined.
 
     Args:
         expression: See :func:`elementwise`.

@@ -1,7 +1,7 @@
 """The functions of expressions: names, arguments, and compute dtypes.
 
-A name is that of the Python array API standard 2024.12 where it has the function, else NumPy's or CUDA's; what the
-function gives is what NumPy's gives. ``ALIASES`` has other names for them.
+Names are those of the Python array API standard 2024.12 if it has the function, else those of NumPy or CUDA; results
+are those of NumPy's function. ``ALIASES`` has other names for them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Function(NamedTuple):
 
     Attributes:
         arity: Number of arguments.
-        rule: Its types by those of the arguments; raises :class:`Refusal`.
+        rule: Returns the dtypes of the function, given those of the arguments; raises :class:`Refusal`.
         numpy: NumPy's function that it is; ``"special.erf"`` for one of SciPy's.
     """
 

@@ -34,7 +34,7 @@ class Expression(NamedTuple):
 
     Attributes:
         text: The source text.
-        statements: Targets, and what is assigned to them, in order.
+        statements: Targets and the expressions assigned to them, in order.
         inputs: The names that are read before they are assigned, in order of their first appearance in the text.
         target: Name assigned by the last statement.
     """
@@ -83,7 +83,7 @@ def read(text: str) -> Expression:
     """Read a text.
 
     Raises:
-        ShapeError: It is not an expression of this language; quotes the place, and says what there is instead.
+        ShapeError: The text is not an expression of this language; quotes the place and names what is valid there.
     """
     return _Reader(text).read()
 

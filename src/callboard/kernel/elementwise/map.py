@@ -36,7 +36,7 @@ class Expressed(Op[ElementwiseActor, Any]):
 
     Args:
         expression: A text of :mod:`callboard.kernel.elementwise.language`.
-        operands: The arrays, in the order in which their names appear first in the text; bool, integers of 8 to 64
+        operands: The arrays, in the order in which their names first appear in the text; bool, integers of 8 to 64
             bits, f16, bf16, f32, f64, c64 or c128, any strides, shapes that broadcast.
         scalars: Numbers of the call. They are *weak*: each takes the dtype of the array beside it.
         numbers: The names of the scalars, in order. All other names of the text are operands'.

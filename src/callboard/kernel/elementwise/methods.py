@@ -67,7 +67,7 @@ class Methods(Api[Mode]):
         """A reduction of an expression along axes; see :func:`callboard.reduction`.
 
         Args:
-            expression: Assignments, the last of which holds one call of a reduction: ``"sum(x * y)"``.
+            expression: Assignments, the last of which contains one call of a reduction: ``"sum(x * y)"``.
             axis, keepdims, dtype: See ``cb.reduction``.
             operands, out, named: See the call of ``cb.reduction(expression)``.
         """

@@ -37,7 +37,7 @@ class Program(NamedTuple):
 
     Attributes:
         steps: Each after its arguments; only those that a result needs.
-        results: The steps that are stored, in the order asked for.
+        results: The steps that are stored, in the requested order.
         numbers: The steps ``"number"``, in order: of these each call has values (:meth:`values`).
         names: Names of the numbers of a call, in order.
         bools: The names of numbers that are bools.
@@ -87,7 +87,7 @@ def compiled(
     Args:
         text: Text of the expression.
         dtypes: The dtypes of its array inputs, in order.
-        numbers: Its inputs that are numbers, and their kinds.
+        numbers: The inputs that are numbers, and their kinds.
         results: Names of the statements whose results are stored; empty for the last statement.
 
     Raises:
@@ -141,7 +141,7 @@ class Builder:
 
     def step(self, step: Step) -> int:
         """The number of this step, which is made once."""
-        # 0.0 and -0.0 are equal, and so are True and 1: what a constant is, its text tells
+        # 0.0 and -0.0 are equal, and so are True and 1: the text of a constant distinguishes them
         key = step._replace(value=(type(step.value), repr(step.value)))
         at = self._known.get(key)
         if at is None:
@@ -192,7 +192,7 @@ class Builder:
         return self.step(Step("cast", (at,), dtype))
 
     def apply(self, name: str, arguments: Sequence[Value]) -> int:
-        """A function of values, of which one at least is a step."""
+        """Append a function of values, at least one of which is a step."""
         own = [self.steps[one].dtype if isinstance(one, int) else None for one in arguments]
         beside = own[1:] if name == "where" else own
         strong = [dtype for dtype in beside if dtype is not None]

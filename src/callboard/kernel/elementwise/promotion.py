@@ -33,7 +33,7 @@ def digits(dtype: DType) -> int:
 
 
 def floating(dtype: DType) -> DType:
-    """The floating type in which NumPy evaluates ``sqrt`` of this one: the smallest one as wide, 16 bits at least."""
+    """The floating dtype in which NumPy evaluates ``sqrt`` of this one: the smallest of its width, at least 16 bits."""
     if dtype.kind in ("float", "complex"):
         return dtype
     return DTYPES[{1: "f16", 2: "f32"}.get(dtype.itemsize, "f64")]
@@ -48,7 +48,7 @@ def complex_of(dtype: DType) -> DType:
 
 @functools.cache
 def join(a: DType, b: DType) -> DType:
-    """The dtype in which elements of two arrays meet."""
+    """The dtype that elements of two arrays promote to."""
     if a is b or b.kind == "bool":
         return a
     if a.kind == "bool":
@@ -77,7 +77,7 @@ def _integers(a: DType, b: DType) -> DType:
 
 
 def join_weak(dtype: DType, weak: Weak) -> DType:
-    """The dtype in which elements of an array meet a Python number."""
+    """The dtype that elements of an array and a Python number promote to."""
     if weak == "bool":
         return dtype
     if weak == "int":

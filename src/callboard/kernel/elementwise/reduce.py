@@ -18,8 +18,8 @@ __all__ = ["Reduce", "as_axes", "axes_of", "reduction_of"]
 class Reduce(Expressed, tag="elementwise.reduce"):
     """A reduction of an expression along some axes: ``"sum(x * y)"``.
 
-    The last statement holds one call of ``sum``, ``prod``, ``mean``, ``min``, ``max``, ``any``, ``all``, ``argmin`` or
-    ``argmax``, and around it what is computed of its result with numbers alone: ``"sqrt(sum(x * x))"``.
+    The last statement contains one call of ``sum``, ``prod``, ``mean``, ``min``, ``max``, ``any``, ``all``, ``argmin``
+    or ``argmax``, and may compute with its result and numbers: ``"sqrt(sum(x * x))"``.
 
     Args:
         axes: Axes of the operands' common shape; negative ones count from the last. None: all of them. ``argmin`` and

@@ -24,7 +24,7 @@ class Reduction(NamedTuple):
     Attributes:
         function: ``"sum"``, ``"prod"``, ``"min"``, ``"max"``, ``"any"``, ``"all"``, ``"argmin"`` or ``"argmax"``.
         each: Program applied to each element: one result, of the dtype in which elements are combined.
-        total: The dtype of what the elements are joined to, which ``finish`` is given as its operand.
+        total: The dtype of the combined value, which is the operand of ``finish``.
         finish: Program applied to the combined value; its last number is :data:`COUNT`.
     """
 
@@ -44,7 +44,7 @@ class Reduction(NamedTuple):
 
     @property
     def accumulator(self) -> DType:
-        """The dtype in which elements are joined; f16 and bf16 in f32."""
+        """The dtype in which elements are combined; for f16 and bf16 it is f32."""
         return self.each.steps[self.each.results[0]].dtype
 
     @property
@@ -65,7 +65,7 @@ def compiled_reduction(
     """Give a reduction its dtypes.
 
     Args:
-        text: Assignments, of which the last one holds one call of a reduction.
+        text: Assignments, the last of which contains one call of a reduction: ``"sum(x * y)"``.
         dtypes: The dtypes of the array inputs, in order.
         numbers: The inputs that are numbers, and their kinds.
         dtype: The dtype in which a sum or a product is accumulated and returned.
@@ -121,7 +121,7 @@ def check_reduction(expression: Expression) -> Apply:
 
 
 def _types(text: str, function: str, own: DType, dtype: DType | None) -> tuple[DType, DType]:
-    """The dtypes of what is joined and of what that gives, by the standard's rules."""
+    """The dtypes in which elements are combined, and of the result, by the standard's rules."""
     if dtype is not None and function not in ("sum", "prod", "mean"):
         raise ShapeError(f"reduction {text!r}: {function} takes no dtype; convert its argument")
     if function in ("any", "all"):

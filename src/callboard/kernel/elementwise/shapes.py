@@ -8,7 +8,7 @@ __all__ = ["broadcast", "spread"]
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The common shape by the standard's rules, None where there is none: axes from the last, extents of 1 repeated."""
+    """The common shape by the standard's rules: axes from the last, extents of 1 repeated; None if there is none."""
     found: list[int] = []
     for shape in shapes:
         found = [1] * (len(shape) - len(found)) + found

@@ -34,5 +34,5 @@ SHORTHANDS: Mapping[str, tuple[int, Callable[..., Tree]]] = {
     "silu": (1, lambda x: _apply("multiply", x, _sigmoid(x))),
     "softplus": (1, lambda x: _apply("logaddexp", x, Literal(0.0))),
 }
-"""Number of arguments, and what is written instead. ``gelu`` is the one with erf; ``fma`` rounds as the product and
-the sum do, which a backend may do at once."""
+"""Number of arguments, and the expression that replaces the call. ``gelu`` is the variant with erf; ``fma`` is rounded
+like a product and a sum, which a backend may contract."""

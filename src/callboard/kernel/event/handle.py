@@ -67,8 +67,8 @@ class Event(Generic[Mode]):
     def wait(self, *before: GpuRef[Mode]) -> None:
         """Have ops called from now on that use these arrays, or all ops, begin when the event is reached.
 
-        The device waits; this returns at once. Between arrays of one device there is no need for it: ops wait for what
-        they read.
+        The device waits; this returns at once. It is not needed between arrays of one device: ops wait for their
+        operands.
 
         Args:
             before: Arrays of the device.
@@ -115,8 +115,8 @@ class Event(Generic[Mode]):
     def elapsed(self, end: "Event[Mode]") -> Reply[float]:
         """Seconds on the device's clock from this event to ``end``; negative where ``end`` was reached first.
 
-        Both stand for what they were recorded for last. CUDA measures to half a microsecond; the CPU backend takes the
-        monotonic clock when its worker reaches them.
+        Each event refers to its last recording. CUDA measures to half a microsecond; the CPU backend reads the
+        monotonic clock when its worker reaches the events.
 
         Raises:
             ValueError: One of them has not been recorded, keeps no times, or belongs to another process.

@@ -35,7 +35,7 @@ class Kept(NamedTuple):
 class EventLibrary(Library):
     """Serves :mod:`callboard.kernel.event`: one event of the backend's for each number that has been recorded.
 
-    All of them are on the library's one stream, so what is enqueued later finds what was enqueued before.
+    All events are on the library's one stream, so ops see the effects of those enqueued before them.
     """
 
     name = "event"
@@ -132,7 +132,7 @@ class Measured(Status):
             event.pins += 1
 
     def check(self, outcome: bytes) -> None:
-        pass  # that the stream has come here is all there is to say
+        pass  # reaching this point of the stream is all that is recorded
 
     def answer(self) -> float:
         try:

@@ -36,7 +36,7 @@ class IpcEventHandle(msgspec.Struct, frozen=True, kw_only=True):
         """The inverse of :meth:`as_bytes`.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The bytes are not a handle.
         """
         try:
             return msgspec.msgpack.decode(data, type=IpcEventHandle)
@@ -149,7 +149,7 @@ class OpenIpcHandle(Op[EventActor, None], tag="event.open_ipc_handle"):
 
 
 class Destroy(Op[EventActor, None], tag="event.destroy"):
-    """Give an event back; nothing if there is none of this number.
+    """Destroy an event; does nothing if no event has this number.
 
     Args:
         event: The number.

@@ -26,7 +26,7 @@ class Methods(Api[Mode]):
     def create(self, *, timing: bool = True, blocking: bool = False, interprocess: bool = False) -> Event[Mode]:
         """A new event, not recorded.
 
-        Events that are garbage are given back with the next call of this method.
+        Events without references are destroyed at the next call of this method.
 
         Args:
             timing: It keeps the time at which it is reached, for :meth:`Event.elapsed
@@ -49,8 +49,8 @@ class Methods(Api[Mode]):
     def open(self, handle: IpcEventHandle | bytes) -> Event[Mode]:
         """Open an event of another process; the device can :meth:`wait <callboard.Event.wait>` for it.
 
-        Whether the handle names an event that is still there is found out on the device: waiting for it fails with
-        :class:`GpuRefStale <callboard.GpuRefStale>` where its context is gone.
+        Whether the event still exists is checked on the device: waiting for it fails with
+        :class:`GpuRefStale <callboard.GpuRefStale>` if its context is lost.
 
         Args:
             handle: Handle that :meth:`Event.export <callboard.Event.export>` returned, or its bytes.

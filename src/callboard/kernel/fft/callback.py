@@ -29,10 +29,9 @@ __all__ = ["FftWithCallback"]
 class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
     """A transform with CUDA C++ functions applied to loaded and stored elements; CUDA only.
 
-    The functions are CUDA C++ source, compiled when the transform is first asked for: into cuFFT's own kernels where
-    that is expected to be faster (the compiler takes about a second then), else into kernels before and after. CUDA
-    only: a CPU has no compiler for them. ``real`` and ``cplx`` (with parts ``x`` and ``y``) are the types of numbers;
-    the source defines::
+    The functions are CUDA C++ source, compiled on first use: into cuFFT's own kernels if that is expected to be faster
+    (the compiler then takes about a second), else into kernels before and after. CUDA only: a CPU has no compiler for
+    them. ``real`` and ``cplx`` (with parts ``x`` and ``y``) are the types of numbers; the source defines::
 
         __device__ cplx load(const cplx *x, unsigned long long i, const void *data)  // real for R2C
         __device__ void store(cplx *out, unsigned long long i, cplx value, const void *data)  // real for C2R

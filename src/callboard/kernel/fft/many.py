@@ -43,17 +43,18 @@ class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
     """A batch of transforms laid out by ``embed``, ``stride`` and ``dist``; returns ``out``.
 
     Args:
-        x: Without gaps, its axes do not matter: f32, f64, c64 or c128, as ``kind`` says; or f16 for the kinds in single
-            precision, complex halves as pairs: their last axis holds real and imaginary part. Not changed.
-        out: Likewise, of the precision of ``x``; answered. Elements that no transform reaches are left alone.
+        x: Array without gaps, of any shape: f32, f64, c64 or c128, as ``kind`` requires; or f16 for the kinds in single
+            precision, with complex halves as pairs: their last axis has real and imaginary part. Not changed.
+        out: Array of the same kind, of the precision of ``x``; returned. Elements that no transform writes are
+            unchanged.
         kind: Input and output types of the transform.
         dims: Points along each axis of a transform: 1 to 3 numbers, of the real side for the real kinds. The complex
             side then has ``dims[-1] // 2 + 1`` along the last axis.
         batch: Number of transforms.
-        direction: Sign of the exponent; R2C and D2Z are forward, C2R and Z2D inverse, whatever it says.
+        direction: Sign of the exponent. Ignored for the real kinds: R2C and D2Z are forward, C2R and Z2D inverse.
         norm: See :class:`Fft <callboard.kernel.fft.Fft>`; for the unscaled sums of cuFFT, the norm that scales the
             other direction.
-        in_embed, out_embed: Extents of the arrays in which the transforms lie, ``embed[0]`` of no effect; None: those
+        in_embed, out_embed: Extents of the arrays that contain the transforms; ``embed[0]`` has no effect. None: those
             of the transform.
         in_stride, out_stride: Between elements that follow each other on the last axis.
         in_dist, out_dist: Between element 0 of one transform and of the next; None: ``stride * product(embed)``.
@@ -109,9 +110,9 @@ class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
 class FftPlanManyInPlace(Op[FftActor, GpuRef], tag="fft.plan_many_in_place"):
     """A batch of transforms within ``x``, which is answered; real rows are padded to their complex ones.
 
-    Real rows are padded: ``n`` numbers lie where their ``n // 2 + 1`` complex ones will, so a row takes ``2 * (n //
-    2 + 1)``; what is beside them has no meaning. ``dev.view(x, dtype=...)`` gives the array as its other type, and a
-    view of other extents halves as pairs or as single numbers.
+    Real rows are padded: ``n`` numbers occupy the memory of their ``n // 2 + 1`` complex results, so a row has
+    ``2 * (n // 2 + 1)`` numbers; the padding has no meaning. ``dev.view(x, dtype=...)`` returns the array as its other
+    type, and a view of other extents gives halves as pairs or as single numbers.
 
     Args:
         x: Without gaps, its axes do not matter; of the type of the input of ``kind``, or f16 as for

@@ -1,6 +1,6 @@
 """The methods of ``dev.fft`` that have the names of NumPy's ``fft`` module.
 
-Each is a message with its direction and axes filled in; the message's docstring says what the arguments mean.
+Each method is a message with its direction and axes filled in; the message's docstring describes the arguments.
 """
 
 from collections.abc import Sequence
@@ -145,7 +145,7 @@ class Methods(Api[Mode]):
 
 
 def _all(x: GpuRef[Mode], axes: Axes, is_complex: bool) -> tuple[int, ...]:
-    """The axes asked for; else all, without the one that holds the parts of complex halves."""
+    """Return the requested axes; by default all, without the axis that holds the parts of complex halves."""
     if axes is not None:
         return as_tuple("axes", axes)
     pairs = is_complex and getattr(x, "dtype", None) is not None and x.dtype.name == "f16"

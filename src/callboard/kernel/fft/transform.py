@@ -31,7 +31,7 @@ __all__ = [
 FftKind = Literal["C2C", "R2C", "C2R", "Z2Z", "D2Z", "Z2D"]
 """From complex or real to complex or real, in single (C, R) or double (Z, D) precision; cuFFT's names.
 
-C and R are also for halves: which of the two is meant, the arrays say.
+C and R also apply to halves; the arrays determine which of the two is meant.
 """
 
 FftDirection = Literal["forward", "inverse"]
@@ -51,7 +51,7 @@ AnyOp = Op[Any, Any]
 
 
 class Side(NamedTuple):
-    """One end of a transform: how its real or complex elements lie.
+    """Layout of the real or complex elements of one end of a transform.
 
     Attributes:
         real: Type of a real part.
@@ -95,7 +95,7 @@ class Transform(NamedTuple):
         axes: Transformed axes: 1 to 3 distinct numbers >= 0. Along the last one, real transforms keep the first half.
         src: The input.
         out: The output.
-        aligned: Both sides begin at multiples of a complex number, as vendors' libraries want it.
+        aligned: Both sides begin at multiples of a complex number, as vendors' libraries require.
     """
 
     kind: Literal["C2C", "R2C", "C2R"]
@@ -135,7 +135,8 @@ def settle_alignment(op: Any, x: Operand, out: Operand | None = None) -> None:
 
     Plans are kept by the signature of a message, which holds no places, and this one decides whether a copy is needed.
     """
-    # One of a placeholder is unknown: there the signature has told it. Multiples of a power of two, so is their union.
+    # The address of a placeholder is unknown: there the signature has decided it. Both are multiples of a power of two,
+    # so their union is one, too.
     reached = getattr(x, "offset", 0)
     if out is not None:
         reached |= getattr(out, "offset", 0)

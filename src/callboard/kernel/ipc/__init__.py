@@ -1,7 +1,7 @@
 """Operations of ``dev.ipc``: memory of other processes.
 
-One process makes an array that can be shared and exports it; another opens the handle and has the array, without a
-copy. Also between the devices of a machine that reach each other's memory. Events order what they do with it.
+One process creates and exports a shareable array; another opens the handle and uses the array without a copy. This also
+works between devices of one machine that can access each other's memory. Events order the accesses.
 """
 
 from callboard.kernel.ipc.actor import IpcActor

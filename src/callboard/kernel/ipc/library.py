@@ -36,11 +36,11 @@ class IpcLibrary(Library):
 
     @launches(Empty)
     def empty(self, stream: AccelStream, plan: Empty, out: int) -> None:
-        """Nothing: the host has allocated it."""
+        """Do nothing: the host has allocated it."""
 
     @launches(OpenMemHandle)
     def open_mem_handle(self, stream: AccelStream, plan: OpenMemHandle, out: int) -> None:
-        """Nothing: the host has opened it."""
+        """Do nothing: the host has opened it."""
 
     @prepares(GetMemHandle, inline=True)
     def plan_get_mem_handle(self, op: GetMemHandle) -> GetMemHandle:

@@ -48,7 +48,7 @@ class IpcMemHandle(msgspec.Struct, frozen=True, kw_only=True):
         """The inverse of :meth:`as_bytes`.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The bytes are not a handle.
         """
         try:
             handle = msgspec.msgpack.decode(data, type=IpcMemHandle)
@@ -92,7 +92,9 @@ class Empty(Op[IpcActor, GpuRef], tag="ipc.empty"):
 
 
 class GetMemHandle(Op[IpcActor, IpcMemHandle], tag="ipc.get_mem_handle"):
-    """The handle by which another process opens an array; it is there when the ops that write the array are done.
+    """The handle by which another process opens an array.
+
+    It is available when the ops that write the array have finished.
 
     Args:
         x: Row-major; :class:`Empty` has made its memory.

@@ -34,8 +34,9 @@ class Methods(Api[Mode]):
     def open(self, handle: IpcMemHandle | bytes) -> GpuRef[Mode]:
         """The array that a handle of another process names, without a copy.
 
-        Writes of either side are seen by the other; order them by events (``dev.event``). It is closed when the ref and
-        its views are freed. When the exporting context is lost, its memory is gone: drop the ref, and do not use it.
+        Writes of either side are visible to the other; order them by events (``dev.event``). It is closed when the ref
+        and its views are freed. When the exporting context is lost, the memory is no longer valid: drop the ref, and do
+        not use it.
 
         Args:
             handle: Handle that :meth:`export` returned, or its bytes.
@@ -43,7 +44,7 @@ class Methods(Api[Mode]):
         Raises:
             ValueError: The bytes are not a handle.
             TypeError: Neither.
-            GpuRefStale: The exporting context is gone, or has freed it; with the reply.
+            GpuRefStale: The exporting context is lost, or has freed it; raised by the reply.
         """
         if isinstance(handle, bytes):
             handle = IpcMemHandle.from_bytes(handle)

@@ -46,13 +46,13 @@ class ExportLease:
 
 
 class ImportLease:
-    """Held as long as this process has open what another one has exported.
+    """Held as long as this process has memory open that another process has exported.
 
     Args:
         path: ``path`` of the :class:`ExportLease`.
 
     Raises:
-        GpuRefStale: The exporter has freed it, or is gone.
+        GpuRefStale: The exporter has freed it, or has ended.
     """
 
     def __init__(self, path: str) -> None:

@@ -23,7 +23,7 @@ class ManagedApi(Api[Mode]):
     __slots__ = ()
 
     def allocate(self, shape: Sequence[int], *, dtype: DTypeLike = "f32") -> GpuRef[Mode]:
-        """A new array in managed memory, not initialised; ``OutOfMemory`` beyond what is free on the device."""
+        """A new array in managed memory, not initialised; ``OutOfMemory`` beyond the free memory of the device."""
         answer: GpuRef[Mode] = self._submit(Allocate(shape=as_tuple("shape", shape), dtype=dtype))
         return answer
 

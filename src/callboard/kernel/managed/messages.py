@@ -17,7 +17,7 @@ Advice = Literal["read_mostly", "preferred_location", "accessed_by"]
 
 
 class Allocate(Op[ManagedAllocatorActor, GpuRef], tag="managed.allocate"):
-    """A new array in managed memory, not initialised; ``OutOfMemory`` beyond what is free on the device.
+    """A new array in managed memory, not initialised; ``OutOfMemory`` beyond the free memory of the device.
 
     Args:
         shape: Extents, each >= 0.

@@ -20,7 +20,7 @@ class Image(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     """A binary.
 
     Attributes:
-        title: Its name in messages.
+        title: Name of the binary in messages.
         data: The bytes; empty where they are in a file.
         path: Path of the file.
         digest: SHA-256 of the file, so that another content is another image.
@@ -37,7 +37,7 @@ def image_of(image: "bytes | bytearray | str | os.PathLike[str]", title: str = "
 
     Args:
         image: The bytes, PTX text (it has a line ``.version``), or the path of a file.
-        title: Its name in messages; the name of the file by default.
+        title: Name of the binary in messages; the name of the file by default.
 
     Raises:
         TypeError: None of these.

@@ -22,8 +22,8 @@ class Launch(Launched, tag="module.launch"):
         images: The binaries.
         options: Linker options.
         ins: Arrays that it reads, without gaps.
-        inouts: Arrays that it reads and writes, or of which it writes a part.
-        outs: Arrays of which it writes every element; new ones of ``spec.shapes`` when None.
+        inouts: Arrays that it reads and writes, or that it writes only partly.
+        outs: Arrays that it writes completely; new ones of ``spec.shapes`` when None.
         numbers: Numbers passed by value; integers for integer parameters.
     """
 

@@ -31,8 +31,8 @@ class Methods(Api[Mode]):
     def load(self, *images: Binary, options: Iterable[str] = ()) -> ModuleHandle:
         """A module of one binary, or of several, which are linked: ``dev.module.load("kernels.cubin")``.
 
-        They are loaded off the admitting thread when a kernel is first launched or asked about; what is wrong with them
-        fails that op with :class:`~callboard.LibraryError`.
+        They are loaded off the admitting thread when a kernel is first launched or inspected; an invalid binary fails
+        that op with :class:`~callboard.LibraryError`.
 
         Args:
             images: The path of a file, bytes, or PTX text: a cubin, PTX, a fatbin, LTO-IR.

@@ -19,7 +19,7 @@ class Bound(NamedTuple):
         extents: Value of each extent.
         dtypes: Name of the dtype of each parameter.
         outs: Layout of each output, in order.
-        numbers: Values of the numbers that the shapes say.
+        numbers: Values of the numbers that follow from the shapes.
     """
 
     extents: dict[str, int]
@@ -43,7 +43,7 @@ def bound(tag: str, parameters: Parameters, layouts: Mapping[str, Layout]) -> Bo
     any_shape: tuple[int, ...] | None = None
     types: dict[str, str] = {}
     arrays = [one for one in parameters.all if one.is_array and one.name in layouts]
-    for one in sorted(arrays, key=lambda one: one.kind == "out"):  # what is passed says what outputs are
+    for one in sorted(arrays, key=lambda one: one.kind == "out"):  # passed arrays determine the outputs
         layout = layouts[one.name]
         dtype = one.dtype if one.dtype in DTYPES else types.setdefault(one.dtype, layout.dtype.name)
         if layout.dtype.name != dtype:
@@ -83,7 +83,7 @@ def _bind(tag: str, one: Declared, layout: Layout, extents: dict[str, int]) -> N
     for at, (axis, n) in enumerate(zip(one.shape, layout.shape, strict=True)):
         try:
             wanted = evaluate(axis, extents)
-        except ValueError as e:  # a later array says what a name is: it is held against this one then
+        except ValueError as e:  # a later array defines the name: this one is checked then
             if axis.isidentifier():
                 raise
             raise ShapeError(f"{tag}: {one.name}: {e}; declare the array that says it before {one.name}") from None

@@ -1,7 +1,7 @@
 """NumPy bodies of kernels, as bytes that travel to a context host.
 
-A body goes by value: its module need not be importable there, nor be imported. In the process that packed it, the very
-function is found again, so that it sees the globals of its module.
+A body is sent by value: its module need not be importable there, nor is it imported. In the process that packed it, the
+original function is used, with the globals of its module.
 """
 
 import threading
@@ -25,7 +25,7 @@ def packed(body: Body) -> bytes:
     """The function as bytes.
 
     Raises:
-        TypeError: It refers to something that cannot be sent, or to too much; says what.
+        TypeError: It refers to something that cannot be sent, or to too much; names it.
     """
     import cloudpickle
 

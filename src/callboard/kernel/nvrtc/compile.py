@@ -20,11 +20,12 @@ MAX_IMAGE = 1 << 30
 class Compile(Op[NvrtcActor, GpuRef], tag="nvrtc.compile"):
     """Compile a source; answers a :class:`~callboard.kernel.nvrtc.source.Compiled`, encoded.
 
-    On a thread of its own; other ops go on, and several are compiled at once. ``dev.nvrtc.compile`` decodes the answer.
+    Compiles on a separate thread; other ops continue, and several sources are compiled at once. ``dev.nvrtc.compile``
+    decodes the answer.
 
     Args:
         source: The text and how it is compiled.
-        form: ``"binary"``: what is loaded on this device, ``"ptx"`` or ``"ltoir"``.
+        form: ``"binary"``: the form that this device loads; ``"ptx"``; or ``"ltoir"``.
         out: Left out: a new array of u8.
     """
 

@@ -27,7 +27,7 @@ Rule = int | tuple[int, ...] | Callable[..., Any]
 
 THREADS = 256
 MAX_KNOWN = 1024
-"""Combinations of layouts of one kernel whose geometry is remembered."""
+"""Combinations of layouts of one kernel whose geometry is cached."""
 
 
 class Resolved(NamedTuple):
@@ -85,7 +85,8 @@ class Kernel:
         """Launch it: arrays and numbers as declared, in order or by name; outputs, by name, may be given.
 
         Returns:
-            The ref of what it writes; a tuple, in the declared order, if it writes several arrays. At once: await it.
+            The ref of the array that it writes; a tuple, in the declared order, if it writes several arrays. Returned
+            at once: await it.
 
         Raises:
             TypeError, ShapeError: The arguments do not fit; names the parameter. Nothing has been sent.
@@ -229,8 +230,8 @@ def kernel(
 
         y = scaled(gpu.put(x), 2.0)  # GpuRef
 
-    The body gets NumPy arrays by the names of the parameters, and writes into the outputs; it need not take numbers
-    that the shapes say. The CUDA function takes all parameters in the declared order, arrays as pointers.
+    The body gets NumPy arrays under the names of the parameters, and writes to the outputs; it need not take numbers
+    that follow from the shapes. The CUDA function takes all parameters in the declared order, arrays as pointers.
 
     Args:
         params: The parameters: :mod:`callboard.kernel.nvrtc.parameters`.
@@ -272,7 +273,7 @@ def _taken(body: Callable[..., Any], declared: Parameters) -> set[str]:
     """The parameters that the body takes.
 
     Raises:
-        TypeError: It does not take what is declared.
+        TypeError: It does not take the declared parameters.
     """
     taken = set(inspect.signature(body).parameters)
     names = {one.name for one in declared.all}
@@ -288,7 +289,7 @@ def _asked(rules: Mapping[str, Any], declared: Parameters) -> set[str]:
     """The numbers that the rules ask for.
 
     Raises:
-        TypeError: A rule asks for what nothing says.
+        TypeError: A rule takes a name that is not declared.
     """
     known = {one.name for one in declared.all}
     known |= {axis for one in declared.all for axis in one.shape if axis.isidentifier()}

@@ -26,7 +26,7 @@ def parsed(text: str) -> ast.expr:
     """The formula.
 
     Raises:
-        ValueError: It is none; says what was expected.
+        ValueError: The text is not a formula; names what is expected.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body

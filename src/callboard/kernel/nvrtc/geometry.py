@@ -15,7 +15,7 @@ MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_SHARED = 1 << 20
-"""Bytes: more than any GPU has; what a device has, its host checks."""
+"""Upper bound in bytes, more than any GPU has; the host checks the device's own limit."""
 PORTABLE_CLUSTER, HARD_CLUSTER = 8, 16
 """Blocks of a cluster that every GPU with clusters takes, and that some take."""
 
@@ -48,7 +48,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
             as ``"in f32"``; for a number only the dtype. Without a dtype, any is accepted.
         names: Names of the parameters in the NumPy body, in order; ``""`` for one that it does not take.
         shapes: Shapes of the outputs to allocate, in order.
-        geometry: Its threads.
+        geometry: Geometry of the launch.
         cooperative: All blocks run at once, so that they can wait for each other.
         maps: Positions, among the parameters, of arrays that are passed as tensor maps, and the maps.
     """

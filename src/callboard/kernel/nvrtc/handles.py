@@ -91,8 +91,9 @@ class Code:
 
         Args:
             name: A name expression of a source (``"axpy<float>"``), the name in an image.
-            params: Its parameters: :mod:`callboard.kernel.nvrtc.parameters`. None: they are what a launch passes; each
-                array counts as read and written, and numbers have to be NumPy's, whose dtypes say what is passed.
+            params: Parameters of the kernel: :mod:`callboard.kernel.nvrtc.parameters`. None: each launch determines
+                them; each array then counts as read and written, and numbers must be NumPy's, whose dtypes are passed
+                on.
             tensor_maps: Arrays that the kernel takes as tensor maps, by name (:func:`callboard.tensor_map`).
 
         Raises:
@@ -161,14 +162,15 @@ class KernelHandle:
 
         Args:
             grid, block: Blocks, and threads of each: a number, or up to three. A grid with a 0 launches nothing.
-            args: An argument for each parameter, in order; None for an output that is to be made. Numbers that the
-                shapes say are left out.
+            args: An argument for each parameter, in order; None for an output that is to be allocated. Numbers that
+                follow from the shapes are left out.
             shared: Bytes of dynamic shared memory of a block.
             cluster: Blocks of a cluster; ``grid`` counts blocks all the same.
             cooperative: All blocks run at once and may wait for each other.
 
         Returns:
-            The ref of what it writes; a tuple, in order, if it writes several arrays. At once: await it.
+            The ref of the array that it writes; a tuple, in order, if it writes several arrays. Returned at once: await
+            it.
 
         Raises:
             TypeError, ShapeError: The arguments do not fit; names the parameter. Nothing has been sent.

@@ -16,7 +16,7 @@ def own_header(name: str) -> str:
     """The text of ``callboard/<name>``.
 
     Raises:
-        FileNotFoundError: There is none of this name.
+        FileNotFoundError: There is no header of this name.
     """
     if name == "wgmma.cuh":
         return wgmma_header()
@@ -33,5 +33,5 @@ def with_own_headers(text: str, headers: tuple[tuple[str, str], ...]) -> tuple[t
             try:
                 own.append((f"callboard/{name}", own_header(name)))
             except FileNotFoundError:
-                continue  # the compiler says that there is none
+                continue  # the compiler reports the missing file
     return (*headers, *own)

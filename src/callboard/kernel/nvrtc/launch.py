@@ -19,13 +19,13 @@ FIELDS = {"in": "ins", "inout": "inouts", "out": "outs"}
 class Launched(Op[Any, Any]):
     """A launch of a user kernel; returns a tuple of the arrays it writes, outputs first.
 
-    The arrays and numbers of each kind are in the order in which the kernel takes them; ``spec`` says how they are
-    mixed. :func:`callboard.kernel` and the handles of ``dev.nvrtc`` and ``dev.module`` make the message.
+    The arrays and numbers of each kind are in the order of the kernel's parameters; ``spec`` has the order of the
+    kinds. :func:`callboard.kernel` and the handles of ``dev.nvrtc`` and ``dev.module`` create the message.
 
     Args:
         ins: Arrays that it reads, without gaps.
-        inouts: Arrays that it reads and writes, or of which it writes a part.
-        outs: Arrays of which it writes every element; new ones of ``spec.shapes`` when None.
+        inouts: Arrays that it reads and writes, or that it writes only partly.
+        outs: Arrays that it writes completely; new ones of ``spec.shapes`` when None.
         numbers: Numbers passed by value; integers for integer parameters.
         spec: Name, parameters and threads.
     """
@@ -74,10 +74,10 @@ class Launch(Launched, tag="nvrtc.launch"):
     Args:
         spec: Name, parameters and threads.
         source: The text and how it is compiled.
-        body: The NumPy body, as :func:`callboard.kernel.nvrtc.bodies.packed` gives it; empty: there is none.
+        body: The NumPy body, encoded by :func:`callboard.kernel.nvrtc.bodies.packed`; empty if there is none.
         ins: Arrays that it reads, without gaps.
-        inouts: Arrays that it reads and writes, or of which it writes a part.
-        outs: Arrays of which it writes every element; new ones of ``spec.shapes`` when None.
+        inouts: Arrays that it reads and writes, or that it writes only partly.
+        outs: Arrays that it writes completely; new ones of ``spec.shapes`` when None.
         numbers: Numbers passed by value; integers for integer parameters.
     """
 

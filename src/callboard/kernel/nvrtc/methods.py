@@ -49,9 +49,9 @@ class Methods(Api[Mode]):
     ) -> Program:
         """Compile CUDA C++ for this device: ``program = dev.nvrtc.compile(text)``, ``program.kernel("step", "...")``.
 
-        It returns at once; ``await program`` waits, and gives the binary, the names in it and the compiler's log. The
-        compiler runs on threads of its own, so several programs are compiled at once while other ops go on. Programs
-        are kept on disk (``CALLBOARD_CACHE_DIR``), by all that decides what they are compiled to.
+        It returns at once; ``await program`` waits, and returns the binary, the names in it and the compiler's log. The
+        compiler runs on separate threads, so several programs are compiled at once while other ops continue. Programs
+        are cached on disk (``CALLBOARD_CACHE_DIR``), keyed by everything that affects their compilation.
 
         Args:
             text: CUDA C++. ``#include <callboard/hopper.cuh>`` finds callboard's header.

@@ -1,10 +1,10 @@
 """The parameters of a kernel: ``"in u: f32[h, w], out v: f32[h, w], alpha: f32, w: i32"``.
 
 An array has a role (``in``, ``out``, ``inout``), a dtype and a shape; a number has a dtype. The names in shapes are
-extents: the first array that has one says what it is, later ones must agree, and the shape of an output may be a
-formula of them. ``[...]`` is any shape, the same wherever it stands. A number that is called like an extent, or is
-defined (``n: i64 = h * w``), is not passed by the caller: the shapes say it. A dtype that is a capital letter, with
-digits maybe, stands for any dtype, the same wherever it stands.
+extents: the first array with a name defines it, later ones must agree, and the shape of an output may be a formula of
+them. ``[...]`` is any shape, the same wherever it appears. A number that has the name of an extent, or a definition
+(``n: i64 = h * w``), is not passed by the caller: it follows from the shapes. A dtype that is a capital letter,
+optionally with digits, stands for any dtype, the same wherever it appears.
 """
 
 import re
@@ -77,7 +77,7 @@ def parameters(text: str) -> Parameters:
     """The parameters that a text declares.
 
     Raises:
-        ValueError: The text declares none, or not what shapes and numbers need; names the parameter.
+        ValueError: The text declares no parameter, or lacks one that shapes and numbers need; names the parameter.
     """
     found = tuple(_declared(part) for part in _parts(text))
     if not found:

@@ -35,7 +35,7 @@ DATA_TYPES = {
     "f64": 8,
     "bf16": 9,
 }
-"""``CUtensorMapDataType`` of each dtype; where there is none, that of integers of its size."""
+"""``CUtensorMapDataType`` of each dtype; for dtypes without one, that of integers of the same size."""
 
 MAX_BOX, MAX_STEP = 256, 8
 MAX_STRIDE, MAX_EXTENT = 1 << 40, 1 << 32
@@ -118,7 +118,7 @@ def check_map(tag: str, name: str, layout: Layout, one: TensorMap, offset: int =
         offset: Bytes from the start of the array's memory, which is a multiple of 256, to element 0.
 
     Raises:
-        ShapeError: The accelerator cannot address it: says which rule it breaks.
+        ShapeError: The accelerator cannot address it: names the violated rule.
     """
     where = f"{tag}: {name} is {layout!r}; its tensor map"
     if layout.dtype.name not in DATA_TYPES:

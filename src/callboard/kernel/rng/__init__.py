@@ -1,6 +1,6 @@
 """Operations of ``dev.rng``: random numbers.
 
-Every message fills an array from a stream of random words; :mod:`callboard.kernel.rng.streams` says what a stream is.
+Every message fills an array from a stream of random words; see :mod:`callboard.kernel.rng.streams`.
 """
 
 from callboard.kernel.rng.actor import RngActor

@@ -1,4 +1,4 @@
-"""``RngGenerator``: a stream of random numbers and the place that it has come to."""
+"""``RngGenerator``: a stream of random numbers and the current position in it."""
 
 import operator
 import threading
@@ -48,9 +48,9 @@ DTYPES: dict[type[Fill], str] = {
 class RngGenerator(Generic[Mode]):
     """Makes arrays of random numbers, one after the other from one stream.
 
-    The place in the stream is kept here, in the application, and each fill carries its own: the numbers are the same
-    whether or not a context is lost in between, and a fill that is asked for again (``position`` set back) gives the
-    same numbers again. Methods may be called from any thread; each call takes its part of the stream at once.
+    The position is kept here, in the application, and each fill carries its own: the numbers are the same whether or
+    not a context is lost in between, and a repeated fill (``position`` set back) gives the same numbers again. Methods
+    may be called from any thread; each call takes its part of the stream atomically.
 
     Each method returns a new array of ``size`` and ``dtype`` (f32 by default; u32 for bits, u64 for bits of 64-bit
     Sobol sequences, i64 for permutations, i32 for other integers), or fills ``out``. It returns at once, like every op.
@@ -67,7 +67,7 @@ class RngGenerator(Generic[Mode]):
         ordering: One of the orders of the kind, see :mod:`callboard.kernel.rng.streams`.
 
     Raises:
-        TypeError: An integer or an order is none.
+        TypeError: An integer, or an order, has another type.
         ShapeError: No such generator, or more dimensions than it has.
         UnsupportedOp: It does not have this order.
     """
@@ -277,7 +277,8 @@ class RngGenerator(Generic[Mode]):
         """Take numbers for fills that come one after the other, ``passes`` times over (replays of a recording).
 
         Args:
-            fills: ``(multiple at which its position lies, what it takes)`` of each, in words (or points).
+            fills: For each fill, ``(multiple at which its position lies, number of words it takes)``, in words (or
+                points).
             passes: The number of times.
 
         Returns:

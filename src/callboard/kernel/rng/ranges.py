@@ -18,7 +18,7 @@ class Range(NamedTuple):
 
     Attributes:
         low: The least.
-        span: Their range.
+        span: The length of the range.
         top: The largest number of the dtype that is below ``high``.
     """
 

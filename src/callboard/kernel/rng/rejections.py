@@ -1,8 +1,9 @@
 """Fills whose elements take a varying number of words: each element has a Philox subsequence of its own.
 
 The element at position ``p`` draws from the blocks ``(t, 2**63 + p)``, ``t = 0, 1 …``, of Philox4x32-10 under the key
-``seed`` (for ``philox64`` too), of which no plain stream has one. So an element's number depends on seed and position
-only, however a fill is cut, and every element moves the position by one word (integers of 64 bits by two).
+``seed`` (for ``philox64`` too); no plain stream uses these blocks. An element's number therefore depends on seed and
+position only, however a fill is divided, and every element advances the position by one word (integers of 64 bits by
+two).
 """
 
 from typing import Any, ClassVar
@@ -89,8 +90,8 @@ class RngFillDiscrete(Fill, tag="rng.fill_discrete"):
         out: i32, u32, i64 or u64; any shape and strides.
         kind: ``philox`` or ``philox64``.
         ordering, seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`; an element takes two words.
-        weights: ``[m]``, f32 or f64, contiguous; finite and >= 0, one > 0 at least: ``NumericalError`` from the
-            fill otherwise, since only the device sees them.
+        weights: ``[m]``, f32 or f64, contiguous; finite and >= 0, at least one > 0. Otherwise the fill fails with
+            ``NumericalError``, since only the device reads the weights.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = INTEGERS

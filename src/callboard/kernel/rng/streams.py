@@ -5,16 +5,17 @@ that a lost context could take along: the same message gives the same numbers, a
 give the numbers of one fill of the whole.
 
 * Pseudo-random kinds are sequences of words of 32 bits; ``position`` counts words. An element takes one word (f32, f16,
-  bf16, and integers of 32 bits) or two (f64, integers of 64 bits), low word first, and its first word lies at a
-  multiple of that. Normal numbers are made in pairs, from aligned pairs of elements.
-* Quasi-random kinds are sequences of points; ``position`` counts points. The last axis of an array with two or more
-  axes is the dimension; an array with fewer axes has points of one dimension.
+  bf16, and integers of 32 bits) or two (f64, integers of 64 bits), low word first, and its first word is at a multiple
+  of that number. Normal numbers are made in pairs, from aligned pairs of elements. * Quasi-random kinds are sequences
+  of points; ``position`` counts points. The last axis of an array with two or more axes is the dimension; an array with
+  fewer axes has points of one dimension.
 
 ``philox`` is Philox4x32-10 in cuRAND's default order: words ``4 * (65536 * b + s) + i`` are the block of counter
 ``(b, s)`` under the key ``seed``. ``philox64`` is NumPy's Philox4x64-10, ``numpy.random.Philox(key=(seed, 0))``.
-``xorwow``, ``mrg32k3a`` and ``mtgp32`` are cuRAND's, in its default order, which does not depend on how fills are cut.
-These five and the Sobol sequences give the same words on every backend, and with them the same bits, uniform numbers
-and integers; what is made with logarithms and angles may differ in the last bits. The words of ``mt19937`` differ.
+``xorwow``, ``mrg32k3a`` and ``mtgp32`` are cuRAND's, in its default order, which does not depend on how fills are
+divided. These five and the Sobol sequences give the same words on every backend, and with them the same bits, uniform
+numbers and integers; numbers computed with logarithms and angles may differ in the last bits. The words of ``mt19937``
+differ.
 
 ``ordering`` chooses among cuRAND's orders: how the words of a generator that is many side by side follow each other.
 Each order is a stream of its own. ``best`` is the default order, as in cuRAND; so is ``legacy``, the order of its
@@ -105,7 +106,7 @@ def order_of(kind: str, ordering: RngOrdering) -> RngOrdering:
 
     Raises:
         TypeError: There is no such order.
-        UnsupportedOp: The kind does not have it; says why.
+        UnsupportedOp: The kind does not have it; names the reason.
     """
     known, orders = KINDS[kind], get_args(RngOrdering)
     if ordering not in orders:
@@ -126,7 +127,7 @@ def order_of(kind: str, ordering: RngOrdering) -> RngOrdering:
 
 
 def check_discard(kind: str, position: int, known: int) -> None:
-    """Check that a generator that cannot skip reaches a position from one that it knows.
+    """Check that a generator that cannot skip can reach a position from its last known one.
 
     Raises:
         UnsupportedOp: It would have to discard more than :data:`LARGEST_DISCARD` words.

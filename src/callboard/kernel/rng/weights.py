@@ -1,4 +1,4 @@
-"""Error texts for invalid weights of a choice, the same for every backend: only the device sees the weights."""
+"""Error texts for invalid weights of a choice, the same for every backend: only the device reads the weights."""
 
 import math
 

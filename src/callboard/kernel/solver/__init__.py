@@ -1,9 +1,9 @@
 """Operations of ``dev.solver``: dense and sparse linear algebra.
 
-Factorisations and what is solved with them, eigenvalues and singular values, as NumPy and SciPy give them: arrays are
-row-major, shapes come from the operands, views of any strides are operands, and inputs are never destroyed. Where
-LAPACK reports a positive ``info`` (a singular or indefinite matrix, an iteration that did not converge), the op and
-what was called on its result fail with :class:`callboard.NumericalError`.
+Factorisations and solves, eigenvalues and singular values, with the conventions of NumPy and SciPy: arrays are
+row-major, shapes come from the operands, views of any strides are accepted, and inputs are never overwritten. Where
+LAPACK reports a positive ``info`` (a singular or indefinite matrix, an iteration that did not converge), the op and the
+ops called on its result fail with :class:`callboard.NumericalError`.
 """
 
 from callboard.kernel.solver.actor import SolverActor

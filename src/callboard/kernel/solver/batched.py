@@ -1,7 +1,7 @@
 """Many small matrices in one message: stacks ``[batch, …]`` of one shape.
 
-Operands of any strides; inputs are only read. A ``NumericalError`` names the first item that failed and how many did;
-no result of the stack can then be read. NaN and infinities are looked for in the whole stack.
+Operands may have any strides; inputs are only read. A ``NumericalError`` names the first item that failed and the
+number of failed items; no result of the stack can then be read. The whole stack is checked for NaN and infinities.
 """
 
 from typing import Any, ClassVar

@@ -53,7 +53,7 @@ def dtype_of(op: AnyOp, **operands: Operand) -> DType:
 
 
 def matrix(op: AnyOp, name: str, operand: Operand, *, batched: bool = False) -> tuple[int, int, int]:
-    """Batch (1 where there is none), rows and columns."""
+    """Return batch (1 if there is none), rows and columns."""
     axes = 3 if batched else 2
     if operand.ndim != axes:
         cure = f"{name}[None] is a batch of one" if batched else "the batched ops take more"

@@ -263,8 +263,8 @@ class SygvdValues(Op[SolverActor, GpuRef], tag="solver.sygvd_values"):
 class Geev(Op[SolverActor, EigResult], tag="solver.geev"):
     """Eigenvalues and right eigenvectors of any square matrix, as ``scipy.linalg.eig``.
 
-    Always complex; in no particular order, but the two of a conjugate pair of a real matrix stand side by side, the one
-    with the positive imaginary part first. Vectors have length 1.
+    The results are always complex, in no particular order, except that the two of a conjugate pair of a real matrix are
+    adjacent, the one with the positive imaginary part first. Vectors have length 1.
 
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128.

@@ -21,9 +21,9 @@ class SparseFactor(Generic[Mode]):
     """A square sparse matrix, and its transpose, to solve systems with; of ``dev.solver.sparse_factor``.
 
     The first :meth:`solve` factors. Later ones with the same matrix only substitute, unless another sparse system of
-    the device was solved between them: the last factorisation is kept (on the CPU the last two), and ``method="qr"`` on
-    CUDA keeps none. The matrix and its transpose have a factorisation each. The object holds a copy of the matrix, so
-    what is written into the arrays of ``a`` later does not matter.
+    the device was solved between them: the last factorisation is cached (on the CPU the last two), and ``method="qr"``
+    on CUDA caches none. The matrix and its transpose have a factorisation each. The object holds a copy of the matrix,
+    so later writes to the arrays of ``a`` have no effect.
 
     Attributes:
         a: The matrix, as a ``CsrRef`` in order.

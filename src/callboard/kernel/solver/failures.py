@@ -62,12 +62,12 @@ def deficient(tag: str, info: int) -> NumericalError:
 
 
 def unconverged(tag: str, info: int) -> NumericalError:
-    """An iteration has ended without the result; ``info`` counts what did not converge, as the routine documents."""
+    """An iteration ended without convergence; ``info`` counts the unconverged items, as the routine documents."""
     return NumericalError(f"{tag}: the iteration did not converge (info {info})", info)
 
 
 def unconverged_off_diagonals(tag: str, info: int) -> NumericalError:
-    """Symmetric eigenvalues and SVD: so many off-diagonal elements of an intermediate form did not become 0."""
+    """Symmetric eigenvalues and SVD: ``info`` off-diagonal elements of an intermediate form did not become 0."""
     noun = "element" if info == 1 else "elements"
     return NumericalError(
         f"{tag}: {info} off-diagonal {noun} of an intermediate tridiagonal or bidiagonal form did not converge to 0",
@@ -95,7 +95,7 @@ def not_hermitian(tag: str, count: int) -> NumericalError:
 
 
 def sparse_singular(tag: str, info: int) -> NumericalError:
-    """A sparse factorisation has met a zero pivot; ``info`` 0: it does not say where."""
+    """A sparse factorisation met a zero pivot; ``info`` is 0 if its position is unknown."""
     where = f": diagonal element {info - 1} of its triangular factor is 0" if info else ""
     return NumericalError(f"{tag}: the matrix is singular{where}", info or 1)
 
@@ -115,7 +115,7 @@ def structurally_singular(tag: str, missing: int, n: int) -> NumericalError:
 
 
 def zero_pivots(tag: str, count: int) -> NumericalError:
-    """A sparse factorisation has found no other pivots than 0 in so many places."""
+    """A sparse factorisation found only zero pivots in ``count`` places."""
     noun = "pivot is" if count == 1 else "pivots are"
     return NumericalError(f"{tag}: the matrix is singular: {count} {noun} 0", count)
 

@@ -73,8 +73,7 @@ class Lu(Op[SolverActor, LuResult], tag="solver.lu"):
 class LuSolve(Op[SolverActor, GpuRef], tag="solver.lu_solve"):
     """Solve ``op(a) @ x = b`` with the factors of ``a`` (``LuSolveRequest``; ``getrs``).
 
-    Pivots that name no row are a ``NumericalError``. A zero on the diagonal of U is not looked for: ``lu`` has failed
-    on it.
+    Pivots that name no row raise ``NumericalError``. The diagonal of U is not checked for zeros: ``lu`` fails on them.
 
     Args:
         lu: ``[n, n]`` as :class:`Lu` gives it, f32, f64, c64 or c128.

@@ -36,10 +36,10 @@ def _infer(op: AnyOp, a: CsrRef, b: Operand) -> Outputs:
 class SparseLu(Op[SolverActor, GpuRef], tag="solver.sparse_lu"):
     """Solve ``a @ x = b`` for a sparse square ``a`` by LU; on CUDA with cuDSS, which must be installed.
 
-    ``a`` is a ``NumericalError`` where it is singular for the places of its zeros or rounding leaves a pivot of 0,
-    whatever ``b`` is; as by LAPACK, one is solved that rounding has made regular. On CUDA without cuDSS the op fails
-    with ``BackendUnavailable``, which says how to install it: take :class:`SparseQr` there. A solution that does not
-    satisfy the system as well as that of a stable method is a ``NumericalError``, too.
+    A ``NumericalError`` is raised if ``a`` is structurally singular or rounding leaves a pivot of 0, whatever ``b`` is;
+    as in LAPACK, a matrix that rounding has made regular is solved. On CUDA without cuDSS the op fails with
+    ``BackendUnavailable``, which names how to install it: use :class:`SparseQr` there. A solution that does not satisfy
+    the system as well as that of a stable method also raises ``NumericalError``.
 
     Args:
         a: ``[n, n]``; values in f32, f64, c64 or c128.

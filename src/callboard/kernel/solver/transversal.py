@@ -1,13 +1,13 @@
 """The structural rank of a sparse matrix: an upper bound of its rank for any values of its elements.
 
-Elements in different rows and different columns, as many as there can be, are looked for by augmenting paths from all
-rows without one at once, level by level (Azad, Buluc, Pothen, "Computing Maximum Cardinality Matchings in Parallel on
-Bipartite Graphs via Tree-Grafting", IEEE TPDS 28(1), 2017, the search without the grafting). Each level is a few
-operations of NumPy; the paths of different rows share nothing, so all of them are followed at once, too.
+A maximum set of elements in different rows and different columns is found by augmenting paths from all unmatched rows
+at once, level by level (Azad, Buluc, Pothen, "Computing Maximum Cardinality Matchings in Parallel on Bipartite Graphs
+via Tree-Grafting", IEEE TPDS 28(1), 2017, the search without the grafting). Each level is a few operations of NumPy;
+the paths of different rows are disjoint, so all of them are followed at once, too.
 
-Not by ``scipy.sparse.csgraph``: ``maximum_bipartite_matching`` of SciPy 1.16, and with it ``structural_rank``, goes
-through vertices again from which it has found no path, and had not ended after minutes for a Laplacian of 3,600
-unknowns with its rows permuted.
+``scipy.sparse.csgraph`` is not used: ``maximum_bipartite_matching`` of SciPy 1.16, and with it ``structural_rank``,
+revisits vertices from which it has found no path, and had not ended after minutes for a Laplacian of 3,600 unknowns
+with its rows permuted.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ def transversal(tag: str, offsets: Array, indices: Array, values: Array, start: 
         ``[n]``, the column of the element of each row.
 
     Raises:
-        NumericalError: There are none: the matrix is singular.
+        NumericalError: There is no such set: the matrix is singular.
     """
     n, there = len(offsets) - 1, values != 0
     rows, places = np.repeat(np.arange(n), np.diff(offsets))[there], indices[there]

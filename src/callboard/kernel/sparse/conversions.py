@@ -19,9 +19,9 @@ class ToDense(Op[SparseActor, GpuRef], tag="sparse.to_dense"):
     """The matrix with its zeros (``SparseToDense``).
 
     Args:
-        a: Values in f16, bf16, f32, f64, c64 or c128. Entries (blocks) that are stored more than once, side by side as
-            :class:`callboard.kernel.sparse.Sort` and ``from_scipy`` leave them, are added up in their order, halves in
-            f32; on CUDA those that do not lie side by side are not, and one of them is found in ``out``.
+        a: Values in f16, bf16, f32, f64, c64 or c128. Entries (blocks) that are stored more than once and are adjacent,
+            as :class:`callboard.kernel.sparse.Sort` and ``from_scipy`` leave them, are added up in their order, halves
+            in f32. On CUDA, duplicates that are not adjacent are not added up: ``out`` gets one of them.
         out: Same shape and dtype, row- or column-major; a new row-major array when None.
     """
 
@@ -85,24 +85,24 @@ class Convert(Op[SparseActor, AnyRef], tag="sparse.convert"):
 
     There is no dense matrix in between.
 
-    Between a ``CsrRef`` and a ``CooRef`` entries keep their order; where rows and columns are exchanged, those of a
-    column come in the order of the rows, and the other way round. Blocks that are made of entries are in order within
-    their block row; those that come from blocks keep the order that they had there. Entries of blocks, zeros included,
-    come row by row and in a row block by block, in a ``CscRef`` in order. Padding is left out, or comes last in a block
-    row: with the index -1, and zeros.
+    Between a ``CsrRef`` and a ``CooRef`` entries keep their order; if rows and columns are exchanged, the entries of a
+    column are in the order of the rows, and vice versa. Blocks that are made of entries are in order within their block
+    row; blocks made of blocks keep their order. Entries of blocks, zeros included, are ordered row by row and within a
+    row block by block, in a ``CscRef`` in order. Padding is left out, or comes last in a block row: with the index -1,
+    and zeros.
 
     Args:
-        a: Values in f16, bf16, f32, f64, c64 or c128. Entries that are stored more than once are kept, but in blocks
-            made of entries: there they are added up as by :class:`ToDense`, if they lie side by side.
+        a: Values in f16, bf16, f32, f64, c64 or c128. Entries that are stored more than once are kept, except in blocks
+            made of entries: there adjacent ones are added up as by :class:`ToDense`.
         format: ``"csr"``, ``"csc"``, ``"coo"``, ``"bsr"`` or ``"blocked_ell"``, other than the format of ``a``. Three
             numbers depend on the data and are known when the result is awaited: the blocks made of entries, the blocks
             of a ``padded`` ``BlockedEllRef`` that are not padding, and the width of a new ``BlockedEllRef``, which is
             that of its fullest block row.
         block: ``(rows, columns)`` of a block, which divide those of ``a``: with ``"bsr"``, and with ``"blocked_ell"``,
             where both are equal. From blocks to blocks it is that of ``a``, and can be left out.
-        out: A matrix of that format and shape; a new one when None. Where the number of entries depends on the data it
-            goes with ``count`` and has room for them: what is left of it stays as it was, or is padding. If there is no
-            room, the op fails and says how much would do.
+        out: Matrix of that format and shape; a new one when None. If the number of entries depends on the data, it is
+            given together with ``count`` and must have room for them; the part behind the last entry is unchanged, or
+            padding. If there are more entries, the op fails and the error names the number needed.
         count: 0-d i64, then: the number of entries (of blocks, with ``"bsr"``; of those in the fullest block row, with
             ``"blocked_ell"``).
     """

@@ -7,8 +7,8 @@ and ``dev.sparse.from_scipy`` on the host. On the CPU every op checks them, and 
 ``Check``. On CUDA no other op checks, as in every sparse library for GPUs: indices out of range are undefined behaviour
 there, may read or write memory of other arrays, or poison the context, which is then replaced.
 
-An entry or a block that is stored more than once counts as the sum in products and, where those of one place lie side
-by side, in what becomes dense or blocks. ``Sddmm`` gives each of them the whole product; solves take no such matrix.
+An entry or a block that is stored more than once counts as the sum in products and, if its duplicates are adjacent, in
+conversions to dense arrays or blocks. ``Sddmm`` gives each of them the whole product; solves accept no such matrix.
 """
 
 from typing import Annotated, Any, Literal

@@ -23,7 +23,7 @@ FORMS: dict[str, type[Any]] = {"csr": CsrRef, "csc": CscRef, "coo": CooRef, "bsr
 def host_parts(
     matrix: Any, index: Index, duplicates: Duplicates = "sum"
 ) -> tuple[type[Any], dict[str, Array], tuple[int, int]]:
-    """The arrays of a :mod:`scipy.sparse` matrix or array in the order that a device wants, checked.
+    """Return the arrays of a :mod:`scipy.sparse` matrix or array in the device's order, checked.
 
     Indices are sorted, in copies; the matrix is not changed.
 

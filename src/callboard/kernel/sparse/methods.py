@@ -34,9 +34,9 @@ class Methods(Api[Mode]):
         Args:
             matrix: Matrix in CSR, CSC, COO or BSR form; it is checked, and its indices are sorted.
             index: dtype of the indices, i32 or i64.
-            duplicates: Entries (blocks, in BSR form) that occur more than once: ``"sum"`` them, ``"keep"`` all, or
-                ``"refuse"``. Kept ones, which lie side by side, add up in products, in :meth:`to_dense` and in
-                :meth:`convert` to blocks; solves take no matrix with such.
+            duplicates: Treatment of entries (blocks, in BSR form) that occur more than once: ``"sum"`` them, ``"keep"``
+                all, or ``"refuse"``. Kept duplicates are adjacent and add up in products, in :meth:`to_dense` and in
+                :meth:`convert` to blocks; solves accept no matrix with duplicates.
 
         Raises:
             TypeError: No such matrix.

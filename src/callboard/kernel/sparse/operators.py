@@ -43,7 +43,7 @@ class SparseOperators:
         """With ``[n]`` or ``[n, columns]`` an array; with a sparse matrix a ``CsrRef``, to be awaited for its entries.
 
         Raises:
-            ShapeError: Shapes do not fit, or the dtype that both have together is none of sparse libraries.
+            ShapeError: Shapes do not fit, or sparse libraries do not support the dtype that both promote to.
             TypeError: Blocks times a sparse matrix.
         """
         if not isinstance(self.values, GpuRef):  # an array, in a turn of a resident actor

@@ -25,9 +25,10 @@ class Sort(Op[SparseActor, CsrRef | CscRef | CooRef], tag="sparse.sort"):
             or c128.
         duplicates: Treatment of entries that are stored more than once: ``"keep"`` all, in their order; ``"sum"`` them,
             in that order, halves in f32; or ``"refuse"``: the op fails with a ``ShapeError`` that names their number.
-        out: A matrix of the same format, shape and number of entries; a new one when None. With ``duplicates="sum"``
-            the number is known when the result is awaited, or with ``count``: then ``out`` must have room, and what is
-            left of it stays as it was. If there is no room, the op fails and says how much would do.
+        out: Matrix of the same format, shape and number of entries; a new one when None. With ``duplicates="sum"`` the
+            number is known when the result is awaited, or given by ``count``: ``out`` must then have room, and the part
+            behind the last entry is unchanged. If there are more entries, the op fails and the error names the number
+            needed.
         count: 0-d i64, with ``duplicates="sum"``: the number of entries.
     """
 

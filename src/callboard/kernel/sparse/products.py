@@ -33,7 +33,7 @@ class SpMv(Op[SparseActor, GpuRef], tag="sparse.sp_mv"):
         out: ``[m]``, same dtype, without gaps; a new array when None. May be ``y``.
         y: ``[m]``, same dtype, without gaps; not read while ``beta`` is 0.
         alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
-        transpose: Use ``a.T``. On CUDA a matrix of blocks is multiplied as it lies: see
+        transpose: Use ``a.T``. On CUDA not supported for a matrix of blocks: see
             :class:`callboard.kernel.sparse.Transpose`.
         conj: Use the conjugate of ``a``: with ``transpose`` only.
         deterministic: Take no algorithm whose partial sums arrive in any order: the same call gives the same bits.

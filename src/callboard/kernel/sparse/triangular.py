@@ -27,7 +27,7 @@ class SpSv(Op[SparseActor, GpuRef], tag="sparse.sp_sv"):
         alpha: Number or 0-d array.
         lower: The lower triangle, else the upper.
         unit: The diagonal is 1, whatever is stored.
-        transpose: Use ``a.T``; ``lower`` says what is stored.
+        transpose: Use ``a.T``; ``lower`` refers to the stored matrix.
         conj: Use the conjugate of ``a``: with ``transpose`` only. On CUDA not of a complex ``CscRef``.
     """
 
@@ -64,7 +64,7 @@ class SpSm(Op[SparseActor, GpuRef], tag="sparse.sp_sm"):
         alpha: Number or 0-d array.
         lower: The lower triangle, else the upper.
         unit: The diagonal is 1, whatever is stored.
-        transpose: Use ``a.T``; ``lower`` says what is stored.
+        transpose: Use ``a.T``; ``lower`` refers to the stored matrix.
         conj: Use the conjugate of ``a``: with ``transpose`` only. On CUDA not of a complex ``CscRef``.
     """
 

@@ -144,9 +144,9 @@ class Matmul(Product[GpuRef], tag="sparse_lt.matmul"):
         autotune: Time cuSPARSELt's algorithms when a product of this kind is first met, and keep the fastest.
 
     Sums are kept in f32, those of i8 in i32; ``alpha``, ``beta``, bias and activation are computed in f32, and the
-    result is rounded once; on CUDA, GELU is taken of what was rounded where cuSPARSELt has none (it has it for i8 to
-    i8, and for fp8 to bf16 or fp8). i8 and fp8 results saturate. On CUDA f32 factors are rounded to TF32 (10 bits of
-    mantissa): there is no other f32 there. GELU is the tanh form (Hendrycks and Gimpel, arXiv:1606.08415).
+    result is rounded once. On CUDA, GELU is applied to the rounded result where cuSPARSELt has none (it has it for i8
+    to i8, and for fp8 to bf16 or fp8). i8 and fp8 results saturate. On CUDA f32 factors are rounded to TF32 (10 bits of
+    mantissa); cuSPARSELt has no other f32. GELU is the tanh form (Hendrycks and Gimpel, arXiv:1606.08415).
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FACTORS

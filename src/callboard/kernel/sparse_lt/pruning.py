@@ -70,7 +70,7 @@ class Check(Op[SparseLtActor, GpuRef], tag="sparse_lt.check"):
 class Compress(Op[SparseLtActor, StructuredRef], tag="sparse_lt.compress"):
     """The compressed form of a matrix that is 2:4 (of f32: 1:2) along its rows.
 
-    A matrix that is not fails with ``ShapeError`` when it is awaited, and so does what was enqueued on the result.
+    Any other matrix fails with ``ShapeError`` when it is awaited, and so do the ops enqueued on the result.
 
     Args:
         x: See :class:`Prune`.

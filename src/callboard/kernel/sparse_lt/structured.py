@@ -70,7 +70,7 @@ def compressed_bytes(dtype: DType, shape: tuple[int, ...]) -> int:
 
 @functools.cache
 def tile_choices(group: Group) -> tuple[tuple[bool, ...], ...]:
-    """The ways to keep so many elements in each row and each column of a tile, row by row: 90 of 4 x 4, 2 of 2 x 2."""
+    """The ways to keep ``group.kept`` elements in each row and column of a tile: 90 of 4 x 4, 2 of 2 x 2."""
     lines = [line for line in itertools.product((True, False), repeat=group.size) if sum(line) == group.kept]
     tiles = itertools.product(lines, repeat=group.size)
     return tuple(

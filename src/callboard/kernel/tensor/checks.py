@@ -9,7 +9,8 @@ from callboard.kernel.blas.checks import AnyOp, check_addend_given, refuse
 __all__ = ["Compute", "check_compute", "check_numbers", "name_of"]
 
 Compute = Annotated[DTypeLike, Literal["f16", "bf16", "tf32", "f32", "f64"]]
-"""To what the factors of a product may be rounded before they are multiplied; sums are kept in f32 or better."""
+"""The dtype that the factors of a product may be rounded to before they are multiplied; sums are kept in f32 or
+better."""
 
 _FINEST = {"f16": "f32", "bf16": "f32", "f32": "f32", "c64": "f32", "f64": "f64", "c128": "f64"}
 

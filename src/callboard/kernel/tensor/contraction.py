@@ -40,8 +40,8 @@ class Contract(Op[TensorActor, GpuRef], tag="tensor.contract"):
         autotune: Try the ways to lower this contraction when it is first met, and keep the fastest. A backend with one
             way ignores it. The bits of the result may then differ from run to run, as the way does.
 
-    f16 and bf16 are multiplied and summed in f32 and rounded once; but what is summed over a mode of one operand alone
-    may be rounded to the dtype (and overflow in it) before it is multiplied. Integers wrap around.
+    f16 and bf16 are multiplied and summed in f32 and rounded once; but sums over a mode of only one operand may be
+    rounded to the dtype (and overflow in it) before they are multiplied. Integers wrap around.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = DTYPES_OF_TENSORS
@@ -96,15 +96,15 @@ class Einsum(Op[TensorActor, GpuRef], tag="tensor.einsum"):
 
     Args:
         equation: Blanks do not count.
-        operands: The same number of as the equation has; f16, bf16, f32, f64, c64, c128, i32 or i64, one dtype; any
+        operands: Operands, as many as the equation has; f16, bf16, f32, f64, c64, c128, i32 or i64, one dtype; any
             strides.
         out: Same dtype, any strides; a new row-major array when None.
         optimize: Strategy by which opt_einsum chooses the order of the pairwise contractions.
         compute: See :class:`Contract`.
         autotune: See :class:`Contract`; applies to each contraction.
 
-    f16 and bf16 are multiplied and summed in f32; with more than two operands, and for what is summed over a mode of
-    one operand alone, results between the steps may be rounded to the dtype (and overflow in it). Integers wrap around.
+    f16 and bf16 are multiplied and summed in f32. With more than two operands, and for sums over a mode of only one
+    operand, results between the steps may be rounded to the dtype (and overflow in it). Integers wrap around.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = DTYPES_OF_TENSORS

@@ -1,9 +1,9 @@
 """Lowering: a product of two tensors as a stack of matrix products.
 
 The modes fall into four groups: those of both operands and the result number the products of the stack, those of one
-operand and the result are rows and columns, and those of both operands alone are summed. Where the modes of a group
-follow each other in memory without gaps they are one axis of a matrix, and a matrix product reads the operand as it
-lies; otherwise it is copied into that order first: "TTGT" in Springer and Bientinesi, "Design of a high-performance
+operand and the result are rows and columns, and those of both operands alone are summed. If the modes of a group are
+adjacent in memory without gaps, they form one axis of a matrix, and a matrix product reads the operand in place;
+otherwise the operand is first copied into that order: "TTGT" in Springer and Bientinesi, "Design of a high-performance
 GEMM-like tensor-tensor multiplication", ACM Trans. Math. Softw. 44(3), 2018.
 """
 
@@ -75,7 +75,7 @@ def lowerings(a: Tensor, b: Tensor, out: Tensor, extents: Mapping[Label, int], l
 
     Args:
         a, b: Each mode is in the other one, too, or in ``out``.
-        out: Its modes are in ``a`` or ``b``.
+        out: Result; its modes are in ``a`` or ``b``.
         extents: Extents of all modes, none of them 0.
         launch: The elements that are copied in the time of one more launch; 0: there is to be one launch.
     """

@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
     Attributes:
         operands: One or two.
-        result: Row-major; of the last step the op's own result, as it lies.
+        result: Row-major; for the last step, the op's own result in its layout.
     """
 
     operands: tuple[int, ...]
@@ -38,7 +38,7 @@ def network(
 
     Args:
         inputs: Operands, at least one; all have the same dtype.
-        output: Its modes are among those of the inputs.
+        output: Result; its modes are among those of the inputs.
         extents: Extents of all modes.
         optimize: Strategy of opt_einsum.
     """
@@ -80,7 +80,7 @@ def network(
 
 
 def by_step(tensor: Tensor) -> list[Label]:
-    """Its modes in the order of memory, the longest steps first."""
+    """Return the modes in the order of memory, the longest steps first."""
     steps = tensor.layout.strides
     return [tensor.labels[i] for i in sorted(range(len(steps)), key=lambda i: -abs(steps[i]))]
 

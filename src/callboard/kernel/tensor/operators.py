@@ -1,7 +1,7 @@
 """Operators on elements: which there are, and which dtypes have them.
 
-The names are cuTENSOR's. Floating types have all; complex types have no order, so neither comparisons nor functions
-of a real argument; integers have what stays an integer.
+The names are cuTENSOR's. Floating-point types support all; complex types have no order, so they support neither
+comparisons nor functions of a real argument; integers support operators with integer results.
 """
 
 from typing import Literal

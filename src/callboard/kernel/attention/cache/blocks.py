@@ -74,7 +74,7 @@ class Held:
         names: Names of its full pages, as far as its tokens are known.
         rest: Known tokens behind those.
         known: All its tokens are known so far.
-        busy: Room was made for it that is neither written nor given back.
+        busy: True while room is reserved for it that is neither written nor released.
     """
 
     __slots__ = ("blocks", "busy", "known", "length", "names", "rest", "salt")
@@ -181,7 +181,7 @@ class BlockPool:
     def extend(self, requests: Iterable[Request]) -> Extension:
         """Make room for new tokens, of all requests or of none.
 
-        Their sequences can do nothing else until :meth:`commit` or :meth:`cancel`.
+        Their sequences are blocked until :meth:`commit` or :meth:`cancel`.
 
         Raises:
             OutOfMemory: There are not enough pages.
@@ -239,7 +239,7 @@ class BlockPool:
                 held.names.append(name)
 
     def cancel(self, extension: Extension) -> None:
-        """Nothing was written: give the room back."""
+        """Release the room; nothing was written."""
         for request, (blocks, length) in zip(extension.requests, extension.before, strict=True):
             held = self._held[request.sequence]
             held.busy = False
@@ -267,7 +267,7 @@ class BlockPool:
         return list(self._of(sequence).blocks)
 
     def evict(self, most: int | None = None) -> int:
-        """Forget kept pages, those used least recently first; how many were forgotten."""
+        """Drop cached pages, least recently used first; return their number."""
         count = len(self._kept) if most is None else min(most, len(self._kept))
         for _ in range(count):
             self._free.append(self._evicted())
@@ -338,7 +338,7 @@ class BlockPool:
         self._users[block] += 1
 
     def _give_back(self, blocks: Sequence[int]) -> None:
-        for block in reversed(blocks):  # the end of a prefix is forgotten before its beginning
+        for block in reversed(blocks):  # the end of a prefix is dropped before its beginning
             self._users[block] -= 1
             if self._users[block]:
                 continue
@@ -354,6 +354,6 @@ class BlockPool:
 
 
 def _name(before: bytes, salt: bytes, tokens: Sequence[int]) -> bytes:
-    """The name of a full page: it says its tokens and all before them."""
+    """Return the name of a full page, which identifies its tokens and all tokens before them."""
     content = struct.pack(f"<{len(tokens)}q", *tokens)
     return hashlib.sha256((before or hashlib.sha256(salt).digest()) + content).digest()

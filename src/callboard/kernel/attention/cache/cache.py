@@ -24,7 +24,7 @@ class KvSequence:
     """A sequence in a :class:`PagedKvCache`.
 
     Attributes:
-        number: Its name in the cache.
+        number: Number of the sequence in the cache.
         epoch: The number of times the cache had been emptied when it was made.
         shared: So many of its first tokens were in the cache already; their keys and values need not be computed.
     """
@@ -154,7 +154,7 @@ class PagedKvCache(Generic[Mode]):
         Args:
             sequences: The sequences to extend, each once.
             counts: New tokens of each, or of all.
-            tokens: Their ids; without them the pages that they fill are not shared.
+            tokens: Ids of the new tokens; without them the pages that they fill are not shared.
 
         Raises:
             OutOfMemory: There are not enough pages; no sequence has changed.
@@ -178,7 +178,7 @@ class PagedKvCache(Generic[Mode]):
 
     def _step(self, extension: Extension) -> KvStep[Mode]:
         tables = [self._pool.table(request.sequence) for request in extension.requests]
-        width = 1 << (max(1, *map(len, tables)) - 1).bit_length()  # few widths, and so few plans
+        width = 1 << (max(1, *map(len, tables)) - 1).bit_length()  # few widths, and therefore few plans
         padded = np.zeros((len(tables), width), np.int32)
         for row, table in zip(padded, tables, strict=True):
             row[: len(table)] = table
@@ -216,12 +216,12 @@ class PagedKvCache(Generic[Mode]):
             return self._pool.stats()
 
     def evict(self, most: int | None = None) -> int:
-        """Forget pages that no sequence has, those used least recently first; how many were forgotten."""
+        """Drop pages that no sequence uses, least recently used first; return their number."""
         with self._lock:
             return self._pool.evict(most)
 
     def reset(self) -> None:
-        """Begin again with an empty cache: all sequences are gone, and the pages are new and zero.
+        """Start again with an empty cache: all sequences are dropped, and the pages are new and zero.
 
         After an op on the pages has failed, this makes them usable.
         """

@@ -21,7 +21,7 @@ class KvStep(Generic[Mode]):
     sequences; until then these can do nothing else. Used on one thread.
 
     Attributes:
-        counts: New tokens of each sequence, in the order in which they were named.
+        counts: New tokens of each sequence, in the order of the sequences.
         slots: ``i64[tokens]``: where each new token goes (``PageAppend``).
         block_tables: ``i32[sequences, max_blocks]``.
         seqlens_k: ``i32[sequences]``: keys of each, the new ones included.
@@ -51,7 +51,7 @@ class KvStep(Generic[Mode]):
 
         Args:
             k: ``[tokens, kv_heads, head_dim]``, or ``[sequences, n, kv_heads, head_dim]`` where all have as many.
-            v: Likewise.
+            v: The values, likewise.
             layer: The layer.
 
         Raises:
@@ -74,7 +74,7 @@ class KvStep(Generic[Mode]):
         Args:
             q: ``[tokens, heads, head_dim]``, or ``[sequences, n, heads, head_dim]`` where all have as many.
             layer: The layer; written by :meth:`append`.
-            causal: A query sees no later key.
+            causal: True if a query attends only to keys up to its own position.
             settings: Settings of ``attention.paged_forward``: ``softmax_scale``, ``window_size``, ``sink`` …
 
         Raises:

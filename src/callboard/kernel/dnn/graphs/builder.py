@@ -78,14 +78,14 @@ class _Unary:
 
 
 class _Binary(_Unary):
-    """Likewise of two values, which are broadcast as in NumPy."""
+    """Likewise for two values, which are broadcast as in NumPy."""
 
     def __get__(self, graph: "Fusion[Any]", owner: type) -> Binary:  # type: ignore[override]
         return lambda x, y: graph.node(self._kind, x, y)
 
 
 class _Reduction(_Unary):
-    """Likewise of a value and its axes, which stay with extent 1."""
+    """Likewise for a value and its axes, which are kept with extent 1."""
 
     def __get__(self, graph: "Fusion[Any]", owner: type) -> Reduction:  # type: ignore[override]
         return lambda x, axes: graph.reduce(self._kind, x, axes)
@@ -107,7 +107,7 @@ class Fusion(Generic[Mode]):
 
     Raises:
         ShapeError: At the call of the method that does not fit; names the node.
-        UnsupportedOp: From the result: the backend has no engine for the graph; names the node, and says why.
+        UnsupportedOp: From the result: the backend has no engine for the graph; names the node and the reason.
     """
 
     relu, gelu, gelu_tanh, sigmoid, tanh, elu, softplus = (_Unary() for _ in range(7))
@@ -169,7 +169,7 @@ class Fusion(Generic[Mode]):
         return self.node("rms_norm", x, scale, number=float(epsilon))
 
     def reduce(self, kind: str, x: "ArrayValue", axes: int | Sequence[int]) -> GraphValue:
-        """A reduction by its name; the axes, of which negative ones count from the last, stay with extent 1."""
+        """A reduction by its name; negative axes count from the last, and reduced axes are kept with extent 1."""
         numbers = (axes,) if isinstance(axes, int) else tuple(axes)
         return self.node(kind, x, axes=tuple(a + len(x.shape) if a < 0 else a for a in numbers))
 
@@ -177,7 +177,7 @@ class Fusion(Generic[Mode]):
         """Add a node by its kind; called by the other methods.
 
         Raises:
-            ShapeError: It does not fit what it is given.
+            ShapeError: The operands do not fit the node.
             TypeError: A value is of another graph, or no value.
         """
         for one in given:

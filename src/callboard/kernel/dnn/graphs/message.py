@@ -22,7 +22,7 @@ class GraphOutput(msgspec.Struct, frozen=True, array_like=True):
     """A value that is stored.
 
     Attributes:
-        value: Its number, as of :attr:`GraphNode.inputs`; that of a node.
+        value: Number of the value, as in :attr:`GraphNode.inputs`; must be that of a node.
         dtype: The dtype of the stored array: f16, bf16, f32 or f64.
     """
 
@@ -123,7 +123,7 @@ def shapes_of(op: Fused) -> list[Shape]:
     """The shape of each value.
 
     Raises:
-        ShapeError: A node does not fit what it is given; names it.
+        ShapeError: The operands do not fit a node; names the node.
     """
     shapes, first = [operand.shape for operand in op.operands], len(op.operands)
     for index, node in enumerate(op.nodes):

@@ -155,7 +155,7 @@ def shape_of_node(node: GraphNode, given: Sequence[Shape], layout: DataLayout) -
     """The shape of the value that a node gives.
 
     Raises:
-        ShapeError: It does not fit what it is given.
+        ShapeError: The operands do not fit the node.
     """
     return _SHAPES[KINDS[node.kind].family](node, given, layout)
 
@@ -216,7 +216,7 @@ _SHAPES: dict[str, Callable[[GraphNode, Sequence[Shape], DataLayout], Shape]] = 
 
 
 def expression_of(node: GraphNode, wide: DType) -> Program:
-    """A function of elements, of arrays in the dtype in which the graph computes."""
+    """Return the program of an element-wise node, for arrays in the dtype in which the graph computes."""
     function, arrays = KINDS[node.kind].function, (wide,) * len(node.inputs)
     if function.text:
         return compiled(f"out = {function.text}", arrays)

@@ -101,7 +101,7 @@ class RnnGradients(NamedTuple, Generic[Mode]):
 
 
 class Recurrent(Op[CudnnActor, R_co], Generic[R_co]):
-    """Base of the ops: which network, and how the sequences lie."""
+    """Base of the ops: the network, and the layout of the sequences."""
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
 
@@ -118,7 +118,7 @@ class Recurrent(Op[CudnnActor, R_co], Generic[R_co]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.x, Placeholder) and self.lengths is not None:  # a context host does not know numbers
+        if not isinstance(self.x, Placeholder) and self.lengths is not None:  # a context host does not have the numbers
             self._check_lengths(self.lengths)
 
     def _check_lengths(self, lengths: Sequence[int]) -> None:
@@ -182,7 +182,7 @@ class Recurrent(Op[CudnnActor, R_co], Generic[R_co]):
             others: Further operands of the same dtype.
 
         Raises:
-            ShapeError: Names operand, value and what was expected.
+            ShapeError: Names operand, value and the expected value.
         """
         dtype = dtype_of(self, FLOATS, x=self.x, weights=self.weights, hx=self.hx, cx=self.cx, **others)
         state, cell = self.states()
@@ -291,7 +291,7 @@ class RnnForwardTraining(Training[RnnTrained], tag="dnn.rnn_forward_training"):
 class RnnBackward(Training[RnnGradients], tag="dnn.rnn_backward"):
     """The gradients of a training pass (``RnnBwdRequest``), by backpropagation through time.
 
-    Give it what the training pass was given, what it made, and the gradients by that.
+    Takes the operands and outputs of the training pass, and the gradients with respect to its outputs.
 
     Args:
         x, weights, params, hx, cx, lengths, layout, dropout, tf32, algorithm, max_length: The same as in the training
@@ -299,7 +299,7 @@ class RnnBackward(Training[RnnGradients], tag="dnn.rnn_backward"):
         y: Output of the training pass.
         reserve: The reserve of that pass. It is used up: a second backward pass with it is a ``NumericalError``, unless
             it is given a copy that was made before (``dev.copy``).
-        dy: The gradient by ``y``; what it holds behind the end of a sequence is not read. Zeros when None.
+        dy: Gradient with respect to ``y``; elements behind the end of a sequence are not read. Zeros when None.
         dh_n, dc_n: The gradients by the last states; zeros when None.
         dx: Gradient with respect to ``x``; 0 behind the end of a sequence.
         dweights: Gradient with respect to ``weights``.

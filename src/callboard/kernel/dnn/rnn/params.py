@@ -52,7 +52,7 @@ class WeightSlot(NamedTuple):
 
 
 class RnnParams(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
-    """A recurrent network (``RnnParams``): layers of cells, each of which reads the output of the one below.
+    """A recurrent network (``RnnParams``): layers of cells; each layer reads the output of the one below.
 
     Extents of batch and time are those of the arrays that an op is given.
 
@@ -62,10 +62,10 @@ class RnnParams(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
         hidden_size: Numbers in the state of a cell.
         num_layers: Number of layers, at least 1.
         direction: ``"bidirectional"``: a second network reads each sequence from its end, layer by layer; the outputs
-            of both stand side by side.
-        proj_size: LSTM only: the output of a cell is multiplied by a matrix of so many rows, fewer than ``hidden_size``
-            (Sak et al., "Long short-term memory recurrent neural network architectures for large scale acoustic
-            modeling", 2014). 0: it is not.
+            of both are concatenated.
+        proj_size: For an LSTM: number of rows of a matrix that the output of a cell is multiplied by, less than
+            ``hidden_size`` (Sak et al., "Long short-term memory recurrent neural network architectures for large scale
+            acoustic modeling", 2014). 0: no projection.
         bias: Two vectors a cell, of the input and of the state, as in PyTorch.
 
     Raises:
@@ -128,7 +128,7 @@ class RnnParams(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
         return last.start + last.size
 
     def slots(self) -> tuple[WeightSlot, ...]:
-        """Every weight in the order in which they are packed: the matrices of all layers, then the biases."""
+        """Every weight in the packed order: the matrices of all layers, then the biases."""
         found = _SLOTS.get(self)
         if found is None:
             found = _SLOTS[self] = tuple(_slots(self))
@@ -148,7 +148,7 @@ class RnnParams(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
 
         Raises:
             KeyError: A weight is missing, or there is one that the network does not have; names it.
-            ShapeError: A weight has another shape; names it, and what was expected.
+            ShapeError: A weight has another shape; names the weight and the expected shape.
         """
         given = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
         slots = self.slots()

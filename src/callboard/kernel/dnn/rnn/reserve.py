@@ -11,7 +11,7 @@ HEADER = 256
 FILLED, USED = 0x46494C4C, 0x55534544
 """The first word of the header, of 32 bits: behind a forward pass, and behind the backward pass that it was for."""
 KEPT = {"rnn_relu": 2, "rnn_tanh": 2, "lstm": 6, "gru": 7}
-"""Numbers for each number of a state that a backward pass needs: the larger of what cuDNN and the CPU keep.
+"""Numbers stored per number of a state for the backward pass: the larger of the needs of cuDNN and the CPU.
 
 cuDNN 9.19 keeps 1, 1, 5 and 6 for each number of a layer, and one more of each layer but the last: ``6 * layers - 1``
 for an LSTM. The CPU keeps the gates, the states and, of an LSTM and a GRU, one more: 2, 2, 6 and 5.
@@ -27,7 +27,7 @@ def reserve_bytes(params: RnnParams, dtype: DType, steps: int, dropout: bool) ->
         params: The network.
         dtype: The dtype of the arrays.
         steps: Steps of all sequences together, padding included.
-        dropout: Numbers between layers are dropped: their masks are kept, and what was passed on.
+        dropout: Whether numbers between layers are dropped: their masks and the remaining numbers are then stored, too.
     """
     cells = params.num_layers * params.directions
     projected = params.hidden_size + 2 * params.proj_size if params.proj_size else 0
@@ -41,7 +41,7 @@ def check_filled(word: int) -> None:
     """Check that a reserve is as a forward pass leaves it.
 
     Raises:
-        NumericalError: It did not; says what it found.
+        NumericalError: The reserve is not in that state; names the reason.
     """
     if word == USED:
         why = "has been used up by another backward pass; give that one a copy of it (dev.copy), made before it"
