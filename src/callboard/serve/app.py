@@ -35,13 +35,13 @@ class _State(Enum):
 
 @dataclass(frozen=True)
 class EdgeLimits:
-    """Bounds that hold before a model sees a request.
+    """Bounds that apply before a request reaches a model.
 
     Attributes:
         max_body: Bytes of a body, also after it was decompressed; beyond that the status is 413.
-        body_timeout: Seconds in which a body must have come; else 408.
+        body_timeout: Seconds in which a body must have arrived; else 408.
         request_timeout: Seconds from the body's end until the response at most; else 504. None: as the client asks.
-        drain_timeout: Seconds that requests in progress have at the end; what is left then ends in 503.
+        drain_timeout: Seconds that requests in progress have at the end; requests that are still running then get 503.
     """
 
     max_body: int = 64 * MIB
@@ -69,7 +69,7 @@ class App:
     Args:
         name: Name of the server in ``/v2``.
         lifespan: ``lifespan(app)`` is entered before requests are accepted and left after the last one: an
-            ``asynccontextmanager`` that opens devices and adds models. Until then ``/v2/health/ready`` says 503, and
+            ``asynccontextmanager`` that opens devices and adds models. Until then ``/v2/health/ready`` returns 503, and
             ``/v2/health/live`` 200.
         token: Clients must send ``Authorization: Bearer <token>``, else they get 401; not for ``/v2/health``.
         tenant: ``tenant(headers)`` names the tenant of a request, for models that are shared by ``tenants``. It may
@@ -165,8 +165,8 @@ class App:
     ) -> None:
         """Serve an ONNX file under ``/v2/models/<name>``, by ONNX Runtime in the device's host; for ``lifespan``.
 
-        It takes and gives what the file declares; outputs that are not tensors are left out. Clients may have it loaded
-        anew, with ``model_control``.
+        Inputs and outputs are those that the file declares; outputs that are not tensors are left out. Clients may
+        reload it, with ``model_control``.
 
         Args:
             name, version, max_queue, tenants: See :meth:`add_model`.
@@ -177,7 +177,7 @@ class App:
             threads: Threads of a call on the CPU; 0: ONNX Runtime's default.
 
         Raises:
-            BackendUnavailable: ONNX Runtime is not installed: it comes with the extra ``onnx``.
+            BackendUnavailable: ONNX Runtime is not installed (extra ``onnx``).
             ActorStopped: The file cannot be read, or is not a model.
             ValueError, RuntimeError: As for :meth:`add_model`; also raised if the file's inputs are not tensors, or
                 cannot be joined.
@@ -220,10 +220,10 @@ class App:
                 ``ModelVersion`` that loads one.
             version, device, concurrency, max_queue, tenants: See :meth:`add_model`. With ``tokenize``, tenants share
                 tokens, else requests.
-            tokenize: Makes of an input, a text or a list of tokens, what the server gets; on a thread where requests
-                are long. It may raise :class:`BadRequest`.
-            count_tokens: Tokens of what the server gets, for the usage in responses. Without it, the length of a list
-                of tokens, and the number of words of a text.
+            tokenize: Function that converts an input, a text or a list of tokens, to the server's item; called on a
+                thread if requests are long. It may raise :class:`BadRequest`.
+            count_tokens: Function that returns the number of tokens of a server's item, for the usage in responses.
+                Without it, the length of a list of tokens, and the number of words of a text.
 
         Raises:
             ValueError, TypeError, RuntimeError: As for :meth:`add_model`.
@@ -251,7 +251,7 @@ class App:
         Args:
             name: Name in the field ``model`` of requests, and in URLs.
             decoder: A ``SpeculativeDecoder``, a ``ContinuousBatchingServer`` whose parts are tokens, or another server
-                whose ``stream`` gives them. Its items are ``Decode`` s: the step function looks at ``item.prefix``,
+                whose ``stream`` yields tokens. Its items are ``Decode`` s: the step function reads ``item.prefix``,
                 ``item.max_new_tokens``, ``item.temperature`` and ``item.seed``. It is started and drained with the app.
             encode: Tokens of a prompt.
             decode: Text of tokens; called with a few at a time.
@@ -292,7 +292,7 @@ class App:
         """A model by its name.
 
         Raises:
-            HttpError: There is none, or not of this version: status 404.
+            HttpError: There is no such model, or not in this version: status 404.
         """
         model = self.models.get(name)
         if model is None:

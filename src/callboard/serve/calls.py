@@ -38,8 +38,8 @@ class CallStats(ServerStats):
 class CallServer(RequestServer[tuple[Any, ...], Any]):
     """Calls a function once for each request; an item is the tuple of its arguments.
 
-    A request that is cancelled, or expires, while it runs cancels the call, if the function is asynchronous. A call on
-    a thread goes on and keeps its place among those that run.
+    If the function is asynchronous, a request that is cancelled, or expires, while it runs cancels the call. A call on
+    a thread continues and keeps its place among the running ones.
 
     Args:
         function: Function, as for :class:`UserCall`.
@@ -152,7 +152,7 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
         self._pump()
 
     def _drain(self) -> None:
-        """Nothing waits for others here."""
+        """Do nothing: requests do not wait for others here."""
 
     async def _end_work(self) -> None:
         self._call.close()

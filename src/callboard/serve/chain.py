@@ -21,7 +21,7 @@ Server = RequestServer[Any, Any]
 Tenants = Mapping[Any, Tenant | float]
 
 IN_FLIGHT = 64
-"""Requests that fair sharing lets through at once: what is behind it forms batches of them."""
+"""Requests that fair sharing admits at once: the server behind it forms batches of them."""
 
 _log = logging.getLogger("callboard.serve")
 

@@ -31,7 +31,7 @@ class Body:
 
     Args:
         content: Parts that are joined, or a value to encode as JSON.
-        headers: Beside the content type, which is JSON's unless they say so.
+        headers: Headers besides the content type, which is JSON unless they set it.
         status: HTTP status.
     """
 
@@ -65,7 +65,7 @@ class Endpoint:
         route: The pattern of its URL, for the figures.
         handler: Makes the response; errors that it raises become responses.
         watched: The handler may take long: a client that leaves cancels it. True for all of POST.
-        public: No token is asked for.
+        public: True if no token is required.
     """
 
     def __init__(self, app: App, route: str, handler: Handler, *, watched: bool = False, public: bool = False) -> None:
@@ -144,7 +144,7 @@ class Endpoint:
 
 
 def _padding(header_length: str) -> int:
-    """Bytes to put in front of a body, so that what follows so many bytes of it is aligned."""
+    """Bytes to prepend to a body, so that the data after its header is aligned."""
     return -int(header_length) % ALIGNMENT if header_length.isascii() and header_length.isdigit() else 0
 
 
@@ -167,7 +167,7 @@ def error_response(path: str, refusal: Refusal) -> Body:
         headers["retry-after"] = str(refusal.retry_after)
     if refusal.status == 401:
         headers["www-authenticate"] = "Bearer"
-    if refusal.status in (408, 413):  # what is left of the body is not read
+    if refusal.status in (408, 413):  # the rest of the body is not read
         headers["connection"] = "close"
     content: Any = refusal.reason
     if path.startswith("/v1/"):

@@ -69,7 +69,7 @@ class Refusal:
 def refusal_of(error: BaseException) -> Refusal:
     """The status of an error: 4xx where the request is at fault, 429 and 503 where it may be repeated later.
 
-    A lost context is 500, not 503: the request may be what causes the losses, so a client is not told to repeat it.
+    A lost context is 500, not 503: the request may be the cause of the losses, so a client is not asked to repeat it.
     """
     text = str(error) or type(error).__name__
     match error:
@@ -104,7 +104,7 @@ def needs_extra() -> Iterator[None]:
     """Around imports of Starlette and uvicorn.
 
     Raises:
-        BackendUnavailable: One of them, or what they need, is not installed.
+        BackendUnavailable: One of them, or a package that they need, is not installed.
     """
     try:
         yield

@@ -143,7 +143,7 @@ class TensorModel(Model):
         """Run one request; the outputs by name.
 
         Raises:
-            BadModelResult: The model gave something else than it declares.
+            BadModelResult: The result does not fit the declared outputs.
             Exception: Raised by ``submit`` of the server.
         """
         single = len(arrays) == 1 and not isinstance(self.chain.last, CallServer)
@@ -179,7 +179,7 @@ class EmbeddingModel(Model):
 
     Attributes:
         tokenize: Function that returns the server's input for a text or tokens; None: they are passed unchanged.
-        count_tokens: Tokens of what the server gets, for the usage in responses.
+        count_tokens: Function that returns the number of tokens of a server's item, for the usage in responses.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class EmbeddingModel(Model):
         """Vectors of an array of UTF-8 texts.
 
         Raises:
-            BadRequest: There is none, or one is empty or no UTF-8.
+            BadRequest: There is no text, or one is empty or not UTF-8.
             Exception: As for :meth:`embed`.
         """
         try:
@@ -224,7 +224,7 @@ class EmbeddingModel(Model):
         requests. One that fails, or that finds no room, cancels the others.
 
         Raises:
-            BadModelResult: The model gave another number of vectors, or vectors of different lengths.
+            BadModelResult: The model returned another number of vectors, or vectors of different lengths.
             Exception: Raised by ``submit`` of the server, or by ``tokenize``.
         """
         with self._asked():

@@ -122,7 +122,7 @@ class Routes:
             await endpoint(scope, receive, send)
 
     def _is_of_app(self, params: dict[str, str]) -> bool:
-        """True if the path names a model that is there, or nothing: clients can think of any number of other paths."""
+        """True if the path names an existing model, or none: clients can invent any number of other paths."""
         if "model" not in params:
             return not params
         model = self._app.models.get(params["model"])

@@ -35,7 +35,7 @@ class Tensor:
     """Name, datatype and shape of an input or an output.
 
     Args:
-        name: Its name in requests and responses.
+        name: Name in requests and responses.
         datatype: ``"FP32"``, ``"INT64"``, ``"BYTES"`` …: a key of :data:`DATATYPES`.
         shape: Extents; -1 where any is taken.
 
@@ -78,10 +78,10 @@ class Tensor:
             raise BadRequest(f"input {self.name!r} has shape {list(shape)}, but the model takes {list(self.shape)}")
 
     def check_result(self, value: Any) -> Array:
-        """The array that a model gave for this output.
+        """Return the array that a model returned for this output.
 
         Raises:
-            BadModelResult: It does not fit what the model declares.
+            BadModelResult: The result does not fit the declared outputs.
         """
         array = np.asarray(value)
         if self.datatype == "BYTES":

@@ -1,4 +1,4 @@
-"""The plugin's async fixtures; registered where pytest-asyncio is there to run them."""
+"""The plugin's async fixtures; registered if pytest-asyncio is installed."""
 
 import os
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ async def cpu_device() -> "AsyncIterator[Device]":
 
 @pytest_asyncio.fixture(params=DEVICES)
 async def device(request: pytest.FixtureRequest) -> "AsyncIterator[Device]":
-    """An opened device of each backend in each isolation, without standby; skipped with the reason if there is none."""
+    """An opened device of each backend in each isolation, without standby; skipped where it is unavailable."""
     backend, isolation = request.param
     async with _opened(backend, isolation=isolation, standby=None) as device:
         yield device

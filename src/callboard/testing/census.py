@@ -1,6 +1,6 @@
 """``Census``: the processes, descriptors, mappings and threads of callboard that this process has.
 
-Two of them, before and after, show what was left behind.
+Two of them, before and after, show what the code in between left behind.
 """
 
 import gc
@@ -21,7 +21,7 @@ LASTING = frozenset({"callboard-monitor", "callboard-spawner"})
 """Threads that one process starts once, when they are first needed, and keeps."""
 
 PATIENCE = 5.0
-"""Seconds that what is ending gets to end: a killed process is reaped by the loop or by the kernel, not by us."""
+"""Seconds that resources in the course of ending have: a killed process is reaped by the loop or by the kernel."""
 
 FDS = "/proc/self/fd"
 MEMFD = "/memfd:callboard"
@@ -61,8 +61,8 @@ class Census(NamedTuple):
     def take(cls) -> "Census":
         """Count now. On other systems than Linux, only the threads.
 
-        Taken twice for each test. The kernel takes milliseconds to print all processes and all mappings: it is asked
-        for them only where this process has children, and an open memfd or a GPU.
+        Taken twice for each test. The kernel takes milliseconds to print all processes and all mappings: they are read
+        only if this process has children, and an open memfd or a GPU.
         """
         descriptors = dict(_descriptors())
         # mmap.mmap keeps a descriptor of its own: without an open arena, no arena is mapped.
@@ -90,7 +90,7 @@ def nothing_left(patience: float = PATIENCE) -> Iterator[None]:
             asyncio.run(main())
 
     Args:
-        patience: Seconds to wait for what is ending.
+        patience: Seconds to wait for resources that are being released.
 
     Raises:
         LeftBehind: With one line for each.
@@ -99,7 +99,7 @@ def nothing_left(patience: float = PATIENCE) -> Iterator[None]:
     yield
     if not Census.take().since(before):
         return
-    gc.collect()  # what only a cycle of garbage holds is not left behind, only late
+    gc.collect()  # objects that only a cycle of garbage keeps alive are late, not left behind
     deadline = time.monotonic() + patience
     pause = 0.001
     while (left := Census.take().since(before)) and time.monotonic() < deadline:
@@ -192,7 +192,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _read(path: str) -> bytes:
-    """A file of /proc, empty where it is gone; some thousand are read for each test."""
+    """Read a file of /proc, empty if it does not exist; some thousand are read for each test."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

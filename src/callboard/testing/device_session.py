@@ -101,7 +101,7 @@ class DeviceSession:
                     recording.prepare().result(WAIT)
                     recording.replay().result(WAIT)
                     return reply if isinstance(reply, tuple) else cast("Reply[Any]", reply).result(WAIT)
-                except UnsupportedOp as e:  # some tell only with their plan
+                except UnsupportedOp as e:  # some raise only with their plan
                     if "cannot be recorded" not in str(e):
                         raise
                 finally:
@@ -109,7 +109,7 @@ class DeviceSession:
         reply = self.device.ask(op)
         if isinstance(reply, tuple):
             for ref in reply:
-                if ref is not None:  # what this call does not make
+                if ref is not None:  # an output that this call does not make
                     ref.result(WAIT)
             return reply
         return cast("Reply[Any]", reply).result(WAIT)

@@ -14,10 +14,10 @@ __all__ = ["FaultKind", "Faults", "open_faulty"]
 FaultKind = Literal["context_poisoned", "oom", "hang", "host_killed", "slow", "stale"]
 
 STILL = 0.25
-"""Seconds that a ``slow`` op takes longer, unless ``delay`` says otherwise."""
+"""Default seconds of delay of a ``slow`` op."""
 
 CLOSE = 0.5
-"""Seconds that closing waits for a stream that stands still in a process host, which is killed then."""
+"""Seconds that closing waits for a stalled stream in a process host, which is then killed."""
 
 
 class Faults(Protocol):

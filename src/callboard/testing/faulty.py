@@ -1,7 +1,7 @@
 """``FaultyBackend``: another backend, with faults at chosen ops, adversarial timing and switches that break it.
 
-It is made in code, or from a name that also reaches child processes: ``"faulty+cpu?seed=3&poison_at=100"`` is a device
-for :func:`callboard.core.registry.resolve` and so for what opens devices by name.
+It is created in code, or from a name that also reaches child processes: ``"faulty+cpu?seed=3&poison_at=100"`` is a
+device for :func:`callboard.core.registry.resolve` and for all functions that open devices by name.
 """
 
 import os
@@ -38,20 +38,20 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         seed: Streams are delayed by schedules drawn from it, a different one for each stream; None: no delays.
         delay: Longest delay, seconds.
-        poison_at: The op behind which the context is dead: from then on events, launches, allocations and probes say
+        poison_at: The op behind which the context is dead: from then on events, launches, allocations and probes raise
             :class:`ContextPoisoned`, and semaphores are no longer posted.
-        hang_at: The op behind which its stream stands still until :meth:`FaultyDevice.release_hang`.
+        hang_at: The op behind which its stream stalls until :meth:`FaultyDevice.release_hang`.
         fail_at: The op that fails with :class:`LibraryError` when it is done.
         crash_at: The op whose launch raises ``RuntimeError``.
         exit_at: The op whose launch ends the process at once, by ``os._exit(86)``.
         kill_at: The op whose launch kills the process by SIGKILL (with thread isolation: the application).
-        slow_at: The op behind which its stream stands still for ``delay`` seconds.
+        slow_at: The op behind which its stream stalls for ``delay`` seconds.
         refuse_at: The op that is refused, without a further effect, with the error that ``refuse_with`` names.
         freeze_open: The process stops (SIGSTOP) while it opens the device.
         oom_at: The first allocation that fails with :class:`OutOfMemory` …
         oom: … and how many do in a row.
-        once: Path of a file: the faults above (not the delays) strike in one context only, the first to come to one, of
-            all processes that share the path; it creates the file.
+        once: Path of a file: the faults above (not the delays) occur in one context only, the first to reach one, of
+            all processes that share the path; that context creates the file.
         drop_waits: Mutation: streams do not wait for each other.
     """
 
@@ -143,7 +143,7 @@ class FaultyDevice(AccelDevice):
 
     Attributes:
         inner: The device.
-        hung: Set when the stream of ``hang_at`` stands still.
+        hung: Set when the stream of ``hang_at`` stalls.
     """
 
     def __init__(self, info: DeviceInfo, inner: AccelDevice, fault: Fault) -> None:
@@ -167,7 +167,7 @@ class FaultyDevice(AccelDevice):
         self.inner.generation = generation
 
     def release_hang(self) -> None:
-        """Let the stream of ``hang_at`` go on."""
+        """Let the stream of ``hang_at`` continue."""
         self._go_on.set()
 
     def check(self) -> None:
@@ -292,10 +292,10 @@ class FaultyStream(AccelStream):
         self._random = None if seed is None else random.Random(seed * 1_000_003 + inner.id)
 
     def block(self, wait: Callable[[], object]) -> None:
-        """Let the stream stand still while ``wait()`` waits.
+        """Stall the stream while ``wait()`` waits.
 
         Raises:
-            TypeError: Its work is not executed by a thread of callboard.
+            TypeError: Its work does not run on a thread of callboard.
         """
         submit = getattr(self.inner, "submit", None)
         if submit is None:
@@ -358,7 +358,10 @@ _never = threading.Event()  # never set: waiting for it is a delay that does not
 
 
 def _faulty_library(cls: type[Library]) -> type[Library]:
-    """A subclass that works on the inner device and stream, and whose launches come by :meth:`FaultyDevice.launch`."""
+    """A subclass that works on the inner device and stream.
+
+    Its launches go through :meth:`FaultyDevice.launch`.
+    """
 
     def __init__(self: Library, device: FaultyDevice, stream: FaultyStream) -> None:  # noqa: N807
         cls.__init__(self, device.inner, stream.inner)

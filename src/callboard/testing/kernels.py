@@ -28,14 +28,14 @@ def check_kernel(
     kind: Kind | None = None,
     **named: Any,
 ) -> dict[str, Array]:
-    """Call a kernel's NumPy body, launch it on a device, and compare what they write.
+    """Call a kernel's NumPy body, launch it on a device, and compare their outputs.
 
     ::
 
         check_kernel(scaled, np.arange(1000, dtype="f4"), 2.0)
 
-    Each runs twice, with outputs that held other bytes before: so an output of which an element is not written is
-    found, which should be declared ``inout``.
+    Each runs twice, with outputs that contained different bytes before. This detects an output that is not written
+    completely, which should be declared ``inout``.
 
     Args:
         kernel: Kernel to check.

@@ -61,7 +61,10 @@ def _rewrite_only_testing(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _callboard_census(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Autouse fixtures are made first within their scope, so this one looks when the others, and the loop, are gone."""
+    """Check each test that uses a callboard fixture for leftovers.
+
+    Autouse fixtures are set up first within their scope, so this one checks after the others, and the loop, have ended.
+    """
     wanted = request.config.getini(INI)
     uses = not OPENERS.isdisjoint(request.fixturenames)
     if wanted == "none" or not (uses or wanted == "all" or request.node.get_closest_marker(MARK)):

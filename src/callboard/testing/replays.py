@@ -31,7 +31,7 @@ class Used(NamedTuple):
     Attributes:
         name: Name of the operand.
         array: The operand.
-        block: Its memory; arrays may share one.
+        block: Memory of the array, which other arrays may share.
         reads, writes: Access of the op to the array.
     """
 

@@ -1,9 +1,9 @@
 """``LibrarySession``: execute ops on a backend one by one, without actors, hosts or a wire.
 
-It does what a context host does with an op, on the calling thread and synchronously: infer, take the message apart and
-put it together again, prepare once per signature, allocate, launch, wait, check. Memory that it allocates is filled
-with ``0xff`` (NaN in every floating type), so an op that leaves an element of its output unwritten, or multiplies it by
-0, shows.
+It executes an op like a context host, on the calling thread and synchronously: infer, take the message apart and put it
+together again, prepare once per signature, allocate, launch, wait, check. Allocated memory is filled with ``0xff`` (NaN
+in every floating type), so that an op that leaves an element of its output unwritten, or multiplies it by 0, is
+detected.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ __all__ = ["LibrarySession", "SessionArray"]
 
 
 class Block:
-    """Memory of a session, given back when no array names it any more."""
+    """Memory of a session, released when no array refers to it any more."""
 
     __slots__ = ("memory", "session")
 
@@ -107,10 +107,10 @@ class LibrarySession:
     """A device of a backend, opened on this thread; use it there only. A context manager.
 
     Args:
-        backend: Its name for the registry, or the backend itself.
-        capture: Record every launch that says it can be recorded in a graph, on a stream that is not its library's,
-            and compare replays with the launch itself (:mod:`callboard.testing.replays`).
-        pure: Refuse what a launch must not do (:mod:`callboard.testing.purity`), in launches that can be recorded.
+        backend: Name of the backend in the registry, or the backend itself.
+        capture: Record every launch that declares that it can be recorded in a graph, on a stream other than its
+            library's, and compare replays with the launch itself (:mod:`callboard.testing.replays`).
+        pure: Refuse forbidden calls (:mod:`callboard.testing.purity`) in launches that can be recorded.
 
     Raises:
         BackendUnavailable: It cannot be opened here.
@@ -259,7 +259,7 @@ class LibrarySession:
             if isinstance(value, SessionArray)
         ]
         used += [Used(name, array, array.block, False, True) for name, array in made.items()]
-        recorder, self._recorder = self._recorder, None  # what is called meanwhile is not recorded
+        recorder, self._recorder = self._recorder, None  # calls in the meantime are not recorded
         assert recorder is not None
         self._launching = True
         try:
@@ -323,7 +323,7 @@ class LibrarySession:
                 query_size is not None and query_size.due(op),
             )
             self._limit(lib, library.max_plans)
-        self._plans[signature] = plan  # at the end: those used least recently come first
+        self._plans[signature] = plan  # at the end: the least recently used are first
         return plan
 
     def _limit(self, lib: str, most: int | None) -> None:

@@ -86,11 +86,11 @@ def assert_close(
         scale: Magnitude of the partial sums, broadcast against ``want`` (for ``a @ b`` at best ``|a| @ |b|``); by
             default the largest ``|want|`` for sums and solves, ``|want|`` itself otherwise.
         factors: The dtype of the multiplied and summed numbers, if the result is stored in another one (fp8 to bf16).
-        between: Magnitude of what may have been rounded to ``dtype`` on the way, broadcast against ``want``.
+        between: Magnitude of intermediate results that may have been rounded to ``dtype``, broadcast against ``want``.
 
     Raises:
-        AssertionError: Shapes differ, an element is too far away, or an infinity or NaN stands where the other has
-            none; names the worst element and its bound.
+        AssertionError: Shapes differ, an element is too far away, or an infinity or NaN is at a place where the other
+            has none; names the worst element and its bound.
     """
     name = dtype if isinstance(dtype, str) and dtype in _COARSE else as_dtype(dtype).name
     got, want = np.asarray(got), np.asarray(want)
@@ -104,7 +104,7 @@ def assert_close(
     wide = np.complex128 if np.iscomplexobj(want) or np.iscomplexobj(got) else np.float64
     limits = _finfo(_COARSE.get(name) or as_dtype(dtype).np)
     with np.errstate(all="ignore"):
-        stored = want.astype(got.dtype).astype(wide)  # what overflows in the result's type is an infinity there
+        stored = want.astype(got.dtype).astype(wide)  # may overflow to an infinity
         got, want = got.astype(wide), want.astype(wide)
         special = ~np.isfinite(stored) | ~np.isfinite(got)
         same = (got == stored) | (np.isnan(got) & np.isnan(stored))

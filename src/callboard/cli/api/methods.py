@@ -1,7 +1,7 @@
 """The source of ``api.py``, from the messages of a package.
 
 A method is named after its message's tag. Fields without a default are positional, the others keyword-only; operands
-become ``GpuRef[Mode]``, results what the message answers. The first line of the docstring is the message's.
+become ``GpuRef[Mode]``, and the result is the message's answer. The first line of the docstring is the message's.
 """
 
 import inspect
@@ -35,7 +35,7 @@ class Parameter(NamedTuple):
     Attributes:
         name: Name of the field.
         annotation: Annotation of the method's parameter.
-        default: Its source, None where the field has none.
+        default: Source text of the default, None if the field has none.
         passed: Expression that passes the argument on.
     """
 
@@ -49,8 +49,8 @@ def api_source(package: str) -> str:
     """The source of ``api.py`` for a package of messages.
 
     Args:
-        package: Its name. A class ``Methods`` in its module ``methods`` has the methods that are written by hand: it
-            becomes the base of the generated class, and the messages that it ``covers`` are left out.
+        package: Name of the package. A class ``Methods`` in its module ``methods`` has the methods that are written by
+            hand: it becomes the base of the generated class, and the messages that it ``covers`` are left out.
 
     Raises:
         ValueError: The package defines no message or messages of several libraries, or the docstring of a message does

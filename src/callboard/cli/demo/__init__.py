@@ -1,1 +1,1 @@
-"""``callboard demo``: a real job that loses its context in the middle and goes on."""
+"""``callboard demo``: a real job that loses its context in the middle and continues."""

@@ -54,7 +54,7 @@ class Job:
     Args:
         device: The device.
         samples: ``[n, d]``.
-        say: Called with a line of text for what happens.
+        say: Called with a line of text for each event.
         tick: Called with the iteration that was checkpointed.
     """
 
@@ -90,7 +90,7 @@ class Job:
                         return await self._finish(started)
                 except ContextLost as e:
                     await self._device.ready()
-                    await asyncio.sleep(0)  # the lines of the watcher come first
+                    await asyncio.sleep(0)  # the watcher prints its lines first
                     self._say(f"{type(e).__name__}: {_first_line(e)}; going on from iteration {self._at}")
                 if self._struck is not None:
                     fault = None

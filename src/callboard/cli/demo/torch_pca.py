@@ -1,7 +1,7 @@
 """``python -m callboard.cli.demo.torch_pca``: the demo's job in plain torch, as a program of its own.
 
 Events go to stdout as JSON lines with ``time.monotonic()``, which all processes of a machine share. The checkpoint is a
-file, since nothing else outlives the process.
+file, since no other state outlives the process.
 """
 
 import argparse

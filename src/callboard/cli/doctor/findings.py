@@ -29,7 +29,7 @@ class DeviceFinding(Finding, frozen=True, kw_only=True):
     """A device, opened in a context host.
 
     Attributes:
-        uuid: Its identity.
+        uuid: UUID of the device.
         libraries: Tried on it.
     """
 
@@ -38,7 +38,7 @@ class DeviceFinding(Finding, frozen=True, kw_only=True):
 
 
 class BackendFinding(Finding, frozen=True, kw_only=True):
-    """A backend; ``error`` says why it has no device.
+    """A backend; ``error`` is the reason why it has no device.
 
     Attributes:
         devices: Devices that the backend lists.
@@ -53,7 +53,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         platform: System, machine, Python.
         packages: Version by distribution; None: not installed.
-        driver: NVIDIA's, as NVML tells it.
+        driver: NVIDIA's driver, as NVML reports it.
         backends: And their devices.
         limits: Limits of this process, and features of the kernel.
         environment: Variables with callboard's prefix that mean nothing.

@@ -40,7 +40,7 @@ def embedding_posts(model: str, texts: Sequence[str], each: int) -> list[Post]:
     """Requests to ``/v1/embeddings``.
 
     Args:
-        model: Its name.
+        model: Name of the model.
         texts: Texts, sent in turn.
         each: Texts of a request.
     """

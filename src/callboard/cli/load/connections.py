@@ -34,7 +34,7 @@ class Connections:
 
     Raises:
         ValueError: It is not a URL of HTTP.
-        BackendUnavailable: h11 is not installed: it comes with the extra ``serve``.
+        BackendUnavailable: h11 is not installed (extra ``serve``).
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Connections:
                 found = await connection.exchange(
                     method, self._parts.path.rstrip("/") + path, body, {**self._headers, **headers}
                 )
-            except BaseException as e:  # cancelled, too: what would come is not this connection's next response
+            except BaseException as e:  # cancelled, too: later data would not be this connection's next response
                 connection.close()
                 if isinstance(e, self._h11.ProtocolError):
                     raise ValueError(f"{self._parts.netloc} does not speak HTTP/1.1: {e}") from e

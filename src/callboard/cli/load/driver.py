@@ -62,7 +62,7 @@ async def drive_closed(send: Send, samples: Samples, clock: Clock, *, clients: i
         samples: Is filled, also where this is cancelled.
         clock: Tells the time.
         clients: The number of clients.
-        end: When none is sent any more; what has been sent is waited for.
+        end: Time after which no request is sent; requests already sent are awaited.
     """
 
     async def client() -> None:
@@ -81,7 +81,7 @@ async def drive_open(send: Send, samples: Samples, clock: Clock, *, rate: float,
         samples: Is filled, also where this is cancelled.
         clock: Tells the time.
         rate: Requests per second on average.
-        end: When none is sent any more; what has been sent is waited for.
+        end: Time after which no request is sent; requests already sent are awaited.
         seed: Seed of the random times.
     """
     chance = random.Random(seed)

@@ -30,7 +30,7 @@ class Figures:
         ends: Number of requests by status, or by the reason why there was none.
         throughput: Requests that ended per second.
         goodput: Requests with a status below 300, per second.
-        latency: Seconds of these, from when they were due: mean, quantiles, maximum. Empty where there are none.
+        latency: Seconds of these requests, from their due time: mean, quantiles, maximum. Empty if there are none.
         histogram: Lower and upper bound of each interval, in seconds, and how many of these were in it.
     """
 

@@ -6,9 +6,9 @@ give the numbers of one fill of the whole.
 
 * Pseudo-random kinds are sequences of words of 32 bits; ``position`` counts words. An element takes one word (f32, f16,
   bf16, and integers of 32 bits) or two (f64, integers of 64 bits), low word first, and its first word is at a multiple
-  of that number. Normal numbers are made in pairs, from aligned pairs of elements. * Quasi-random kinds are sequences
-  of points; ``position`` counts points. The last axis of an array with two or more axes is the dimension; an array with
-  fewer axes has points of one dimension.
+  of that number. Normal numbers are made in pairs, from aligned pairs of elements.
+* Quasi-random kinds are sequences of points; ``position`` counts points. The last axis of an array with two or more
+  axes is the dimension; an array with fewer axes has points of one dimension.
 
 ``philox`` is Philox4x32-10 in cuRAND's default order: words ``4 * (65536 * b + s) + i`` are the block of counter
 ``(b, s)`` under the key ``seed``. ``philox64`` is NumPy's Philox4x64-10, ``numpy.random.Philox(key=(seed, 0))``.

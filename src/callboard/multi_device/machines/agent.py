@@ -9,7 +9,9 @@ __all__ = ["NodeAgent"]
 
 
 class NodeAgent:
-    """Serves one device of its node. Its process is the engine's, and ends with the application that asked for it.
+    """Serves one device of its node.
+
+    Its process belongs to the engine, and ends with the application that requested it.
 
     Args:
         token: Secret that the application proves to have.
@@ -28,5 +30,5 @@ class NodeAgent:
         return port
 
     async def live(self) -> None:
-        """Never returns: fails when the process has ended, which is how the engine tells."""
+        """Never returns: fails when the process has ended, which is how the engine reports it."""
         await asyncio.Event().wait()

@@ -22,7 +22,7 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: Id of the node in the engine.
         address: Network address of its machine.
-        hostname: Likewise.
+        hostname: Host name of its machine.
         alive: The engine counts on it. It may take a while to notice that a node is lost.
         resources: All that it has (``{"CPU": 8.0, "GPU": 2.0, …}``), used or not.
         labels: Labels of the node in the engine.
@@ -87,7 +87,7 @@ class Agent(Protocol):
     Attributes:
         node: Id of its node.
         host, port: Address that it listens on.
-        gone: Resolves with the reason when the engine knows that the process or the node is lost.
+        gone: Resolves with the reason when the engine notices that the process or the node is lost.
     """
 
     @property
@@ -121,7 +121,7 @@ class Engine(Protocol):
     def name(self) -> str: ...
 
     async def nodes(self) -> list[ClusterNode]:
-        """All that it knows, in the order of their ids."""
+        """All nodes known to the engine, in the order of their ids."""
         ...
 
     async def start(self, request: Request, token: str, tls: NodeTls | None, timeout: float) -> Agent:

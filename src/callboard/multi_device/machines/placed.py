@@ -160,7 +160,7 @@ class AgentLease:
 
     @property
     def lost(self) -> bool:
-        """The engine says so, or a connection was cut."""
+        """True if the engine reported the loss, or a connection was cut."""
         return self._cut or self.gone.done()
 
     def cut(self, why: str) -> None:

@@ -1,7 +1,7 @@
-"""``RayEngine``: agents are Ray actors. Ray places them by resources, starts them, and tells of their end.
+"""``RayEngine``: agents are Ray actors. Ray places them by resources, starts them, and reports their end.
 
-Nothing of a device's work goes through Ray: an agent says where it listens, and Ray is done. Ray restarts nothing here
-(``max_restarts=0``) and repeats nothing: it would run a lost call again, in another order.
+A device's work does not pass through Ray: an agent reports its address, and Ray is not used further. Ray restarts
+nothing here (``max_restarts=0``) and repeats nothing: it would run a lost call again, in another order.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class RayAgent:
         try:
             await self._handle.live.remote()
             why = "it has ended"
-        except Exception as e:  # whatever Ray says, it answers no more
+        except Exception as e:  # whatever Ray reports, the actor does not answer any more
             why = f"Ray says {type(e).__name__}: {str(e).strip().splitlines()[0] if str(e).strip() else ''}"
         if not self.gone.done():
             self.gone.set_result(f"the agent on node {self.node} is lost: {why}")
@@ -165,7 +165,7 @@ class RayNodeAgent(NodeAgent):
 
 async def _kill(ray: Any, handle: Any) -> None:
     if handle is not None:
-        with contextlib.suppress(Exception):  # of a cluster that is gone, and the actor with it
+        with contextlib.suppress(Exception):  # the cluster has ended, and the actor with it
             await asyncio.to_thread(ray.kill, handle)
 
 

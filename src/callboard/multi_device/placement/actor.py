@@ -23,17 +23,17 @@ __all__ = ["DeviceChoice", "PlacementActor"]
 
 ANY = PlacementHints()
 LEASE = 10.0
-"""Seconds that a reservation lasts where the caller does not say."""
+"""Default seconds that a reservation lasts."""
 
 
 class DeviceChoice:
-    """A device that was chosen, and what is reserved there until :meth:`release`, or until the lease ends.
+    """A chosen device, and the resources reserved there until :meth:`release`, or until the lease ends.
 
     ``with placement.pick(memory_bytes=1 << 30) as choice:`` releases it at the end of the block.
 
     Attributes:
         device: The device.
-        device_id: Its id: its UUID.
+        device_id: Id of the device: its UUID.
         load: Ops in flight there and choices not released, this one included, when it was chosen.
     """
 
@@ -50,7 +50,7 @@ class DeviceChoice:
         return self._reservation.active
 
     def release(self) -> None:
-        """Give back what is reserved; nothing the second time."""
+        """Release the reservation; does nothing the second time."""
         self._actor._release(self._reservation)
 
     def __enter__(self) -> Self:
@@ -73,9 +73,8 @@ class PlacementActor:
                 model = choice.device.actor_of(cb.Props(Model))
 
     A choice counts as load from the moment it is made, so a burst spreads over the devices before any of its work has
-    begun. Devices whose context is being rebuilt are passed over. Each device says by itself when the use of its memory
-    has changed; what other processes take of it is asked after choices that reserve memory are made or end. Nothing is
-    polled.
+    begun. Devices whose context is being rebuilt are skipped. Each device reports changes in the use of its memory; the
+    use of other processes is queried after choices that reserve memory are made or end. Nothing is polled.
 
     Args:
         devices: Open devices of this loop.
@@ -123,12 +122,12 @@ class PlacementActor:
         return list(self._devices.values())
 
     async def add(self, device: Device) -> None:
-        """Place on this device, too, once it has said what memory it has.
+        """Place work on this device, too, once it has reported its memory.
 
         Raises:
-            ValueError: It is there already.
+            ValueError: It was added already.
             DeviceStopped, BackendUnavailable: It is of no use.
-            AskTimeout: It does not say.
+            AskTimeout: It does not answer.
         """
         if device.uuid in self._devices:
             raise ValueError(f"device {device.name} ({device.uuid}) is placed on already")
@@ -174,7 +173,7 @@ class PlacementActor:
                 ends with :meth:`DeviceChoice.release`.
 
         Raises:
-            NoEligibleDevice: No device can take it; the text says why not, for each of them.
+            NoEligibleDevice: No device can take it; the text names the reason for each of them.
         """
         self._look()
         return self._choice(self._book.pick(hints, self._clock.time(), lease))
@@ -201,7 +200,7 @@ class PlacementActor:
         return self._book.explain(hints, self._clock.time())
 
     def candidates(self) -> list[Candidate]:
-        """The devices as the policy sees them now."""
+        """The devices in the policy's current view."""
         self._look()
         self._book.expire(self._clock.time())
         return list(self._book.candidates.values())

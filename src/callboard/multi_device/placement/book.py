@@ -1,4 +1,4 @@
-"""``PlacementBook``: the devices, what is reserved of them, and which is chosen next. Pure: time is given."""
+"""``PlacementBook``: the devices, their reservations, and the next choice. Pure: time is an argument."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ ANY = (0, 0)
 
 @dataclass(eq=False, slots=True)
 class Reservation:
-    """A choice, and what it holds of its device until it is released or its lease ends.
+    """A choice, and its resources on the device until it is released or its lease ends.
 
     Attributes:
         candidate: The chosen device.
@@ -88,7 +88,7 @@ class PlacementBook:
     # -- choices -------------------------------------------------------------------------------------------------------
 
     def pick(self, hints: PlacementHints, now: float, lease: float | None = None) -> Reservation:
-        """Choose a device, and reserve there what is asked for.
+        """Choose a device, and reserve the required resources there.
 
         Args:
             hints: The needs.
@@ -96,7 +96,7 @@ class PlacementBook:
             lease: Seconds until the reservation ends by itself; None: it does not.
 
         Raises:
-            NoEligibleDevice: No device can take it; the text says why not, for each of them.
+            NoEligibleDevice: No device can take it; the text names the reason for each of them.
         """
         self.expire(now)
         able = self._able(hints)
@@ -140,7 +140,7 @@ class PlacementBook:
     # -- reservations --------------------------------------------------------------------------------------------------
 
     def release(self, reservation: Reservation) -> None:
-        """Give back what a choice holds; nothing the second time."""
+        """Release the reservation; does nothing the second time."""
         if not reservation.active:
             return
         reservation.active = False

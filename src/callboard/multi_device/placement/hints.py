@@ -41,15 +41,15 @@ class PlacementHints:
 
 @dataclass(slots=True)
 class Candidate:
-    """A device as a policy sees it.
+    """The view that a policy has of a device.
 
     Attributes:
         id: Id of the device; unique among the devices of this actor.
         backend, compute_cap: See :class:`~callboard.core.backend.DeviceInfo`.
-        free_bytes: Memory that is not used, as the device said last.
+        free_bytes: Unused memory, as last reported by the device.
         total_bytes: Memory.
         streams: Streams that may be reserved.
-        ready: True if its context is there; a device that is being rebuilt is passed over.
+        ready: True if its context is ready; a device that is being rebuilt is skipped.
         in_flight: Ops without a completion, now.
         reserved_bytes, reserved_streams: Memory and streams reserved by choices that are not released.
         choices: The number of choices that are not released.
@@ -75,14 +75,14 @@ class Candidate:
     def available_bytes(self) -> int:
         """Memory that is neither used nor reserved.
 
-        A reservation stands for what will soon be in use. It is counted until its lease ends, also when the memory is
-        in use by then: so too little is promised for a while, never too much.
+        A reservation represents memory that will soon be in use. It counts until its lease ends, even when the memory
+        is already in use: for a while the result is too small, but never too large.
         """
         return self.free_bytes - self.reserved_bytes
 
     @property
     def load(self) -> int:
-        """Ops in flight, and choices that are not released: what a burst has been given counts before it has begun."""
+        """Ops in flight, and choices that are not released: a burst counts before its work has begun."""
         return self.in_flight + self.choices
 
     def described(self) -> str:

@@ -26,7 +26,7 @@ class Chooser(Protocol):
     """Chooses one of several devices; a policy of the caller's is one, too."""
 
     def __call__(self, hints: PlacementHints, able: Sequence[Candidate]) -> Candidate:
-        """One of ``able``, which is not empty and in the order in which the devices were added."""
+        """Return one of ``able``, which is not empty and in the order in which the devices were added."""
         ...
 
 

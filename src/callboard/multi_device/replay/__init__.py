@@ -1,4 +1,4 @@
-"""Recording what cannot be repeated by itself, and replaying it: the harness, its journals, its reports."""
+"""Recording of inputs that cannot be repeated, and their replay: the harness, its journals, its reports."""
 
 from callboard.multi_device.replay.driver import Replay
 from callboard.multi_device.replay.errors import (

@@ -1,7 +1,7 @@
 """Messages and values as bytes: MessagePack, with arrays, references, errors and complex numbers as extensions.
 
-Nothing is pickled, and no module is imported for what a journal names: its classes are those of the actors' handlers,
-those that the caller names, and those of modules that are loaded.
+Nothing is pickled, and no module is imported for names in a journal: classes are those of the actors' handlers, those
+that the caller names, and those of loaded modules.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ class Codec:
         max_array_bytes: Arrays above that are recorded by their digest only, and cannot be replayed.
         resolve_ref: Makes a live ref of the token of a recorded one; its contents are not recorded.
         resolve_actor: Makes a reference to an actor of its path.
-        redact: Called with each message and output; returns what is recorded in its place.
+        redact: Called with each message and output; returns the value to record in its place.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Codec:
             known: Classes to look among first.
 
         Raises:
-            NotRecordable: There is no such class, or the bytes are none of its values.
+            NotRecordable: There is no such class, or the bytes do not encode one of its values.
         """
         return self.decode_as(self._class(name, known), data)
 
@@ -264,14 +264,14 @@ def joined(parts: Parts) -> bytes:
 
 
 def binary(size: int) -> bytes:
-    """The header of so many bytes in MessagePack."""
+    """Return the MessagePack header of ``size`` bytes."""
     if size < 1 << 8:
         return b"\xc4" + size.to_bytes(1)
     return b"\xc5" + size.to_bytes(2) if size < 1 << 16 else b"\xc6" + size.to_bytes(4)
 
 
 def _extension(code: int, size: int) -> bytes:
-    """The header of an extension of so many bytes."""
+    """Return the MessagePack header of an extension of ``size`` bytes."""
     if size in FIXED:
         head = FIXED[size]
     elif size < 1 << 8:
@@ -287,7 +287,7 @@ def name_of(cls: type) -> str:
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> bytes | memoryview:
-    """Its elements in C order; of a small array a copy, which takes less time than a view of it."""
+    """Return the elements in C order; for a small array a copy, which takes less time than a view."""
     if array.nbytes <= SMALL:
         return array.tobytes()
     return np.ascontiguousarray(array).view(np.uint8).reshape(-1).data

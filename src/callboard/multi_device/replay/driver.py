@@ -1,4 +1,4 @@
-"""``Replay``: gives actors what a journal says, one input after the other, and compares what they do."""
+"""``Replay``: feeds a journal to actors, one input after the other, and compares their outputs."""
 
 import asyncio
 from collections import deque
@@ -27,7 +27,7 @@ BATCHES = "batches/"
 """The prefix of the actor names of batch functions."""
 
 LOOK = 0.01
-"""Seconds after which a condition is looked at again, whatever was said."""
+"""Seconds after which a condition is checked again without a notification."""
 
 
 class Replay:
@@ -39,7 +39,7 @@ class Replay:
     Args:
         entries: Entries of one run, with their sequences.
         build: Makes the actors in the system that it is given, as the application did; may be ``async def``.
-        make_codec: A codec, of what resolves the paths of actors.
+        make_codec: Makes a codec, given a function that resolves the paths of actors.
         attaches: Returns True if an actor was recorded.
         batches: Batch functions by their names.
         override: Messages in place of recorded ones, by sequence. Their consequences are followed: a message that
@@ -286,7 +286,7 @@ class Replay:
             return
         # An actor that is restarted waits for its children first, and has the old instance until then.
         if not await self._until(lambda: _is_settled(tap)):
-            return  # the input behind it says so
+            return  # the next input reports it
         take = getattr(tap.cell.actor, "snapshot", None)
         if take is None or tap.cell.closed or tap.count != entry.number:
             return
@@ -347,7 +347,7 @@ class Replay:
             async with asyncio.timeout(self._patience):
                 while not condition():
                     self._changed.clear()
-                    look = loop.call_later(LOOK, self._changed.set)  # that an actor has started is not said
+                    look = loop.call_later(LOOK, self._changed.set)  # the start of an actor is not reported
                     await self._changed.wait()
                     look.cancel()
         except TimeoutError:

@@ -38,7 +38,7 @@ class Run(_Entry, frozen=True, tag=0):
 
     Attributes:
         version: Version of the entries' layout.
-        environment: Versions of what computes: Python, NumPy, the machine.
+        environment: Versions of the environment: Python, NumPy, the machine.
         started: Unix time.
     """
 
@@ -78,7 +78,7 @@ class Output(_Entry, frozen=True, tag=2):
         kind: ``reply``, ``error``, ``sent`` or ``refused`` (the message just sent found a full mailbox).
         to: Path of the target, of a message.
         type: Class of the value, error or message.
-        value: Its encoding, or where that is long its digest.
+        value: The encoded value, or the digest of a long one.
         time: Time on the system's clock.
     """
 
@@ -95,7 +95,7 @@ class Recalled(_Entry, frozen=True, tag=3):
     """A value from outside: a seed, the time, a choice, an answer.
 
     Attributes:
-        actor: Path of the actor that asked for it, "" for the application.
+        actor: Path of the actor that requested it, "" for the application.
         name: Name of the value.
         value: Encoded.
     """

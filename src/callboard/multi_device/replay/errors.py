@@ -6,7 +6,7 @@ __all__ = ["JournalConflict", "JournalCorrupt", "JournalFailed", "NotRecordable"
 
 
 class JournalFailed(ReplyError):
-    """The journal could not be written, so what would have been recorded was refused.
+    """The journal could not be written, so the message that was to be recorded was refused.
 
     An answer: the asker gets it, and no actor is restarted for it. The journal's own error is its ``__cause__``.
     """
@@ -31,8 +31,8 @@ class JournalCorrupt(AccelError):
 
 
 class NotRecordable(ReplyError, TypeError):
-    """A message cannot be written to a journal, or not be made again of what was written."""
+    """A message cannot be written to a journal, or not be restored from it."""
 
 
 class ReplayDiverged(AccelError):
-    """A replay did something else than what was recorded."""
+    """A replay differs from the recording."""

@@ -1,4 +1,4 @@
-"""``ReplayHarness``: records what an application cannot repeat by itself, and repeats it."""
+"""``ReplayHarness``: records inputs that an application cannot repeat, and repeats them."""
 
 import asyncio
 import fnmatch
@@ -45,7 +45,7 @@ class ReplayMode(StrEnum):
     """The mode of a harness. Members equal their texts."""
 
     OFF = "off"
-    """Nothing: recorded functions are called, and that is all."""
+    """Recording is off: recorded functions are only called."""
     RECORD = "record"
     """It records."""
     REPLAY = "replay"
@@ -78,14 +78,14 @@ class ReplayHarness:
         journal: Journal to record to; in memory by default.
         persistence_id: Id of the sequence of records in the journal.
         actors: Patterns of paths (as in file names): which actors are recorded. None: all but callboard's own.
-        on_failure: When the journal fails: ``"fail"`` refuses each message that would have been recorded with
-            :class:`JournalFailed`, ``"degrade"`` goes on without recording, counts what is lost and says so in the log
+        on_failure: Policy when the journal fails: ``"fail"`` refuses each message that would have been recorded with
+            :class:`JournalFailed`. ``"degrade"`` continues without recording, counts and reports the loss in the log
             and to ``told``, and records again when the journal works. A message that cannot be recorded is refused with
             :class:`NotRecordable`, or recorded by its class only.
         told: Called with the failure of the journal, and with None at its end; on a thread of the harness.
-        snapshot_every: Record ``actor.snapshot()`` before each so many inputs, of actors that have that method. It
-            returns plain data or a Struct, for ``restore(state)``.
-        redact: Called with each message and output; returns what is recorded in its place.
+        snapshot_every: Number of inputs between two snapshots by ``actor.snapshot()``, for actors that have that
+            method. It returns plain data or a Struct, for ``restore(state)``.
+        redact: Called with each message and output; returns the value to record in its place.
         types: Classes by ``module:qualname``, for a replay: those that were renamed, or are made in functions.
         resolve_ref: Makes a live ref of the token of a recorded one; arrays on devices are not recorded.
         max_array_bytes: Host arrays above that are recorded by their digest only.
@@ -172,7 +172,7 @@ class ReplayHarness:
         return self
 
     async def stop(self) -> None:
-        """Make durable what is recorded, and close the journal; nothing the second time.
+        """Make the records durable, and close the journal; does nothing the second time.
 
         Raises:
             JournalFailed: It could not be written, with ``on_failure="fail"``.
@@ -227,7 +227,7 @@ class ReplayHarness:
     # -- values from outside -----------------------------------------------------------------------------------------
 
     def recall(self, name: str, make: Callable[[], T], as_type: Any = Any) -> T:
-        """``make()`` while recording; in a replay what it returned then, without calling it.
+        """Return ``make()`` while recording; in a replay, the recorded value, without calling it.
 
         Args:
             name: Name of the value; values of one name are replayed in their order, per actor.
@@ -274,7 +274,7 @@ class ReplayHarness:
         return self.recall("now", self._clock.time)
 
     def chooser(self, policy: PlacementPolicy | str | Chooser, name: str = "placement") -> Chooser:
-        """A policy for a :class:`.PlacementActor` whose choices are recorded and come back in a replay.
+        """A policy for a :class:`.PlacementActor` whose choices are recorded and repeated in a replay.
 
         A device is known by its id and, on another machine, by its place among those that can take the work.
         """
@@ -292,7 +292,7 @@ class ReplayHarness:
         return chosen
 
     def batches(self, function: Callable[[list[Any]], T], name: str) -> Callable[[list[Any]], T]:
-        """A batch function, recorded: which items came together, in which order, and what was made of them.
+        """A batch function, recorded: the items of each batch, their order, and the results.
 
         For ``DynamicBatchingServer(harness.batches(run, "embed"))``; :meth:`verify` calls the function again with the
         same batches. Async functions stay async.
@@ -347,12 +347,12 @@ class ReplayHarness:
     def entries(
         self, first: int = 1, count: int | None = None, *, actor: str | None = None
     ) -> Iterator[tuple[int, Entry]]:
-        """The entries of the journal with their sequences; :meth:`committed` first, for what was recorded just now.
+        """The entries of the journal with their sequences; await :meth:`committed` first to include the latest ones.
 
         Args:
             first: Sequence to begin with.
-            count: Records to look at; None: all.
-            actor: A pattern of paths: only what belongs to these actors.
+            count: Records to read; None: all.
+            actor: A pattern of paths: only entries of these actors.
 
         Raises:
             RuntimeError: The harness is not started.
@@ -374,7 +374,7 @@ class ReplayHarness:
             first = page[-1][0] + 1
 
     def discard(self, before: int) -> None:
-        """Let the journal forget records below a sequence, such as those before the last snapshots."""
+        """Allow the journal to delete records below a sequence, such as those before the last snapshots."""
         self._journal.discard(before)
 
     def _last_run(self, which: int = -1) -> list[tuple[int, Entry]]:
@@ -437,7 +437,7 @@ class ReplayHarness:
         )
 
     async def verify(self, build: Build = lambda system: None, **options: Any) -> ReplayReport:
-        """Replay, up to the first output that differs from what was recorded.
+        """Replay, up to the first output that differs from the recording.
 
         Args:
             build, options: See :meth:`replay`.
@@ -451,7 +451,7 @@ class ReplayHarness:
         return replay.report
 
     async def what_if(self, build: Build, override: Mapping[int, Any], **options: Any) -> ReplayReport:
-        """Replay to the end with other messages in place of recorded ones, and tell all that comes out differently.
+        """Replay to the end with other messages in place of recorded ones, and report all differences.
 
         Args:
             build, options: See :meth:`replay`.

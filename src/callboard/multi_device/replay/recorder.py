@@ -69,12 +69,12 @@ class Pen:
         self._put(encode(Input(actor, number, kind, name, data, self._time(), detail)))
 
     def output(self, actor: str, number: int, kind: str, to: str, value: Any) -> None:
-        """Something came of it."""
+        """An input had an output."""
         name, data = self._codec.output(value)
         self._put(encode(Output(actor, number, kind, to, name, data, self._time())))
 
     def recalled(self, actor: str, name: str, value: Any) -> None:
-        """A value came from outside."""
+        """A value from outside was recalled."""
         self._put(encode(Recalled(actor, name, self._codec.encode(value))))
 
     def snapshot(self, actor: str, number: int, state: Any) -> None:
@@ -87,7 +87,7 @@ class RecordingTap(Tap):
 
     Args:
         path, cell: See :class:`.Tap`.
-        pen: Takes what is reported.
+        pen: Receives the reports.
         snapshot_every: Inputs between two snapshots; None: none are taken.
     """
 

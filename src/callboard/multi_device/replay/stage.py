@@ -39,7 +39,7 @@ class Script:
         """The next value of this name.
 
         Raises:
-            ReplayDiverged: There is none.
+            ReplayDiverged: There is no further value.
         """
         known = self.values.get((actor, name))
         if not known:
@@ -48,7 +48,7 @@ class Script:
 
 
 class ReplayTap(Tap):
-    """Keeps what one actor does.
+    """Keeps the outputs of one actor.
 
     Attributes:
         busy: True if a message was given to it that it has not handled.
@@ -110,7 +110,7 @@ class ReplayTap(Tap):
 
 
 class ReplayLane(UserLane):
-    """A mailbox that holds back what is sent to it: the replay says what is handled next.
+    """A mailbox that holds back its messages: the replay decides which is handled next.
 
     Attributes:
         held: Messages that were sent and not handled yet.
@@ -138,7 +138,7 @@ class ReplayLane(UserLane):
         self._script.changed()
 
     def push_always(self, item: Any) -> None:
-        if not isinstance(item, Tick):  # the journal says when those come
+        if not isinstance(item, Tick):  # the journal determines when those are handled
             self.held.append(item)
             self._script.changed()
 

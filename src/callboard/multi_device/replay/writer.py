@@ -1,4 +1,7 @@
-"""Group commit: callers append to a queue, and one thread writes what has gathered and makes it durable at once."""
+"""Group commit: callers append to a queue, and one thread writes the gathered records.
+
+Each write makes its records durable at once.
+"""
 
 import asyncio
 import logging
@@ -164,7 +167,7 @@ class JournalWriter:
             self._fail(TimeoutError(f"{len(self._queue)} records wait, and none was written for {STALL:g} s"))
 
     def flush(self, timeout: float | None = 30.0) -> None:
-        """Wait until what was put before is durable, or known to be lost.
+        """Wait until earlier records are durable, or known to be lost.
 
         Raises:
             JournalFailed: It was not written, and the policy is ``fail``.
@@ -204,7 +207,7 @@ class JournalWriter:
             )
 
     def close(self, timeout: float = 30.0) -> None:
-        """Write what waits and close the journal.
+        """Write the waiting records and close the journal.
 
         Raises:
             JournalFailed, TimeoutError: As for :meth:`flush`; the journal is closed all the same.
@@ -251,7 +254,7 @@ class JournalWriter:
 
     def _write(self) -> None:
         queue = self._queue
-        with self._progress:  # flush() counts what is queued and what is being written
+        with self._progress:  # flush() counts queued records and those being written
             group = [queue.popleft() for _ in range(min(GROUP, len(queue)))]
             self._writing = len(group)
         if self.failure is not None:  # it failed while these were put
@@ -288,7 +291,7 @@ class JournalWriter:
                 self._told(failure)
 
     def _try_again(self) -> None:
-        """Open it anew: what a failed write left there is cut off, and the gap is said."""
+        """Open it again: the remains of a failed write are cut off, and the gap is reported."""
         with self._progress:
             lost, reason = self._unsaid, str(self.failure)
         try:

@@ -34,9 +34,9 @@ class Entity(Generic[A]):
     """An entity that has an actor, or will have one.
 
     Attributes:
-        id: Its id.
-        shard: Its shard.
-        actor: Its actor; None while its shard is being handed over.
+        id: Id of the entity.
+        shard: Shard of the entity.
+        actor: Actor of the entity; None while its shard is being handed over.
         waiting: Calls that came meanwhile, in order.
         answers: Calls that its actor has not answered.
         used: When the last call came or ended, on the clock of the region.
@@ -75,7 +75,7 @@ class EntityRef(Generic[A]):
         Calls of one entity are executed in the order in which they are made, also while it moves to another device.
 
         Returns:
-            A future of what the method returns; it fails with what the call fails with, see
+            A future of the method's result; it fails with the error of the call, see
             :meth:`ResidentRef.call <callboard.ResidentRef.call>`.
 
         Raises:
@@ -86,7 +86,7 @@ class EntityRef(Generic[A]):
 
     @property
     def device(self) -> str | None:
-        """UUID of the device that owns the entity's shard; None where there is none."""
+        """UUID of the device that owns the entity's shard; None if there is none."""
         return self._region.owner(self.id)
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 HANDOFFS = 16
 """Shards that are handed over at the same time, so that a change does not stop all entities at once."""
 REMEMBERED = 1 << 16
-"""Entities whose shard is remembered."""
+"""Entities whose shard is cached."""
 
 
 class PlacementShardingAdapter(Generic[A]):
@@ -43,11 +43,11 @@ class PlacementShardingAdapter(Generic[A]):
     in memory is not moved; an entity that must keep it loads and stores it itself (``setup``, its methods). After a
     lost context the device creates its entities' actors again, as for any resident actor.
 
-    Belongs to one event loop. An entity has one actor at a time: what another one still answers goes nowhere. But one
-    that hangs, or whose machine is cut off, may still write to a store outside. For that an actor has a *fence*, a
-    number that is greater than that of every actor that the entity has had before: ``max(fence, ctx.generation)``, the
-    fence that its Props were made with, and the generation of its context. A store that refuses a smaller number than
-    it has seen keeps the late one out.
+    Belongs to one event loop. An entity has one actor at a time: late answers of a previous one are dropped. But a
+    previous actor that hangs, or whose machine is cut off, may still write to an external store. For this case an actor
+    has a *fence*, a number greater than that of every earlier actor of the entity: ``max(fence, ctx.generation)``, the
+    fence that its Props were made with, and the generation of its context. A store that refuses smaller numbers than it
+    has seen rejects the late writer.
 
     Args:
         region_id: Name of the region; the actors' names begin with it.
@@ -58,7 +58,7 @@ class PlacementShardingAdapter(Generic[A]):
             stored by shard.
         weights: Weights by UUID; a device owns shards in proportion to its weight, 1 by default.
         passivate_after: Seconds without a call after which an entity's actor is stopped; None: never.
-        max_entities: Beyond so many actors the one that was used least recently, and is idle, is stopped.
+        max_entities: Actors at most; beyond that the least recently used idle one is stopped.
         max_waiting: Calls of one entity that may wait while its shard is handed over.
         handoff_timeout: Seconds that calls in flight get to end before a handover stops their actor; they then fail
             with ``ActorStopped``.
@@ -142,7 +142,7 @@ class PlacementShardingAdapter(Generic[A]):
         """Spread the entities over this device, too; returns when its shards have been handed over.
 
         Raises:
-            ValueError: It is there already.
+            ValueError: It was added already.
             RegionStopped
         """
         if self._stopped:
@@ -356,7 +356,7 @@ class PlacementShardingAdapter(Generic[A]):
             _log.warning("region %s: the actor of entity %r does not end", self.region_id, entity.id)
             late, entity.answers = entity.answers, set()
             entity.idle.set()
-            for answer in late:  # what it still answers comes behind the answers of the next actor
+            for answer in late:  # its late answers may arrive after those of the next actor
                 if not answer.done():
                     answer.set_exception(ActorStopped(f"the actor of entity {entity.id!r} does not end; it is left"))
 

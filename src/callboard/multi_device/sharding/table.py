@@ -99,7 +99,7 @@ def _most(share: float) -> int:
 def _place(
     owners: list[str | None], load: Counter[str], weights: Mapping[str, float], shares: Mapping[str, float]
 ) -> None:
-    """Give shards without an owner to the device that wants each most and has room."""
+    """Assign shards without an owner to the device with the strongest preference that has room."""
     for shard, owner in enumerate(owners):
         if owner is None:
             room = [device for device in weights if load[device] < _most(shares[device])]
@@ -111,7 +111,7 @@ def _place(
 def _fill(
     owners: list[str | None], load: Counter[str], weights: Mapping[str, float], shares: Mapping[str, float]
 ) -> None:
-    """Let devices that have too few take what they want most of those that have most beyond their share."""
+    """Give devices with too few shards those that they prefer most, from the devices that exceed their share most."""
     while True:
         poor = min(weights, key=lambda device: load[device] - math.floor(shares[device] / BOUND))
         if load[poor] >= math.floor(shares[poor] / BOUND):
@@ -123,7 +123,7 @@ def _fill(
 def _shed(
     owners: list[str | None], load: Counter[str], weights: Mapping[str, float], shares: Mapping[str, float]
 ) -> None:
-    """Take from devices that have too many what the device with the most room wants most."""
+    """Move shards from devices that have too many to the device with the most room, by its preference."""
     while True:
         rich = max(weights, key=lambda device: load[device] - _most(shares[device]))
         if load[rich] <= _most(shares[rich]):

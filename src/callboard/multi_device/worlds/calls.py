@@ -20,15 +20,15 @@ class Collectives(abc.ABC):
     """Collectives over the ranks of a world.
 
     Arrays are passed as a sequence with the ref of each rank, in the order of the ranks; all have one shape and dtype,
-    and no gaps. Results are new arrays unless ``out`` gives arrays to receive in. In place: ``out`` is what is sent, or
-    where one is a part of the other, the rows that belong to the rank, as NCCL has it.
+    and no gaps. Results are new arrays unless ``out`` names the arrays to receive in. In place: ``out`` is the sent
+    array, or, if one is a part of the other, the rows that belong to the rank, as in NCCL.
 
     Reductions take f16, bf16, f32, f64, i8, i32, i64, u8, u32, u64, f8_e4m3 and f8_e5m2; all else takes every dtype.
 
-    Raised at the call, by all of them, with nothing sent to any rank: ``TypeError``, ``ShapeError``,
+    These are raised at the call by all collectives, before anything is sent to any rank: ``TypeError``, ``ShapeError``,
     ``DeviceMismatch``, ``GpuRefStale``, ``MailboxFull``, ``WorldStopped``, and ``WorldLost`` while the world is forming
-    (``await world.ready()``). The reply fails with ``WorldLost`` where a rank was lost, or what a rank's part failed
-    of.
+    (``await world.ready()``). The reply fails with ``WorldLost`` if a rank was lost, or with the error of a rank's
+    part.
     """
 
     _requests: Requests

@@ -45,7 +45,7 @@ class PartReply:
         self._done = True
         for ref in self.refs:
             ref._reject(failure)
-        self._flight.part_ended(self.rank, failure.error())  # seen here, so that it does not go to dead letters, too
+        self._flight.part_ended(self.rank, failure.error())  # seen here, so that it does not also become a dead letter
 
 
 class Flight:
@@ -60,7 +60,8 @@ class Flight:
     Attributes:
         parts: Parts of the participating ranks.
         pending: The ranks whose parts have not ended.
-        held: Rank and error of a part that failed of another rank, whose own error is waited for; None: there is none.
+        held: Rank and error of a part that failed because of another rank, whose own error is awaited; None: there is
+            none.
         overdue: True when the wait for that error has taken long enough.
     """
 
@@ -104,7 +105,7 @@ class Flight:
             self.part_ended(rank, error)
 
     def fail(self, make: Callable[[], BaseException]) -> None:
-        """Fail what has no completion."""
+        """Fail the parts that have no completion."""
         if not self.done:
             self.done = True
             for collective in self.collectives:

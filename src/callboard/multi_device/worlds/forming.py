@@ -36,7 +36,7 @@ async def form(devices: Sequence[Device], world: int, timeout: float, hang: floa
 
     Args:
         devices: The devices, in order of rank.
-        world: Its number.
+        world: Number of the world.
         timeout: Seconds that it may take once all are ready.
         hang: See :class:`.Join`.
 
@@ -85,7 +85,7 @@ async def leave(devices: Sequence[Device], message: Leave) -> None:
     """Have all ranks leave a world; those that cannot be reached have lost it with their context.
 
     Each host gets two messages: one on its control socket, because its serving thread may be blocked by the lost rank,
-    and an op, whose answer says that no part of the world follows.
+    and an op, whose answer confirms that no part of the world follows.
     """
     reason = as_text(message.reason or "the world was closed", REASON)
     for device in devices:

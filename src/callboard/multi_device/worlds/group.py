@@ -21,9 +21,9 @@ class Group(Collectives):
             right = [group.send(edge, to=(r + 1) % world.size) for r, edge in enumerate(edges)]
         await right[0]
 
-    They run concurrently where their arrays allow it, cost one launch, and succeed or fail together. Their refs are
-    there when the block has been left; a block that is left by an exception calls none of them. Arrays that one of them
-    writes cannot be used by another.
+    They run concurrently if their arrays allow it, cost one launch, and succeed or fail together. Their refs exist once
+    the block has been left; if an exception leaves the block, none of them is called. Arrays that one of them writes
+    cannot be used by another.
     """
 
     def __init__(

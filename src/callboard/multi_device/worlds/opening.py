@@ -1,4 +1,4 @@
-"""``world()``: what a program calls to form a world."""
+"""``world()``: forms a world."""
 
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
@@ -25,7 +25,7 @@ class OpenWorld:
         made = self._make()
         try:
             return await made.ready()
-        except BaseException:  # a cancel, too: what was begun is ended
+        except BaseException:  # a cancellation, too: end what was started
             await made.close(drain=False)
             raise
 

@@ -15,7 +15,7 @@ Ref = GpuRef[Any]
 
 
 class RankPart:
-    """The steps of one rank in a call, and where the result of each lies in the answer.
+    """The steps of one rank in a call, and the position of each result in the answer.
 
     Args:
         device: Device of the rank.

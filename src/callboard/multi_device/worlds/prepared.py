@@ -64,7 +64,7 @@ class PreparedCollective:
 
 
 def key_of(kind: str, xs: Any, outs: Any, op: Sequence[Any]) -> tuple[Any, ...] | None:
-    """The key of a prepared collective: kind, operation, layouts, and where ``outs`` lie relative to ``xs``.
+    """The key of a prepared collective: kind, operation, layouts, and the placement of ``outs`` relative to ``xs``.
 
     None where these do not decide the parts (a :class:`.PreMulSum`), or where the arguments are no sequences of refs.
 

@@ -28,7 +28,7 @@ class Port:
             part.port.flush()
 
     def awaited(self, reply: Reply[Any]) -> None:
-        """Send what is queued; where a part is its device's only op, look for its completion for a moment."""
+        """Send the queued calls; if a part is its device's only op, poll for its completion for a moment."""
         self.flush()
         for part in self.parts:
             if not part.done():
@@ -47,9 +47,9 @@ class Port:
 class Collective(Reply[T], Generic[T]):
     """A collective in flight. Awaiting it gives its result: a ref for each rank, or one, or None.
 
-    :attr:`refs` are there at once, to be operands of ops that run behind it; ``collective[rank]`` is one of them. It
-    has one completion for all ranks: it succeeds when every rank's part has, and fails when one has not, whatever the
-    refs of other ranks say by themselves.
+    :attr:`refs` exist at once, as operands of ops that run after it; ``collective[rank]`` is one of them. It has one
+    completion for all ranks: it succeeds when every rank's part has, and fails when one has failed, whatever the state
+    of the other ranks' refs.
 
     Await it, or ``result()`` on a thread. It cannot be cancelled: the other ranks would wait.
     """

@@ -1,4 +1,4 @@
-"""From what a caller asks of a world to the steps of each rank: checked before anything is sent."""
+"""Translation of a collective into the steps of each rank: checked before anything is sent."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -69,7 +69,7 @@ class RankStep(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A collective: what each rank that takes part in it does.
+    """A collective: the steps of each participating rank.
 
     Attributes:
         kind: Kind of the collective, for errors and statistics.

@@ -9,7 +9,7 @@ class WorldStats(NamedTuple):
     """Figures of a world (:meth:`.World.stats`).
 
     Attributes:
-        size: Its ranks.
+        size: Number of ranks.
         formation: The number of times it has formed; 0 before the first time.
         losses: Formations that ended in a loss.
         calls: Collectives and groups that were accepted.

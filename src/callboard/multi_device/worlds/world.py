@@ -33,10 +33,11 @@ TRIES = 3
 """Times in a row that forming may fail for another reason than a lost device."""
 
 SAID = 1.0
-"""Seconds in which a rank that has left a world says why, after another one has said that it has left."""
+"""Seconds in which a rank that has left a world must report the reason, after another rank has reported that it
+left."""
 
 MOST_PREPARED = 1024
-"""Most collectives of which a world keeps what was worked out for their layouts."""
+"""Prepared collectives at most that a world caches."""
 
 _order = threading.Lock()
 """Held while a call is submitted to its ranks: all devices are given the calls of all worlds in one order, so no two
@@ -47,9 +48,9 @@ class World(Collectives):
     """Open devices as the ranks of collectives. Created by :func:`callboard.world`; belongs to one event loop.
 
     When a rank's device is lost, all ranks abort; every collective in flight fails with :class:`.WorldLost`, which
-    names the rank; and the world forms again, under a new number that no part of the old one can be taken for, as soon
-    as the device has its next context. Calls meanwhile are refused: ``await world.ready()``. A collective of which
-    nothing ends for ``timeout`` seconds is taken for a hang, with the same end.
+    names the rank; and the world forms again, under a new number that distinguishes it from the old one, as soon as the
+    device has its next context. Calls meanwhile are refused: ``await world.ready()``. A collective without progress for
+    ``timeout`` seconds counts as hung, with the same result.
 
     A part that fails for a reason of its own (its operand's producer failed, no memory for its result) ends the
     formation, too, because the other ranks already wait for it: that collective fails with that error.
@@ -156,7 +157,7 @@ class World(Collectives):
         return ready, sent_bytes
 
     def _send(self, ready: Sequence[PartCall], replies: Sequence[Collective[Any]]) -> Flight:
-        """Submit the parts of the next call, all of which have been found acceptable."""
+        """Submit the parts of the next call, all of which have been checked."""
         number, call = self._number, self._call_number + 1
         self._call_number = call
         flight = Flight(number, call, replies, self._part_failed, self._ended)
@@ -201,7 +202,7 @@ class World(Collectives):
         """Wait until it takes collectives; gives the world.
 
         Raises:
-            WorldStopped: It will not; the cause says why.
+            WorldStopped: It will not be ready again; ``__cause__`` is the reason.
         """
         while self._state == "forming":
             self._changed.clear()
@@ -236,7 +237,7 @@ class World(Collectives):
         try:
             for one in made.values():
                 await one.ready()
-        except BaseException:  # a cancel, too: what was begun is ended
+        except BaseException:  # a cancellation, too: end what was started
             for one in made.values():
                 await one.close(drain=False)
             raise
@@ -289,7 +290,7 @@ class World(Collectives):
         )
 
     def health(self) -> WorldHealth:
-        """Its state, and its devices'; never waits."""
+        """State of the world and of its devices; never waits."""
         return WorldHealth(
             state=self._state,
             ok=self._state == "ready",

@@ -8,10 +8,10 @@ slow batch does not raise the one and leave the other as it is."""
 
 FEW = 8
 OUTLIER, SMALL = 3.0, 1e-3
-"""A batch counts as having taken at most so many times what was expected, or so many seconds."""
+"""Bound of the duration that a batch counts with: a multiple of the expected one, or seconds if that is more."""
 
 PAUSE = 1.0
-"""Seconds between two batches that count at most: a longer pause tells no more."""
+"""Seconds between two batches that count at most: a longer pause carries no more information."""
 
 
 class BatchTimes:
@@ -21,7 +21,7 @@ class BatchTimes:
         self._w = self._n = self._t = self._nn = self._nt = 0.0
 
     def add(self, n: float, seconds: float) -> None:
-        """A batch of ``n`` items took so long."""
+        """Add the duration of a batch of ``n`` items."""
         if self._w > FEW:
             seconds = min(seconds, max(OUTLIER * self.seconds(n), SMALL))
         self._w = self._w * FORGET + 1
@@ -39,7 +39,7 @@ class BatchTimes:
     def fit(self) -> tuple[float, float]:
         """``(per_item, fixed)``, both at least 0.
 
-        While all batches had the same size, the two cannot be told apart: ``fixed`` is 0 then.
+        While all batches had the same size, the two cannot be separated: ``fixed`` is then 0.
         """
         if not self._w:
             return 0.0, 0.0
@@ -63,8 +63,8 @@ class BatchTimes:
 class ArrivalGap:
     """Mean time between two arrivals, over the last batches.
 
-    It is measured from batch to batch, not from one arrival to the next: clients that submit when they are answered
-    arrive in bursts, whose gaps tell nothing about when the next one comes.
+    It is measured from batch to batch, not from one arrival to the next: clients that submit after each answer arrive
+    in bursts, whose gaps do not predict the next arrival.
     """
 
     def __init__(self) -> None:
@@ -88,5 +88,5 @@ class ArrivalGap:
 
     @property
     def seconds(self) -> float | None:
-        """None while there is no batch, or no arrival, to go by."""
+        """None while there is no batch, or no arrival, to measure."""
         return self._seconds / self._count if self._count else None

@@ -15,7 +15,7 @@ class BatchingStats(ServerStats):
     """Figures of a batching server.
 
     Attributes:
-        batches: Calls of the batch function that gave results.
+        batches: Calls of the batch function that returned results.
         failed_batches: Calls that failed.
         repeated: Requests that were put back into the queue after a lost context.
         delayed: Requests whose deadlines passed in the queue, and that went behind all others.
@@ -38,7 +38,7 @@ class BatchingStats(ServerStats):
 
 
 class BatchCounters:
-    """Counts batches and what is in them.
+    """Counts batches and their requests.
 
     Attributes:
         failed, repeated, delayed, padding: See :class:`BatchingStats`.
@@ -60,7 +60,7 @@ class BatchCounters:
         self._queued_by_size[len(entries)] = count + len(entries), seconds + waited
 
     def ran(self, requests: int, size: int, seconds: float) -> None:
-        """The function gave results for so many requests, filled up to a size."""
+        """Count a batch with results for ``requests`` requests, filled up to ``size`` items."""
         self._run_time.add(seconds)
         self._batch_size.add(requests)
         self.padding += size - requests

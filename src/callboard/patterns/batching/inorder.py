@@ -25,7 +25,7 @@ class InOrder:
 
     def release(self) -> None:
         """End the requests that no earlier one holds back any more."""
-        if self._releasing:  # the loop below goes on
+        if self._releasing:  # the loop below continues
             return
         self._releasing = True
         try:

@@ -1,4 +1,4 @@
-"""``Joining``: which buckets of different lengths share a batch, by what batches were measured to take. Pure."""
+"""``Joining``: decides which buckets of different lengths share a batch, from measured durations of batches. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -46,7 +46,7 @@ class Group:
 
     @property
     def cost(self) -> float:
-        """Their summed cost."""
+        """Summed cost of the entries."""
         return sum(bucket.cost for bucket in self.buckets)
 
     @property

@@ -15,8 +15,8 @@ from callboard.patterns.requests.waiting import Bucket, WaitingLine
 __all__ = ["SETTLE", "Batch", "BatchPolicy"]
 
 SETTLE = 2
-"""Iterations of the event loop: in the first, the callers that were answered go on; in the second, what they have
-submitted through another task arrives."""
+"""Iterations of the event loop: in the first, the answered callers continue; in the second, requests that they submit
+through another task arrive."""
 
 TIMER = 0.002
 """Seconds that a timer of an event loop may be late: with epoll, it counts in whole milliseconds."""
@@ -46,8 +46,8 @@ class BatchPolicy:
     submit their next request when they get an answer then find themselves in one batch.
 
     Args:
-        settings: May be replaced by ones of other sizes and waits at any time; the bounds of the queue and the ageing
-            stay what they were.
+        settings: May be replaced at any time by settings with other sizes and waits; the bounds of the queue and the
+            ageing keep their values.
     """
 
     def __init__(self, settings: BatchSettings) -> None:
@@ -58,9 +58,9 @@ class BatchPolicy:
         self.running = 0  # batches
         self._gap = ArrivalGap()
         self._flushed = -1  # entries up to this number do not wait for others
-        self.last = -1  # the number of the entry that came last
+        self.last = -1  # number of the entry that was added last
         self.draining = False
-        self.held = 0  # no batch is formed before so many wait
+        self.held = 0  # minimum of waiting entries before a batch is formed
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class BatchPolicy:
         return self.times.seconds(self.settings.max_batch) / self.settings.max_concurrent_batches
 
     def flush_now(self) -> None:
-        """Stop waiting for more requests: what is queued runs as soon as an executor is free."""
+        """Stop waiting for more requests: queued ones run as soon as an executor is free."""
         self._flushed = self.last
         self.held = 0
 
@@ -148,7 +148,7 @@ class BatchPolicy:
         return None
 
     def finished(self, n: int, seconds: float, entries: Sequence[Entry] = ()) -> None:
-        """A batch of ``n`` items, of these entries and what fills them up, has run without an error."""
+        """A batch of ``n`` items, including the padding of these entries, has run without an error."""
         self.times.add(n, seconds)
         if self._joining is not None:
             self._joining.finished(n, max(length_of(entry.key) for entry in entries), seconds)
@@ -195,7 +195,7 @@ class BatchPolicy:
         return min(latest, self._worth_waiting_until(bucket.count))
 
     def _worth_waiting_until(self, n: int) -> float:
-        """Until when ``n`` entries wait for one more.
+        """Return the time until which ``n`` entries should wait for one more.
 
         If they do not wait, one that comes a gap later waits for their batch, and ends ``fixed - gap`` later than in
         theirs. If they wait, each of them ends ``gap + per_item`` later. So waiting pays off for gaps up to

@@ -36,11 +36,11 @@ class Drift:
     The share of a window varies by chance with the standard deviation ``sqrt(p * (1 - p) / window)``.
 
     Attributes:
-        window: Answers that are looked at.
+        window: Answers in the window.
         deviations: Standard deviations that are taken for chance.
         tolerance: Difference that is no concern even if it is real.
-        alarm: Called with a :class:`DriftAlarm` when a share has drifted, once until it is back; None: only the log and
-            ``stats().drifted`` tell.
+        alarm: Called with a :class:`DriftAlarm` when a share has drifted, once until it is back; None: drift is only
+            visible in the log and in ``stats().drifted``.
     """
 
     window: int = 500
@@ -62,7 +62,7 @@ class ShareMonitor:
 
     Args:
         settings: When it has drifted.
-        expected: Its value; None: that of the first full window.
+        expected: The expected share; None takes that of the first full window.
     """
 
     def __init__(self, settings: Drift, expected: float | None) -> None:
@@ -110,7 +110,7 @@ class DriftMonitor:
         self.expect(None)
 
     def expect(self, escalated: tuple[float, ...] | None, error: float | None = None) -> None:
-        """Start anew, because thresholds were set; by these shares and this error, or by what the next window has."""
+        """Start again with new thresholds; with these shares and this error, or with those of the next window."""
         for stage in range(self._stages - 1):
             expected = None if escalated is None else escalated[stage]
             self._monitors[f"escalation of stage {stage}"] = ShareMonitor(self._settings, expected)
@@ -124,7 +124,7 @@ class DriftMonitor:
         return [alarm for alarm in found if alarm is not None]
 
     def compared(self, agreed: bool, confidence: float) -> list[DriftAlarm]:
-        """A shadow run has ended; returns what has drifted with it."""
+        """Add the result of a shadow run; returns the alarms that it caused."""
         alarm = self._add("agreement", agreed)
         found = [] if alarm is None else [alarm]
         monitor = self._reliability

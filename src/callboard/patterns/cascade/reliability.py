@@ -32,7 +32,7 @@ class _Bins:
         return off / total if total else math.nan
 
     def chance(self) -> tuple[float, float]:
-        """Mean and standard deviation of the error of so many answers whose confidences are true."""
+        """Mean and standard deviation of the error of ``window`` answers whose confidences are exact."""
         total, mean, variance = sum(self.count), 0.0, 0.0
         for count, sure in zip(self.count, self.sure, strict=True):
             if count:
@@ -69,7 +69,7 @@ class ReliabilityMonitor:
     """The calibration error over a sliding window, and whether it is larger than expected.
 
     Args:
-        window: Answers that are looked at.
+        window: Answers in the window.
         deviations: Standard deviations that are taken for chance.
         tolerance: Difference that is no concern even if it is real.
         expected: The expected error; None takes that of the first full window. The deviation that chance alone explains

@@ -21,7 +21,7 @@ class OnError(StrEnum):
     """Treatment of a request for which a stage fails. Members equal their texts."""
 
     ESCALATE = "escalate"
-    """It goes to the next stage; after the last one, as with ``fallback``."""
+    """The item goes to the next stage; after the last one, as with ``fallback``."""
     FALLBACK = "fallback"
     """It gets the answer of the last stage that has given one, marked as degraded; without one, the error."""
     FAIL = "fail"
@@ -95,7 +95,7 @@ def on_failure(on_error: OnError, *, last: bool, answered: bool, late: bool) -> 
         on_error: The stage's policy.
         last: There is no further stage.
         answered: An earlier stage has given an answer.
-        late: It was too late: an answer that is there is given, whatever the policy.
+        late: The stage was too late: an existing answer is returned, whatever the policy.
     """
     if late and answered:
         return OnError.FALLBACK

@@ -19,10 +19,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 BUFFER = 16
-"""Parts that wait for the reader of a stream at most, unless it says otherwise."""
+"""Default bound of the parts that wait for the reader of a stream."""
 
 PATIENCE = 60.0
-"""Seconds for which the reader of a stream may leave its buffer full, unless it says otherwise."""
+"""Default seconds for which the reader of a stream may leave its buffer full."""
 
 
 class Callers(ABC, Generic[T, R]):
@@ -59,7 +59,7 @@ class Callers(ABC, Generic[T, R]):
 
         Args:
             item: Item passed to the function as part of a batch.
-            options: ``deadline``, ``timeout``, ``priority``, ``cost`` and what only some servers take; see
+            options: ``deadline``, ``timeout``, ``priority``, ``cost`` and options of particular servers; see
                 :class:`RequestOptions`.
 
         Raises:
@@ -94,7 +94,7 @@ class Callers(ABC, Generic[T, R]):
         return self._on_its_loop(self.submit(item, **options))
 
     def ask(self, item: T, timeout: float | None = None, **options: Unpack[AskOptions]) -> R:
-        """Give the server an item and block until its value is there; for threads and synchronous programs.
+        """Give the server an item and block until its value is available; for threads and synchronous programs.
 
         Args:
             item, options: See :meth:`submit`.
@@ -134,11 +134,12 @@ class Callers(ABC, Generic[T, R]):
 
         Args:
             item, options: See :meth:`submit`; a deadline applies to the last part.
-            buffer: Parts that are made ahead of the reader at most. Beyond that the answer waits, and others go on.
+            buffer: Parts that are made ahead of the reader at most. Beyond that this answer waits, while others
+                continue.
             patience: Seconds that it waits at most; None: until the deadline, or as long as the server lives.
 
         Raises:
-            SlowReader: The buffer was full for longer than ``patience``; the parts in it come first.
+            SlowReader: The buffer was full for longer than ``patience``; raised after the parts in it.
             Exception: As for :meth:`submit`.
         """
         if asyncio.get_running_loop() is self._loop:

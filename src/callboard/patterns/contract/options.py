@@ -16,7 +16,7 @@ class AskOptions(TypedDict, total=False):
 
     Attributes:
         priority: Larger is more urgent; 0 by default.
-        cost: Its share of bounds of cost; by default the server's ``cost`` of the item, or 1.
+        cost: Cost of the request in bounds of cost; by default the server's ``cost`` of the item, or 1.
         tenant: The tenant, for a :class:`FairShareScheduler`: its name, or a tuple of the names of its groups
             and its own. None is a tenant like any other.
         sequence: The sequence of the request, for a :class:`SequenceBatchingServer`.

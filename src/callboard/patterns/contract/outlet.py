@@ -11,7 +11,7 @@ from callboard.patterns.requests.errors import SlowReader
 __all__ = ["STREAMED", "Outlet", "Reading"]
 
 STREAMED = object()
-"""The value of a request whose answer has gone to its outlet."""
+"""Value of a request whose answer was sent to its outlet."""
 
 
 class Outlet:

@@ -11,21 +11,21 @@ from callboard.patterns.requests.entries import Entry, State
 __all__ = ["Flow", "GroupFlow", "Leaf", "LeafFlow", "Node"]
 
 FEW = 64
-"""Records of what has gone that may stay in a heap in any case."""
+"""Obsolete records that may always stay in a heap."""
 
 
 class Node:
     """A tenant or a group: its settings, usage, and flows by priority.
 
     Attributes:
-        path: Its name.
+        path: Path of the tenant or group.
         parent: The group that it is in; None for the root.
-        pinned: It was given settings of its own, so it is not forgotten.
+        pinned: It has settings of its own, so it is never dropped.
         running: Requests that run.
-        served: Summed cost of all that were started, corrected by what they did cost.
+        served: Summed cost of all started requests, corrected by their actual costs.
         started: Number of requests started.
         capped: True if it uses as much as it may, as of the last look.
-        refill_at: When it will be looked at again for its rate.
+        refill_at: Time of the next check of its rate.
     """
 
     __slots__ = (
@@ -95,7 +95,7 @@ class Leaf(Node):
     """A tenant.
 
     Attributes:
-        waiting: Its requests that wait to run, in the order in which they were queued.
+        waiting: Requests of the tenant that wait to run, in the order in which they were queued.
         blocked: Requests that wait for room, in the order of submission.
         cost: Summed cost of ``waiting``.
     """
@@ -116,7 +116,7 @@ class Flow:
         parent: The flow of the node's group, at the same priority; None for the root's.
         vt: Virtual time: the cost that it was served for, divided by its weight, since it came, with lifts.
         stamp: Stamp of its record in the parent's heap; -1 while it has none because nothing of it can run.
-        over: True if what it would run next is beyond a cap, so that it comes after all others.
+        over: True if its next request exceeds a cap, so that it is served after all others.
         load: Requests that wait or run.
         shelved: The virtual time under which the parent has it among its idle ones; None if it does not.
     """

@@ -51,7 +51,7 @@ class FairPolicy:
         Raises:
             UnknownTenant: The tenant has no settings.
             QueueFull: There is no room, and none can be made.
-            ItemTooLarge: Its cost alone is above what its tenant may have waiting.
+            ItemTooLarge: Its cost alone exceeds the cost that its tenant may have waiting.
         """
         leaf = self.tree.leaf(tenant, now)
         entry.key = leaf
@@ -134,11 +134,13 @@ class FairPolicy:
         return entry
 
     def charge(self, entry: Entry, extra: float, now: float) -> None:
-        """An entry that runs costs so much more than it was charged."""
+        """An entry that runs costs ``extra`` more than it was charged."""
         self.tree.charge(_leaf(entry), entry, extra, now)
 
     def park(self, entry: Entry, cost: float, now: float) -> None:
-        """An entry waits in the middle of its call, for which it did cost so much; the rest of its cost is to come.
+        """An entry waits in the middle of its call, which has cost ``cost`` so far.
+
+        The rest of its cost is still to come.
 
         No bound of a queue counts it, and it is not dropped for another one.
         """
@@ -149,7 +151,7 @@ class FairPolicy:
         entry.cost = max(0.0, entry.cost - cost)
 
     def finish(self, entry: Entry, cost: float, now: float) -> None:
-        """An entry does not run any more; it did cost so much."""
+        """An entry does not run any more; its cost was ``cost``."""
         self.tree.finish(_leaf(entry), entry, cost, now)
 
     def waiting(self, entry: Entry) -> int:

@@ -17,7 +17,7 @@ class UnknownTenant(AccelError, KeyError):
     """The tenant has no settings, and the scheduler has none for others. Raised at the call.
 
     Attributes:
-        tenant: Its name.
+        tenant: Name of the tenant.
     """
 
     def __init__(self, message: str = "", tenant: Any = None) -> None:
@@ -33,7 +33,7 @@ class FairOverflow(StrEnum):
     REJECT = "reject"
     """It fails with :class:`QueueFull`."""
     BLOCK = "block"
-    """Its caller waits until there is room; ``submit_nowait`` fails as with ``reject``."""
+    """The caller waits until there is room; ``submit_nowait`` fails as with ``reject``."""
     DROP_NEWEST_OF_LARGEST = "drop_newest_of_largest"
     """If the scheduler is full, the newest request of the tenant with the most waiting requests fails instead.
     It fails itself where that tenant is its own, or where its tenant's own queue is full."""
@@ -44,7 +44,7 @@ class Tenant:
     """Settings of a tenant or a group of tenants.
 
     Attributes:
-        weight: Its share relative to the others of its group that have requests waiting.
+        weight: Share relative to the other members of its group that have waiting requests.
         max_queue: Requests that wait at most. Applies to tenants, not to groups.
         max_queue_cost: Summed cost of the waiting requests at most; None means no bound. Applies to tenants, not to
             groups.

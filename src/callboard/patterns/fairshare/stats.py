@@ -10,15 +10,17 @@ __all__ = ["FairShareStats", "TenantStats", "jain"]
 
 @dataclass(frozen=True)
 class TenantStats:
-    """Figures of one tenant, since it is remembered: without settings of its own it is forgotten when idle.
+    """Figures of one tenant since its record was created.
+
+    The record of a tenant without settings of its own is dropped when idle.
 
     Attributes:
-        weight: Its present one.
+        weight: Current weight.
         queued: Requests that wait to run; those that have given way are in the sum of all tenants only.
         blocked: Requests that wait for room.
         running: Requests that run.
         started: The number of times one of them got a slot: when it was started, and after it had given way.
-        served: Their summed cost, corrected by what they did cost.
+        served: Summed cost of its requests, corrected by their actual costs.
         share: ``served`` relative to that of all tenants.
         lag: The cost by which it is behind its group's clock, where it has requests waiting; negative: ahead.
         capped: True if it uses as much as it may.
@@ -43,11 +45,11 @@ class FairShareStats(ServerStats):
         in_flight: Calls of the function that have not ended, also of requests whose callers have left.
         total_dispatched: Calls that were started.
         repeated: Requests that were put back into the queue after a lost context.
-        preempted: The number of times a call gave way, and another request ran meanwhile.
+        preempted: Number of times that a call gave way, and another request ran meanwhile.
         served: Summed cost of all requests that were started.
-        jain: Jain's index of ``served / weight`` over the tenants that are remembered: 1 where all had the same,
-            1/n where one of n had everything. Tenants that ask for little lower it, which is not unfair.
-        tenants: The tenants that are remembered, by name.
+        jain: Jain's index of ``served / weight`` over the recorded tenants: 1 if all had the same, 1/n if one of n had
+            everything. Tenants with few requests lower it, which is not unfair.
+        tenants: Recorded tenants by name.
     """
 
     in_flight: int

@@ -17,15 +17,15 @@ class FairTree:
     """Virtual-time fair queueing of tenants in groups.
 
     At each priority, each group serves the member with the smallest virtual time, which then grows by the request's
-    cost divided by the member's weight, and is corrected when the actual cost is known. Where requests cost different
-    amounts and their costs are known only afterwards, this is the virtual token counter of Sheng et al., "Fairness in
-    Serving Large Language Models", OSDI 2024; with costs that are known it is start-time fair queueing (Goyal, Vin and
-    Cheng, SIGCOMM 1996). While two members f and m both have requests waiting, what they are served differs by at most
+    cost divided by the member's weight, and is corrected when the actual cost is known. If requests have different
+    costs that are known only afterwards, this is the virtual token counter of Sheng et al., "Fairness in Serving Large
+    Language Models", OSDI 2024; with costs known in advance it is start-time fair queueing (Goyal, Vin and Cheng,
+    SIGCOMM 1996). While two members f and m both have requests waiting, their service differs by at most
     ``|S_f / w_f - S_m / w_m| <= max_f / w_f + max_m / w_m``, where ``max`` is their largest cost.
 
-    A member that comes back is lifted to the clock of its group, so that it has saved nothing up. Higher priorities
-    come first; within one, the shares are fair. A member that uses as much as it may comes after all others, or waits
-    where its cap is hard.
+    A member that returns is lifted to the clock of its group, so that it does not accumulate credit. Higher priorities
+    are served first; within one, the shares are fair. A member at its cap is served after all others, or waits if the
+    cap is hard.
 
     Adding, taking and finishing a request costs O(log n) for n members of a group, once for each level of groups, and
     O(p) for p different priorities that have requests. Removing one that waits is O(1).
@@ -54,7 +54,7 @@ class FairTree:
         """The tenant, made at its first request.
 
         Raises:
-            UnknownTenant: It has no settings, and there are none for others.
+            UnknownTenant: It has no settings, and there are no default settings.
         """
         path = path_of(tenant)
         found = self._leaves.get(path)
@@ -97,7 +97,7 @@ class FairTree:
         return found
 
     def leaves(self) -> Iterator[Leaf]:
-        """The tenants that are remembered: those with settings of their own, and those that still matter."""
+        """The recorded tenants: those with settings of their own, and those that are not idle."""
         yield from self._leaves.values()
 
     def lag(self, leaf: Leaf) -> float:
@@ -162,7 +162,7 @@ class FairTree:
         return entry
 
     def finish(self, leaf: Leaf, entry: Entry, cost: float, now: float) -> None:
-        """An entry does not run any more; it did cost so much."""
+        """An entry does not run any more; its cost was ``cost``."""
         extra = cost - entry.cost
         self.running -= 1
         self.served += extra
@@ -174,7 +174,7 @@ class FairTree:
         self._unload(leaf.flows[entry.priority], now)
 
     def charge(self, leaf: Leaf, entry: Entry, extra: float, now: float) -> None:
-        """An entry that runs costs so much more than it was charged."""
+        """An entry that runs costs ``extra`` more than it was charged."""
         entry.cost += extra
         self.served += extra
         flow = leaf.flows[entry.priority]

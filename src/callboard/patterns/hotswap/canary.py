@@ -1,4 +1,7 @@
-"""``Canary``: a share of the requests goes to a new version first. ``Trial``: the results so far. No I/O."""
+"""``Canary``: settings of the trial of a new version on a share of the requests.
+
+``Trial``: the results so far. No I/O.
+"""
 
 import random
 from collections.abc import Callable, Hashable
@@ -60,14 +63,14 @@ class Canary:
         """True if ``judge`` accepts a response; False if it raises."""
         try:
             return self.judge is None or bool(finite(response) if self.judge == "finite" else self.judge(response))
-        except Exception:  # of the user's judge: what it cannot judge is not good
+        except Exception:  # an exception of the user's judge: the response is not good
             return False
 
     def agrees(self, active: Any, new: Any) -> bool:
         """True if ``agree`` accepts two responses; False if it raises."""
         try:
             return bool(self.agree(active, new))
-        except Exception:  # of the user's function: what it cannot compare is not alike
+        except Exception:  # an exception of the user's function: the responses differ
             return False
 
 
@@ -75,7 +78,7 @@ class Trial:
     """Draws the requests of a canary and counts how they end.
 
     Args:
-        canary: Its settings.
+        canary: Settings of the canary.
         before: Mean seconds of a call of the active version before; None: there was none.
     """
 

@@ -15,10 +15,9 @@ class SwapFailed(AccelError):
     Attributes:
         version: The new version.
         phase: ``"plan"``: there is no room for it beside the active one, and it cannot be swapped in place; nothing was
-            touched. ``"update"``: putting its weights into the loaded model failed; those of the active version were
-            put back. ``"load"``: ``load`` raised, or what it returned cannot be called. ``"warm"``: a warm-up call
-            raised. ``"check"``: a golden item gave a wrong response, or raised. ``"canary"``: too many of its requests
-            failed.
+            changed. ``"update"``: putting its weights into the loaded model failed; those of the active version were
+            restored. ``"load"``: ``load`` raised, or its result cannot be called. ``"warm"``: a warm-up call raised.
+            ``"check"``: a golden item had a wrong response, or raised. ``"canary"``: too many of its requests failed.
         unload_error: Exception raised by unloading it, or by restoring the old weights; None if that succeeded, or if
             nothing was loaded.
     """

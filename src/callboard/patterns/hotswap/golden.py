@@ -11,7 +11,7 @@ __all__ = ["finite", "mismatch"]
 def mismatch(found: Any, expected: Any, where: str = "the response") -> str | None:
     """Describe how a response differs: in structure, shape or dtype, or not finite where the expected one is.
 
-    Values may differ. Arrays are compared as NumPy sees them; sequences and mappings item by item.
+    Values may differ. Arrays are compared by their NumPy form; sequences and mappings item by item.
 
     Args:
         found, expected: Numbers, texts, arrays, lists, tuples and mappings of such.
@@ -44,7 +44,7 @@ def mismatch(found: Any, expected: Any, where: str = "the response") -> str | No
 
 
 def finite(response: Any) -> bool:
-    """True if no number in a response (of the kinds that :func:`mismatch` knows) is NaN or infinite."""
+    """True if no number in a response (of the kinds that :func:`mismatch` supports) is NaN or infinite."""
     if isinstance(response, Mapping):
         return all(finite(each) for each in response.values())
     if isinstance(response, list | tuple):

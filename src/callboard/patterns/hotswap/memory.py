@@ -16,7 +16,7 @@ class MemoryKept(AccelError):
     """A version was unloaded, and the device has not got its memory back: something still refers to it.
 
     Attributes:
-        version: Its name.
+        version: Name of the version.
         expected, returned: Bytes.
     """
 
@@ -33,7 +33,8 @@ class DeviceMemory:
 
     Attributes:
         free: Bytes that are free: a function, plain (called on a thread) or async.
-        slack: Bytes that may go to other things while a version is loaded or unloaded, such as outputs of requests.
+        slack: Bytes that may be allocated for other purposes while a version is loaded or unloaded, such as outputs of
+            requests.
     """
 
     free: Callable[[], Any]

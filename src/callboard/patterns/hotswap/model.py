@@ -43,14 +43,14 @@ class LoadedModel:
             await self.server.start()
 
     async def __call__(self, item: Any) -> Any:
-        """Its response to an item."""
+        """Return the response to an item."""
         if self._call is not None:
             return await self._call(item)
         assert self.server is not None
         return await self.server.submit(item)
 
     async def host(self, item: Any) -> Any:
-        """Its response to an item, copied to the host if it is an array on a device."""
+        """Return the response to an item, copied to the host if it is an array on a device."""
         found = await self(item)
         return await found.get() if isinstance(found, GpuRef) else found
 

@@ -66,7 +66,7 @@ class HotSwapStats(ServerStats):
     """Figures of the server.
 
     Attributes:
-        active: The version that requests go to; None before the first one is loaded.
+        active: The version that receives requests; None before the first one is loaded.
         generation: The number of versions that have been activated, the first one included.
         swaps: Versions that were activated in the place of another one.
         failed_swaps: Swaps that ended in ``SwapFailed``.

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Swapper:
-    """Makes a version active. One swap at a time: its caller sees to that.
+    """Makes a version active. One swap at a time, which the caller must ensure.
 
     Attributes:
         canary: The version that gets a share of the requests now, and its trial.
@@ -248,7 +248,7 @@ class Swapper:
             await self._decided
         finally:
             self.canary = None
-            self._changed()  # what was drawn for it and has not started goes to the active one
+            self._changed()  # requests that were drawn for it and have not started go to the active one
         if not trial.passed:
             raise RuntimeError(trial.why)
 
@@ -299,7 +299,7 @@ class Swapper:
                 await model.unload(version.settings)
             if proves is not None:
                 return proves.kept(version.name, needed, before, await proves.measure())
-        except Exception as e:  # the user's unload: the model is given up all the same
+        except Exception as e:  # the user's unload: the model is dropped all the same
             return deliverable(e)
         finally:
             self._book.unloaded(version, state)
@@ -307,5 +307,5 @@ class Swapper:
 
 
 def phases_of(version: Version) -> tuple[Phase, ...]:
-    """The steps that a version needs before requests can go to it."""
+    """The steps that a version needs before it can receive requests."""
     return ("load", "warm", "check") if version.model is None else ()

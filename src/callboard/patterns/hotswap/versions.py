@@ -17,12 +17,12 @@ class ModelVersion:
     """A version of a model: how to load, try and unload it.
 
     Attributes:
-        version: Its name.
+        version: Name of the version.
         load: Makes the model: a function (called on a thread) or an async one. The model gets an item and returns its
             response, awaited if it can be: a function, an async one, ``functools.partial(ref.call, Model.predict)``
             of a resident actor. Or it is another serving blueprint, which is started if it was not.
-        unload: Gets the model when no request runs on it any more. By default a blueprint is stopped, and another model
-            is only forgotten.
+        unload: Called with the model when no request runs on it any more. By default a blueprint is stopped, and any
+            other model is only dropped.
         warmup: Items for calls before the first request; their responses are dropped.
         golden: Pairs of an item and its expected response. The structure, shape and dtype of the response must be
             equal, and it must be finite where the expected one is.
@@ -77,7 +77,7 @@ class VersionStats:
     """Figures of one version, over all times that it was loaded.
 
     Attributes:
-        version: Its name.
+        version: Name of the version.
         state: State of the version.
         running: Requests that run on it now.
         completed: Calls that returned, also for requests that had ended before, in a cancellation for example.
@@ -111,16 +111,16 @@ class Version:
         return self.settings.version
 
     def stats(self) -> VersionStats:
-        """Its figures."""
+        """Figures of the version."""
         return VersionStats(self.name, self.state, self.running, self.completed, self.failed, self.run_time.snapshot())
 
 
 class VersionBook:
-    """All versions, and the order in which they were active.
+    """All versions, in the order in which they were active.
 
     Args:
         keep: Versions at most that stay loaded beside the active one, those that were active last.
-        history: Versions at most that are remembered without being loaded, those that were active last.
+        history: Unloaded versions at most that stay on record, those that were active last.
     """
 
     def __init__(self, keep: int, history: int) -> None:
@@ -157,7 +157,7 @@ class VersionBook:
         """The version of that name.
 
         Raises:
-            UnknownVersion: There is none.
+            UnknownVersion: There is no such version.
         """
         try:
             return self._versions[name]
@@ -177,11 +177,11 @@ class VersionBook:
         return self._past[-1]
 
     def activate(self, version: Version, *, back: bool = False) -> Version | None:
-        """Requests that start from now on go to this version; returns the one that is to drain.
+        """Direct requests that start from now on to this version; returns the one to drain.
 
         Args:
             version: A loaded one.
-            back: It is :attr:`previous`: the one that was active is not what a further rollback leads to.
+            back: It is :attr:`previous`: a further rollback must not lead to the version that was active.
         """
         old, self.active = self.active, version
         if back:
@@ -203,7 +203,7 @@ class VersionBook:
         return kept[: len(kept) - self._keep] if len(kept) > self._keep else []
 
     def unloaded(self, version: Version, state: VersionState) -> None:
-        """It was unloaded, or could not be loaded; the oldest that are not loaded are forgotten."""
+        """Record that it was unloaded, or could not be loaded; drops the oldest unloaded versions."""
         version.state, version.model = state, None
         ended = [each for each in self._versions.values() if each.state in (VersionState.UNLOADED, VersionState.FAILED)]
         for each in ended[: max(0, len(ended) - self._history)]:

@@ -12,10 +12,11 @@ Indices = NDArray[np.int64]
 
 
 def array_of(value: Any, what: str) -> Array:
-    """The value as a NumPy array on the same memory: of an array, a CPU tensor, or what else has DLPack; or of a list.
+    """The value as a NumPy array: on the same memory for an array, a CPU tensor or another object with DLPack.
 
     Raises:
-        TypeError: It is none of these, or cannot be shared: it is on a device, or has a gradient or an odd dtype.
+        TypeError: It is none of these, or cannot be shared: it is on a device, or has a gradient or an unsupported
+            dtype.
     """
     if isinstance(value, np.ndarray):
         return value

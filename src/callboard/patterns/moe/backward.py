@@ -1,6 +1,6 @@
 """Gradients of a routed request: of the sum to rows and weights, and of weights and losses to the gate's logits.
 
-Pure functions, in the order in which they are used: :func:`of_rows`, :func:`of_logits`, and ``loss_gradient``.
+Pure functions, in the order of use: :func:`of_rows`, :func:`of_logits`, and ``loss_gradient``.
 """
 
 from collections.abc import Callable, Mapping, Sequence

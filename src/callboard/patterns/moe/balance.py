@@ -54,7 +54,7 @@ def updated_bias(bias: Array, load: Array, rate: float) -> Array:
 
 
 def entropy(load: Array) -> float:
-    """The evenness of a load: 1 if uniform, 0 if one expert has all of it, or there is none."""
+    """The evenness of a load: 1 if uniform, 0 if one expert has all of it, or if there is no load."""
     total = load.sum()
     if not total or len(load) < 2:
         return 0.0

@@ -23,7 +23,8 @@ class CapacityPolicy(StrEnum):
     DROP = "drop"
     """It goes without that expert: its output is the sum over the others (GShard, Switch Transformer)."""
     REROUTE = "reroute"
-    """It goes to its next best expert that has room, with weights as if that had been chosen; dropped if none has."""
+    """The token goes to its next best expert that has room, with weights as if that had been chosen; it is dropped if
+    no expert has room."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def without(plan: Dispatch, failed: list[int]) -> tuple[Dispatch, Indices]:
     The weights of a token keep their sum, and their ratios.
 
     Returns:
-        It, and the tokens of which no row is left, or none with a weight.
+        The new dispatch, and the tokens that have no row left, or no row with a weight.
     """
     alive = np.ones(len(plan.tokens), bool)
     for expert in failed:

@@ -23,7 +23,7 @@ class BadExpertResult(AccelError):
     """An expert returned a number of rows other than the number that it was given, or rows of another width.
 
     Attributes:
-        expert: Its number; None for a shared expert.
+        expert: Number of the expert; None for a shared expert.
     """
 
     def __init__(self, message: str = "", expert: int | None = None) -> None:

@@ -35,8 +35,8 @@ class Experts:
     Experts that are called on threads share one pool.
 
     Args:
-        experts: One for each number: a callable, or several that do the same. A call goes to the one that has the
-            fewest rows to work on.
+        experts: The experts by number: a callable, or several equivalent ones. A call goes to the one with the fewest
+            pending rows.
         shared: Called with all tokens.
         executor: The executor that calls all of them; see ``UserCall``.
         threads: Threads at most; None: as many as there are cores, and no more than experts.
@@ -166,7 +166,7 @@ async def _result(call: UserCall, rows: Array, name: str, number: int | None) ->
         if isinstance(found, GpuRef):
             found = await found.get()
         return row_result(found, len(rows), name, number)
-    except Exception as e:  # the expert may raise anything: the error says whose it is
+    except Exception as e:  # the expert may raise anything: the error names the expert
         error = deliverable(e)
         note = f"raised by {name}"
         if note not in getattr(error, "__notes__", ()):
@@ -182,5 +182,5 @@ def _set(future: "asyncio.Future[None]") -> None:
 async def _caught(call: Coroutine[Any, Any, Array]) -> Array | Exception:
     try:
         return await call
-    except Exception as e:  # to be told apart by the caller
+    except Exception as e:  # the caller distinguishes the errors
         return e

@@ -27,9 +27,9 @@ class Score(StrEnum):
 class TopK:
     """The choice of ``k`` experts for each token, and their weights.
 
-    The largest scores are chosen, the lower number among equal ones. With ``groups``, the experts are that many groups
-    of neighbours, and a token's experts are in its ``top_groups`` best ones. With ``bias``, the choice goes by score
-    plus bias, and the weights by the score alone (Wang et al. 2024, arXiv 2408.15664; DeepSeek-V3).
+    The largest scores are chosen, the lower number among equal ones. With ``groups``, the experts are divided into that
+    many groups of neighbours, and a token's experts are in its ``top_groups`` best ones. With ``bias``, the choice uses
+    score plus bias, and the weights the score alone (Wang et al. 2024, arXiv 2408.15664; DeepSeek-V3).
 
     Attributes:
         k: Experts per token.
@@ -90,7 +90,7 @@ class Choice:
         ranked: Scores that the choice is ranked by, ``[tokens, experts]``; -inf for experts that the token may not
             have.
         experts: Chosen ones, the best first, ``[tokens, k]``.
-        weights: Theirs, ``[tokens, k]``.
+        weights: Their weights, ``[tokens, k]``.
     """
 
     logits: Array

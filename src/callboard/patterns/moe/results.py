@@ -36,12 +36,12 @@ class MoeResult:
 
     @cached_property
     def load_balancing_loss(self) -> float:
-        """See :func:`callboard.patterns.moe.balance.load_balancing_loss`. Computed when it is first asked for."""
+        """See :func:`callboard.patterns.moe.balance.load_balancing_loss`. Computed on first use."""
         return load_balancing_loss(self.choice)
 
     @cached_property
     def z_loss(self) -> float:
-        """See :func:`callboard.patterns.moe.balance.z_loss`. Computed when it is first asked for."""
+        """See :func:`callboard.patterns.moe.balance.z_loss`. Computed on first use."""
         return z_loss(self.choice)
 
 
@@ -56,7 +56,7 @@ class MoeStats(ServerStats):
         choices_dropped: Choices of tokens that found no room in their expert.
         choices_rerouted: Choices that went to another expert.
         failed_calls: Calls of each expert that failed.
-        run_time: Seconds from the call of the gate to the value, of the requests that gave one.
+        run_time: Seconds from the call of the gate to the value, of the completed requests.
     """
 
     tokens: int

@@ -11,10 +11,10 @@ Outcome = Literal["fail", "skip", "item"]
 
 @dataclass(frozen=True, slots=True)
 class ItemError:
-    """An item that failed; with ``on_error="item"`` it stands among the results.
+    """An item that failed; with ``on_error="item"`` it takes the place of the result.
 
     Attributes:
-        index: Its place in the source, from 0.
+        index: Position in the source, from 0.
         item: The item.
         stage: Name of the stage that failed.
         error: The reason.
@@ -29,7 +29,8 @@ class ItemError:
 
 
 OnError = Outcome | Callable[[ItemError], Outcome]
-"""``"fail"``: the error is raised to the reader, behind the results before it, and the pipeline ends. ``"skip"``: the
-item is left out, counted and logged. ``"item"``: an :class:`ItemError` is the result. Or a function that says which."""
+"""``"fail"``: the error is raised to the reader, after the results before it, and the pipeline ends. ``"skip"``: the
+item is left out, counted and logged. ``"item"``: an :class:`ItemError` is the result. Or a function that returns one of
+these."""
 
 OUTCOMES = ("fail", "skip", "item")

@@ -66,15 +66,16 @@ class PipelineExecutor(Generic[R]):
     than ``in_flight`` are in the pipeline, those included whose result was not taken: a slow reader holds the source
     back.
 
-    An item that a lost context hits fails with ``ContextPoisoned``, or is tried again from the first stage, as
-    ``attempts`` says. Items that have not entered a stage are not concerned; they run in the next context.
+    An item that is interrupted by a lost context fails with ``ContextPoisoned``, or is tried again from the first
+    stage, up to ``attempts`` times. Items that have not entered a stage are not affected; they run in the next context.
 
     Args:
         stages: Stages, at least one: functions, or :class:`PipelineStage` objects.
         in_flight: Items at once.
-        ordered: Results come in the order of the source; otherwise as they are ready.
+        ordered: True if results are in the order of the source; otherwise they are in the order of completion.
         on_error: Policy for an item's error, see :data:`.OnError`.
-        attempts: Tries of an item in all, after lost contexts. More than 1 says that the stages may be repeated.
+        attempts: Number of tries of an item, including those after lost contexts. A value above 1 declares that the
+            stages may be repeated.
         name: Name of the pipeline, for errors; ops of item 3 carry the request key ``"<name> 3"``.
 
     Raises:
@@ -109,9 +110,9 @@ class PipelineExecutor(Generic[R]):
     def on(device: "Device", compute: Callable[[GpuRef], Any], **options: Any) -> "PipelineExecutor[npt.NDArray[Any]]":
         """Three stages: host array to the device, ``compute`` of the ref, its result (a ref) to the host.
 
-        Copies to the device, computing and copies to the host of different items overlap. Arrays of
+        Copies to the device, computation and copies to the host of different items overlap. Arrays of
         :meth:`Device.host_empty` are read by the device directly; others are copied on another thread, and must stay
-        unchanged until their result is there.
+        unchanged until their result is available.
 
         Args:
             device: Computes.
@@ -197,7 +198,7 @@ class _Run:
         self._source: AsyncIterator[Any] = aiter(source) if hasattr(source, "__aiter__") else _each(source)
         self._room = asyncio.Event()
         self._jobs: dict[int, asyncio.Task[None]] = {}
-        self._done: dict[int, Any] = {}  # results by index; not ordered: in the order in which they are ready
+        self._done: dict[int, Any] = {}  # results by index; if not ordered: in the order of completion
         self._ready = asyncio.Event()
         self._next = 0
         self._taken = 0
@@ -234,7 +235,7 @@ class _Run:
                 if not self._feeder.done():
                     await asyncio.wait({self._feeder})
                 if not self._feeder.cancelled():
-                    self._feeder.result()  # what the source raised
+                    self._feeder.result()  # raises the exception of the source
                 return _END
             self._ready.clear()
             await self._ready.wait()
@@ -316,7 +317,7 @@ class _Run:
                     error = HandlerCancelled("something that the stage waited for was cancelled")
                     error.__cause__ = e
                     self._failed(ItemError(index, item, executor.stages[at].name, error, attempt))
-                except Exception as e:  # of the user's stages: the policy says what it does
+                except Exception as e:  # an exception of the user's stages: the policy decides
                     self._failed(ItemError(index, item, executor.stages[at].name, deliverable(e), attempt))
                 else:
                     counts["completed"] += 1

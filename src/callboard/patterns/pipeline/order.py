@@ -6,7 +6,7 @@ __all__ = ["Turnstile"]
 
 
 class Turnstile:
-    """Lets item ``n`` in when all items before it have been in, or have said that they will not come."""
+    """Lets item ``n`` enter when all items before it have entered, or have been withdrawn."""
 
     def __init__(self) -> None:
         self._next = 0

@@ -15,14 +15,14 @@ __all__ = ["PipelineStage"]
 class PipelineStage:
     """A function of one item.
 
-    It may return a value, something to await, or a ``GpuRef``. A ref goes to the next stage as it is, before its value
-    is there: the device orders the work of the stages by itself, and the host waits for the last one only.
+    It may return a value, an awaitable, or a ``GpuRef``. A ref is passed to the next stage unchanged, before its value
+    is computed: the device orders the work of the stages itself, and the host waits only for the last one.
 
     Args:
-        function: Called with what the stage before returned, on the event loop; it must not block there.
+        function: Called with the result of the previous stage, on the event loop; it must not block there.
         name: Name of the stage, for errors and statistics; the function's name by default.
         parallelism: Items that may be in this stage at once; None: as many as the pipeline has in flight. The stage
-            holds an item until the function has returned and what it returned was awaited.
+            holds an item until the function has returned and its result was awaited.
         thread: Call the function on a thread, one for each item that may be in the stage: for code that blocks or
             computes.
 

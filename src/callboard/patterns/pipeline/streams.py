@@ -44,8 +44,8 @@ def gpu_stage(
 ) -> AsyncGenerator[Any, None]:
     """One stage over a source: ``function`` of each item, ``parallelism`` of them at once, in order.
 
-    The function may be async, return a ``GpuRef`` or a reply; it is given the next item before the value of the last
-    one is there.
+    The function may be async, return a ``GpuRef`` or a reply; it is called with the next item before the previous value
+    is available.
 
     Args:
         source: Any iterable; closed when this ends.
@@ -77,7 +77,7 @@ class PipelineSink(Generic[T, R]):
             async for result in sink:
                 ...
 
-    Leaving the block cancels what is in flight.
+    Leaving the block cancels the items in flight.
 
     Args:
         executor: The pipeline.
@@ -95,7 +95,7 @@ class PipelineSink(Generic[T, R]):
         self._results = executor.run(self._items())
 
     async def submit(self, item: T) -> None:
-        """Give it an item, waiting for room, first come first served.
+        """Submit an item, waiting for room in order of submission.
 
         Raises:
             ServerStopped: It is closed, or was while this waited.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 __all__ = ["KEPT", "Blame", "Loss", "Standing"]
 
 KEPT = 8
-"""Losses of a key that are remembered."""
+"""Losses recorded for each key."""
 
 
 class Standing(IntEnum):
@@ -43,7 +43,7 @@ class Blame:
 
     Args:
         hold: Seconds for which a key is held once it is convicted.
-        max_keys: Records at most; beyond that, the key whose last loss is the oldest is forgotten.
+        max_keys: Records at most; beyond that, the key with the oldest last loss is dropped.
 
     Raises:
         ValueError: One of them is not positive.

@@ -14,7 +14,7 @@ class Ticket:
     Attributes:
         standing: Standing of the request when it entered.
         running: True if it may run.
-        turn: Told when it may; left alone by the gate.
+        turn: Resolved when it may run; not used by the gate.
     """
 
     __slots__ = ("running", "standing", "turn")
@@ -50,7 +50,7 @@ class Gate:
         return sum(map(len, self._lanes.values()))
 
     def enter(self, ticket: Ticket) -> list[Ticket]:
-        """A request wants to run; returns those that may now, with it or without."""
+        """Add a request; returns the tickets that may run now, with or without this one."""
         self._lanes[ticket.standing][ticket] = None
         return self._let_in()
 

@@ -28,7 +28,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class QuarantineStats:
-    """Figures of a quarantine. ``submitted`` is the sum of all ends and of what runs and waits, less ``abandoned``.
+    """Figures of a quarantine.
+
+    ``submitted`` is the sum of all ends and of the running and waiting requests, less ``abandoned``.
 
     Attributes:
         submitted: Requests that were given to it.
@@ -67,7 +69,7 @@ class Quarantine(Generic[T]):
     So a request that kills each time costs three contexts at most, then one per ``hold``. Every other request is run
     twice at most, as long as one key kills. Runs are repeated: guard only calls that may run twice.
 
-    It belongs to one event loop. It sees only calls that go through it: what else uses the same context should not.
+    It belongs to one event loop. It observes only calls that go through it: no other code should use the same context.
 
     Args:
         target: Argument of the calls: a device, a resident actor, or any object that depends on a context.
@@ -75,7 +77,7 @@ class Quarantine(Generic[T]):
         hold: Seconds for which a key is refused.
         wait: Seconds that a request waits for its turn at most.
         max_waiting: New requests that wait for their turn at most. Requests that are run again do not count.
-        max_keys: Keys remembered at most.
+        max_keys: Keys on record at most.
         clock: Tells the time; for tests.
 
     Raises:
@@ -115,9 +117,9 @@ class Quarantine(Generic[T]):
     async def run(self, key: str, call: Callable[[T], Awaitable[R]]) -> R:
         """Call ``call(target)`` and wait for its value; again after a loss.
 
-        Device calls inside carry the key, as inside :func:`callboard.request_key`. Cancelling the task that waits
-        cancels the call, but not that of a suspect: that goes on in a task of its own, its value is dropped, and its
-        turn lasts until it ends.
+        Device calls inside carry the key, as inside :func:`callboard.request_key`. Cancelling the waiting task cancels
+        the call, except that of a suspect, which continues in a task of its own: its value is dropped, and its turn
+        lasts until it ends.
 
         Args:
             key: Key of the request: equal for requests that would cause the same loss, such as a hash of the input or
@@ -175,7 +177,7 @@ class Quarantine(Generic[T]):
                 return await (run if ticket.standing is Standing.CLEAR else self._outliving(run))
             except ContextLost as e:
                 if isinstance(e, GpuRefStale) and e.reason != "context rebuilt":
-                    raise  # freed, or the device is gone: a mistake, or the end
+                    raise  # a freed ref or a stopped device: a mistake, or the end
                 if ticket.standing is Standing.ALONE or number == RUNS:
                     raise
         raise AssertionError("unreachable")
@@ -196,10 +198,10 @@ class Quarantine(Generic[T]):
             self._leave(ticket)
 
     async def _outliving(self, run: Coroutine[Any, Any, R]) -> R:
-        """Wait for a run that goes on when its caller leaves.
+        """Wait for a run that continues when its caller leaves.
 
-        The operation of a caller that leaves stays in flight. If another suspect had its turn then, it would be blamed
-        for what this one does.
+        The operation of a caller that has left stays in flight. If another suspect had its turn then, it would be
+        blamed for the effects of this one.
         """
         task = asyncio.create_task(run)
         try:
@@ -251,7 +253,7 @@ class Quarantine(Generic[T]):
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     async def _turn(self, key: str, *, again: bool) -> Ticket:
-        """Wait until the request may run, by the standing that it has then."""
+        """Wait until the request may run, given its standing at that time."""
         since = self._clock.time()
         while True:
             if self._is_held(key):

@@ -29,8 +29,8 @@ class Warded(Protocol):
 class Ward:
     """Takes each request of a server through a quarantine: it is queued when its turn comes, and again after a loss.
 
-    An entry has an *attempt* while it waits in the server's queue and runs: a future that receives how that ended. It
-    outlives the entry, since what runs goes on when its caller has left.
+    An entry has an *attempt* while it waits in the server's queue and runs: a future that receives the result of the
+    run. It outlives the entry, since a run continues when its caller has left.
 
     Args:
         quarantine: Quarantine that decides which requests run together and which are refused. Its ``target`` is not
@@ -73,7 +73,7 @@ class Ward:
         number = entry.number
         try:
             await self._quarantine.run(key, lambda target: self._attempt(entry, target, may_block))
-        except Exception as e:  # of the run, or the quarantine's: what has not ended yet ends in it
+        except Exception as e:  # an error of the run, or of the quarantine: requests that have not ended fail with it
             reasons: dict[type[Exception], str] = {
                 QueueFull: "rejected",
                 ItemTooLarge: "rejected",
@@ -102,7 +102,10 @@ class Ward:
         await attempt
 
     def ran(self, entry: Entry, error: Exception | None = None) -> bool:
-        """A run of an entry is over, be the entry ended or not; returns whether the quarantine decides what follows."""
+        """Note that a run of an entry is over; returns whether the quarantine decides about a further run.
+
+        The entry itself may have ended before.
+        """
         attempt = self._attempts.pop(entry.number, None)
         if attempt is None or attempt.done():
             return False

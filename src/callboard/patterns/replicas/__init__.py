@@ -1,1 +1,1 @@
-"""A pool of replicas: which of several copies of a model runs a request, and what happens when one is slow or lost."""
+"""A pool of replicas: the choice of the copy of a model that runs a request, and the handling of slow and lost ones."""

@@ -61,12 +61,12 @@ class Scaler:
         self._calm: float | None = None
 
     def began(self, waited: float) -> None:
-        """A request has begun to run, after so many seconds in the queue."""
+        """A request has begun to run, after ``waited`` seconds in the queue."""
         self._waits += 1
         self._waited += waited
 
     def running(self, count: int, now: float) -> None:
-        """From now on so many requests run."""
+        """From now on ``count`` requests run."""
         self._work += self._running * (now - self._changed)
         self._running, self._changed = count, now
 

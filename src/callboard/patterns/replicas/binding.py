@@ -42,7 +42,7 @@ class Binding:
         line: The requests that wait.
         router: Picks replicas.
         available: Returns True if the actor or device of a replica is ready.
-        hedger: Decides about second runs; None: there are none.
+        hedger: Decides about second runs; None: there are no second runs.
         clock: Tells the time.
         runs: Runs what is bound.
 
@@ -71,7 +71,7 @@ class Binding:
         self._timer = Alarm(clock, self.bind)
 
     def bind(self) -> None:
-        """Begin what can run now, and look again when that may have changed."""
+        """Start the requests that can run now, and check again when that may have changed."""
         now = self._clock.time()
         line = self._line
         elsewhere: list[Entry] = []  # they have failed on those that are free, and wait for others

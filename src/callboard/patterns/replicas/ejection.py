@@ -20,7 +20,7 @@ class Outcome(Enum):
     FAULT = "fault"
     """It failed, and not because of the item."""
     UNKNOWN = "unknown"
-    """The item was at fault, or the run was given up."""
+    """The item was at fault, or the run was abandoned."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Ejector:
         self.probing = False  # a member may be
 
     def ended(self, member: Member, outcome: Outcome, seconds: float, members: Sequence[Member], now: float) -> None:
-        """A run has ended after so many seconds; one that was given up would have taken longer."""
+        """Record a run that ended after ``seconds``; an abandoned one would have taken longer."""
         settings = self._settings
         limit = float("inf") if settings is None else self._limit(settings, members)
         if outcome is Outcome.OK or (outcome is Outcome.UNKNOWN and member.mean is not None and seconds > member.mean):

@@ -9,7 +9,7 @@ __all__ = ["Hedger", "Hedging"]
 J = TypeVar("J")
 
 KEEP = 512
-"""Last durations of which the quantile is taken."""
+"""Last durations that the quantile is computed from."""
 
 RENEW = 32
 """Requests after which it is taken anew."""
@@ -63,7 +63,7 @@ class Hedger(Generic[J]):
         self._running.pop(job, None)
 
     def finished(self, seconds: float) -> None:
-        """A request was done so long after it first ran."""
+        """Record a request that completed ``seconds`` after it first ran."""
         self._last.append(seconds)
         self._ends += 1
         if self._ends >= self._settings.samples and (self.delay is None or self._ends % RENEW == 0):

@@ -1,4 +1,4 @@
-"""``Member``: one replica as the routing sees it: its load, its latency, and whether it takes requests."""
+"""``Member``: the routing state of one replica: its load, its latency, and whether it takes requests."""
 
 import math
 from enum import StrEnum
@@ -8,7 +8,7 @@ from callboard.patterns.requests.stats import Histogram
 __all__ = ["TAU", "Member", "Phase"]
 
 TAU = 10.0
-"""Seconds in which a latency that was seen loses all but 1/e of its weight."""
+"""Seconds in which an observed latency loses all but 1/e of its weight."""
 
 _exp = math.exp
 
@@ -25,9 +25,9 @@ class Phase(StrEnum):
     EJECTED = "ejected"
     """It failed, or was too slow, and gets no requests for a while."""
     AWAY = "away"
-    """Its device, or its resident actor, is being rebuilt."""
+    """The replica's device, or its resident actor, is being rebuilt."""
     DRAINING = "draining"
-    """It finishes what it runs and gets no more requests."""
+    """The replica finishes its running requests and gets no more."""
     STOPPED = "stopped"
     """It will take no more requests: its actor or device has stopped, or making it has failed."""
 
@@ -40,11 +40,11 @@ class Member:
 
     Attributes:
         name: Name of the replica.
-        number: Its position.
+        number: Position in the pool.
         limit: Requests that it may run at once.
         ongoing: Requests that it runs.
         room: The number of requests it could take now.
-        phase: Its phase, which decides if it takes requests.
+        phase: Phase of the replica, which decides whether it takes requests.
         mean: Smoothed seconds per request; None before the first.
         samples: Requests in that mean.
         faults: Consecutive failures.
@@ -52,7 +52,7 @@ class Member:
         until: When an ejected one is probed.
         picked: The number of the last choice that fell on it.
         started, completed, failed, ejections: Counters.
-        latency: Seconds of the runs that gave a value.
+        latency: Seconds of the completed runs.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class Member:
             self.room = int(self.phase is Phase.PROBING and not self.ongoing)
 
     def observe(self, seconds: float, now: float, clip: float = math.inf) -> None:
-        """A request took so long; for the mean it counts ``clip`` seconds at most."""
+        """Record the duration of a request; for the mean it counts at most ``clip`` seconds."""
         if seconds >= self._peak:
             self._peak = seconds
         else:
@@ -107,9 +107,9 @@ class Member:
     def cost(self, now: float) -> float:
         """Expected seconds of another request: peak-EWMA latency times the requests that it would then run.
 
-        The latency rises at once to a larger value and falls slowly; it falls also while nothing is known anew, so that
-        a replica that was slow is tried again. One that has not answered yet comes first while it is idle, else last.
-        Source: Twitter Finagle's ``PeakEwma`` balancer.
+        The latency rises at once to a larger value and falls slowly. It also falls while there are no new measurements,
+        so that a slow replica is tried again. A replica without measurements has the lowest cost while it is idle, else
+        the highest. Source: Twitter Finagle's ``PeakEwma`` balancer.
         """
         if self.mean is None:
             return self.ongoing * 1e9

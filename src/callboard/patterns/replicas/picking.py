@@ -28,7 +28,7 @@ POINTS = 64
 """Places of each replica on the ring."""
 
 KEYS = 1 << 14
-"""Keys whose place on the ring is remembered."""
+"""Keys whose position on the ring is cached."""
 
 MOST_CHOICES = 8
 """Replicas that are compared for a request where the caller gives no number."""
@@ -48,7 +48,7 @@ class ReplicaPolicy(StrEnum):
 
 
 class ReplicaLoad(NamedTuple):
-    """A replica that can take a request, as a policy function of the caller sees it.
+    """A replica that can take a request, as seen by a policy function of the caller.
 
     Attributes:
         name: Name of the replica.
@@ -137,7 +137,7 @@ class PeakEwmaChoices(Picker):
 class ConsistentHash(Picker):
     """A ring of hashes: each key has a home, and a replica that comes or goes moves 1/n of the keys.
 
-    No replica runs more than ``bound`` times the mean, rounded up; what would exceed it goes to the next on the ring.
+    No replica runs more than ``bound`` times the mean, rounded up; excess requests go to the next replica on the ring.
     Source: Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016 (arXiv:1608.01350).
 
     Args:
@@ -216,7 +216,7 @@ class UserPolicy(Picker):
 
         Raises:
             TypeError: It returned something else.
-            Exception: Its own.
+            Exception: Raised by the function.
         """
         loads = [ReplicaLoad(each.name, each.ongoing, each.limit, each.mean) for each in free]
         found = self._function(item, loads)

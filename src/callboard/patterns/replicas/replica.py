@@ -24,7 +24,7 @@ class Replica:
     Attributes:
         call: Gets an item, returns its value or something to await: a function, an async one, a chain of device ops, or
             ``functools.partial(model.call, Model.predict)`` of a resident actor.
-        name: Unique in the pool; None: the pool numbers it. Consistent hashing goes by it.
+        name: Name, unique in the pool; None: the pool numbers it. Consistent hashing uses it.
         device: Device of the replica, which gets no requests while that is being rebuilt. For a resident actor's method
             it is determined automatically.
         close: Called, and awaited if it can be, when the pool has done with it.

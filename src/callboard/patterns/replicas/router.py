@@ -30,13 +30,13 @@ class Router:
         self._picker.changed(self.members)
 
     def remove(self, member: Member) -> None:
-        """It is gone for good."""
+        """Remove the member permanently."""
         self.members.remove(member)
         self._picker.changed(self.members)
 
     @property
     def usable(self) -> bool:
-        """True if any replica may take a request again; also while there is none yet."""
+        """True if any replica may take a request again; also while there are no replicas."""
         return not self.members or any(member.phase is not Phase.STOPPED for member in self.members)
 
     @property
@@ -70,7 +70,7 @@ class Router:
         free = [member for member in self.members if member.room > 0]
         if avoid and any(member.phase is Phase.READY and member not in avoid for member in self.members):
             free = [member for member in free if member not in avoid]
-        if self._ejector.probing:  # one request decides whether it is in service again, whatever the policy says
+        if self._ejector.probing:  # one request decides whether it returns to service, whatever the policy
             for member in free:
                 if member.phase is Phase.PROBING:
                     return member

@@ -20,7 +20,7 @@ class Scaling:
         settings: When.
         capacity: Requests that a replica runs at once.
         clock: Tells the time.
-        scale: Makes it so many replicas.
+        scale: Scales the pool to a number of replicas.
         look: Returns the number of replicas, and the submission time of the request that waits longest, or None.
 
     Attributes:
@@ -51,11 +51,11 @@ class Scaling:
         self._timer = self._clock.call_later(self._scaler.settings.interval, self._decide)
 
     def began(self, waited: float) -> None:
-        """A request has begun to run, after so many seconds in the queue."""
+        """A request has begun to run, after ``waited`` seconds in the queue."""
         self._scaler.began(waited)
 
     def running(self, count: int, now: float) -> None:
-        """From now on so many requests run."""
+        """From now on ``count`` requests run."""
         self._scaler.running(count, now)
 
     def _decide(self) -> None:

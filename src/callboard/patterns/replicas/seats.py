@@ -126,7 +126,7 @@ class Seats:
         """The replica of this name.
 
         Raises:
-            KeyError: There is none.
+            KeyError: There is no replica of this name.
         """
         for member, seat in self._seats.items():
             if member.name == name:
@@ -221,7 +221,7 @@ class Seats:
     async def _close(self, seat: Seat) -> None:
         try:
             await seat.close()
-        except Exception:  # of the caller's hook: the replica is gone all the same
+        except Exception:  # an exception of the caller's hook: the replica is removed all the same
             _log.exception("%s: closing replica %s", self._pool, seat.member.name)
 
     def _next_name(self) -> str:

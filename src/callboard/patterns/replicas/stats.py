@@ -14,14 +14,14 @@ class ReplicaStats:
 
     Attributes:
         name: Name of the replica.
-        phase: Its phase, which decides if it takes requests.
+        phase: Phase of the replica, which decides whether it takes requests.
         ongoing: Requests that it runs now.
         max_ongoing: The maximum number of running requests.
         started: Runs begun on it, also second runs of requests.
-        completed: Runs that gave a value.
+        completed: Runs that returned a value.
         failed: Runs that failed because of the replica.
         ejections: The number of times it was taken out of service.
-        latency: Seconds of the runs that gave a value.
+        latency: Seconds of the completed runs.
     """
 
     name: str

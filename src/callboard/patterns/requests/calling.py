@@ -56,7 +56,7 @@ class UserCall:
         """Call it and wait for its result.
 
         Raises:
-            Exception: Its own.
+            Exception: Raised by the function.
             HandlerCancelled: Something that it waited for was cancelled, though this task was not.
         """
         try:

@@ -31,7 +31,7 @@ class Entry:
         deadline: When the value becomes useless, on that clock; None: never.
         admit_by: When it must have found room in the queue; None: there is no such limit.
         priority: Larger is more urgent.
-        cost: Its share of bounds of cost.
+        cost: Cost of the request in bounds of cost.
         key: Key of the batch: only entries of equal keys run together.
         state: State of the request.
         repeated: True if it has been put back into the queue after a lost context.

@@ -26,11 +26,11 @@ class QueueFull(MailboxFull):
 
 
 class DeadlineExceeded(AccelError, TimeoutError):
-    """The request's deadline passed, or was certain to pass, before its value was there.
+    """The request's deadline passed, or was certain to pass, before its value was available.
 
     Attributes:
         stage: ``"submit"``: refused, since the queue alone would take too long. ``"queue"``: it was never run.
-            ``"run"``: it was running; the function goes on, and its value is dropped.
+            ``"run"``: it was running; the function continues, and its value is dropped.
         waited: Seconds since it was submitted.
     """
 
@@ -57,7 +57,7 @@ class BadBatchResult(AccelError):
 
 
 class ItemTooLarge(AccelError, ValueError):
-    """The cost of one item is above what a batch, or the queue, may hold. Raised at the call."""
+    """The cost of one item exceeds the limit of a batch, or of the queue. Raised at the call."""
 
 
 class ServerStopped(AccelError):

@@ -65,7 +65,7 @@ class Histogram:
         self._max = max(self._max, other._max)
 
     def since(self, earlier: "Histogram") -> Distribution:
-        """The distribution of what was added since it was ``earlier``; its maximum is to within 2.2 %, too."""
+        """The distribution of the values added since the state ``earlier``; its maximum is also accurate to 2.2 %."""
         added = Histogram()
         for interval, count in self._counts.items():
             more = count - earlier._counts.get(interval, 0)
@@ -86,7 +86,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class ServerStats:
-    """Figures of a server since it was started. ``submitted`` is the sum of all ends and of what is still open.
+    """Figures of a server since it was started. ``submitted`` is the sum of all ends and of the open requests.
 
     Attributes:
         submitted: Requests in all.

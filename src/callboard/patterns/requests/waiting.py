@@ -24,7 +24,7 @@ class Lane(OrderedDict[int, Entry]):
         return next(iter(self.values()))
 
     def take(self, count: int) -> list[Entry]:
-        """Take so many of them, in that order."""
+        """Take the first ``count`` of them, in order."""
         return [self.popitem(last=False)[1] for _ in range(count)]
 
 
@@ -57,7 +57,7 @@ class OverflowPolicy(StrEnum):
     REJECT = "reject"
     """It fails with :class:`QueueFull`."""
     BLOCK = "block"
-    """Its caller waits until there is room, in the order of submission; ``submit_nowait`` fails as with ``reject``."""
+    """The caller waits until there is room, in the order of submission; ``submit_nowait`` fails as with ``reject``."""
     DROP_OLDEST = "drop_oldest"
     """The requests that wait longest fail with :class:`QueueFull` in its place."""
     DROP_LOWEST_PRIORITY = "drop_lowest_priority"
@@ -89,7 +89,7 @@ class Bucket:
     """The waiting entries of one key: a lane for each priority.
 
     Attributes:
-        earliest: No deadline of its entries is before this. It may be that of an entry that has left: it is forgotten
+        earliest: Lower bound of the deadlines of its entries. It may be that of an entry that has left: it is reset
             when the bucket is empty.
     """
 
@@ -117,10 +117,10 @@ class WaitingLine:
     Because all entries age at the same speed, their order never changes while they wait.
 
     Args:
-        limits: Bounds, and what happens beyond them.
+        limits: Bounds, and the policy beyond them.
         ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict, and a lower
             one may wait for ever.
-        by_deadline: Within a bucket and a priority, the earliest deadline comes first.
+        by_deadline: Order a bucket's entries of one priority by deadline, the earliest first.
     """
 
     def __init__(self, limits: Limits, ageing: float | None, *, by_deadline: bool = False) -> None:
@@ -158,7 +158,7 @@ class WaitingLine:
 
         Raises:
             QueueFull: There is no room, and none can be made; nothing was dropped.
-            ItemTooLarge: Its cost alone is above the bound.
+            ItemTooLarge: Its cost alone exceeds the bound.
         """
         most = self.limits.cost
         if most is not None and entry.cost > most:
@@ -203,7 +203,7 @@ class WaitingLine:
                 lane.move_to_end(number)
 
     def put_last(self, entry: Entry) -> None:
-        """Move a queued entry behind all others, also those that come later; among such ones the order is kept."""
+        """Move a queued entry behind all others, including later ones; several such entries keep their order."""
         self.remove(entry)
         entry.priority = LAST
         self.restore([entry])
@@ -302,7 +302,7 @@ class WaitingLine:
         return entry
 
     def take(self, bucket: Bucket, count: int) -> list[Entry]:
-        """Take so many of the most urgent entries of a bucket, in that order; it has as many."""
+        """Take the ``count`` most urgent entries of a bucket, in order; the bucket has at least that many."""
         if len(bucket.lanes) > 1:
             return [self.pop(bucket) for _ in range(count)]
         ((priority, lane),) = bucket.lanes.items()

@@ -14,7 +14,7 @@ PROBE_FIRST, PROBE_LAST = 8, 256
 """Passes without speculation until it is tried whether it pays again, for one sequence: doubled while it does not."""
 
 RETHINK = 8
-"""While speculation is off, it is considered before every so many passes: this takes tens of microseconds."""
+"""Passes between two reconsiderations while speculation is off: reconsidering takes tens of microseconds."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class Room:
 class KPolicy:
     """Maximises the goodput of a pass: expected tokens per second, over all its sequences together.
 
-    A pass over ``b`` sequences with proposals of ``k_1 … k_b`` tokens is expected to give ``b`` tokens and those that
-    are kept. It costs what a pass over ``b + k_1 + … + k_b`` tokens takes, and what a draft takes for the largest
-    ``k``. Both are measured. For a given largest ``k``, tokens are added in the order of the probability that they are
-    kept, so no other selection is better. Where none is best, speculation is off (k = 0), and tried again for one
-    sequence after 8 passes, 16, up to 256: with one token, or with ``k`` where tokens are mostly kept and only the
-    costs speak against it. Liu et al. 2024, "Optimizing Speculative Decoding for Serving Large Language Models Using
-    Goodput", for the model.
+    A pass over ``b`` sequences with proposals of ``k_1 … k_b`` tokens is expected to return ``b`` tokens plus those
+    that are kept. It costs a pass over ``b + k_1 + … + k_b`` tokens, plus a draft of the largest ``k``. Both costs are
+    measured. For a given largest ``k``, tokens are added in the order of the probability that they are kept, so no
+    other selection is better. If no proposals are best, speculation is off (k = 0), and tried again for one sequence
+    after 8 passes, 16, up to 256: with one token, or with ``k`` if tokens are mostly kept and only the costs are too
+    high. The model follows Liu et al. 2024, "Optimizing Speculative Decoding for Serving Large Language Models Using
+    Goodput".
 
     Args:
         k: Tokens proposed for a sequence at most.
         adaptive: Otherwise always ``k``.
-        trees: Proposals are trees, whose tokens come by their likelihood.
+        trees: Proposals are trees, whose tokens are ordered by their likelihood.
     """
 
     def __init__(self, k: int, *, adaptive: bool = True, trees: bool = False) -> None:
@@ -70,7 +70,7 @@ class KPolicy:
         if not self.adaptive:
             return [room.most for room in rooms]
         chosen = [0] * len(rooms)
-        if not self._verify.known or not any(room.most for room in rooms):  # the first passes tell what none costs
+        if not self._verify.known or not any(room.most for room in rooms):  # plain passes are measured first
             return chosen
         if self._quiet % RETHINK == 0 or len(rooms) != self._considered:
             self._considered = len(rooms)
@@ -99,7 +99,10 @@ class KPolicy:
                 each.add(proposed, len(kept))
 
     def measured(self, tokens: int, verify: float, largest_k: int, draft: float) -> None:
-        """A pass over so many tokens took so many seconds, and the draft before it for at most ``largest_k`` each."""
+        """Add the measured seconds of a pass over ``tokens`` tokens, and of the draft before it.
+
+        The draft proposed at most ``largest_k`` tokens for each sequence.
+        """
         self._verify.add(tokens, verify)
         if largest_k:
             self._draft.add(largest_k, draft)

@@ -20,7 +20,7 @@ class Proposal:
     """Tokens that may come next.
 
     Attributes:
-        tokens: Fewer than were asked for, or none, where there is nothing to propose.
+        tokens: The proposed tokens; fewer than requested, or none, if there is nothing to propose.
         probs: The distributions that they were drawn from, ``(len(tokens), vocabulary)``; None where they were not
             drawn. Exactness depends on these being true.
         parents: Parents of the tokens of a tree: for each token, the index of the token that it follows, -1 for the end
@@ -57,7 +57,7 @@ class Draft(ABC):
     """Proposes continuations for several sequences at once.
 
     An exception in place of a proposal, or raised by ``propose``, ends the use of the draft for that sequence, or for
-    all that were asked for. The sequences go on without it.
+    all sequences of the call. The sequences continue without it.
     """
 
     on_thread = False
@@ -70,7 +70,7 @@ class Draft(ABC):
         return None
 
     def end(self, state: Any) -> None:
-        """The sequence has ended, or goes on without this draft."""
+        """The sequence has ended, or continues without this draft."""
 
     @abstractmethod
     async def propose(self, asks: list[Ask]) -> Sequence[Proposal | Exception]:
@@ -98,7 +98,7 @@ class FunctionDraft(Draft):
         for ask in asks:
             try:
                 given = await self._call(list(ask.tokens), ask.k)
-            except Exception as e:  # the user's function may raise anything: this sequence goes on without it
+            except Exception as e:  # the user's function may raise anything: this sequence continues without it
                 found.append(deliverable(e))
             else:
                 found.append(given if isinstance(given, Proposal) else Proposal(given))
@@ -113,8 +113,8 @@ def checked(proposal: Proposal, k: int, vocabulary: int, *, trees: bool = False)
     """The proposal with at most ``k`` tokens, which are plain numbers; without branches unless there are ``trees``.
 
     Raises:
-        TypeError, ValueError: It is none: no sequence of numbers, tokens outside the vocabulary, or probabilities that
-            do not fit them.
+        TypeError, ValueError: It is not a proposal: not a sequence of numbers, tokens outside the vocabulary, or
+            probabilities that do not fit the tokens.
     """
     tokens = [int(token) for token in list(proposal.tokens)[:k]]
     if tokens and (min(tokens) < 0 or max(tokens) >= vocabulary):

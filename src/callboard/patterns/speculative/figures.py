@@ -18,12 +18,12 @@ class SpeculativeStats(ServerStats):
         accepted_tokens: Proposed tokens that became part of a text.
         acceptance_by_position: For each place behind a text, the share of its proposals that included a token that was
             kept; 0.0 if there was no proposal.
-        mean_accepted_length: Tokens that a verification of a proposal gave, with the one that the target adds; 0.0
-            where there was no proposal.
+        mean_accepted_length: Mean tokens per verified proposal, including the one that the target adds; 0.0 if there
+            was no proposal.
         speedup: Estimate: the time that passes without speculation would have taken for the same tokens, divided by
             that of the passes and drafts that were run, both from the times measured. 1.0 while no pass
             without speculation was measured.
-        draft_failures: Sequences that went on without the draft.
+        draft_failures: Sequences that continued without the draft.
         step_time: Seconds of a pass, with the draft's.
     """
 

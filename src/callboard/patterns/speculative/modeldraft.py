@@ -17,7 +17,7 @@ class ModelDraft(Draft):
     """A model of the same vocabulary as the target. All sequences share its passes.
 
     Args:
-        model: Its ``forward`` gets one row of logits per sequence and pass to compute.
+        model: Model whose ``forward`` gets one row of logits to compute per sequence and pass.
         executor: The executor that calls ``forward``; as for :class:`UserCall`.
     """
 
@@ -27,7 +27,7 @@ class ModelDraft(Draft):
         self.on_thread = self._call.on_thread
 
     def begin(self) -> "_Fed":
-        """A sequence of which the model knows nothing."""
+        """Return the state of a new sequence, with no tokens fed to the model."""
         return _Fed(self._model.begin())
 
     def end(self, state: Any) -> None:
@@ -66,7 +66,7 @@ class _Fed:
     def catch_up(self, tokens: list[int]) -> list[int]:
         """Drop rejected tokens; returns the part of ``tokens`` that the model has not seen, at least the last one."""
         most = min(len(self.fed), len(tokens) - 1)
-        same = self._kept  # what agreed with the text once agrees for ever
+        same = self._kept  # a prefix that agreed with the text stays valid
         while same < most and self.fed[same] == tokens[same]:
             same += 1
         if same < len(self.fed):

@@ -61,9 +61,9 @@ class TreeModel(LanguageModel, Protocol):
     def forward_tree(self) -> Callable[[list[Any], list[list[int]], list[list[int]], list[int]], Any]:
         """``forward_tree(states, tokens, parents, rows)`` is a pass over trees.
 
-        ``parents[i][n]`` is the place in ``tokens[i]`` of the token that token ``n`` follows, -1 for what was kept
-        before: a token attends to that, and to the tokens on its way back, and its position is one beyond its parent's.
-        Logits are returned as by ``forward``, those after each of the last ``rows[i]`` tokens.
+        ``parents[i][n]`` is the index in ``tokens[i]`` of the token that token ``n`` follows, -1 for the kept text: a
+        token attends to the kept text and to its ancestors, and its position is one beyond its parent's. Logits are
+        returned as by ``forward``, those after each of the last ``rows[i]`` tokens.
         """
         ...
 
@@ -94,7 +94,7 @@ class TokenState:
         del self.tokens[len(self.tokens) - n :]
 
     def close(self) -> None:
-        """Nothing is kept elsewhere."""
+        """Do nothing: no state is kept elsewhere."""
 
 
 class Cacheless:

@@ -1,4 +1,4 @@
-"""``NGramDraft``: proposes what followed the last tokens when they came before (prompt lookup)."""
+"""``NGramDraft``: proposes the tokens that followed an earlier occurrence of the last ones (prompt lookup)."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ __all__ = ["NGramDraft"]
 
 
 class NGramDraft(Draft):
-    """Looks the last tokens up in the text so far, and proposes what followed them. Costs microseconds, no model.
+    """Finds the last tokens in the text so far, and proposes their continuation. Costs microseconds, no model.
 
     It pays where answers repeat their prompts: summaries, edits, code. Saxena 2023, "Prompt Lookup Decoding".
 
@@ -40,7 +40,7 @@ class _Index:
     def __init__(self, lengths: range) -> None:
         self._lengths = lengths
         self._after: dict[tuple[int, ...], int] = {}  # position after the last occurrence that is followed by a token
-        self._known = 0  # tokens[: _known] have been looked at
+        self._known = 0  # tokens[: _known] have been indexed
 
     def lookup(self, tokens: list[int], k: int) -> list[int]:
         for end in range(self._known, len(tokens)):
@@ -57,7 +57,7 @@ class _Index:
 
 
 def _continued(tokens: list[int], start: int, k: int) -> list[int]:
-    """``k`` tokens from ``start``; what is beyond the end repeats: the text is taken to go on periodically."""
+    """Return ``k`` tokens from ``start``; beyond the end the text is taken to continue periodically."""
     found = tokens[start : start + k]
     period = len(tokens) - start
     while len(found) < k:

@@ -9,13 +9,13 @@ OPTIMISM = 0.7
 """The assumed acceptance rate while nothing is known."""
 
 SLOWER = 0.1
-"""Weight of a new time that is above the one known: most of what is above is noise of the machine."""
+"""Weight of a new time above the known one: most of the excess is noise of the machine."""
 
 FASTER = 0.8
 """Weight of a new time that is below."""
 
 TRUSTED = 2
-"""Times until a size is taken to be known: the first one often holds what is done once only."""
+"""Measurements until a size counts as known: the first one often includes one-time work."""
 
 
 class KeptRates:
@@ -23,7 +23,7 @@ class KeptRates:
 
     Args:
         places: Tokens of a proposal at most.
-        forget: Weight of what is known relative to a new proposal.
+        forget: Weight of earlier proposals relative to a new one.
         weight: Weight of the prior, in proposals.
         pool: The prior; None: :data:`OPTIMISM` at the first place, and elsewhere the estimate of the place before.
     """
@@ -96,7 +96,7 @@ class SizeCosts:
         self._sizes: list[int] = []  # that are known, ascending
 
     def add(self, size: int, seconds: float) -> None:
-        """Something of this size took so long."""
+        """Add the measured seconds of a size."""
         known = self._seconds.get(size)
         times = self._times[size] = self._times.get(size, 0) + 1
         if times == TRUSTED:

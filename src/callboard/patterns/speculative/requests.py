@@ -29,7 +29,7 @@ class Decode:
         stop_when: Called with the new tokens after each of them; the text ends when it returns true. For texts to stop
             at, for instance.
         adjust: ``adjust(tokens, logits)`` returns the logits to use after these tokens: a grammar's mask (minus
-            infinity for what is not allowed), a penalty. Called once for each token of a verification.
+            infinity for excluded tokens), a penalty. Called once for each token of a verification.
         on_tokens: Called on the server's loop with each run of new tokens.
     """
 

@@ -1,4 +1,4 @@
-"""``Sampler``: how the tokens of one request are chosen, and where its chance comes from."""
+"""``Sampler``: the choice of the tokens of one request, and its random numbers."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -27,11 +27,11 @@ class Acceptance(StrEnum):
     """The acceptance rule for proposed tokens at a temperature above 0. Members equal their texts."""
 
     REJECTION = "rejection"
-    """Exact; keeps the most. The tokens of a seed depend on what was proposed, and so on ``k``."""
+    """Exact; keeps the most tokens. The tokens of a seed depend on the proposals, and so on ``k``."""
     COUPLED = "coupled"
     """Exact; keeps a little less with a draft that samples. The tokens of a seed are the same with any draft and k."""
     TYPICAL = "typical"
-    """LOSSY: what is not unlikely is kept, so the tokens do not have the target's distribution."""
+    """LOSSY: tokens that are not unlikely are kept, so the tokens do not have the target's distribution."""
 
 
 class Sampler:

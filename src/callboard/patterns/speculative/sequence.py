@@ -22,7 +22,7 @@ class Sequence:
         state: The target's.
         sampler: Chooses its tokens.
         rates: Acceptance rates of proposed tokens.
-        draft: The draft's state; None: it goes on without a draft.
+        draft: State of the draft; None: the sequence continues without a draft.
         finish: The reason why it has ended; None while it has not.
     """
 

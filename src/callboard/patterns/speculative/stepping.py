@@ -34,7 +34,7 @@ class Stepper:
         policy: Policy that chooses the number of proposed tokens.
         executor: The executor that calls the target's ``forward``.
         clock: Tells the time.
-        failed: Told of a sequence that ends in an error.
+        failed: Called with a sequence that ends in an error.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Stepper:
     async def _propose(self, sequences: list[Sequence]) -> tuple[list[Proposal], float]:
         """A proposal for each sequence, and the seconds that the draft took."""
         found = [NOTHING] * len(sequences)
-        if self._draft is None or self._vocabulary is None:  # the first pass tells which tokens there are
+        if self._draft is None or self._vocabulary is None:  # the first pass determines the vocabulary
             return found, 0.0
         ks = self._policy.choose([Room(each.rates, self._most(each)) for each in sequences])
         some = [(index, k) for index, k in enumerate(ks) if k]
@@ -147,7 +147,7 @@ class Stepper:
             given: Any = await self._draft.propose(asks)
             if len(given) != len(some):
                 raise ValueError(f"the draft gave {len(given)} proposals for {len(some)} sequences")
-        except Exception as e:  # of the user's draft: these sequences go on without it
+        except Exception as e:  # an exception of the user's draft: these sequences continue without it
             given = [e] * len(some)
         seconds = self._clock.time() - started
         for (index, k), proposal in zip(some, given, strict=True):
@@ -155,7 +155,7 @@ class Stepper:
                 if isinstance(proposal, Exception):
                     raise proposal
                 found[index] = checked(proposal, k, self._vocabulary, trees=trees)
-            except Exception as e:  # the draft's, or what it gave is not a proposal
+            except Exception as e:  # an exception of the draft, or its result is not a proposal
                 self._without_draft(sequences[index], e)
         return found, seconds
 
@@ -177,7 +177,7 @@ class Stepper:
         sequence.speculates = False
         try:
             self._draft.end(sequence.draft)
-        except Exception:  # of the user's draft, which is given up
+        except Exception:  # an exception of the user's draft, which is dropped
             _log.exception("end() of a draft failed")
         sequence.draft = None
 

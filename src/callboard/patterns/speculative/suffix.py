@@ -1,4 +1,4 @@
-"""``SuffixDraft``: proposes what followed the last tokens before, as a tree by how often it did."""
+"""``SuffixDraft``: proposes continuations of the last tokens, as a tree ordered by their frequency."""
 
 import heapq
 import itertools
@@ -10,11 +10,13 @@ from callboard.patterns.speculative.drafts import Ask, Draft, Proposal
 __all__ = ["SuffixDraft"]
 
 AHEAD = 16
-"""Tokens behind a run of the largest length that are remembered."""
+"""Tokens that are recorded behind a run of the largest length."""
 
 
 class SuffixDraft(Draft):
-    """Counts what has followed each run of tokens, and proposes the likeliest continuations of the longest run known.
+    """Proposes the likeliest continuations of the longest known run of the last tokens.
+
+    It counts the continuations of each run of tokens.
 
     If the target verifies trees (:class:`TreeModel`), several continuations are proposed at once, otherwise the
     likeliest. A token costs some ten microseconds, and no model is needed. It pays off when texts repeat themselves,
@@ -25,7 +27,7 @@ class SuffixDraft(Draft):
         least: Probability below which a continuation is not proposed, by the counts.
         shared: Learn also from other texts, including finished ones. This does not change any tokens, but the time that
             a text takes reveals something about other texts: do not use it for tenants that must stay isolated.
-        most: Runs that are remembered, of some 200 bytes each; beyond that, all are forgotten.
+        most: Recorded runs at most, of some 200 bytes each; when there are more, all are dropped.
 
     Raises:
         ValueError: A setting out of range.
@@ -44,7 +46,7 @@ class SuffixDraft(Draft):
         self._common = _Runs(most) if shared else None
 
     def begin(self) -> "_Text":
-        """A text of which nothing is known."""
+        """Return the state of a new text, with nothing counted."""
         return _Text(self._longest, self._common or _Runs(self._most))
 
     async def propose(self, asks: list[Ask]) -> Sequence[Proposal]:
@@ -71,7 +73,7 @@ class _Runs:
         self._made = 0
 
     def count(self, runs: list[_Run], token: int, longest: int) -> list[_Run]:
-        """A token has come after these runs, which are suffixes of each other; gives the runs that end in it."""
+        """Count a token that followed these runs, which are suffixes of each other; returns the runs that end in it."""
         if self._made > self._most:
             self.root, self._made, runs = _Run(), 0, []
         found: list[_Run] = []
@@ -86,7 +88,7 @@ class _Runs:
 
 
 class _Text:
-    """One text: what it has counted, and the runs that it ends in."""
+    """One text: its counts, and the runs that it ends in."""
 
     def __init__(self, longest: int, runs: _Runs) -> None:
         self._longest = longest

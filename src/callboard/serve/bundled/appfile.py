@@ -68,11 +68,11 @@ class AppFile(msgspec.Struct, forbid_unknown_fields=True):
 def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
     """The app that a file describes; it opens the device when it starts, where one of the models needs it.
 
-    Modules are looked for in the folder of the file, too.
+    Modules are also searched in the folder of the file.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not TOML, or has a key, a value or a function that does not fit; says which.
+        ValueError: It is not TOML, or has a key, a value or a function that does not fit; names it.
     """
     try:
         file = msgspec.convert(tomllib.loads(path.read_text("utf-8")), AppFile)

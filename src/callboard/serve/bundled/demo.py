@@ -36,7 +36,7 @@ def demo_app(device: str = "auto", *, limits: EdgeLimits | None = None) -> App:
     """The app, which opens the device when it starts.
 
     Args:
-        device: Its name, for :func:`callboard.device`.
+        device: Name of the device, for :func:`callboard.device`.
         limits: See :class:`App`.
 
     Raises:

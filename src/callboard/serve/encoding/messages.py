@@ -1,4 +1,4 @@
-"""An inference request and its response on the wire: JSON, with raw tensor data behind it where the client wants that.
+"""An inference request and its response on the wire: JSON, followed by raw tensor data if the client requests that.
 
 Source: the Open Inference Protocol, and its binary tensor extension as Triton documents it.
 """
@@ -15,7 +15,7 @@ from callboard.serve.tensors import Array, Tensor
 __all__ = ["HEADER_LENGTH", "InferBody", "InferRequest", "encoded", "parsed"]
 
 HEADER_LENGTH = "inference-header-content-length"
-"""The HTTP header that says where the JSON of a message ends and raw tensor data begin."""
+"""The HTTP header with the length of a message's JSON, behind which raw tensor data begin."""
 MICROSECOND = 1e-6
 HIGHEST = 1
 """The most urgent priority of the protocol, where a larger number is less urgent. 0 and none count as this one."""
@@ -190,7 +190,7 @@ def encoded(
     """The response: the parts of its body, and its headers.
 
     Raises:
-        BadRequest: An output was asked for as JSON that only raw bytes can hold, or does not fit into its place.
+        BadRequest: An output that only raw bytes can represent was requested as JSON, or does not fit into its place.
     """
     outputs: list[dict[str, Any]] = []
     parts: list[bytes | memoryview] = []

@@ -136,7 +136,7 @@ def _split(tensor: Tensor, data: memoryview, count: int) -> Iterator[bytes]:
 
 
 def to_binary(tensor: Tensor, array: Array) -> bytes | memoryview:
-    """An output as raw bytes, not copied where it lies in order; each element of BYTES after its length of 4 bytes."""
+    """An output as raw bytes, not copied if it is contiguous; each element of BYTES follows its length of 4 bytes."""
     if tensor.datatype != "BYTES":
         return np.ascontiguousarray(array, tensor.dtype).reshape(-1).view(np.uint8).data
     parts: list[bytes] = []

@@ -14,7 +14,7 @@ from callboard.serve.errors import BadRequest, HttpError
 __all__ = ["FOLDER", "Place", "Regions"]
 
 FOLDER = "/dev/shm"
-"""The folder in which Linux has the objects of POSIX shared memory."""
+"""The folder of POSIX shared memory objects on Linux."""
 MOST = 256
 """Regions that are registered at once."""
 
@@ -63,7 +63,7 @@ class _Region:
 
 
 class Regions:
-    """Shared memory by the names that clients gave it.
+    """Shared memory under the names that clients registered.
 
     Bytes are copied by reads and writes of a file. A mapping would be one copy less, but a client that shortens its
     memory would end the process (SIGBUS).
@@ -83,7 +83,7 @@ class Regions:
         """Open the shared memory with this key.
 
         Raises:
-            BadRequest: The name is taken, the key is not allowed or leads nowhere, or there are not so many bytes.
+            BadRequest: The name is taken, the key is not allowed or does not exist, or the memory is too small.
         """
         if name in self._regions:
             raise BadRequest(f"the shared memory region {name!r} is registered already")
@@ -108,7 +108,7 @@ class Regions:
         self._regions[name] = _Region(key, offset, size, file)
 
     def unregister(self, name: str | None = None) -> None:
-        """Forget a region, or all of them; one that is not there is forgotten already."""
+        """Remove a region, or all of them; does nothing for an unknown one."""
         for each in [name] if name is not None else list(self._regions):
             region = self._regions.pop(each, None)
             if region is not None:

@@ -72,7 +72,7 @@ class Events:
 async def events_of(
     source: AsyncGenerator[bytes, None], failed: Callable[[Exception, Refusal], bytes] = error_event
 ) -> Events:
-    """The response, once its first event is there.
+    """The response, once its first event is available.
 
     Raises:
         Exception: Raised by ``source`` before that.

@@ -101,7 +101,7 @@ class TextModel(Model):
         """The new tokens.
 
         Raises:
-            BadModelResult: The server gave something else than tokens.
+            BadModelResult: The server yielded a value that is not a token.
             Exception: Raised by ``stream`` of the server.
         """
         async with aclosing(self.server.stream(item, **options)) as stream:
@@ -135,7 +135,7 @@ class Generation:
 
     Attributes:
         prompt_tokens, new_tokens: Number of tokens.
-        finish: ``"stop"``: by itself, or at a stop string; ``"length"``: at a bound; None while it goes on.
+        finish: ``"stop"``: at its own end, or at a stop string; ``"length"``: at a bound; None while it continues.
     """
 
     def __init__(self, model: TextModel, item: Decode, stop: Sequence[str], options: RequestOptions) -> None:

@@ -47,7 +47,7 @@ async def generate(app: App, request: Request, body: memoryview) -> Body:
 
 
 async def generate_stream(app: App, request: Request, body: memoryview) -> Events:
-    """Continue a text, and send each piece when it is there."""
+    """Continue a text, and send each piece as soon as it is available."""
     generation, head = _begun(app, request, body)
     return await events_of(_pieces(generation, head), _failed)
 

@@ -210,7 +210,7 @@ async def _chunks(
     begun = form is not CHAT
     async with aclosing(generation.texts()) as texts:
         async for piece in texts:
-            if not begun:  # not before the model has answered: what fails until then has a status of its own
+            if not begun:  # not before the model has answered: earlier failures have a status of their own
                 begun = True
                 yield chunk(FIRST_DELTA)
             yield chunk(form.piece(piece))

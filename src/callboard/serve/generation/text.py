@@ -44,7 +44,7 @@ class Detokenizer:
 
 
 class StopStrings:
-    """Ends a text before the first of some strings, and holds back what may be the beginning of one.
+    """Ends a text before the first of some strings, and holds back a possible beginning of one.
 
     Args:
         stops: None of them empty.

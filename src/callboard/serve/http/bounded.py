@@ -1,4 +1,7 @@
-"""A limit of connections: those beyond it are refused, and the others go on. They tell when they are lost."""
+"""A limit of connections: further ones are refused, while the others continue.
+
+Connections report when they are lost.
+"""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""gzip and deflate, both ways. Large bodies are worked on by a thread, so that the event loop goes on."""
+"""gzip and deflate, both ways. Large bodies are processed on a thread, so that the event loop continues."""
 
 import asyncio
 import re

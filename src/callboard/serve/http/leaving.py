@@ -11,7 +11,7 @@ __all__ = ["CONNECTION", "ClientLeft", "Connection", "unless_left"]
 T = TypeVar("T")
 
 CONNECTION = "callboard.connection"
-"""The key in ``scope["state"]`` under which our own server tells the :class:`Connection` of a request."""
+"""The key in ``scope["state"]`` under which callboard's server stores the :class:`Connection` of a request."""
 
 
 class ClientLeft(Exception):
@@ -19,7 +19,7 @@ class ClientLeft(Exception):
 
 
 class Connection(Protocol):
-    """A connection that tells by itself when it is lost, which saves the task that waits in ``receive``."""
+    """A connection that reports when it is lost, which saves the task that waits in ``receive``."""
 
     def when_lost(self, call: Callable[[], object] | None) -> None:
         """Call this once the connection is lost, at once if it is; None: nothing."""
@@ -55,7 +55,7 @@ async def unless_left(work: Awaitable[T], request: Request) -> T:
 
 
 def _watched(request: Request, leave: Callable[[], None]) -> Callable[[], object]:
-    """Call ``leave`` when the client leaves; returns what ends that."""
+    """Call ``leave`` when the client leaves; returns the function that ends the watch."""
     connection: Connection | None = request.scope.get("state", {}).get(CONNECTION)
     if connection is not None:
         connection.when_lost(leave)

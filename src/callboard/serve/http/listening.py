@@ -28,11 +28,11 @@ LAST_RESPONSES = 5.0
 """Seconds beyond ``drain_timeout`` in which the last responses can be sent."""
 
 SWITCH_INTERVAL = 0.5e-3
-"""Seconds for which a thread that a model runs on waits for the event loop's at most, each time it comes back from
-native code: Python's 5 ms are longer than a batch takes."""
+"""Switch interval in seconds: a model's thread waits at most this long for the event loop's each time that it returns
+from native code. Python's 5 ms exceed the duration of a batch."""
 COLLECT_AFTER = 5000
-"""Containers that are made before Python looks for cycles: requests in progress are more than its 700, and would
-become old and have all of the heap searched every few thousand requests."""
+"""Containers that are allocated before Python searches for cycles: requests in progress exceed its 700, and would be
+promoted, so that the whole heap is searched every few thousand requests."""
 
 _log = logging.getLogger("callboard.serve")
 
@@ -50,7 +50,7 @@ def run_until_signal(
 
 @contextlib.contextmanager
 def _own_process() -> Iterator[None]:
-    """Settings of an interpreter that does nothing else than serve; at the end they are what they were."""
+    """Settings of an interpreter that only serves; they are restored at the end."""
     interval, (youngest, *older) = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(min(interval, SWITCH_INTERVAL))
     gc.set_threshold(max(youngest, COLLECT_AFTER) if youngest else 0, *older)  # 0: it is switched off

@@ -1,4 +1,4 @@
-"""``Request``: what handlers see of an HTTP request. ``Fields``: its headers. ``receive_soon``: a message of it."""
+"""``Request``: an HTTP request as handlers receive it. ``Fields``: its headers. ``receive_soon``: its next message."""
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -62,7 +62,7 @@ async def receive_soon(receive: Receive, seconds: float) -> Message:
     """The next message. There is a timer only where it is not there yet, as a small body is: a timer costs more.
 
     Raises:
-        TimeoutError: It did not come within so many seconds.
+        TimeoutError: The message did not arrive within ``seconds``.
     """
     found: Message
     steps = receive().__await__()

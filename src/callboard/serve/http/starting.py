@@ -56,8 +56,8 @@ def serve(
         beside: An async function that runs from when the app accepts requests until it drains, and is cancelled then.
 
     Raises:
-        BackendUnavailable: Starlette or uvicorn is not installed: they come with the extra ``serve``.
-        OSError: The port cannot be listened on; a file of ``tls`` cannot be read, or is none of its kind.
+        BackendUnavailable: Starlette or uvicorn is not installed (extra ``serve``).
+        OSError: The port cannot be opened; a file of ``tls`` cannot be read, or has the wrong content.
         Exception: Raised by ``lifespan``.
     """
     with needs_extra():

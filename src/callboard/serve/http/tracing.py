@@ -65,7 +65,9 @@ class Tracer:
         return {**self._all, **own, "trace_file": str(self._path)}
 
     def update(self, given: Mapping[str, Any], model: str | None = None) -> dict[str, Any]:
-        """Change some settings, all or none; None is the default, or for a model what holds for all. Returns them.
+        """Change some settings, all or none; None restores the default, or for a model the global setting.
+
+        Returns the settings.
 
         Raises:
             BadRequest: A setting is not known, not to be changed, or has a value that does not fit.
@@ -104,7 +106,7 @@ class Tracer:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is kept. A file that cannot be written ends tracing, with a warning; requests go on."""
+        """Write the collected traces. A file that cannot be written ends tracing, with a warning; requests continue."""
         lines, self._lines = self._lines, []
         if not lines:
             return

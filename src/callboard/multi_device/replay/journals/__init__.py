@@ -1,1 +1,1 @@
-"""Journals: where records are kept. A protocol of six methods, and what implements it."""
+"""Journals, which store records: a protocol of six methods, and its implementations."""

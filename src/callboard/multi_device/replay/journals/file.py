@@ -22,8 +22,8 @@ if os.name == "posix":
 class FileJournal:
     """Files ``<identity>-<first sequence>.journal`` in a folder. A second writer is refused.
 
-    A process that is killed, at any moment, leaves a prefix of what it appended: all groups that were synchronised, and
-    perhaps records behind them. Opening cuts off a torn last record and says so; damage in the middle is an error.
+    A process that is killed, at any moment, leaves a prefix of its records: all groups that were synchronised, and
+    perhaps records behind them. Opening cuts off a torn last record and reports it; damage in the middle is an error.
 
     Args:
         folder: Folder of the journal; created if it does not exist.
@@ -181,7 +181,7 @@ class FileJournal:
         return sorted(path for path in self._folder.iterdir() if name.fullmatch(path.name))
 
     def _sync_folder(self) -> None:
-        """A new file is there after a loss of power only if its folder is synchronised, too."""
+        """A new file survives a loss of power only if its folder is synchronised, too."""
         if os.name != "posix":
             return
         folder = os.open(self._folder, os.O_RDONLY)

@@ -39,7 +39,7 @@ def next_frame(data: bytes | memoryview, at: int) -> tuple[int, int, int] | None
 
 
 def scan(data: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Sequence, start and end of each record, up to what is not a valid frame."""
+    """Sequence, start and end of each record, up to the first invalid frame."""
     while (found := next_frame(data, at)) is not None:
         yield found
         at = found[2]

@@ -1,4 +1,4 @@
-"""``MemoryJournal``: records in a list, gone with the process."""
+"""``MemoryJournal``: records in a list, lost with the process."""
 
 from collections.abc import Sequence
 

@@ -26,8 +26,8 @@ HANDOVER = 500
 class PostgresJournal:
     """Keeps any number of identities in two tables, which it makes where they are not there.
 
-    A group of records is one transaction, by ``COPY``; it counts as written when the server has answered the commit, so
-    the server's ``synchronous_commit`` says what that means. A second writer of an identity is refused when it opens
+    A group of records is one transaction, by ``COPY``; it counts as written when the server has answered the commit,
+    with the durability of the server's ``synchronous_commit``. A second writer of an identity is refused when it opens
     it.
 
     Args:

@@ -1,4 +1,4 @@
-"""``Journal``: what a store of records has to do."""
+"""``Journal``: the protocol of a store of records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,9 @@ class Journal(Protocol):
     """
 
     def open(self, identity: str) -> Recovered:
-        """Take the sequence of this identity, made empty where there is none; again after ``close``, or after an error.
+        """Acquire the sequence of this identity, created empty if there is none.
+
+        May be called again after ``close``, or after an error.
 
         Raises:
             Exception: It cannot be used, or is damaged (:class:`JournalCorrupt`).
@@ -58,7 +60,7 @@ class Journal(Protocol):
         ...
 
     def discard(self, before: int) -> None:
-        """Records with a sequence below ``before`` may be forgotten; they need not be at once, and not all."""
+        """Allow deletion of the records with a sequence below ``before``; deletion may be partial or late."""
         ...
 
     def close(self) -> None:

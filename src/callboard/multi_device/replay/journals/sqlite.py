@@ -34,7 +34,7 @@ class SqliteJournal:
         self._timeout = timeout
         self._identity = ""
         self._connection: sqlite3.Connection | None = None
-        self._lock = threading.RLock()  # what others do must not become part of a transaction
+        self._lock = threading.RLock()  # operations of other threads must not become part of a transaction
 
     def open(self, identity: str) -> Recovered:
         self.close()

@@ -29,7 +29,7 @@ class StepSettings:
 
     Attributes:
         max_batch: Sequences that run at once.
-        max_batch_cost: Their summed cost at most; None means no bound.
+        max_batch_cost: Summed cost of the running sequences at most; None means no bound.
         part_cost: Cost that each part adds to its sequence, such as a token in a cache.
         max_admitted_cost: Summed cost of the sequences that join between two steps, if there is more than one; None is
             no bound. It keeps the first step of new sequences, which reads their prompts, short for the others.
@@ -68,7 +68,7 @@ class StepPlan:
 
     Attributes:
         admitted: New sequences, in the order in which they join.
-        preempted: Sequences that gave their place up, and wait again.
+        preempted: Sequences that gave up their place, and wait again.
         late: Requests that were not begun by their deadlines.
         outgrown: Sequences that are beyond ``max_batch_cost`` by themselves.
     """
@@ -82,10 +82,9 @@ class StepPlan:
 class StepPolicy:
     """Decides which sequences of one server run.
 
-    Requests join in the order of their urgency, as :class:`WaitingLine` has it; none is passed over because a smaller
-    one behind it would fit. One that gave its place up waits at its old place in the queue. It is let in again only
-    where a further part of every sequence fits as well, so that two sequences do not take turns in pushing each other
-    out.
+    Requests join in the order of their urgency, as defined by :class:`WaitingLine`; a request is never overtaken
+    because a smaller one behind it would fit. A preempted sequence waits at its old place in the queue. It is admitted
+    again only if a further part of every sequence also fits, so that two sequences do not preempt each other in turn.
 
     Attributes:
         line: Sequences that wait.
@@ -133,7 +132,7 @@ class StepPolicy:
         self.line.restore(slot.entry for slot in slots)
 
     def grown(self, slot: Slot[Any, Any], part: Any) -> None:
-        """A step gave a part of a sequence."""
+        """A step returned a part of a sequence."""
         slot.parts.append(part)
         slot.cost += self.settings.part_cost
 

@@ -36,7 +36,7 @@ class Last(Generic[P_co]):
 
 
 class Slot(Generic[T, P]):
-    """A sequence that runs: what a step function gets for it.
+    """A running sequence: the argument of a step function.
 
     Attributes:
         number: Number of the request; unique, and the same until the request ends.

@@ -12,7 +12,7 @@ from callboard.patterns.requests.errors import QueueFull
 __all__ = ["OpenSequence", "SequencePolicy", "SequenceSettings"]
 
 FORGOTTEN = 4096
-"""Sequences whose end is remembered, so that a late request fails with the reason."""
+"""Sequences whose end is recorded, so that a late request fails with the reason."""
 
 TEXTS: dict[WhyLost, str] = {
     "unknown": "was not started, or is long gone",
@@ -55,12 +55,12 @@ class OpenSequence:
     Attributes:
         name: Name of the sequence in its requests.
         worker: Worker that has it; None while it waits for a place.
-        slot: Its place there.
-        waiting: Its requests that have not run, in their order.
+        slot: Slot of the sequence on that worker.
+        waiting: Requests of the sequence that have not run, in order.
         running: The one that runs.
         last: The request that ends it has come.
         used: When its last request ended, or came.
-        lost: The reason why it is gone though a request of it still runs; None: it is not.
+        lost: The reason why it is lost while a request of it still runs; None: it is not.
     """
 
     __slots__ = ("last", "lost", "name", "running", "slot", "used", "waiting", "worker")
@@ -79,8 +79,8 @@ class OpenSequence:
 class SequencePolicy:
     """Keeps each sequence on one worker, and its requests in order.
 
-    A new sequence goes to the worker that has the fewest. A batch has one request of a sequence at most, the oldest
-    ones first. Requests that are cancelled, or expire, before they run are left out of their sequence.
+    A new sequence goes to the worker with the fewest. A batch contains at most one request of a sequence, the oldest
+    first. Requests that are cancelled, or expire, before they run are left out of their sequence.
 
     Attributes:
         queued: Requests that wait.
@@ -152,7 +152,7 @@ class SequencePolicy:
         self.queued -= 1
         entry.state = State.NEW
         if not sequence.waiting and sequence.running is None and (sequence.last or sequence.slot is None):
-            self._close(sequence, "ended")  # what would have ended it, or begun it, is gone
+            self._close(sequence, "ended")  # the request that would have ended it, or begun it, was cancelled
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class SequencePolicy:
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def lose(self, sequence: OpenSequence, why: WhyLost) -> list[Entry]:
-        """A sequence is gone; returns its requests that wait. Its place is free when none of it runs."""
+        """Mark a sequence as lost; returns its waiting requests. Its slot is free once none of its requests runs."""
         waiting = list(sequence.waiting.values())
         for entry in waiting:
             del self._of[entry.number]

@@ -11,13 +11,13 @@ WhyLost = Literal["unknown", "ended", "idle", "failed", "restarted"]
 
 
 class SequenceLost(AccelError):
-    """There is no such sequence, or no longer: its state is gone. Start it again.
+    """There is no such sequence, or it has ended, with its state. Start it again.
 
     Attributes:
-        sequence: Its name.
-        reason: ``"unknown"``: it was never started, or is forgotten. ``"ended"``: a request said ``end=True``.
-            ``"idle"``: nothing came for ``idle_timeout`` seconds. ``"failed"``: the function raised for a batch that it
-            was in, or its worker lost its context. ``"restarted"``: another request said ``start=True``.
+        sequence: Name of the sequence.
+        reason: ``"unknown"``: it was never started, or its record was dropped. ``"ended"``: a request had ``end=True``.
+            ``"idle"``: no request arrived for ``idle_timeout`` seconds. ``"failed"``: the function raised for a batch
+            that it was in, or its worker lost its context. ``"restarted"``: another request had ``start=True``.
     """
 
     def __init__(self, message: str = "", sequence: Hashable = None, reason: WhyLost = "unknown") -> None:
@@ -30,10 +30,10 @@ class SequenceSlot:
     """A sequence on its worker.
 
     Attributes:
-        sequence: Its name.
-        number: Its place: from 0 to ``max_sequences - 1``, of no other sequence on that worker; an index into what the
-            worker keeps on a device.
-        start: This is its first request: what the place held before is to be cleared.
+        sequence: Name of the sequence.
+        number: Number of the slot, from 0 to ``max_sequences - 1``, unique on that worker; an index into the worker's
+            state on a device.
+        start: True for the first request of the sequence: the previous state of the slot must be cleared.
         end: This is its last request.
         state: The function's own, None at first.
     """
