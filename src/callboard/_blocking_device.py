@@ -340,7 +340,7 @@ async def _later_generation(device: AsyncDevice, since: int, timeout: float | No
     except TimeoutError:
         raise AskTimeout(f"{device.name}: no generation after {since} within {timeout} s") from None
     if watch.value <= since:
-        raise DeviceStopped(f"{device.name} has stopped; no generation comes after {since}")
+        raise DeviceStopped(f"{device.name} has stopped; no generation follows {since}")
     return watch.value
 
 

@@ -150,7 +150,7 @@ def _named(node: str | ClusterNode, nodes: list[ClusterNode]) -> ClusterNode:
         known = ", ".join(f"{n.id[:8]} ({n.address})" for n in alive)
         raise BackendUnavailable(f"no node {name!r} in the cluster; alive are {known or 'none'}")
     if len(found) > 1:
-        raise ValueError(f"{name!r} names {len(found)} nodes: {', '.join(n.id[:8] for n in found)}; say an id")
+        raise ValueError(f"{name!r} names {len(found)} nodes: {', '.join(n.id[:8] for n in found)}; pass an id")
     return found[0]
 
 
@@ -181,7 +181,7 @@ def cluster(
         BackendUnavailable: When it is opened: Ray is not installed (extra ``ray``), or there is no cluster.
     """
     if lost_after < 2.0:
-        raise ValueError(f"lost_after is {lost_after:g}; signs of life come every second, so it is at least 2")
+        raise ValueError(f"lost_after is {lost_after:g}; signs of life are sent every second, so it must be at least 2")
     if not place_timeout > 0:
         raise ValueError(f"place_timeout is {place_timeout:g}; it must be more than 0")
 

@@ -145,12 +145,12 @@ def test_rules_are_directives(strategy: Any) -> None:
         strategy({"ValueError": Directive.STOP})
     with pytest.raises(TypeError, match="default is 'stop'"):
         strategy(default="stop")
-    with pytest.raises(TypeError, match="the rules gave 'stop'; return one of"):
+    with pytest.raises(TypeError, match="the rules returned 'stop'; return one of"):
         strategy(lambda _: "stop").directive(ValueError())
 
 
 def test_props_of_an_instance_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"a Lab that is made already: pass the class and its arguments, Props\(Lab"):
+    with pytest.raises(TypeError, match=r"an existing Lab: pass the class and its arguments, Props\(Lab"):
         Props(Lab())  # type: ignore[arg-type, var-annotated]
 
 

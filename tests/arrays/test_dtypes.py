@@ -51,10 +51,10 @@ def test_limits(name: str) -> None:
         assert (info.bits, info.eps, info.max, info.min) == (want.bits, want.eps, want.max, want.min)
         assert info.smallest_normal == want.smallest_normal
         assert info.dtype is as_dtype(want.dtype)
-        with pytest.raises(TypeError, match=r"xp\.finfo tells about floats"):
+        with pytest.raises(TypeError, match=r"use xp\.finfo for floats"):
             cb.xp.iinfo(name)
     else:
-        with pytest.raises(TypeError, match=r"xp\.iinfo tells about integers"):
+        with pytest.raises(TypeError, match=r"use xp\.iinfo for integers"):
             cb.xp.finfo(name)
 
 

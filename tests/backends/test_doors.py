@@ -45,7 +45,7 @@ def test_who_knows_the_secret_is_let_in(door: Door, entered: Entered) -> None:
 
 
 def test_others_are_not(door: Door, entered: Entered) -> None:
-    with pytest.raises(OSError, match="does not know the secret"):  # the caller finds out, too
+    with pytest.raises(OSError, match="does not have the secret"):  # the caller finds out, too
         dial("127.0.0.1", door.port, bytes(32), WORLD, 3)
     with dial("127.0.0.1", door.port, door.secret, WORLD + 1, 3) as connection:  # another world's rank
         connection.settimeout(BOUND)

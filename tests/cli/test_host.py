@@ -44,7 +44,7 @@ async def test_it_serves_the_devices_of_its_machine_until_it_is_told_to_end(tmp_
     "given, said",
     [
         ([], "there is no token"),
-        (["--listen", "nowhere"], "say HOST:PORT"),
+        (["--listen", "nowhere"], "use HOST:PORT"),
         (["--token-file", "/nowhere/token"], "No such file"),
     ],
 )

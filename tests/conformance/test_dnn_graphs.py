@@ -204,7 +204,7 @@ def test_what_does_not_fit(session: Any) -> None:
     with pytest.raises(TypeError, match="of another graph"):
         graph(lambda f: f.add(other.relu(x), x))
     bad = Fused(operands=(x,), nodes=(GraphNode("relu", (1,)),), outputs=())
-    with pytest.raises(ShapeError, match=r"node 0 \(relu of node 0\): it takes 1 values that come before it"):
+    with pytest.raises(ShapeError, match=r"node 0 \(relu of node 0\): it takes 1 values from earlier nodes"):
         bad.infer()
 
 

@@ -137,10 +137,10 @@ def test_bad_settings(session: Any) -> None:
     for settings, text in (
         ({"window": (2, 2, 2)}, "window is .2, 2, 2.; it must be one number or 2"),
         ({"window": 7}, "a window covers 7 elements of spatial axis 0, which has 5"),
-        ({"window": 2, "padding": 2}, "a window would lie in padding only"),
+        ({"window": 2, "padding": 2}, "a window would contain padding only"),
         ({"window": 0}, "must be at least 1"),
         ({"window": 3, "padding": -1}, "slice the array"),
-        ({"window": 2, "dilation": 7, "padding": 6}, "a window of spatial axis 0 lies in padding only"),
+        ({"window": 2, "dilation": 7, "padding": 6}, "a window of spatial axis 0 contains padding only"),
     ):
         with pytest.raises(ShapeError, match=text):
             session.submit(MaxPool(x=x, **settings))

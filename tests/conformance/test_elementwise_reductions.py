@@ -139,7 +139,7 @@ def test_sums_are_accumulated_in_a_wider_type(session: Any) -> None:
 @pytest.mark.parametrize(
     "text, axes, why",
     [
-        ("sum(x) + x", None, "stands outside"),
+        ("sum(x) + x", None, "is outside"),
         ("x + 1", None, "once"),
         ("sum(sum(x))", None, "once"),
         ("sum(x)", (2,), "out of range"),

@@ -92,5 +92,5 @@ def test_a_handle_of_a_context_that_is_gone_is_refused(session: Any, number: int
     gone = IpcEventHandle(
         device=handle.device, generation=handle.generation, pid=handle.pid, started=1, handle=handle.handle
     )
-    with pytest.raises(GpuRefStale, match="names a context that is gone"):
+    with pytest.raises(GpuRefStale, match="names a lost context"):
         session.submit(OpenIpcHandle(event=number, handle=gone.as_bytes().hex()))

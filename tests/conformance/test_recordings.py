@@ -383,7 +383,7 @@ CANNOT: dict[str, tuple[Callable[[cb.sync.Device, Any], Any], str]] = {
     "upload": (lambda dev, x: dev.put(np.ones(3, "f4")), "memory.upload cannot be recorded: it copies from or to host"),
     "download": (lambda dev, x: x.get(), "memory.download cannot be recorded"),
     "number": (lambda dev, x: dev.blas.dot(x[0], x[1]), "blas.dot cannot be recorded: it is answered with a number"),
-    "extents": (lambda dev, x: dev.sparse.from_dense(x), "cannot be recorded: the host has to look at data first"),
+    "extents": (lambda dev, x: dev.sparse.from_dense(x), "cannot be recorded: the host must read data first"),
 }
 
 

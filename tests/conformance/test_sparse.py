@@ -418,7 +418,9 @@ def test_from_and_to_scipy(session: Any) -> None:
         face.from_scipy(sp.csr_matrix((2, 2)), "i16")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="duplicates = 'add': use one of 'keep', 'sum', 'refuse'"):
         face.from_scipy(sp.csr_matrix((2, 2)), duplicates="add")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"the matrix holds int64; pass one of f16, .* \(matrix.astype\('f8'\), say\)"):
+    with pytest.raises(
+        TypeError, match=r"the matrix holds int64; pass one of f16, .* \(for example matrix.astype\('f8'\)\)"
+    ):
         face.from_scipy(sp.csr_matrix((2, 2), dtype=np.int64))
 
 

@@ -97,7 +97,7 @@ def test_a_tag_is_taken_once() -> None:
 
 
 def test_a_field_cannot_be_called_as_the_answers_are_described() -> None:
-    with pytest.raises(TypeError, match=r"Fill: \['value'\] say how an op is answered"):
+    with pytest.raises(TypeError, match=r"Fill: \['value'\] declare how an op is answered"):
 
         class Fill(Op["ToyActor", None], tag="toy.fill"):
             value: float = 0.0  # type: ignore[misc, assignment]

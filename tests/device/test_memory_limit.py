@@ -45,7 +45,7 @@ async def test_too_much_fails_typed_and_nothing_else_does(dev: cb.Device) -> Non
     reader = dev.copy(refused)
     fitting = block(dev, 2, 3.0)
     for reply in (refused, reader):
-        with pytest.raises(cb.OutOfMemory, match=r"4,194,304 bytes asked for, .* memory_limit is 8,388,608") as caught:
+        with pytest.raises(cb.OutOfMemory, match=r"4,194,304 bytes requested, .* memory_limit is 8,388,608") as caught:
             async with asyncio.timeout(BOUND):
                 await reply
         assert isinstance(caught.value, MemoryError)

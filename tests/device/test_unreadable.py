@@ -288,7 +288,7 @@ def test_a_host_misses_an_arena(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socketchannel, "ARENA_TIME", 0.001)
     code, said = served([opening(), bytes(encode_frame(p.MapArena(3, 4096)))])
     assert code == POISONED
-    assert "the descriptor of arena 3 did not come" in said[-1].error.message
+    assert "the descriptor of arena 3 did not arrive" in said[-1].error.message
 
 
 def test_a_host_is_sent_ops_before_its_context_is_open() -> None:

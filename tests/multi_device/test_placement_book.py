@@ -37,7 +37,7 @@ def test_policies() -> None:
     busy = book(a=4, b=4)
     busy.candidates["a"].in_flight = 2
     assert chosen(busy, 4) == ["b", "b", "a", "b"]
-    with pytest.raises(ValueError, match="policy 'best': say 'round_robin', 'least_loaded', 'pack', 'spread'"):
+    with pytest.raises(ValueError, match="policy 'best': use 'round_robin', 'least_loaded', 'pack', 'spread'"):
         chooser_of("best")
 
 

@@ -68,7 +68,7 @@ def test_what_follows_a_failure(policy: OnError, last: bool, answered: bool, lat
 def test_what_a_stage_answers() -> None:
     assert CascadeStage(len).answer(("x", 1)) == ("x", 1.0)
     assert CascadeStage(len, confidence=max).answer([1, 3]) == ([1, 3], 3.0)
-    with pytest.raises(TypeError, match="must give pairs of answer and confidence, but gave a str"):
+    with pytest.raises(TypeError, match="must return pairs of answer and confidence, but returned a str"):
         CascadeStage(len).answer("xy")
 
 

@@ -104,7 +104,7 @@ async def test_an_onnx_file_beside_it(folder: Path) -> None:
         ("[models.m]\ncall = 'no_such_module:none'\n" + X, "there is no module 'no_such_module'"),
         ("[models.m]\ncall = 'toml_models:double'\n", "inputs must be tensors"),
         ("[models.m]\ncall = 'toml_models:double'\n" + X.replace("FP32", "F32"), "datatype is 'F32'"),
-        ("[models.m]\nonnx = 'a.onnx'\n" + X, "says itself what it takes"),
+        ("[models.m]\nonnx = 'a.onnx'\n" + X, "declares its own"),
         ("[limits]\nmax_bod = 1", "max_bod"),
         ('shared_memory = ""', "no key of shared memory"),
         ("[limits]\nmax_body = 0", "max_body must be positive"),

@@ -99,7 +99,7 @@ async def test_a_client_that_is_cut_off(cut: int) -> None:
 async def test_a_body_that_comes_slowly_has_a_limit() -> None:
     async with server() as (app, port):
         status, body = await exchange(port, framed(BODY)[:-1])  # and nothing more
-        assert (status, b"did not come within" in body) == (408, True)
+        assert (status, b"did not arrive within" in body) == (408, True)
         assert app.models["double"].stats().submitted == 0
 
 

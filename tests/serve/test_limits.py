@@ -94,7 +94,7 @@ async def test_a_body_that_does_not_come() -> None:
     async with app.running(), asyncio.timeout(TIMEOUT):
         await app(scope, receive, send)
     assert sent[0]["status"] == 408
-    assert b"did not come within 0.01 s" in sent[1]["body"]
+    assert b"did not arrive within 0.01 s" in sent[1]["body"]
 
 
 # -- queues and deadlines ----------------------------------------------------------------------------------------------

@@ -80,10 +80,10 @@ async def test_requests_that_are_refused(body: Any, status: int, says: str) -> N
 @pytest.mark.parametrize(
     "value, says",
     [
-        ([[1.0]] * 3, "gave shape [3, 1] for 2 inputs"),
+        ([[1.0]] * 3, "returned shape [3, 1] for 2 inputs"),
         ([[1.0], [1.0, 2.0]], "vectors that are not an array of numbers"),
         (["a", "b"], "vectors that are not an array of numbers"),
-        ([1.0, 2.0], "gave shape [2] for 2 inputs"),
+        ([1.0, 2.0], "returned shape [2] for 2 inputs"),
     ],
 )
 async def test_vectors_that_do_not_fit(value: Any, says: str) -> None:

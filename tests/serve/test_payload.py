@@ -111,7 +111,7 @@ def test_json_that_does_not_fit(datatype: str, shape: list[int], data: Any, says
     [
         ("FP32", [2], b"1234567", "has 7 bytes, but FP32 of shape [2] has 8"),
         ("BYTES", [1], b"\x01\x00\x00", "ends before its 1 elements"),
-        ("BYTES", [1], b"\x05\x00\x00\x00abcd", "an element of 5 bytes is longer than what is left"),
+        ("BYTES", [1], b"\x05\x00\x00\x00abcd", "an element of 5 bytes is longer than the rest of the data"),
         ("BYTES", [1], b"\x01\x00\x00\x00ab", "has 1 bytes more than its 1 elements"),
         ("BYTES", [2], b"\x01\x00\x00\x00a", "ends before its 2 elements"),
     ],

@@ -128,7 +128,7 @@ class Actor:
     def _here(self) -> "Cell":
         cell = self._owner()
         if cell.port.thread != get_ident():
-            raise WrongThread(f"{cell.path} was touched from another thread than its own; tell it a message instead")
+            raise WrongThread(f"{cell.path} was used from another thread; send it a message instead")
         return cell
 
     # -- children ------------------------------------------------------------------------------------------------------

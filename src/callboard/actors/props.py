@@ -34,8 +34,8 @@ class Props(Generic[A_co]):
         if not callable(factory):
             name = type(factory).__qualname__
             raise TypeError(
-                f"Props takes what makes an actor, and this is a {name} that is made already: pass the class and its "
-                f"arguments, Props({name}, ...)"
+                f"Props takes a class or a function that makes an actor, but got an existing {name}: "
+                f"pass the class and its arguments, Props({name}, ...)"
             )
         self._factory: Callable[..., A_co] = factory
         self._args: tuple[Any, ...] = args

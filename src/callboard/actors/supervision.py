@@ -178,7 +178,9 @@ class Strategy:
         if self._decider is not None:
             found = self._decider(error)
             if found is not None and not isinstance(found, Directive):
-                raise TypeError(f"{type(self).__name__}: the rules gave {found!r}; return one of {DIRECTIVES}, or None")
+                raise TypeError(
+                    f"{type(self).__name__}: the rules returned {found!r}; return one of {DIRECTIVES}, or None"
+                )
             return self._default if found is None else found
         for cls in type(error).__mro__:
             if cls in self._rules:

@@ -127,7 +127,7 @@ def finfo(type: DTypeLike | Ref, /) -> Finfo:
     """
     dtype = _dtype(type).real
     if not dtype.is_float:
-        raise TypeError(f"xp.finfo: {dtype} has no floating point; xp.iinfo tells about integers")
+        raise TypeError(f"xp.finfo: {dtype} is not a floating-point type; use xp.iinfo for integers")
     info = _finfo(dtype.np)
     eps, largest, least, normal = map(float, (info.eps, info.max, info.min, info.smallest_normal))
     return Finfo(dtype.itemsize * 8, eps, largest, least, normal, dtype)
@@ -141,7 +141,7 @@ def iinfo(type: DTypeLike | Ref, /) -> Iinfo:
     """
     dtype = _dtype(type)
     if not dtype.is_integer:
-        raise TypeError(f"xp.iinfo: {dtype} is not an integer type; xp.finfo tells about floats")
+        raise TypeError(f"xp.iinfo: {dtype} is not an integer type; use xp.finfo for floats")
     info = np.iinfo(dtype.np)
     return Iinfo(dtype.itemsize * 8, int(info.max), int(info.min), dtype)
 

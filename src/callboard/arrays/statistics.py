@@ -197,7 +197,7 @@ def _cumulative(function: str, x: Ref, axis: int | None, dtype: DTypeLike | None
     check_array(function, "x", x)
     if axis is None:
         if x.ndim != 1:
-            raise ShapeError(f"xp.{function}: x is {x.layout!r}; say along which axis")
+            raise ShapeError(f"xp.{function}: x is {x.layout!r}; pass axis=")
         axis = 0
     along, to = axis_of(function, x, axis), _total(x, dtype)
     adds = function == "cumulative_sum"

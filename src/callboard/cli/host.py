@@ -39,7 +39,7 @@ def _run(given: argparse.Namespace) -> int:
     host, _, port = given.listen.rpartition(":")
     try:
         if not host or not port.isdecimal():
-            raise ValueError(f"--listen is {given.listen!r}; say HOST:PORT")
+            raise ValueError(f"--listen is {given.listen!r}; use HOST:PORT")
         token = os.environ.get(TOKEN, "")
         if given.token_file is not None:
             token = given.token_file.read_text("utf-8").strip()

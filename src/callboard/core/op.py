@@ -48,7 +48,7 @@ class OpMeta(MessageMeta):
             if tag in OPS and OPS[tag].__qualname__ != cls.__qualname__:
                 raise TypeError(f"tag {tag!r} of {name} is taken by {OPS[tag].__qualname__}")
             if taken := CLASS_ATTRIBUTES.intersection(cls.__struct_fields__):
-                raise TypeError(f"{name}: {sorted(taken)} say how an op is answered; call the fields otherwise")
+                raise TypeError(f"{name}: {sorted(taken)} declare how an op is answered; rename the fields")
             OPS[tag] = cls  # type: ignore[assignment]
         return cls  # type: ignore[return-value]
 

@@ -210,7 +210,7 @@ class Reply(_NotItsValue, Generic[T_co]):
                 wait(future, timeout)
             except TimeoutError:
                 self._detach(future)
-                raise AskTimeout(f"no completion within {timeout} s; the op goes on") from None
+                raise AskTimeout(f"no completion within {timeout} s; the op continues") from None
             except BaseException:  # Ctrl-C: the waiter leaves, the op continues
                 self._detach(future)
                 raise

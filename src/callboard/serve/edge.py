@@ -130,7 +130,7 @@ class Endpoint:
             try:
                 message = await receive_soon(request.receive, until - time.perf_counter())
             except TimeoutError as e:
-                raise HttpError(f"the body did not come within {limits.body_timeout:g} s", 408) from e
+                raise HttpError(f"the body did not arrive within {limits.body_timeout:g} s", 408) from e
             if message["type"] == "http.disconnect":
                 raise ClientLeft
             body += message.get("body", b"")

@@ -236,9 +236,11 @@ class EmbeddingModel(Model):
             try:
                 found = np.asarray(rows, np.float32)
             except (TypeError, ValueError) as e:
-                raise BadModelResult(f"model {self.name!r} gave vectors that are not an array of numbers: {e}") from e
+                raise BadModelResult(
+                    f"model {self.name!r} returned vectors that are not an array of numbers: {e}"
+                ) from e
             if found.ndim != 2 or len(found) != len(inputs):
-                raise BadModelResult(f"model {self.name!r} gave shape {list(found.shape)} for {len(inputs)} inputs")
+                raise BadModelResult(f"model {self.name!r} returned shape {list(found.shape)} for {len(inputs)} inputs")
             return found, sum(self.count_tokens(item) for item in items)
 
     async def _tokens(self, inputs: list[Any]) -> list[Any]:

@@ -278,7 +278,9 @@ class LibrarySession:
         if not opened and not plan.always:
             return outputs
         if plan.query_size is None:
-            raise UnsupportedOp(f"{self.backend.name}, {info_of(type(op)).tag}: it cannot size what depends on data")
+            raise UnsupportedOp(
+                f"{self.backend.name}, {info_of(type(op)).tag}: it cannot size outputs that depend on data"
+            )
         extents = plan.query_size(plan.state, *_arguments(op, {}))
         shapes = zip(opened.items(), extents, strict=True)
         return outputs | {name: layout.closed(shape) for (name, layout), shape in shapes}

@@ -174,7 +174,7 @@ def test_a_driver_that_does_not_answer() -> None:
 
 
 def test_no_gpu() -> None:
-    with pytest.raises(BackendUnavailable, match="sees no GPU"):
+    with pytest.raises(BackendUnavailable, match="finds no GPU"):
         uuids(Nvml([]))
 
 

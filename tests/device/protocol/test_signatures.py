@@ -75,9 +75,9 @@ def test_a_lost_message_is_noticed(messages: list[list[bytes]], lost: int) -> No
 def test_numbers_that_were_not_given_are_refused() -> None:
     reader = SignatureReader()
     reader.restore(message(b"\x91"))
-    with pytest.raises(ProtocolError, match="op 1: signature c107000000 has not come"):
+    with pytest.raises(ProtocolError, match="op 1: signature c107000000 was not sent"):
         reader.restore(Calls([Call(1, b"\xc1\x07\0\0\0", [], [], [])], 1))
-    with pytest.raises(ProtocolError, match="calls that count on 5 signatures; 1 have come"):
+    with pytest.raises(ProtocolError, match="calls refer to 5 signatures, but 1 were sent"):
         reader.restore(Calls([], 5))
 
 
@@ -102,7 +102,7 @@ async def test_a_line_numbers_signatures_and_a_channel_restores_them(monkeypatch
         line.post(Calls([Call(1, b"\xc1\x63\0\0\0", [], [], [])]))  # as nothing of this project does
         line.post(message(b"\x91"))
         assert channel.receive(5.0) == []
-        with pytest.raises(FrameError, match="cannot be read: op 1: signature c163000000 has not come"):
+        with pytest.raises(FrameError, match="cannot be read: op 1: signature c163000000 was not sent"):
             channel.receive(5.0)
     finally:
         line.close()

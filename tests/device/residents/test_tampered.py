@@ -89,7 +89,7 @@ def test_a_class_of_another_kind_is_refused(kind: int, name: str, tmp_path: Path
 @pytest.mark.parametrize("kind", KINDS)
 def test_code_is_refused(kind: int) -> None:
     code = cloudpickle.dumps(Bomb())
-    with pytest.raises(TypeError, match="came with code; a context host sends none"):
+    with pytest.raises(TypeError, match="was sent with code; a context host sends no code"):
         unpacked([kind, ["some id", code], 1])
     with pytest.raises(ImportError, match="made in the context host itself"):
         unpacked([kind, ["some id", b""], 1])

@@ -64,7 +64,7 @@ def test_python_operators() -> None:
         ("import os", "write assignments"),
         ("x; y = 2", "write assignments"),
         ("a, b = x, y", "write assignments"),
-        ("pi = x", "call it otherwise"),
+        ("pi = x", "choose another name"),
         ("x + 'a\0'", "null"),
         ("(" * 5000 + "x" + ")" * 5000, "nested|recursion|memory"),
         ("x" + " + x" * 5000, "recursion|nested"),

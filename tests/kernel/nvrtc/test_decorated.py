@@ -111,7 +111,7 @@ DECLARED_WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "does not take what is": ({"params": "in x: f32[n], out y: f32[n], z: f32"}, "body does not take z"),
     "a grid of nothing known": (
         {"grid": lambda rows: rows},
-        "grid asks for rows, which is neither a parameter nor an extent",
+        "grid uses rows, which is neither a parameter nor an extent",
     ),
     "no text": ({"cuda": b"text"}, "source is bytes; pass the text of a kernel in CUDA C++"),
     "options as a text": ({"options": "-G"}, "options is '-G'; pass a sequence of them"),

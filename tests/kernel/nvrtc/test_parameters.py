@@ -47,8 +47,8 @@ WRONG = {
     "in x: f32[n.m]": "'n.m' is not an extent; use integers, names",
     "in x: f32[n], out y: f32[m]": "y: no array that is passed has an extent m",
     "out y: f32[...]": "y: no array that is passed has the shape [...]",
-    "in x: f32[..., n]": "x: [...] stands alone",
-    "in x: f32[n], out y: T[n]": "no array that is passed says what the dtype T is",
+    "in x: f32[..., n]": "x: [...] cannot be combined",
+    "in x: f32[n], out y: T[n]": "no passed array determines the dtype T",
     "in n: f32[n]": "n is an array and an extent",
     "in x: f32[n] = 3": "x: an array cannot be defined",
     "in x: f32[n], k: i32 = m": "k: no array that is passed has an extent m",
@@ -89,7 +89,11 @@ UNFIT = {
     "less than nothing": ("in a: f32[n], out b: f32[n - 4]", {"a": (3,)}, "b would have the shape [-1]"),
     "nothing to divide by": ("in a: f32[n], out b: f32[8 // n]", {"a": (0,)}, "'8 // n' divides by zero"),
     "a fixed extent": ("in a: f32[n, 3]", {"a": (5, 4)}, "axis 1 has 4, expected 3"),
-    "a formula too early": ("in a: f32[n + 1], in b: f32[n]", {"a": (5,), "b": (4,)}, "declare the array that says it"),
+    "a formula too early": (
+        "in a: f32[n + 1], in b: f32[n]",
+        {"a": (5,), "b": (4,)},
+        "declare the array that defines it",
+    ),
 }
 
 

@@ -92,12 +92,12 @@ def test_points_are_counted_whatever_their_dimensions(device: Device) -> None:
     assert device.places() == [0, 5]
     assert g.position == 9
     for size in (3, (3, 2)):
-        with pytest.raises(ShapeError, match="the points have 3 dimensions; give it two or more axes"):
+        with pytest.raises(ShapeError, match="the points have 3 dimensions; pass an array with two or more axes"):
             g.uniform(size)
     line = device.rng.sobol()
     line.uniform(4)
     line.uniform((4, 1))
-    with pytest.raises(ShapeError, match="the points have 1 dimension; say dimensions=2"):
+    with pytest.raises(ShapeError, match="the points have 1 dimension; create the generator with dimensions=2"):
         line.uniform((4, 2))
     assert line.position == 8
 

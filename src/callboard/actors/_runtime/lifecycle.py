@@ -82,9 +82,7 @@ async def _create(cell: "Cell", restarted_by: BaseException | None) -> None:
         finally:
             cell.constructing = False
         if actor.__dict__.get("_cell") is not cell:
-            raise TypeError(
-                f"{cell.props!r} returned an actor that was made elsewhere; the factory has to make a new one"
-            )
+            raise TypeError(f"{cell.props!r} returned an existing actor; the factory must return a new one")
         cell.adopt(actor)
         await _finish_hook(actor.pre_start() if restarted_by is None else actor.post_restart(restarted_by))
         cell.started = True

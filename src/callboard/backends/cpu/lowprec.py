@@ -40,7 +40,7 @@ def encode_f8(
     if target not in _LARGEST:
         raise ValueError(f"dtype {target}: encode_f8 makes f8_e4m3 or f8_e5m2")
     if overflow not in ("saturate", "ieee"):
-        raise ValueError(f"overflow {overflow!r}: say 'saturate' or 'ieee'")
+        raise ValueError(f"overflow is {overflow!r}; use 'saturate' or 'ieee'")
     values = np.asarray(values)
     if np.iscomplexobj(values):
         raise TypeError(f"values is {values.dtype}; encode its real and imaginary parts")

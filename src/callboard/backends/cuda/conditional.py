@@ -102,7 +102,7 @@ class CudaConditionals(Conditionals):
         after = (c_void_p * 1)(node.value)
         driver.capture_after(stream.native, after, None, 1, SET_DEPENDENCIES)
         if not params.bodies:
-            raise DriverError("cuGraphAddNode: the driver gave no bodies for a conditional node")
+            raise DriverError("cuGraphAddNode: the driver returned no bodies for a conditional node")
         for at, enqueue in enumerate(bodies):
             graph = params.bodies[at] or 0
             if what.kind == "switch":  # a number without a case has a body without work

@@ -185,8 +185,8 @@ class CudaDevice(AccelDevice):
     def share(self, memory: Memory) -> bytes:
         if memory.address not in self._allocated:
             raise UnsupportedOp(
-                "the array lies in memory of torch, CuPy or another package, which another process cannot open; pass a "
-                "copy of it: dev.copy(ref)"
+                "the array is in memory of torch, CuPy or another package, which another process cannot open; pass a "
+                "copy: dev.copy(ref)"
             )
         handle = IpcHandle()
         self.driver.ipc_get_handle(ctypes.byref(handle), memory.address)

@@ -30,7 +30,7 @@ def cuda_devices(library: Any = None, environ: Mapping[str, str] | None = None) 
     """
     found = gpus(library)
     if not found:
-        raise BackendUnavailable("the NVIDIA driver is there and sees no GPU (look at the output of nvidia-smi)")
+        raise BackendUnavailable("the NVIDIA driver is installed and finds no GPU (check the output of nvidia-smi)")
     chosen = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
     usable = visible(found, chosen)
     if not usable:

@@ -145,7 +145,7 @@ def opened(library: Any = None) -> Iterator[Nvml]:
     if status:
         raise BackendUnavailable(
             f"the NVIDIA driver does not answer: {_message(library, status)} ({status}); "
-            f"look at the output of nvidia-smi, then reinstall or reload the driver"
+            f"check the output of nvidia-smi, then reinstall or reload the driver"
         )
     try:
         yield Nvml(library)

@@ -141,7 +141,7 @@ def _reply(op: type[Any]) -> tuple[str, ast.expr]:
             if isinstance(base, ast.Subscript):
                 last = base.slice.elts[-1] if isinstance(base.slice, ast.Tuple) else base.slice
                 return cls.__module__, last
-    raise TypeError(f"{op.__qualname__}: its bases do not say what it answers")
+    raise TypeError(f"{op.__qualname__}: its bases do not declare its answer")
 
 
 def _evaluated(node: ast.expr, module: str) -> Any:

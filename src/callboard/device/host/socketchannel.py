@@ -244,7 +244,7 @@ class SocketChannel(Channel):
     def map_arena(self, arena: int, nbytes: int, address: int) -> int:
         with self._descriptor_came:
             if not self._descriptor_came.wait_for(lambda: arena in self._descriptors, ARENA_TIME):
-                raise TimeoutError(f"the descriptor of arena {arena} did not come within {ARENA_TIME:g} s")
+                raise TimeoutError(f"the descriptor of arena {arena} did not arrive within {ARENA_TIME:g} s")
             descriptor = self._descriptors[arena]
         memory = mmap.mmap(descriptor, nbytes)  # if this fails, it is kept for another attempt
         os.close(self._descriptors.pop(arena))

@@ -64,7 +64,7 @@ async def greet_server(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
         except asyncio.IncompleteReadError:
             raise HandshakeError("it refused the token") from None
         if not hmac.compare_digest(answer, YES + _mac(token, b"server", theirs, ours)):
-            raise HandshakeError("it does not know the token itself")
+            raise HandshakeError("it does not have the token itself")
 
 
 def _mac(token: str, side: bytes, server: bytes, client: bytes) -> bytes:

@@ -74,7 +74,7 @@ class SignatureReader:
         if message.known == 0:
             signatures.clear()
         elif message.known != len(signatures):
-            raise ProtocolError(f"calls that count on {message.known} signatures; {len(signatures)} have come")
+            raise ProtocolError(f"calls refer to {message.known} signatures, but {len(signatures)} were sent")
         for call in message.calls:
             signature = call.signature
             if not signature:
@@ -84,5 +84,5 @@ class SignatureReader:
                 continue
             whole = signatures.get(signature)
             if whole is None:
-                raise ProtocolError(f"op {call.id}: signature {signature.hex()} has not come")
+                raise ProtocolError(f"op {call.id}: signature {signature.hex()} was not sent")
             call.signature = whole

@@ -194,4 +194,4 @@ class FrameReader(Generic[M]):
             TruncatedStream: In the middle of a frame.
         """
         if self._rest:
-            raise TruncatedStream(f"the stream ended inside a frame ({len(self._rest)} bytes of it came)")
+            raise TruncatedStream(f"the stream ended inside a frame ({len(self._rest)} bytes of it arrived)")

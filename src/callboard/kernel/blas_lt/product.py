@@ -142,7 +142,9 @@ class Product(Op[BlasLtActor, R_co]):
             raise refuse(self, f"autotune is {self.autotune}; it must be a number of candidates, 0 to {MAX_CANDIDATES}")
         if self.autotune and self.deterministic:
             raise refuse(
-                self, "autotune and deterministic: what is fastest differs from run to run; choose one of them"
+                self,
+                "autotune and deterministic are both given, but the fastest algorithm differs from run to run; "
+                "choose one of them",
             )
         if self.workspace_size < 0:
             raise refuse(self, f"workspace_size is {self.workspace_size}; it must be a number of bytes, 0 or more")

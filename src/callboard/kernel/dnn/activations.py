@@ -153,7 +153,7 @@ def check_parameter_of(op: Op[Any, Any], kind: str, parameter: float | None) -> 
     if parameter is None:
         return
     if ACTIVATIONS[kind].parameter is None:
-        raise refused(op, f"parameter is {parameter!r}, and {kind} has none; leave it out")
+        raise refused(op, f"parameter is {parameter!r}, but {kind} has no parameter; leave it out")
     if not math.isfinite(parameter):
         raise refused(op, f"parameter is {parameter!r}; it must be a finite number")
     if ACTIVATIONS[kind].positive and not parameter > 0:

@@ -211,7 +211,7 @@ def windows_of(op: Any, axes: int) -> Windows:
     dilation = per_axis(op, "dilation", getattr(op, "dilation", 1), axes)
     for n, step, pair in zip(extent, dilation, padding, strict=True):
         if max(pair) > (n - 1) * step:
-            raise refuse(op, f"padding is {op.padding!r} and window {op.window!r}; a window would lie in padding only")
+            raise refuse(op, f"padding is {op.padding!r} and window {op.window!r}; a window would contain padding only")
     return Windows(extent, stride, padding, dilation)
 
 
@@ -229,7 +229,7 @@ def counts_of(op: Any, windows: Windows, spatial: tuple[int, ...]) -> tuple[int,
         many = (room - reach) // stride + 1
         if step > 1 and not all(_meets(i * stride - before, window, step, n) for i in range(many)):
             raise refuse(
-                op, f"with dilation {step} a window of spatial axis {axis} lies in padding only; pad less"
+                op, f"with dilation {step} a window of spatial axis {axis} contains padding only; pad less"
             )  # fmt: skip
         found.append(many)
     return tuple(found)

@@ -63,7 +63,7 @@ def _same(dtypes: Sequence[DType]) -> Types:
 def _real(rule: Rule) -> Rule:
     def of(dtypes: Sequence[DType]) -> Types:
         if any(d.is_complex for d in dtypes):
-            raise Refusal("it is not for complex numbers; take abs(), real() or imag() first")
+            raise Refusal("it does not support complex numbers; apply abs(), real() or imag() first")
         return rule(dtypes)
 
     return of

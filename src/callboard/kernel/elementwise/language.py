@@ -122,7 +122,7 @@ class _Reader:
             case _:
                 raise self._refused(statement, "write assignments, as in 'z = alpha * x + y'")
         if target in CONSTANTS:
-            raise self._refused(statement, f"{target} is a number; call it otherwise")
+            raise self._refused(statement, f"{target} is a number; choose another name")
         self.assigned.add(target)
         return target, tree
 

@@ -96,7 +96,7 @@ def compiled_reduction(
     arrays = sorted(_names(finish) - set(outer))
     if arrays:
         raise ShapeError(
-            f"reduction {text!r}: {arrays[0]} stands outside of {function}(); there may be numbers alone around it"
+            f"reduction {text!r}: {arrays[0]} is outside of {function}(); only numbers may be combined with its result"
         )
     stored = end.strong(end.value(finish, outer), None)
     return Reduction(

@@ -88,7 +88,7 @@ class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
         check_axes(self, src, self.axes)
         if src.real.name == "f16":
             raise refuse(
-                self, f"x is {self.x.layout!r}; the functions know single and double precision (put it as f32)"
+                self, f"x is {self.x.layout!r}; the functions support single and double precision only (put it as f32)"
             )
         if self.load is None and self.store is None:
             raise refuse(self, "load and store are None; pass the source of one of them, or use fft, rfft or irfft")

@@ -53,7 +53,7 @@ class IpcMemHandle(msgspec.Struct, frozen=True, kw_only=True):
         try:
             handle = msgspec.msgpack.decode(data, type=IpcMemHandle)
             if not 0 <= handle.offset <= handle.offset + handle.nbytes_of_array <= handle.nbytes:
-                raise ValueError("the array does not lie in the allocation")
+                raise ValueError("the array is not inside the allocation")
         except (msgspec.DecodeError, ValueError, TypeError) as e:
             raise ValueError(f"these {len(data)} bytes are not an IpcMemHandle: {e}") from e
         return handle

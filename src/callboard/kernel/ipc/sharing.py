@@ -61,7 +61,7 @@ class ImportLease:
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as e:
-            raise GpuRefStale(f"the exporter has freed the memory, or is gone ({e.strerror})", "freed") from None
+            raise GpuRefStale(f"the exporter has freed the memory, or has ended ({e.strerror})", "freed") from None
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -84,8 +84,8 @@ def check_alive(what: str, device: str, generation: int, pid: int, started: int)
     """
     if process_started(pid) != started:
         raise GpuRefStale(
-            f"the {what}'s handle names a context that is gone (device {device}, generation {generation}, process "
-            f"{pid}); have it exported again",
+            f"the {what}'s handle names a lost context (device {device}, generation {generation}, process "
+            f"{pid}); export it again",
             "context rebuilt",
         )
 

@@ -62,5 +62,5 @@ class Link(Op[ModuleActor, GpuRef], tag="module.link"):
 
     def infer(self) -> Outputs:
         if self.out is not None:
-            raise ShapeError("module.link: out is given; only the linker knows how long it has to be: leave it out")
+            raise ShapeError("module.link: out is given, but only the linker determines its length: leave it out")
         return {"out": layout_of(DTYPES["u8"], (BoundedExtent(MAX_IMAGE),))}

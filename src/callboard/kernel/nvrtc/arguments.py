@@ -54,7 +54,7 @@ def assigned(
             continue
         value = given.pop(one.name)
         if one.formula:
-            raise TypeError(f"{tag}: {one.name} is not passed: the shapes say it ({one.formula})")
+            raise TypeError(f"{tag}: {one.name} is not passed: it follows from the shapes ({one.formula})")
         if not one.is_array:
             numbers[one.name] = value
         elif isinstance(value, Operand):

@@ -86,7 +86,7 @@ def _bind(tag: str, one: Declared, layout: Layout, extents: dict[str, int]) -> N
         except ValueError as e:  # a later array defines the name: this one is checked then
             if axis.isidentifier():
                 raise
-            raise ShapeError(f"{tag}: {one.name}: {e}; declare the array that says it before {one.name}") from None
+            raise ShapeError(f"{tag}: {one.name}: {e}; declare the array that defines it before {one.name}") from None
         if n != wanted:
             said = f"{axis} = {wanted}" if str(wanted) != axis else axis
             raise ShapeError(f"{tag}: {one.name} is {layout!r}; axis {at} has {n}, expected {said}")

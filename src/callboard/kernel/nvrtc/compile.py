@@ -35,7 +35,7 @@ class Compile(Op[NvrtcActor, GpuRef], tag="nvrtc.compile"):
 
     def infer(self) -> Outputs:
         if self.out is not None:
-            raise ShapeError("nvrtc.compile: out is given; only the compiler knows how long it has to be: leave it out")
+            raise ShapeError("nvrtc.compile: out is given, but only the compiler determines its length: leave it out")
         return {"out": layout_of(DTYPES["u8"], (BoundedExtent(MAX_IMAGE),))}
 
 

@@ -136,7 +136,10 @@ class Kernel:
         arrays = (*op.ins, *op.inouts, *(op.outs or ()))
         first = next((array for array in arrays if isinstance(array, GpuRef)), None)
         if first is None:
-            raise DeviceMismatch(f"{self.name}: no array says which device; launch it as dev.ask({self.name}.op(...))")
+            raise DeviceMismatch(
+                f"{self.name}: no argument is an array that determines the device; "
+                f"launch it as dev.ask({self.name}.op(...))"
+            )
         return self.answer(first._port.services.submit(op))
 
     def answer(self, replies: Any) -> Any:
@@ -298,6 +301,6 @@ def _asked(rules: Mapping[str, Any], declared: Parameters) -> set[str]:
         if callable(rule):
             own = set(inspect.signature(rule).parameters)
             for one in sorted(own - known):
-                raise TypeError(f"{name} asks for {one}, which is neither a parameter nor an extent")
+                raise TypeError(f"{name} uses {one}, which is neither a parameter nor an extent")
             asked |= own
     return {one.name for one in declared.all if not one.is_array} & asked

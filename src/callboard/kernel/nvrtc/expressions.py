@@ -52,7 +52,7 @@ def evaluate(text: str, extents: Mapping[str, int]) -> int:
     try:
         return _value(parsed(text), extents)
     except KeyError as e:
-        raise ValueError(f"{text!r}: nothing says what {e.args[0]} is") from None
+        raise ValueError(f"{text!r}: {e.args[0]} is not defined") from None
     except ZeroDivisionError:
         raise ValueError(f"{text!r} divides by zero") from None
 

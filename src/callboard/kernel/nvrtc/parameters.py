@@ -106,7 +106,7 @@ def parameters(text: str) -> Parameters:
     bound = {one.dtype for one in known if one.is_array and one.kind != "out"}
     for name in types:
         if name not in bound:
-            raise ValueError(f"no array that is passed says what the dtype {name} is")
+            raise ValueError(f"no passed array determines the dtype {name}")
     passed = tuple(one for one in known if one.is_passed)
     return Parameters(known, passed, tuple(one for one in known if one.kind == "out"), types)
 
@@ -142,7 +142,7 @@ def _declared(part: str) -> Declared:
         raise ValueError(f"{name}: an array cannot be defined; give it a shape")
     axes = tuple(_parts(shape))
     if ANY_SHAPE in axes and len(axes) > 1:
-        raise ValueError(f"{name}: [...] stands alone; name the extents otherwise")
+        raise ValueError(f"{name}: [...] cannot be combined with other extents; name the extents instead")
     for axis in axes:
         if axis != ANY_SHAPE:
             parsed(axis)

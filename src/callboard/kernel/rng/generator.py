@@ -312,11 +312,11 @@ class RngGenerator(Generic[Mode]):
         if self.dimensions > 1:
             raise ShapeError(
                 f"{message.tag()}: out is {out.layout!r} and the points have {self.dimensions} dimensions; "
-                "give it two or more axes, the last of which they are"
+                "pass an array with two or more axes, the last of which has the dimensions"
             )
         raise ShapeError(
-            f"{message.tag()}: out is {out.layout!r} and the points have 1 dimension; say dimensions={dimensions} "
-            "where the generator is made, or give it one axis"
+            f"{message.tag()}: out is {out.layout!r} and the points have 1 dimension; create the generator with "
+            f"dimensions={dimensions}, or pass an array with one axis"
         )
 
 

@@ -135,7 +135,7 @@ def check_discard(kind: str, position: int, known: int) -> None:
     left = position - known
     if left > LARGEST_DISCARD:
         raise UnsupportedOp(
-            f"{kind} cannot skip, and position {position} lies {left} words after what it knows, more than the "
+            f"{kind} cannot skip, and position {position} is {left} words after its last known position, more than the "
             f"{LARGEST_DISCARD} that it discards; use philox, or another seed"
         )
 

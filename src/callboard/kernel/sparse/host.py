@@ -51,7 +51,9 @@ def host_parts(
         raise ShapeError(f"from_scipy: the matrix has {matrix.ndim} axes; pass one with 2")
     if as_dtype(matrix.dtype) not in VALUES:
         names = ", ".join(dtype.name for dtype in VALUES)
-        raise TypeError(f"from_scipy: the matrix holds {matrix.dtype}; pass one of {names} (matrix.astype('f8'), say)")
+        raise TypeError(
+            f"from_scipy: the matrix holds {matrix.dtype}; pass one of {names} (for example matrix.astype('f8'))"
+        )
     if max(*matrix.shape, matrix.nnz) > INDEX_LIMIT[kept]:
         raise ShapeError(f"from_scipy: shape {matrix.shape} with {matrix.nnz} entries is too large for {kept} indices")
     shape = (int(matrix.shape[0]), int(matrix.shape[1]))

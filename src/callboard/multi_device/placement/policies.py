@@ -65,5 +65,5 @@ def chooser_of(policy: "PlacementPolicy | str | Chooser") -> Chooser:
         known = PlacementPolicy(policy)
     except ValueError:
         names = ", ".join(repr(str(p)) for p in PlacementPolicy)
-        raise ValueError(f"policy {policy!r}: say {names}, or pass a function") from None
+        raise ValueError(f"policy {policy!r}: use {names}, or pass a function") from None
     return CHOOSERS[known]

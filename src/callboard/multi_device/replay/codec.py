@@ -234,7 +234,7 @@ class Codec:
         if code == TOO_LARGE:
             dtype, shape, _ = _unpack(data)
             raise NotRecordable(f"an array of {shape}, {dtype}, was above max_array_bytes: its digest is recorded only")
-        raise NotRecordable(f"the journal holds an extension {code} that this version does not know")
+        raise NotRecordable(f"the journal holds an extension {code} that this version does not support")
 
     def _shown(self, code: int, data: memoryview) -> Any:
         if code in (ARRAY, ALIKE):

@@ -43,7 +43,7 @@ class Script:
         """
         known = self.values.get((actor, name))
         if not known:
-            raise ReplayDiverged(f"{actor or 'the application'} asks for {name!r} once more than it did when recorded")
+            raise ReplayDiverged(f"{actor or 'the application'} asks for {name!r} more often than it was recorded")
         return self.codec.decode_as(as_type, known.popleft())
 
 

@@ -75,9 +75,9 @@ class JournalWriter:
         told: Callable[[JournalFailed | None], object] | None = None,
     ) -> None:
         if on_failure not in ("fail", "degrade"):
-            raise ValueError(f"on_failure is {on_failure!r}; say 'fail' or 'degrade'")
+            raise ValueError(f"on_failure is {on_failure!r}; use 'fail' or 'degrade'")
         if max_pending < 1 or not linger >= 0 or not retry > 0:
-            raise ValueError(f"max_pending {max_pending}, linger {linger} and retry {retry} have to be positive")
+            raise ValueError(f"max_pending {max_pending}, linger {linger} and retry {retry} must be positive")
         self.journal = journal
         self.failure: JournalFailed | None = None
         self._identity = identity

@@ -79,7 +79,9 @@ class CascadeStage:
             return result, float(self._confidence(result))
         if not (isinstance(result, tuple) and len(result) == 2):
             kind = type(result).__name__
-            raise TypeError(f"a stage without confidence= must give pairs of answer and confidence, but gave a {kind}")
+            raise TypeError(
+                f"a stage without confidence= must return pairs of answer and confidence, but returned a {kind}"
+            )
         return result[0], float(result[1])
 
 

@@ -113,7 +113,7 @@ class Callers(ABC, Generic[T, R]):
             if future.done():  # the request's own
                 raise
             future.cancel()
-            raise AskTimeout(f"{self.name} gave no value within {timeout:g} s; the request was cancelled") from None
+            raise AskTimeout(f"{self.name} returned no value within {timeout:g} s; the request was cancelled") from None
         except concurrent.futures.CancelledError:
             raise self._refusal() from None  # its loop has ended
         except BaseException:  # Ctrl-C: the waiter leaves, and with it the request

@@ -96,7 +96,7 @@ class PipelineExecutor(Generic[R]):
         if in_flight < 1 or attempts < 1:
             raise ValueError(f"in_flight is {in_flight} and attempts {attempts}; both are at least 1")
         if not callable(on_error) and on_error not in OUTCOMES:
-            raise ValueError(f"on_error is {on_error!r}; say 'fail', 'skip', 'item', or pass a function")
+            raise ValueError(f"on_error is {on_error!r}; use 'fail', 'skip' or 'item', or pass a function")
         self.name = name
         self.stages = [stage if isinstance(stage, PipelineStage) else PipelineStage(stage) for stage in stages]
         self.in_flight = in_flight

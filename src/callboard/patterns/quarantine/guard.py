@@ -135,7 +135,7 @@ class Quarantine(Generic[T]):
         """
         given: object = key
         if not isinstance(given, str):
-            raise TypeError(f"run: key is {given!r}; it must be a str, as it stands in errors and in the log")
+            raise TypeError(f"run: key is {given!r}; it must be a str, as it appears in errors and in the log")
         self._counts["submitted"] += 1
         end = "failed"
         try:

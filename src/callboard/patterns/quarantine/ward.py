@@ -62,7 +62,9 @@ class Ward:
         if found is None:
             return f"{self._name}:{entry.number}"
         if not isinstance(found, str):
-            raise TypeError(f"quarantine_key gave {found!r}; it must be a str, as it stands in errors and in the log")
+            raise TypeError(
+                f"quarantine_key returned {found!r}; it must be a str, as it appears in errors and in the log"
+            )
         return found
 
     def enter(self, entry: Entry, key: str, *, may_block: bool) -> None:

@@ -146,7 +146,7 @@ class Stepper:
         try:
             given: Any = await self._draft.propose(asks)
             if len(given) != len(some):
-                raise ValueError(f"the draft gave {len(given)} proposals for {len(some)} sequences")
+                raise ValueError(f"the draft returned {len(given)} proposals for {len(some)} sequences")
         except Exception as e:  # an exception of the user's draft: these sequences continue without it
             given = [e] * len(some)
         seconds = self._clock.time() - started

@@ -118,7 +118,7 @@ def _add_function(app: App, name: str, model: _Model) -> None:
         for side in ("inputs", "outputs")
     }
     if kinds != ["call"] and any(tensors.values()):
-        raise ValueError(f"inputs and outputs are for call: {kinds[0]} says itself what it takes and gives")
+        raise ValueError(f"inputs and outputs are for call only: {kinds[0]} declares its own")
     if model.onnx is not None:
         return
     target: Any = _function(model.call or model.embeddings or "")

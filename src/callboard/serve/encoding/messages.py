@@ -140,7 +140,7 @@ def _arrays(request: InferBody, raw: memoryview, inputs: list[Tensor], regions: 
         if tensor is None:
             raise BadRequest(f"the model has no input {each.name!r}; it takes {', '.join(map(repr, known))}")
         if each.name in found:
-            raise BadRequest(f"input {each.name!r} is there twice")
+            raise BadRequest(f"input {each.name!r} occurs twice")
         tensor.check_request(each.datatype, each.shape)
         place = Place.of(each.parameters) if each.parameters else None
         if place is not None:

@@ -129,7 +129,7 @@ def _split(tensor: Tensor, data: memoryview, count: int) -> Iterator[bytes]:
         (length,) = _LENGTH.unpack_from(data, position)
         position += _LENGTH.size + length
         if position > len(data):
-            raise BadRequest(f"input {tensor.name!r}: an element of {length} bytes is longer than what is left")
+            raise BadRequest(f"input {tensor.name!r}: an element of {length} bytes is longer than the rest of the data")
         yield bytes(data[position - length : position])
     if position != len(data):
         raise BadRequest(f"input {tensor.name!r} has {len(data) - position} bytes more than its {count} elements")

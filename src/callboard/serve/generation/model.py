@@ -109,7 +109,7 @@ class TextModel(Model):
                 try:
                     number = int(token)
                 except (TypeError, ValueError):
-                    raise BadModelResult(f"model {self.name!r} gave {token!r} in place of a token") from None
+                    raise BadModelResult(f"model {self.name!r} returned {token!r} instead of a token") from None
                 yield number
 
     def noted(self) -> AbstractContextManager[None]:

@@ -100,7 +100,7 @@ def test_lengths_and_pages_that_do_not_exist_fail_the_call(session: HostSession)
         session.submit(Forward(q=q, k=q, v=q, seqlens_k=session.put(np.array([3, 10], "i4"))))
     pages, new = session.put(np.ones((2, 4, 2, 8))), session.put(np.ones((1, 2, 8)))
     slots = session.put(np.array([8]))
-    with pytest.raises(ShapeError, match=r"attention\.page_append: a place lies beyond the 2 pages of 4 tokens"):
+    with pytest.raises(ShapeError, match=r"attention\.page_append: a slot is beyond the 2 pages of 4 tokens"):
         session.submit(PageAppend(k=new, v=new, k_pages=pages, v_pages=pages, slots=slots))
 
 

@@ -79,7 +79,7 @@ TestMachine.settings = settings(max_examples=60, stateful_step_count=30)
 def test_more_cannot_be_given_back_than_is_out() -> None:
     quota = Quota(2)
     quota.ask("a", 5)
-    with pytest.raises(ValueError, match="6 bytes were given back, 5 in 1 buffers are out"):
+    with pytest.raises(ValueError, match="6 bytes were returned, 5 in 1 buffers are out"):
         quota.give(6)
 
 

@@ -77,7 +77,7 @@ def test_memory_is_used_again_last_in_first_out(pool: ArenaPool) -> None:
 def test_giving_twice_is_refused(pool: ArenaPool) -> None:
     slot = pool.take(10)
     pool.give(slot)
-    with pytest.raises(ValueError, match="given back twice"):
+    with pytest.raises(ValueError, match="returned twice"):
         pool.give(slot)
 
 

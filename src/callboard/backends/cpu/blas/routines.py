@@ -65,7 +65,7 @@ def routine(name: str) -> Callable[..., Any]:
     result, _, arguments = signature.decode().rstrip(")").partition(" (")
     types = arguments.split(", ")
     if "int *" not in types:
-        raise BackendUnavailable(f"{name} of this SciPy takes integers of 64 bits; install the wheel of PyPI")
+        raise BackendUnavailable(f"{name} of this SciPy takes integers of 64 bits; install SciPy's wheel from PyPI")
     kind = _RESULTS[result if result in _RESULTS else result.rpartition("_")[2]]
     prototype = ctypes.CFUNCTYPE(kind, *[ctypes.c_void_p] * len(types))
     return prototype(_capsule_pointer(capsule, signature))

@@ -89,7 +89,7 @@ class Door:
             theirs, ours = _read(connection, NONCE), os.urandom(NONCE)
             connection.sendall(ours + _mac(self.secret, b"door", who, theirs, ours))
             if not hmac.compare_digest(_read(connection, MAC), _mac(self.secret, b"rank", who, theirs, ours)):
-                raise OSError("it does not know the secret")
+                raise OSError("it does not have the secret")
             if world != self._world:
                 raise OSError(f"it is of world {world}")
         except OSError:  # no rank of this world
@@ -115,7 +115,7 @@ def dial(host: str, port: int, secret: bytes, world: int, rank: int) -> socket.s
         connection.sendall(MAGIC + who + ours)
         theirs = _read(connection, NONCE)
         if not hmac.compare_digest(_read(connection, MAC), _mac(secret, b"door", who, ours, theirs)):
-            raise OSError("it does not know the secret")
+            raise OSError("it does not have the secret")
         connection.sendall(_mac(secret, b"rank", who, ours, theirs))
     except BaseException:  # of any class: only this function holds the connection
         connection.close()

@@ -67,7 +67,7 @@ class Paging:
     def _check(self, outcome: bytes) -> None:
         if struct.unpack("<I", outcome)[0]:
             pages, block = self._args.pages, self._args.block_size
-            raise ShapeError(f"{self._tag}: a place lies beyond the {pages} pages of {block} tokens")
+            raise ShapeError(f"{self._tag}: a slot is beyond the {pages} pages of {block} tokens")
 
     def close(self) -> None:
         """Give its memory back."""

@@ -144,7 +144,7 @@ def planned(library: "CudaDnn", op: Conv, out: Layout, *, whole: bool) -> Planne
         return library.frontend.plan(describe, key, "dnn.conv", **policy(op, dtype))
     except UnsupportedOp as e:
         if dtype.name == "i8":
-            raise UnsupportedOp(f"{e}; images and filters of i8 have to lie NHWC in memory") from None
+            raise UnsupportedOp(f"{e}; images and filters of i8 must be NHWC in memory") from None
         raise
 
 

@@ -166,7 +166,8 @@ class KernelCall:
         static, room = attribute(driver, function, STATIC_SHARED), device.attribute(SHARED_OPTIN)
         if static + geometry.shared > room:
             raise ShapeError(
-                f"{name}: shared is {geometry.shared} bytes beside {static} of its own; a block has at most {room}"
+                f"{name}: shared is {geometry.shared} bytes in addition to {static} declared by the kernel; "
+                f"a block has at most {room}"
             )
         if static + geometry.shared > DEFAULT_SHARED:
             driver.func_set_attribute(function, DYNAMIC_SHARED, room - static)

@@ -92,7 +92,7 @@ class CusparseLt(Vendor):
             self.handle = int(library.init())
         except self.failure as e:
             if status_of(e) == NOT_SUPPORTED:
-                raise BackendUnavailable(f"cuSPARSELt does not know this GPU: {e}") from None
+                raise BackendUnavailable(f"cuSPARSELt does not support this GPU: {e}") from None
             raise self.error(e, "cusparseLtInit") from None
 
     def call(self, name: str, *arguments: Any) -> Any:

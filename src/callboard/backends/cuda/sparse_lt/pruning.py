@@ -82,7 +82,7 @@ class Compressing:
             size, buffer = lt.call("sp_mma_compressed_size2", self._matrix)
             if size > self._room:
                 raise UnsupportedOp(
-                    f"cuda, sparse_lt.compress: cuSPARSELt wants {size} bytes for {dtype}{list(shape[-2:])} and there "
+                    f"cuda, sparse_lt.compress: cuSPARSELt needs {size} bytes for {dtype}{list(shape[-2:])} and there "
                     f"is room for {self._room}; take its version 0.8"
                 )
             self._buffer = self._made.memory(buffer)

@@ -202,8 +202,8 @@ class OpRecorder:
         """
         if self.open:
             raise UnsupportedOp(
-                f"{tag} cannot be recorded in a block: its generator takes numbers for every replay, and cannot know "
-                "how often it runs; give the fill a position of its own"
+                f"{tag} cannot be recorded in a block: its generator takes numbers for every replay, but the "
+                "number of runs is unknown; give the fill a position of its own"
             )
 
     def _check(self, op: Op[Any, Any], plan: ClientPlan) -> None:
@@ -213,11 +213,11 @@ class OpRecorder:
         size = library.size_table.get(cls)
         if plan.open or (size is not None and size.due(op)):
             cure = "give its outputs (out=, count=)" if plan.open else "call it before the recording"
-            raise UnsupportedOp(f"{tag} cannot be recorded: the host has to look at data first; {cure}")
+            raise UnsupportedOp(f"{tag} cannot be recorded: the host must read data first; {cure}")
         if op.fence is not None or plan.answers is not None:
             raise UnsupportedOp(
-                f"{tag} cannot be recorded: it is ordered among the ops that are called, or answered with what it "
-                "finds out; call it before or after the replays"
+                f"{tag} cannot be recorded: it is ordered among all ops, or answered with a value from the "
+                "host; call it before or after the replays"
             )
         if plan.value:
             raise UnsupportedOp(f"{tag} cannot be recorded: it is answered with a number; give it out=, a 0-d array")

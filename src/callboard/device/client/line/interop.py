@@ -106,7 +106,7 @@ class Interop:
 
     def _host_capsule(self, ref: AnyRef, stream: Any, max_version: tuple[int, int] | None, copy: bool | None) -> Any:
         if stream is not None:
-            raise BufferError(f"stream is {stream!r}, and a CPU has none; pass None")
+            raise BufferError(f"stream is {stream!r}, but a CPU has no streams; pass None")
         lent = self._lend(ref, settled=True)
         owner = _Export(self, ref.allocation, lent, 0)
         address = lent.address + ref.offset
@@ -363,6 +363,6 @@ def refuse_foreign(array: Any) -> NoReturn:
         TypeError
     """
     raise TypeError(
-        f"{type(array).__module__}.{type(array).__qualname__} lies in this process and the context in another: copy it "
+        f"{type(array).__module__}.{type(array).__qualname__} is in this process and the context in another: copy it "
         "(dev.put of a host array), make it in a ResidentActor, or open the device with isolation='thread'"
     )

@@ -54,7 +54,7 @@ class Quota:
     def give(self, nbytes: int) -> None:
         """A buffer of ``nbytes`` was returned; :meth:`grant` selects the next request."""
         if self.out < 1 or self.bytes_out < nbytes:
-            raise ValueError(f"{nbytes} bytes were given back, {self.bytes_out} in {self.out} buffers are out")
+            raise ValueError(f"{nbytes} bytes were returned, {self.bytes_out} in {self.out} buffers are out")
         self.out -= 1
         self.bytes_out -= nbytes
 

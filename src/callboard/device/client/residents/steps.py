@@ -70,14 +70,14 @@ class Steps:
     def _check_refs(self, caller: "Caller", opening: Arguments) -> None:
         if opening.refs and caller.lender is not None:
             raise TypeError(
-                f"{opening.tag}: {opening.names[0]} has a GpuRef, which an actor in a process of its own has until the "
-                "call ends, but a generator goes on then; pass a NumPy array"
+                f"{opening.tag}: {opening.names[0]} has a GpuRef, which an actor in a process of its own holds only "
+                "until the call ends, but a generator continues after it; pass a NumPy array"
             )
         for name, written in zip(opening.names, opening.writes, strict=True):
             if written:
                 raise TypeError(
-                    f"{opening.tag}: {name} has a GpuRef that the method may write, in steps of which some may not "
-                    "run; annotate the parameter cb.In if it is only read, or write the array in an ordinary method"
+                    f"{opening.tag}: {name} has a GpuRef that the method may write, but some steps of a stream may "
+                    "not run; annotate the parameter cb.In if it is only read, or write the array in an ordinary method"
                 )
 
     def ask_first(self, ahead: int) -> None:

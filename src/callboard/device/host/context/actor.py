@@ -269,7 +269,7 @@ class ContextActor:
         handler = self._asks.get(ask.what)
         try:
             if handler is None:
-                raise NotImplementedError(f"this context host does not know the request {ask.what!r}")
+                raise NotImplementedError(f"this context host does not support the request {ask.what!r}")
             argument = msgspec.msgpack.decode(ask.argument) if ask.argument else None
             self._channel.send(Answer(ask.id, msgspec.msgpack.encode(handler(argument))))
         except (AccelError, MemoryError, NotImplementedError, msgspec.DecodeError) as e:

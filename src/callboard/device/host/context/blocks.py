@@ -201,7 +201,7 @@ class BlockPool:
                 self.trim()
             if self.used + (0 if kept else self.cached) + size > limit:
                 raise OutOfMemory(
-                    f"{nbytes:,} bytes asked for, {self.used:,} in use, memory_limit is {limit:,}; "
+                    f"{nbytes:,} bytes requested, {self.used:,} in use, memory_limit is {limit:,}; "
                     "free refs or raise the limit"
                 )
         block = None if not kept else self._kept(kept, size, timeline)

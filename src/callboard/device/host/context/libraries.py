@@ -142,7 +142,7 @@ class Libraries:
         cls = self.classes.get(lib)
         reason = "the backend has no such library" if cls is None else cls.why_not(plan.op)
         if reason is None and cls is not None and plan.open and type(plan.op) not in cls.size_table:
-            reason = "it cannot size what depends on data; give the outputs (out=, count=)"
+            reason = "it cannot size outputs that depend on data; give the outputs (out=, count=)"
         if cls is None or reason is not None:
             raise UnsupportedOp(f"{self.name}, {plan.tag}: {reason}")
         actor = self._actor(lib, cls.lanes.get(type(plan.op), ""))

@@ -206,7 +206,7 @@ class ArenaPool:
 
     def _give(self, slot: Slot) -> None:
         if not slot.serial:
-            raise ValueError(f"a slot of arena {slot.arena.id} was given back twice (offset {slot.offset})")
+            raise ValueError(f"a slot of arena {slot.arena.id} was returned twice (offset {slot.offset})")
         for last_serial, held in self._fences.values():
             if slot.serial <= last_serial:
                 held.append(slot)

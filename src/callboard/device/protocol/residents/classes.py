@@ -113,7 +113,7 @@ def known_class(name: Any) -> type:
     if type(name) is not list or len(name) != 2 or type(name[0]) is not str:
         raise TypeError(f"{name!r:.200} does not name a class")
     if name[1] != b"":
-        raise TypeError(f"class {name[0]!r:.200} came with code; a context host sends none")
+        raise TypeError(f"class {name[0]!r:.200} was sent with code; a context host sends no code")
     cls = with_id(name[0])
     if cls is None:
         raise ImportError(_MADE_IN_HOST)

@@ -101,7 +101,7 @@ def _check_platform() -> None:
         )
     if getattr(sys, "frozen", False):
         raise BackendUnavailable(
-            'isolation="process" starts a Python interpreter, and this program is frozen: its executable is none; '
+            'isolation="process" starts a Python interpreter, and this program is frozen, without a Python executable; '
             'use isolation="thread"'
         )
     if not sys.executable:

@@ -281,7 +281,7 @@ class Session:
             name, offset, nbytes = places[at : at + 3]
             arena = self._arenas.get(name)
             if arena is None or not 0 <= offset <= arena.nbytes - nbytes:
-                raise ProtocolError(f"{nbytes} bytes at {offset} of arena {name} are asked for")
+                raise ProtocolError(f"{nbytes} bytes at {offset} of arena {name} are requested")
             self._link.send(*pieces(name, offset, arena.address + offset, nbytes))
 
     def _ended(self, end: HostEnd) -> None:

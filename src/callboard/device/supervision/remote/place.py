@@ -56,11 +56,13 @@ class Node:
     ) -> None:
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
-            raise ValueError(f"address is {address!r}; say 'host:port'")
+            raise ValueError(f"address is {address!r}; use 'host:port'")
         if len(token) < LEAST:
             raise ValueError(f"the token has {len(token)} characters; it needs at least {LEAST}")
         if lost_after < 2.0:
-            raise ValueError(f"lost_after is {lost_after:g}; signs of life come every second, so it is at least 2")
+            raise ValueError(
+                f"lost_after is {lost_after:g}; signs of life are sent every second, so it must be at least 2"
+            )
         self._address = Address(host.strip("[]"), int(port), token, tls)
         self.lost_after = lost_after
 

@@ -59,7 +59,9 @@ class KvStep(Generic[Mode]):
             GpuRefStale: The context was lost meanwhile.
         """
         if layer not in self._unwritten or not self._open:
-            raise ShapeError(f"layer {layer} of this step is written, or there is none, or the step was cancelled")
+            raise ShapeError(
+                f"layer {layer} of this step is already written or does not exist, or the step was cancelled"
+            )
         keys, values = (x.reshape(-1, *x.shape[2:]) if x.ndim == 4 else x for x in (k, v))
         pages = self._pages(layer)
         self._submit(PageAppend(k=keys, v=values, k_pages=pages.k_pages, v_pages=pages.v_pages, slots=self.slots))

@@ -200,7 +200,7 @@ class Fusion(Generic[Mode]):
         """
         given: Any = value
         if not isinstance(given, GraphValue) or given._graph is not self:
-            raise TypeError(f"value is {value!r}; output what a method of this graph gave")
+            raise TypeError(f"value is {value!r}; pass a value that a method of this graph returned")
         if dtype is not None:
             name = as_dtype(dtype).name
         else:
@@ -213,7 +213,7 @@ class Fusion(Generic[Mode]):
     def results(self) -> tuple[GpuRef[Mode], ...]:
         """The arrays of all outputs, in order, once the block has ended."""
         if self._answer is None:
-            raise RuntimeError("the graph has not been submitted; read its results behind the with block")
+            raise RuntimeError("the graph has not been submitted; read its results after the with block")
         return self._answer
 
     @property

@@ -131,7 +131,7 @@ def shapes_of(op: Fused) -> list[Shape]:
         if kind is None:
             raise refuse(op, f"{text}: there is no such kind; use one of {', '.join(KINDS)}")
         if len(node.inputs) != kind.inputs or any(not 0 <= i < first + index for i in node.inputs):
-            raise refuse(op, f"{text}: it takes {kind.inputs} values that come before it")
+            raise refuse(op, f"{text}: it takes {kind.inputs} values from earlier nodes")
         try:
             shapes.append(shape_of_node(node, [shapes[i] for i in node.inputs], op.layout))
         except ShapeError as e:

@@ -129,8 +129,8 @@ class Recurrent(Op[CudnnActor, R_co], Generic[R_co]):
             if wrong := next((i for i in range(1, len(lengths)) if lengths[i] > lengths[i - 1]), 0):
                 raise refuse(
                     self,
-                    f"lengths[{wrong}] is {lengths[wrong]} and follows {lengths[wrong - 1]}; packed sequences come in "
-                    "the order of their lengths, the longest first",
+                    f"lengths[{wrong}] is {lengths[wrong]} and follows {lengths[wrong - 1]}; packed sequences must be "
+                    "ordered by length, the longest first",
                 )
         most = lengths[0] if self.layout == "packed" else self.sequences().steps
         for at, length in enumerate(lengths):
@@ -148,7 +148,7 @@ class Recurrent(Op[CudnnActor, R_co], Generic[R_co]):
         axes = {"seq_major": "steps, batch", "batch_major": "batch, steps", "packed": "steps of all"}[self.layout]
         size, shape = self.params.input_size, self.x.shape
         if len(shape) != (2 if self.layout == "packed" else 3) or shape[-1] != size:
-            raise refuse(self, f"x is {self.x.layout!r}; it must be [{axes}, {size}], as layout and params say")
+            raise refuse(self, f"x is {self.x.layout!r}; it must be [{axes}, {size}] according to layout and params")
         if self.layout == "packed":
             if self.lengths is None:
                 raise refuse(self, "lengths is None; packed sequences have lengths")
@@ -333,7 +333,9 @@ class RnnBackward(Training[RnnGradients], tag="dnn.rnn_backward"):
         if self.reserve.dtype is not reserve.dtype or self.reserve.shape != reserve.shape:
             raise refuse(self, f"reserve is {self.reserve.layout!r}, expected {reserve!r}, as a training pass makes it")
         if self.dy is None and self.dh_n is None and self.dc_n is None:
-            raise refuse(self, "dy, dh_n and dc_n are None; give the gradient by what the network said")
+            raise refuse(
+                self, "dy, dh_n and dc_n are None; pass the gradient with respect to at least one of y, h_n and c_n"
+            )
         found = {
             "dx": layout_of(self.x.dtype, self.x.shape),
             "dweights": layout_of(self.x.dtype, self.weights.shape),

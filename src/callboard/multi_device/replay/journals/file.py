@@ -108,7 +108,7 @@ class FileJournal:
                 if found is not None and found[0] > last:
                     raise JournalCorrupt(
                         f"{path.name}: record {last + 1} at byte {end} is damaged, and record {found[0]} follows it. "
-                        "FileJournal(salvage=True) keeps what is before the damage"
+                        "FileJournal(salvage=True) keeps the records before the damage"
                     )
                 at = data.find(MAGIC, at + 1)
         return end, last, "a torn record"

@@ -62,7 +62,7 @@ class ExternalBlocks:
         pool, size = self._pool, max(nbytes, 1)
         if pool.limit is not None and pool.used + size > pool.limit:
             raise OutOfMemory(
-                f"{nbytes:,} bytes asked for, {pool.used:,} in use, memory_limit is {pool.limit:,}; free refs or raise "
+                f"{nbytes:,} bytes requested, {pool.used:,} in use, memory_limit is {pool.limit:,}; free refs or raise "
                 "the limit"
             )
         allocate = self._device.allocate_managed if op.memory == "managed" else self._device.allocate_shared
