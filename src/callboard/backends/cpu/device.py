@@ -59,7 +59,7 @@ MOST_DEVICES = 1024
 
 
 class CpuBackend(AccelBackend):
-    """One device, ``CPU-0``; as many as ``CALLBOARD_CPU_DEVICES`` says, to try out what is meant for several GPUs.
+    """One device, ``CPU-0``; or ``CALLBOARD_CPU_DEVICES`` devices, to try out programs for several GPUs.
 
     They have memory and threads of their own and are lost one by one; the cores they share.
     """
@@ -217,7 +217,7 @@ class CpuDevice(AccelDevice):
 def memory() -> tuple[int, int]:
     """Free and total bytes of the machine, 0 if unknown.
 
-    ``MemAvailable`` of ``/proc/meminfo``; elsewhere ``sysconf`` tells the total, all of which counts as free.
+    ``MemAvailable`` of ``/proc/meminfo``; on other systems the total from ``sysconf``, all of which counts as free.
     """
     try:
         with open("/proc/meminfo", encoding="ascii") as file:

@@ -47,7 +47,7 @@ def encode_f8(
     singles = _to_odd_singles(values)
     if overflow == "saturate":
         singles = np.clip(singles, -_LARGEST[target], _LARGEST[target])
-    with np.errstate(all="ignore"):  # an overflow is one of the two outcomes asked for
+    with np.errstate(all="ignore"):  # an overflow is one of the two requested outcomes
         return singles.astype(target.np)
 
 

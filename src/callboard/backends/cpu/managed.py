@@ -15,7 +15,7 @@ class CpuManaged(Library):
 
     @launches(Allocate)
     def allocate(self, stream: CpuStream, plan: Allocate, out: int) -> None:
-        """Nothing: the host has allocated it."""
+        """Do nothing: the host has allocated it."""
 
     @launches(Prefetch)
     def prefetch(self, stream: CpuStream, plan: Prefetch, x: int) -> None:

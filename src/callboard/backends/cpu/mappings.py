@@ -39,7 +39,7 @@ def new_mapping(nbytes: int) -> Mapping:
     """Memory that other processes can map.
 
     Raises:
-        OutOfMemory: There is none.
+        OutOfMemory: There is no memory.
         UnsupportedOp: The platform has no memfd.
     """
     if not hasattr(os, "memfd_create"):

@@ -11,13 +11,13 @@ from callboard.core.errors import DriverError, UnsupportedOp
 __all__ = ["CpuMark", "ForeignMark", "SharedMark"]
 
 POLL = 500e-6
-"""Seconds between two looks at another process's event."""
+"""Seconds between two polls of another process's event."""
 LOOKS = 200
 """Looks between two checks that the other process lives."""
 
 
 class CpuMark(UserEvent):
-    """A point in a stream, and the monotonic time at which its worker came there."""
+    """A point in a stream, and the monotonic time at which its worker reached it."""
 
     __slots__ = ("_event", "_time")
 
@@ -82,7 +82,7 @@ class SharedMark(CpuMark):
     def close(self) -> None:
         super().close()
         if self._descriptor >= 0:
-            os.close(self._descriptor)  # the mapping goes with what still counts in it
+            os.close(self._descriptor)  # the mapping is released with its last waiter
             self._descriptor = -1
 
 
@@ -132,7 +132,7 @@ class ForeignMark(UserEvent):
         raise UnsupportedOp("the event belongs to another process, which exports it")
 
     def close(self) -> None:
-        pass  # the mapping goes with the last wait that looks at it
+        pass  # the mapping is released with the last wait that reads it
 
 
 def _native(stream: AccelStream) -> CpuStream:

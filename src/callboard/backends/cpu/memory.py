@@ -38,7 +38,7 @@ class CpuMemory(Library):
 
     @launches(Empty)
     def empty(self, stream: CpuStream, plan: Empty, out: int) -> None:
-        """Nothing: the host has allocated it."""
+        """Do nothing: the host has allocated it."""
 
     @prepares(Fill, inline=True)
     def plan_fill(self, op: Fill) -> tuple[Viewer, Viewer | None]:

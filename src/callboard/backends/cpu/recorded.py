@@ -74,7 +74,7 @@ class CpuReplayed(Replayed):
 class CpuGraph(AccelGraph):
     """Recorded work. Each item is executed, whether or not one before it failed, as ops that are launched singly.
 
-    A condition is not looked at any more when something has failed: what it says may be what the failed op has left.
+    A condition is not evaluated once something has failed: its value may be a leftover of the failed op.
     """
 
     def __init__(self, works: list[Item]) -> None:

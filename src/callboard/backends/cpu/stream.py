@@ -45,7 +45,7 @@ class CpuEvent(AccelEvent):
         """Wait until the stream has reached it, whether or not the work before it failed.
 
         Raises:
-            DriverError: The stream was closed before it came to the event.
+            DriverError: The stream was closed before it reached the event.
         """
         if self._done:
             return
@@ -66,7 +66,7 @@ class CpuEvent(AccelEvent):
         self._error = error
         self._done = True
         waiters = self._waiters
-        while waiters:  # a waiter that comes later sees that it is done
+        while waiters:  # a later waiter sees that it is done
             waiters.popleft().release()
 
 
@@ -87,7 +87,7 @@ class Work(Status):
         assert fn is not None
         try:
             fn(*args)
-        except BaseException as e:  # of the work, whatever it is, is the op's failure: the thread goes on for others
+        except BaseException as e:  # any exception of the work is the op's failure: the thread continues for other ops
             self.error = failure(self.lib, fn, e)
 
     def check(self, outcome: bytes) -> None:
@@ -130,7 +130,7 @@ class CpuStream(AccelStream):
 
     @property
     def closing(self) -> bool:
-        """True if the worker was told to end; work that waits for other streams then ends too."""
+        """True if the worker was asked to end; work that waits for other streams then ends too."""
         return self._closing
 
     # -- submitting ----------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class CpuStream(AccelStream):
         return event
 
     def query(self) -> bool:
-        if self._items or not self._parked:  # looked at in this order: the worker takes before it executes
+        if self._items or not self._parked:  # checked in this order: the worker takes before it executes
             return False
         error, self._error = self._error, None
         if error is not None:
@@ -225,7 +225,7 @@ class CpuStream(AccelStream):
                     while items:
                         fn, args = take()
                         fn(*args)
-                    fn, args = _stop, ()  # what they named must not live as long as the pause
+                    fn, args = _stop, ()  # the objects that they referred to must not live as long as the pause
                     self._parked = True
                     # Looked at after parking: a submitter that saw the worker running has appended by now.
                     if not items:
@@ -233,7 +233,7 @@ class CpuStream(AccelStream):
                     self._parked = False
                 except _Stop:
                     return
-                except BaseException as e:  # likewise of what was enqueued beside ops (a wait, a semaphore)
+                except BaseException as e:  # likewise for work that was enqueued besides ops (a wait, a semaphore)
                     self._error = failure("", fn, e)
 
 

@@ -18,7 +18,7 @@ _buffer_at: Callable[[int], Any] = (ctypes.c_char * (1 << 46)).from_address
 
 @lru_cache(maxsize=4096)
 def viewer(layout: Layout) -> "Callable[[int], np.ndarray[Any, Any]]":
-    """A function that gives the array of this layout whose element 0 lies at an address.
+    """Return a function from the address of element 0 to the array of this layout.
 
     Any strides, negative and 0 included, and any dtype. The array keeps nothing alive. A call takes about 0.5 µs; a
     prepare makes the viewers, a launch calls them.
@@ -34,5 +34,5 @@ def viewer(layout: Layout) -> "Callable[[int], np.ndarray[Any, Any]]":
 
 
 def array_at(address: int, layout: Layout) -> "np.ndarray[Any, Any]":
-    """The array of this layout whose element 0 lies at ``address``; see :func:`viewer`."""
+    """Return the array of this layout whose element 0 is at ``address``; see :func:`viewer`."""
     return viewer(layout)(address)

@@ -1,4 +1,4 @@
-"""NVRTC: from CUDA C++ to a binary, with the names that the compiler gave its functions."""
+"""NVRTC: from CUDA C++ to a binary, with the compiler's names of its functions."""
 
 import contextlib
 import hashlib
@@ -24,7 +24,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     """A source, and everything its compiled form depends on.
 
     Attributes:
-        title: Its name in messages, ``"heat.cu"``.
+        title: Name of the source in messages, ``"heat.cu"``.
         text: CUDA C++.
         architecture: ``"sm_90a"``, or ``"compute_90"`` for PTX.
         form: ``"CUBIN"``, ``"PTX"`` or ``"LTOIR"``.

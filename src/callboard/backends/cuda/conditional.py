@@ -1,8 +1,8 @@
 """Conditional nodes of CUDA graphs: bodies that run depending on a value in device memory.
 
 A custom kernel (``data/graph.cu``) reads the value and sets the node's condition: once in front of the node, and for a
-loop once more at the end of its body. The bodies are graphs of the node, captured from a stream of their own while the
-capture around them goes on.
+loop again at the end of its body. The bodies are graphs of the node, captured from a stream of their own while the
+outer capture continues.
 """
 
 import ctypes
@@ -56,7 +56,7 @@ class CudaConditionals(Conditionals):
 
     Args:
         device: The device.
-        context: Its primary context, which recording streams belong to.
+        context: Primary context of the device, which recording streams belong to.
     """
 
     def __init__(self, device: "CudaDevice", context: int) -> None:
@@ -156,5 +156,5 @@ class _Body:
         if kind is None:
             driver.stream_end_capture(self._stream.native, ctypes.byref(graph))
             return
-        with suppress(AccelError):  # a capture that is broken off ends with an error that says less than the first
+        with suppress(AccelError):  # an aborted capture ends with an error that is less specific than the first
             driver.stream_end_capture(self._stream.native, ctypes.byref(graph))

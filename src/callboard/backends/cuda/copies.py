@@ -25,7 +25,7 @@ MAX_PITCH = 1 << 31
 MIN_TILE = 8
 MAX_TILES = 1 << 31
 LARGEST, ALIGNMENT = 16, 8
-"""Bytes of the kernels' largest item, and the multiple at which that has to lie."""
+"""Bytes of the kernels' largest item, and its required alignment."""
 
 
 def copier(driver: Driver, kernels: "Kernels", src: Layout, out: Layout) -> Copier:
@@ -100,7 +100,7 @@ def _pitched(driver: Driver, width: int, height: int, pitch: int, out_pitch: int
 
 
 def _kernel_copy(driver: Driver, kernels: "Kernels", axes: Axes, item: int, size: int) -> Copier:
-    """In larger items where they are adjacent on both sides, and at the call lie at multiples of their size."""
+    """Return a copy in larger items, if they are adjacent on both sides and aligned to their size at the call."""
     why = too_many_axes(axes)
     if why is not None:
         raise UnsupportedOp(f"copy: {why}")

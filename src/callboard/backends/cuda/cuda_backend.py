@@ -57,7 +57,7 @@ class CudaBackend(AccelBackend):
         return cuda_devices()
 
     def environment(self, info: DeviceInfo) -> Mapping[str, str]:
-        # A UUID means the same device whatever CUDA_DEVICE_ORDER says. Modules load lazily by default since CUDA 12.2.
+        # A UUID names the same device whatever CUDA_DEVICE_ORDER is. Modules load lazily by default since CUDA 12.2.
         return {"CUDA_VISIBLE_DEVICES": info.uuid}
 
     def libraries(self) -> Mapping[str, type[Library]]:

@@ -52,8 +52,8 @@ class CudaDevice(AccelDevice):
 
     Attributes:
         driver: The CUDA driver API.
-        kernels: Its own kernels, compiled on first use.
-        native: Ordinal of the device among those that this process sees.
+        kernels: Kernels of the device, compiled on first use.
+        native: Ordinal of the device in this process.
 
     Raises:
         BackendUnavailable: No driver, or this process does not see the device.
@@ -216,7 +216,7 @@ class CudaDevice(AccelDevice):
         for empty in (_empty_torch, _empty_cupy):
             try:
                 empty(sys.modules)
-            except Exception as e:  # theirs; what it means for the context shows at the next call
+            except Exception as e:  # an error of another package; its effect on the context shows at the next call
                 _log.warning("a package's memory pool could not be emptied: %s: %s", type(e).__name__, e)
 
     def register_host(self, address: int, nbytes: int) -> None:
@@ -259,7 +259,7 @@ class CudaDevice(AccelDevice):
             raise self.driver.error(code, "cuCtxPushCurrent")
 
     def leave(self) -> None:
-        self.driver.pop_current(self._popped)  # it answers with errors of earlier work, too, which is looked at anyway
+        self.driver.pop_current(self._popped)  # it also returns errors of earlier work, which are checked anyway
 
     def close(self) -> None:
         if not self._context:
@@ -283,7 +283,7 @@ class CudaDevice(AccelDevice):
         self._allocated.clear()
         self._context = 0
         self.driver.primary_release(self.native)
-        self.driver.set_current(None)  # on the caller's own thread, others must not meet a context that is gone
+        self.driver.set_current(None)  # on the caller's own thread, other code must not use a closed context
 
     def attribute(self, attribute: int) -> int:
         """A ``CUdevice_attribute``."""
@@ -305,7 +305,7 @@ class _Allocation:
 
 
 def _ordinal(driver: Driver, uuid: str) -> int:
-    """Ordinal of the device with this UUID among those that the process sees."""
+    """Return the ordinal in this process of the device with this UUID."""
     number = c_int()
     driver.device_count(ctypes.byref(number))
     seen = []

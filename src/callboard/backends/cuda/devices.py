@@ -26,7 +26,7 @@ def cuda_devices(library: Any = None, environ: Mapping[str, str] | None = None) 
         environ: Stands in for the environment.
 
     Raises:
-        BackendUnavailable: There is none that can be used; the text says why.
+        BackendUnavailable: There is no usable device; the text names the reason.
     """
     found = gpus(library)
     if not found:

@@ -6,7 +6,7 @@ Every call releases the GIL, also those of a microsecond: it costs 30 ns of 150,
 dead-locks with a Python host function of another library's stream (CuPy's ``launch_host_func`` in a resident actor),
 which waits for the GIL under the driver's lock (numba-cuda#317, TensorRT-LLM#15855).
 
-Two kinds of functions: *checked* ones raise; the few on the hot path return the status, and their callers look at it.
+Two kinds of functions: *checked* ones raise; the few on the hot path return the status, which their callers check.
 """
 
 import ctypes
@@ -215,8 +215,9 @@ Call = Callable[..., int]
 class Driver:
     """The bound functions, under the names of :data:`CHECKED`, :data:`NEWER` and :data:`HOT`.
 
-    Handles and addresses are plain ints. ``launch_kernel(function, gx, gy, gz, bx, by, bz, shared, stream, params,
-    extra)`` and the others take what the C functions take.
+    Handles and addresses are plain ints.
+    ``launch_kernel(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra)`` and the others take the arguments
+    of the C functions.
 
     Args:
         library: ``libcuda``, or something that has its functions.
@@ -332,7 +333,7 @@ class Driver:
     def error(self, code: int, call: str) -> AccelError:
         """The error that status ``code`` of ``call`` means, in the driver's words."""
         text = c_char_p()
-        with suppress(AttributeError):  # only a stand-in of tests lacks it
+        with suppress(AttributeError):  # only a substitute of tests lacks it
             self._library.cuGetErrorString(c_int(code), ctypes.byref(text))
         return error_of(code, call, (text.value or b"").decode(errors="replace"))
 
@@ -373,7 +374,7 @@ def load_driver() -> Driver:
     """The driver of this machine; loads ``libcuda`` on first use, without initialising it.
 
     Raises:
-        BackendUnavailable: There is none, or it is too old.
+        BackendUnavailable: There is no driver, or it is too old.
     """
     try:
         library = ctypes.CDLL("libcuda.so.1")

@@ -32,7 +32,7 @@ POISON = {
 # The device, not the context, is at fault: a new process meets the same.
 DEVICE_LOST = {214: "CUDA_ERROR_ECC_UNCORRECTABLE", 220: "CUDA_ERROR_NVLINK_UNCORRECTABLE"}
 NO_MEMORY = {2: "CUDA_ERROR_OUT_OF_MEMORY"}
-# Names of what is met before there is a driver to ask, and of what the texts of tests and logs should say.
+# Names of errors that occur before there is a driver to query, and of those that tests and logs name.
 OTHERS = {
     1: "CUDA_ERROR_INVALID_VALUE",
     3: "CUDA_ERROR_NOT_INITIALIZED",
@@ -66,8 +66,8 @@ def error_of(code: int, call: str, detail: str = "") -> AccelError:
     """The error that a failed driver call means.
 
     Args:
-        code: Its status, not 0.
-        call: Its name.
+        code: Status of the call, not 0.
+        call: Name of the call.
         detail: Details of the request, and the driver's description of the status.
     """
     text = f"{call}: {name_of(code)} ({code})" + (f": {detail}" if detail else "")

@@ -174,7 +174,7 @@ class GreenContext:
         return created.value or 0
 
     def close(self) -> None:
-        """Destroy it; its streams are gone."""
+        """Destroy it after its streams have been closed."""
         if self._handle:
             self._driver.green_destroy(self._handle)
             self._handle = 0
@@ -200,7 +200,7 @@ def capture(
     try:
         enqueue()
     except BaseException:  # of any kind: a stream that is left recording cannot be used any more
-        with suppress(AccelError):  # an invalidated capture ends with an error that says less than the first
+        with suppress(AccelError):  # an invalidated capture ends with an error that is less specific than the first
             driver.stream_end_capture(stream, ctypes.byref(graph))
         if graph.value:
             driver.graph_destroy(graph.value)

@@ -19,13 +19,13 @@ MIN_SCRATCH = 64 << 10
 
 
 class Handle(Vendor):
-    """A handle of a library. Used on one thread at a time, unless its class says otherwise.
+    """A handle of a library. Used on one thread at a time, unless its class documents otherwise.
 
     Args:
         device: The device; its context is current.
         stream: The stream it enqueues on.
         library: The binding.
-        failure: Its exception.
+        failure: Exception class of the binding.
 
     Attributes:
         handle: Handle in the library's API; 0 when it is destroyed.

@@ -1,7 +1,7 @@
 """Compiled kernels on disk, which all processes of a user share: written whole, checked when read, bounded.
 
-A file that is not what was written (cut short, changed, of another version) is a miss. When there are more bytes than
-``CALLBOARD_CACHE_BYTES``, the files that were used longest ago go.
+A file with unexpected contents (cut short, changed, of another version) is a miss. When there are more bytes than
+``CALLBOARD_CACHE_BYTES``, the least recently used files are deleted.
 """
 
 import hashlib

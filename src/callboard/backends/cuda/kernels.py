@@ -79,7 +79,7 @@ class Kernels:
 
         Raises:
             BackendUnavailable: NVRTC is not installed.
-            LibraryError: It refuses the text; with what it says.
+            LibraryError: NVRTC rejects the text; with the compiler's log.
         """
         key = f"{source}-{hashlib.sha256(text).hexdigest()}"
         with self._lock:
@@ -98,7 +98,7 @@ class Kernels:
 
         Raises:
             BackendUnavailable: NVRTC is not installed.
-            LibraryError: It refuses the text; with what it says.
+            LibraryError: NVRTC rejects the text; with the compiler's log.
         """
         nvrtc = load_nvrtc()
         job = _job(source, text, compiling.architecture(nvrtc, self._capability)[0], "LTOIR")

@@ -90,7 +90,7 @@ def kernel_launcher(
     """A function that launches the kernel on a stream with the current contents of ``args``.
 
     The driver copies the arguments at the call, so the structure can be changed for the next one. ``shared``: bytes of
-    shared memory beside what the kernel declares with a size, at most 48 KiB in all.
+    shared memory in addition to the kernel's static shared memory, at most 48 KiB in all.
     """
     launch = driver.launch_kernel_ex  # of 4 arguments, where cuLaunchKernel has 11: ctypes takes a microsecond less
     config = LaunchConfig((c_uint * 3)(grid, 1, 1), (c_uint * 3)(*block, 1), shared)

@@ -25,7 +25,7 @@ class CudaManaged(Library):
 
     @launches(Allocate)
     def allocate(self, stream: CudaStream, plan: Allocate, out: int) -> None:
-        """Nothing: the host has allocated it."""
+        """Do nothing: the host has allocated it."""
 
     @launches(Prefetch, captures=False)
     def prefetch(self, stream: CudaStream, plan: Prefetch, x: int) -> None:

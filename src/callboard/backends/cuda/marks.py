@@ -17,7 +17,7 @@ __all__ = ["CudaMark"]
 
 
 class CudaMark(UserEvent):
-    """A ``CUevent`` with the flags that a caller asked for, or one that another process has exported.
+    """A ``CUevent`` with the flags of its caller, or one that another process has exported.
 
     Args:
         driver: The CUDA driver API.

@@ -66,7 +66,7 @@ class CudaMemory(Library):
 
     @launches(Empty)
     def empty(self, stream: CudaStream, plan: Empty, out: int) -> None:
-        """Nothing: the host has allocated it."""
+        """Do nothing: the host has allocated it."""
 
     # -- fill ----------------------------------------------------------------------------------------------------------
 

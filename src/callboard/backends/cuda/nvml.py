@@ -24,7 +24,7 @@ class Gpu(NamedTuple):
         name: Product name.
         total_bytes: Memory.
         compute_capability: ``(major, minor)``.
-        slices: Its MIG devices, where MIG is on; then only these can be used.
+        slices: MIG devices of the GPU, if MIG is on; then only these can be used.
     """
 
     uuid: str
@@ -71,7 +71,7 @@ class Nvml:
     def _described(self, handle: c_void_p, capability: tuple[int, int]) -> Gpu:
         memory = _Memory()
         if self.status("nvmlDeviceGetMemoryInfo", handle, byref(memory)) != 0:
-            memory.total = 0  # the GPUs that share their memory with the CPU do not say
+            memory.total = 0  # GPUs that share their memory with the CPU do not report it
         uuid = self._text("nvmlDeviceGetUUID", handle)
         return Gpu(uuid, self._text("nvmlDeviceGetName", handle), memory.total, capability)
 

@@ -79,7 +79,7 @@ class CudaStatus(Status):
 
     Args:
         address, nbytes: Address and size in the memory of its plan.
-        check: Raises what it says.
+        check: Raises the error for the words of the status.
         keeps: Host memory that the work needs.
     """
 

@@ -1,13 +1,14 @@
-"""Launches that come again with the same arguments: recorded once, and enqueued as a graph from then on.
+"""Repeated launches with the same arguments: recorded once, and enqueued as a graph from then on.
 
-A call of a vendor's library costs microseconds of its own (heuristics, checks, a driver launch), whatever it is called
-with; a graph of what it enqueued costs one of them. Loops whose arrays stay where they are (``out=``, iterations that
-exchange two buffers) call with the same addresses and numbers again and again.
+A call of a vendor's library costs microseconds of its own (heuristics, checks, a driver launch), whatever its
+arguments; a graph of its work costs one of them. Loops whose arrays stay in place (``out=``, iterations that exchange
+two buffers) repeat calls with the same addresses and numbers.
 
-When to record is the ski rental problem (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988): one has
-been launched so often that recording it costs no more than what it has cost so far not to have done so. Then at worst,
-whatever is called, twice the least possible time is spent. But not while the device still has work: then it does not
-wait for the host, so a graph would gain nothing, and making one beside work in flight costs the device a pause.
+When to record is the ski rental problem (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988): a launch
+has been repeated so often that recording it costs no more than the time lost so far by not recording it. At worst,
+whatever is called, twice the minimum time is spent. But nothing is recorded while the device still has work: it then
+does not wait for the host, so a graph would gain nothing, and making one beside work in flight costs the device a
+pause.
 """
 
 import struct
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Repeats"]
 
 WORTH = 4
-"""Launches with the same arguments before they are recorded: recording takes as long (20 µs on an H200) as so many
-graphs save (6 µs each)."""
+"""Launches with the same arguments before they are recorded: recording takes as long (20 µs on an H200) as this number
+of graphs saves (6 µs each)."""
 MOST = 256
 """Recordings of one library that are kept; each takes 0.1 MiB of the device."""
 SEEN = 1024
@@ -58,7 +59,7 @@ class Recording:
 class Repeats:
     """The recordings of one library.
 
-    They are made on a stream of their own, in a context of its own: other threads may do what they like meanwhile.
+    They are made on a stream of their own, in a context of its own, so that other threads need not pause meanwhile.
     """
 
     def __init__(self, device: "CudaDevice") -> None:
@@ -68,7 +69,9 @@ class Repeats:
         self._leaving: list[tuple[CudaEvent, CudaStream, CudaGraph]] = []
 
     def of(self, run: Run) -> Run:
-        """``run(stream, *arguments)``, which enqueues by these arguments alone, as a launch that remembers.
+        """Return ``run(stream, *arguments)`` as a launch that records repetitions.
+
+        Its work must depend on these arguments alone.
 
         It has a ``close``, as plans may have, which also closes ``run`` if that has one, and must be called on one
         stream.
@@ -147,7 +150,7 @@ class Repeats:
         return graph
 
     def _keep(self, stream: CudaStream, plan: int, key: bytes, mine: dict[bytes, Recording]) -> None:
-        """Note a recording; of too many, drop the oldest that has not been used since it was last looked at."""
+        """Store a recording; when there are too many, drop the oldest that has not been used since the last check."""
         self._kept[plan, key] = mine[key], mine
         while len(self._kept) > MOST:
             (old_plan, old_key), (recording, plans) = self._kept.popitem(last=False)

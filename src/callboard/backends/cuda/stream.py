@@ -48,7 +48,7 @@ class CudaStream(AccelStream):
     Attributes:
         driver: The CUDA driver API.
         recording: True while enqueued work is recorded in a graph instead of run.
-        describes: It is for recording only, and its graphs tell their nodes, and take other recordings.
+        describes: It is for recording only; its graphs report their nodes, and accept other recordings.
     """
 
     def __init__(self, driver: Driver, id: int, priority: int, native: int = 0) -> None:
@@ -88,7 +88,7 @@ class CudaStream(AccelStream):
         raise self.driver.error(code, "cuStreamQuery")
 
     def recycle(self, event: AccelEvent) -> None:
-        # A stream that waits for it has taken what it stands for at the call: recording it again does no harm.
+        # A stream that waits for the event has captured its state at the call: recording it again does no harm.
         if isinstance(event, CudaEvent):
             self._idle.append(event)
 
@@ -137,7 +137,7 @@ class CudaStream(AccelStream):
 def _sem_post() -> int:
     """Address of the C library's ``sem_post``, 0 where it is not ``sem_post(sem_t *)`` of POSIX on Linux.
 
-    The driver calls it as it is: ``void (*)(void *)`` on these ABIs, since what it returns is left in a register.
+    The driver calls it unchanged: as ``void (*)(void *)`` on these ABIs, since its return value is left in a register.
     """
     if not sys.platform.startswith("linux"):
         return 0

@@ -1,7 +1,7 @@
 """Base of NVIDIA's libraries: loading their bindings, and calling them with callboard's errors.
 
-NVIDIA calls ``nvmath.bindings`` experimental, so what is theirs (modules, exceptions, codes) stays in one module a
-library, which is a :class:`Vendor`.
+NVIDIA calls ``nvmath.bindings`` experimental, so its modules, exceptions and codes stay in one module per library,
+which is a :class:`Vendor`.
 """
 
 import importlib
@@ -47,12 +47,12 @@ class Vendor:
     """A library behind its binding.
 
     Args:
-        library: The binding, or what stands in for it.
-        failure: Its exception.
+        library: The binding, or its substitute.
+        failure: Exception class of the binding.
 
     Attributes:
         name: Prefix of the library's functions; set by the class.
-        no_room: Statuses that mean a lack of memory; the class says them.
+        no_room: Statuses that mean a lack of memory; set by the class.
         install: The advice if the library is missing.
         library, failure: The binding (or its substitute) and its exception.
     """

@@ -1,4 +1,4 @@
-"""``Workspace``: device memory in which the plans of a library work, one after the other."""
+"""``Workspace``: device memory that the plans of a library use, one after the other."""
 
 import threading
 from typing import TYPE_CHECKING, Protocol
@@ -32,8 +32,8 @@ class Room:
 class Workspace:
     """Device memory that all plans share, since their work follows each other on one stream.
 
-    A plan that needs more makes it anew, half as large again at least. Older plans keep what they were made for, so
-    that a recorded graph finds it; it goes when the last of them does.
+    A plan that needs more replaces the memory, by at least half as much again. Older plans keep the memory that they
+    were made for, so that a recorded graph stays valid; it is freed with the last of them.
     """
 
     def __init__(self, device: "CudaDevice") -> None:

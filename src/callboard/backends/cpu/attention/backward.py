@@ -53,7 +53,7 @@ class Part:
         draw: The numbers of its dropout.
         arrays: All operands, ``[batch, heads, rows, dim]``.
         at, by: Positions of its queries and of its keys in the arrays.
-        lse: Its log-sum-exps.
+        lse: Log-sum-exps of the sequence.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ def work_dtype(dtype: "np.dtype[Any]") -> "np.dtype[Any]":
 
 
 def blocks(queries: int, keys: int, heads: int, params: AttentionParams) -> Iterator[tuple[slice, list[Block]]]:
-    """For each block of queries, yield the blocks of keys that at least one of its queries sees."""
+    """For each block of queries, yield the blocks of keys that are visible to at least one of its queries."""
     step = max(16, min(512, ELEMENTS // (heads * KEYS)))
     shift = keys - queries if params.bottom_right else 0
     for first in range(0, queries, step):

@@ -21,7 +21,7 @@ class Sequence(NamedTuple):
     """One of a call.
 
     Attributes:
-        number: Its place among them.
+        number: Index among the sequences.
         item: Position of its arrays along the batch axis.
         q, k: Positions of its queries and of its keys along the axis of positions.
     """
@@ -49,7 +49,7 @@ def heads_first(layout: Layout, order: SeqLayout) -> Callable[[int], Array]:
 
 
 def optional(x: Operand | None) -> Callable[[int | None], Array | None]:
-    """Likewise of an operand that may have been left out, as it is."""
+    """Likewise for an operand that may have been left out, unchanged."""
     if x is None:
         return lambda address: None
     view = viewer(x.layout)
@@ -75,10 +75,10 @@ class Lengths:
     def sequences(
         self, cu_q: int | None, cu_k: int | None, seqlens_q: int | None, seqlens_k: int | None
     ) -> Iterator[Sequence]:
-        """The sequences, by the addresses of what the call was given.
+        """Return the sequences, given the addresses of the call's operands.
 
         Raises:
-            ShapeError: They do not lie within the operands; names which.
+            ShapeError: They are not inside the operands; names the operand.
         """
         p = self._problem
         if p.ragged:

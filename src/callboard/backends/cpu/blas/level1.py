@@ -24,14 +24,14 @@ class Strided(NamedTuple):
     n: Any
     inc: Any
     first: int
-    """Bytes from element 0 to the lowest address, which is where a routine wants to start."""
+    """Bytes from element 0 to the lowest address, which is where a routine starts."""
 
 
 def strided(layout: Layout, *, either_way: bool = False) -> Strided:
     """The vector that a checked layout is.
 
     Args:
-        layout: Its layout.
+        layout: Layout of the vector.
         either_way: The order of the elements does not matter, so take them with a positive increment (routines with one
             vector do nothing for a negative one).
     """

@@ -24,7 +24,7 @@ def gemv(op: Gemv) -> Plan:
     dtype, form = op.a.dtype, required(op.a.layout)
     conj = op.conj and dtype.is_complex
     flipped = form.transposed ^ op.transpose
-    # BLAS does nothing at all when x is empty, knows no half types, and conjugates only what it transposes.
+    # BLAS does nothing when x is empty, has no half types, and conjugates only together with a transposition.
     if op.x.size == 0 or dtype not in BLAS_FLOATS or (conj and flipped):
         return _gemv_by_numpy(op)
     out_layout = layout_of_out(op)
@@ -103,7 +103,7 @@ def rank_1(op: Ger | Geru | Gerc) -> Plan:
         view_y, one = viewer(op.y.layout), integer(1)
 
         def conjugated(x: int, y: int, a: int, alpha: Any) -> None:
-            # In what BLAS sees, y is the first vector, and gerc conjugates the second.
+            # In the order that BLAS sees, y is the first vector, and gerc conjugates the second.
             first = np.conj(view_y(y))
             call_plain(first.ctypes.data, one, x + x_at.first, x_at.inc, a, pack(read_alpha(alpha)))
 

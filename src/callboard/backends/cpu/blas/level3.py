@@ -110,7 +110,7 @@ def rank_2k(op: Syr2k | Her2k) -> Plan:
 
 
 def triangle(lower: bool, transposed: bool) -> Any:
-    """The triangle as BLAS sees it: of a row-major array the other one."""
+    """The triangle in the order that BLAS sees: the other one for a row-major array."""
     return letter("L" if lower == transposed else "U")
 
 

@@ -44,8 +44,9 @@ def product(a: Layout, b: Layout, out: Layout, c: Layout | None, flags: Flags) -
 
 def _blas_product(a: Layout, b: Layout, out: Layout, c: Layout | None, flags: Flags) -> Product:
     form_a, form_b, form_out = required(a), required(b), required(out)
-    # BLAS sees a row-major array as its transpose. So for a row-major result it is asked for the transpose of the
-    # product, op(b).T @ op(a).T, and `flipped` says whether what it sees of an operand still has to be transposed.
+    # BLAS sees a row-major array as its transpose. For a row-major result it therefore computes the transpose of the
+    # product, op(b).T @ op(a).T; `flipped` is true if an operand, in the order that BLAS sees, still has to be
+    # transposed.
     flipped_a = form_a.transposed ^ flags.transpose_a ^ form_out.transposed
     flipped_b = form_b.transposed ^ flags.transpose_b ^ form_out.transposed
     op_a, op_b = letter(_operation(flipped_a, flags.conj_a)), letter(_operation(flipped_b, flags.conj_b))

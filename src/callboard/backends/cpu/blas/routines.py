@@ -1,9 +1,9 @@
 """SciPy's BLAS (and LAPACK) routines as functions of addresses.
 
-SciPy publishes them for Cython as C function pointers (``scipy.linalg.cython_blas``), with Fortran's conventions:
-every argument is an address, matrices are column-major. Called so they take leading dimensions, increments and
-results where they lie, nothing is copied, and the GIL is not held; the wrappers in ``scipy.linalg.blas`` hold it and
-copy whatever is not contiguous.
+SciPy publishes them for Cython as C function pointers (``scipy.linalg.cython_blas``), with Fortran's conventions: every
+argument is an address, matrices are column-major. Called this way they take leading dimensions, increments and results
+in place, nothing is copied, and the GIL is not held; the wrappers in ``scipy.linalg.blas`` hold it and copy every array
+that is not contiguous.
 """
 
 import ctypes

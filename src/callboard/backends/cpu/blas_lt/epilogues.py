@@ -65,7 +65,7 @@ def backward(op: MatmulBgrad) -> Plan:
         alpha, beta, aux, bias_grad = rest
         left, right = read(a, b, scale_a, scale_b)
         value = weigh(add(left, right, c, alpha, beta), aux)
-        if plain is None:  # the sums of factors are those of what is stored
+        if plain is None:  # the sums of factors are those of the stored factors
             left, right = (_turned(v(x), t) for v, x, t in zip(unscaled, (a, b), _flags(op), strict=True))
         terms, axis = {"out": (value, -2), "a": (left, -1), "b": (right, -2)}[grad or "out"]
         sums = np.sum(terms, axis=axis, dtype=np.float64)  # summed once more precisely than anything else, rounded once

@@ -1,8 +1,8 @@
 """``Bridge``: a rank on another machine, by a copy of its segment here that two threads keep alike over TCP.
 
-A rank reads and writes the segment of a distant rank as it does that of any other. The threads carry what has changed:
-chunks that were left for the other rank, how many of its chunks were taken, and that a rank has left. Each counter has
-one writer on each machine, as in shared memory.
+A rank accesses the segment of a distant rank like that of any other. The threads transfer the changes: chunks that were
+left for the other rank, the number of its chunks that were taken, and that a rank has left. Each counter has one writer
+on each machine, as in shared memory.
 """
 
 import contextlib
@@ -100,7 +100,7 @@ class Bridge:
                     return
                 if quiet:
                     connection.sendall(FRAME.pack(PULSE, 0, 0))
-        except OSError:  # the other thread finds out, too, and says so
+        except OSError:  # the other thread notices, too, and reports it
             return
         finally:
             self._end(connection)

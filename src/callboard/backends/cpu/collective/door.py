@@ -1,4 +1,4 @@
-"""``Door``: where a rank is reached by ranks on other machines. Both ends prove that they know its secret.
+"""``Door``: the address at which ranks on other machines reach a rank. Both ends prove that they have its secret.
 
 The secret is random; the application passes it on as part of the rank's offer. Data after the handshake is not
 encrypted.
@@ -28,7 +28,7 @@ TIME = 10.0
 def machine() -> str:
     """Identify the kernel and pid namespace: ranks with equal values can open each other's shared memory.
 
-    ``CALLBOARD_MACHINE`` in the environment says it otherwise.
+    The variable ``CALLBOARD_MACHINE`` overrides it.
     """
     given = os.environ.get("CALLBOARD_MACHINE")
     if given:
@@ -45,9 +45,9 @@ class Door:
 
     Args:
         host: Address of this machine.
-        world: Its number.
+        world: Number of the world.
         rank: Rank that listens.
-        entered: Told of each rank that has come, with its connection, on a thread of its own.
+        entered: Called with each rank that connects, and its connection, on a thread of its own.
 
     Attributes:
         port: Port that it listens on.

@@ -39,7 +39,7 @@ class CpuMember(Member):
         self.fence = Fence()
         self._addresses: list[Address] = []
         self._bridges: dict[int, Bridge] = {}
-        self._waiting: dict[int, socket.socket] = {}  # ranks that came before this one joined
+        self._waiting: dict[int, socket.socket] = {}  # ranks that connected before this one joined
         self._entering = threading.Lock()
         host = os.environ.get(REACHED_AT, "")
         self._host = host
@@ -142,7 +142,7 @@ class CpuMember(Member):
             The same, with this wait.
 
         Raises:
-            WorldLost: The world has ended, here or on another rank; or nothing came in time.
+            WorldLost: The world has ended, here or on another rank; or no chunk arrived in time.
         """
         posted = wait(self.own.semaphore, SLICE)
         self.check()

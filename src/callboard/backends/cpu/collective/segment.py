@@ -24,7 +24,7 @@ PAGE = 4096
 CHUNK, RANK_MEMORY = 256 << 10, 8 << 20
 """Bytes of a slot, and of all of a rank's slots together, at most."""
 LEFT, LOST, FORMATION = 0, 1, 2
-"""Words that tell that a rank has left, and by whose loss."""
+"""Words for: the rank has left, the rank whose loss is the reason, the formation."""
 
 
 class Address(msgspec.Struct, frozen=True, array_like=True):
@@ -60,12 +60,12 @@ class Segment:
 
     Attributes:
         path: Path under which other ranks open it.
-        words: ``[LEFT]``: 1 when the rank has left; ``[LOST]``, ``[FORMATION]``: by whose loss, plus 1, in which
+        words: ``[LEFT]``: 1 when the rank has left; ``[LOST]``, ``[FORMATION]``: the lost rank, plus 1, and the
             formation.
         posted: Chunks that this rank has left for each other, ever.
         taken: Chunks that this rank has taken from each other, ever.
         tags: Tag of slot ``slot`` for rank ``d``, at ``d * SLOTS + slot``: the call that the chunk belongs to.
-        lengths: Likewise: its bytes.
+        lengths: Bytes of that chunk, likewise.
 
     Raises:
         OutOfMemory, DriverError, UnsupportedOp
@@ -96,7 +96,7 @@ class Segment:
         return self._semaphore
 
     def slot(self, rank: int, number: int) -> "np.ndarray[Any, Any]":
-        """The bytes of the slot that the chunk with this number for a rank lies in."""
+        """Return the bytes of the slot for the chunk with this number for a rank."""
         return self._bytes(self._slots + (rank * SLOTS + number % SLOTS) * self._chunk, self._chunk)
 
     def wake(self) -> None:

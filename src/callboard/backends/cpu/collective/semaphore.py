@@ -30,7 +30,7 @@ class _Functions:
         self.init.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint)
         self.post: Any = libc.sem_post
         self.post.argtypes = (ctypes.c_void_p,)
-        # A wall clock that is set must not lengthen a wait; older C libraries know only that one.
+        # A change of the wall clock must not lengthen a wait; older C libraries have no other clock.
         monotonic = hasattr(libc, "sem_clockwait")
         self.now = time.monotonic if monotonic else time.time
         self.wait: Any = libc.sem_clockwait if monotonic else libc.sem_timedwait
@@ -59,7 +59,7 @@ def post(address: int) -> None:
 
 
 def wait(address: int, seconds: float) -> bool:
-    """Wait for a post, at most so long; whether there was one."""
+    """Wait for a post, at most ``seconds``; returns whether there was one."""
     functions = _functions()
     whole, part = divmod(functions.now() + seconds, 1.0)
     return not functions.wait(address, *functions.first, _Timespec(int(whole), int(part * 1e9)))

@@ -21,7 +21,7 @@ class Transfer:
 
     Attributes:
         lanes: The rings that it uses: each is used by one transfer after the other.
-        done: All of it is there.
+        done: True once the whole array has been transferred.
     """
 
     __slots__ = ("_at", "_data", "done", "lanes")
@@ -156,12 +156,12 @@ def _is_there(member: CpuMember, peer: int) -> bool:
 
 
 def _chunk(member: CpuMember, peer: int, call: int, most: int) -> Array:
-    """The next chunk of another rank, where it lies.
+    """Return the next chunk of another rank, without a copy.
 
     Raises:
         WorldLost: It belongs to another call, or is of another size: the ranks do not run the same collectives.
     """
-    member.fence()  # what was counted lies there
+    member.fence()  # the counted data is visible
     segment: Segment = member.segments[peer]
     number = member.own.taken[peer]
     place = member.rank * SLOTS + number % SLOTS

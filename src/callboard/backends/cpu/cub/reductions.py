@@ -66,7 +66,7 @@ def segmented_reduce(op: "cub.SegmentedReduce") -> Plan:
             for at in np.flatnonzero(filled):
                 found[at] = join(start, join.reduce(array[begins[at] : begins[at + 1]]))
         elif filled.any():
-            # Empty segments lie between others, so what reduceat takes up to the next begin is one segment.
+            # Empty segments are between others, so the range that reduceat takes up to the next begin is one segment.
             sums = join.reduceat(array[: begins[-1]], begins[:-1][filled], dtype=work)
             found[filled] = sums if init is None else join(start, sums)
         out_of(target)[...] = found

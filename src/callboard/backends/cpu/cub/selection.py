@@ -28,7 +28,7 @@ class Found:
 
     Args:
         op: The message.
-        find: Gives the results from what the launch is given for the inputs.
+        find: Computes the results from the launch's arguments for the inputs.
     """
 
     def __init__(self, op: Any, find: Finds) -> None:
@@ -41,7 +41,7 @@ class Found:
         self._given = None
         if op.count is not None:
             self._given = [viewer(getattr(op, fields[at].name).layout) for at in self._outputs]
-        self._results: list[Array] | None = None  # what a size query has found for the launch that follows
+        self._results: list[Array] | None = None  # the result of a size query, for the launch that follows
 
     def query_size(self, stream: CpuStream, *dynamic: Any) -> Extents:
         """Find them."""

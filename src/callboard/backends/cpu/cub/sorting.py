@@ -140,7 +140,7 @@ def top_k(op: "cub.TopK") -> Plan:
 
 
 def _first(array: Array, k: int, largest: bool) -> Array:
-    """The indices of the first elements of a sorted line, of which only those are sorted."""
+    """Return the indices of the first elements of a line in sorted order, sorting only those."""
     if not 0 < k < array.size // 8:
         return _order(array, largest)[:k]
     keys = _comparable(array)

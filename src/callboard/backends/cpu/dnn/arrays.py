@@ -45,7 +45,7 @@ def view_of_out(op: Op[Any, Any], name: str = "out") -> View:
 
 
 def blocks(shape: Sequence[int], along: Sequence[int], size: int = BLOCK) -> Iterator[tuple[Any, ...]]:
-    """Parts of a shape of about so many elements, cut along the longest of some axes; an index each."""
+    """Yield parts of a shape of about ``size`` elements, cut along the longest of some axes, as indices."""
     if not along:
         yield (...,)
         return

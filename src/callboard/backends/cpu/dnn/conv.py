@@ -38,7 +38,7 @@ Index = tuple[Any, ...]
 
 
 def offsets(g: Geometry) -> Iterator[tuple[Index, Index]]:
-    """The elements of a filter, as an index of it, each with what it meets in a padded image, as an index of that."""
+    """Yield the elements of a filter, each as an index with the index of its counterparts in a padded image."""
     for place in itertools.product(*map(range, g.window)):
         met = zip(place, g.dilation, g.stride, g.result.spatial, strict=True)
         yield (..., *place), (..., *(slice(q * d, q * d + (many - 1) * s + 1, s) for q, d, s, many in met))
@@ -99,7 +99,7 @@ class Columns:
         return found.reshape(shape[0], self.height, shape[3] * self._places)
 
     def scattered(self, columns: Array, image: Array, batch: slice) -> None:
-        """Add them up where they come from."""
+        """Add the columns to the image elements that they came from."""
         shape = self._parts(batch)
         parts = columns.reshape(shape)
         whole = image[:, batch].reshape(*shape[:2], shape[3], *image.shape[2:])

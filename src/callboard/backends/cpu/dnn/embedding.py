@@ -10,7 +10,7 @@ __all__ = ["TABLE", "checked"]
 
 
 def checked(tag: str, name: str, found: Array, count: int) -> Array:
-    """Rows, all of which there are.
+    """Return row indices after checking that all rows exist.
 
     Raises:
         ShapeError: One is not.

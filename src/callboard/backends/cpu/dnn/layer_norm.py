@@ -19,7 +19,7 @@ __all__ = ["TABLE"]
 
 
 def forward(op: Any) -> Plan:
-    """Called with what the message declares: ``x`` and ``scale``, ``out``, then the message's own."""
+    """Called with the message's operands: ``x`` and ``scale``, ``out``, then the message's own."""
     centred = isinstance(op, LayerNorm | LayerNormTraining)
     keeps = isinstance(op, LayerNormTraining | RmsNormTraining)
     shape, ndim = op.x.shape, op.x.ndim

@@ -43,7 +43,7 @@ FAMILIES = (
 )
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
-The plan of an entry is a function of what its launch is given, in the order in which the message declares it.
+The plan of an entry is a function of the launch's arguments, in the order in which the message declares them.
 """
 
 

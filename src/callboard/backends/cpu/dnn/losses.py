@@ -70,7 +70,7 @@ def cross_entropy(op: CrossEntropy) -> Plan:
 
 
 def _dot(a: Array, b: Array) -> Array:
-    """Along the last axis; what has no share adds nothing, also where its logarithm is -inf."""
+    """Sum along the last axis; a class with weight 0 adds nothing, even if its logarithm is -inf."""
     found: Array = np.where(a == 0, 0, a * b).sum(axis=-1)
     return found
 

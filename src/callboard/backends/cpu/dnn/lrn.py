@@ -49,7 +49,7 @@ def backward(op: LrnBackward) -> Plan:
         kind = given.dtype.type
         divisor = _divisor(op, given, axis)
         power = divisor ** kind(-op.beta)
-        # channel i is in the windows of those before which it stands: the window turned round
+        # channel i is in the windows of the channels before which it stands: the reversed window
         sums = _window_sums(grad * given * power / divisor, axis, op.size - 1 - op.size // 2, op.size // 2)
         view_dx(dx)[...] = grad * power - kind(2 * op.alpha * op.beta / op.size) * given * sums
 

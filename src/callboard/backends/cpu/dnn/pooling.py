@@ -30,7 +30,7 @@ Index = tuple[Any, ...]
 
 
 class Places:
-    """The windows of an array, with what each element of them meets in the padded array.
+    """The windows of an array, and the elements of the padded array that each element of a window covers.
 
     Attributes:
         windows: Windows of the op.

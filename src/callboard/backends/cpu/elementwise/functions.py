@@ -117,7 +117,7 @@ def _expm1(arguments: Sequence[DType], dtype: DType) -> Compute:
         return np.expm1
 
     def expm1(x: Any, out: Array) -> None:
-        # NumPy has NaN for what is infinite, and -0 of -0 + 0j, where the array API has exp(x) - 1
+        # NumPy returns NaN for infinite numbers, and -0 for -0 + 0j; the array API requires exp(x) - 1
         odd = np.logical_or(np.logical_not(np.isfinite(x)), np.equal(x, 0))
         wanted = np.subtract(np.exp(x), 1) if np.any(odd) else None
         np.expm1(x, out=out)

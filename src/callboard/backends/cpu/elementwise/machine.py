@@ -37,7 +37,7 @@ class Machine:
 
     Args:
         program: The computation.
-        apart: True if no result lies where an operand does: then results are computed where they are stored.
+        apart: True if no result shares memory with an operand: results are then computed in their final memory.
 
     Attributes:
         buffers: Types of the buffers that a block needs.

@@ -27,7 +27,7 @@ JOINS: Mapping[str, np.ufunc] = {
     "all": np.logical_and,
 }
 WIDER = {"f": np.dtype("d"), "F": np.dtype("D")}
-"""The dtype in which the sums and products of blocks are joined: there may be many blocks."""
+"""The dtype in which the sums and products of blocks are combined: there may be many blocks."""
 
 
 def steps_of_out(layout: Layout, axes: Sequence[int], ndim: int) -> tuple[int, ...]:
@@ -97,7 +97,7 @@ class ReducePlan:
         self._finish.run([given], [into], numbers, room)
 
     def _joined(self, operands: Sequence[int], scalars: Sequence[Any] | None) -> Array:
-        """The total, of the result's extents and 1 along what is reduced."""
+        """Return the total, with the result's extents and 1 along the reduced axes."""
         reduction = self._reduction
         held = computed_in(reduction.accumulator)
         if self._where:
@@ -152,7 +152,7 @@ class ReducePlan:
         find, better = (np.argmin, np.less) if least else (np.argmax, np.greater)
         extents = [self._walk.shape[i] for i in self._reduced]
         weights = [math.prod(extents[i + 1 :]) for i in range(len(extents))]
-        first = len(self._walk.shape) - len(extents)  # what is reduced comes last
+        first = len(self._walk.shape) - len(extents)  # the reduced axes come last
         best: Array | None = None
         found = np.zeros(self._kept, np.int64)
         started = np.zeros(self._kept, bool)

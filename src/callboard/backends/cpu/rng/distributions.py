@@ -29,8 +29,8 @@ Array = np.ndarray[Any, Any]
 Distribution = Callable[..., Array]
 """``numbers(words, *parameters)``."""
 PAIRS = 1 << 14
-"""Pairs of normal numbers that are made at once, in arrays that stay in a core's cache and are used again: what the
-steps in between need of fresh memory for a whole slice costs as much in page faults as the numbers themselves."""
+"""Pairs of normal numbers that are computed at once, in arrays that stay in a core's cache and are reused: fresh memory
+for the intermediate steps of a whole slice costs as much in page faults as the numbers themselves."""
 
 
 def unit_53(words: Array) -> Array:

@@ -24,11 +24,11 @@ __all__ = ["LONG_SLICE", "SLICE", "Make", "Slices", "filled", "from_points", "fr
 
 Array = np.ndarray[Any, Any]
 Make = Callable[..., None]
-"""``make(flat, seed, position, *numbers)``: fill a slice, whose first element lies at ``position``."""
+"""``make(flat, seed, position, *numbers)``: fill a slice, whose first element is at ``position``."""
 
 SLICE = 1 << 17
-"""Elements that are made at once: many, because threads that share an interpreter hinder each other with every call of
-NumPy; few enough for what the steps in between need to stay in a core's cache."""
+"""Elements that are computed at once: many, because threads that share an interpreter delay each other with every call
+of NumPy; few enough that the intermediate steps stay in a core's cache."""
 LONG_SLICE = 1 << 21
 """The same for generators whose lanes all have to be moved to where a slice begins."""
 

@@ -54,8 +54,8 @@ class Rows:
     """Words of a generator of lanes. Any thread may ask for them.
 
     Args:
-        stream: Its kind and order.
-        lanes: Its steps.
+        stream: Kind and order of the stream.
+        lanes: Lanes of the generator.
         states: Cache of lane states, which fills update.
     """
 

@@ -197,7 +197,7 @@ def _sums(weights: Array) -> Array:
     wrong = np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))
     if wrong.size:
         raise bad_weight(int(wrong[0]), float(weights[wrong[0]]))
-    with np.errstate(over="ignore"):  # which is said below
+    with np.errstate(over="ignore"):  # overflow is handled below
         sums = np.cumsum(weights, dtype=np.float64)
     if error := bad_sum(float(sums[-1])):
         raise error

@@ -25,7 +25,7 @@ STRETCH = 1.000000048662
 
 
 class Mrg32k3a:
-    """Its lanes: three numbers of either recursion each.
+    """Lanes of the generator: three numbers of either recursion each.
 
     Args:
         count: Number of lanes.

@@ -21,7 +21,7 @@ class Mt19937:
     """
 
     def __init__(self, seed: int) -> None:
-        # Their init_genrand for a seed of 32 bits, init_by_array for a longer one.
+        # NumPy's init_genrand for a seed of 32 bits, init_by_array for a longer one.
         state = np.random.RandomState(seed if seed < 2**32 else [seed & 0xFFFFFFFF, seed >> 32]).get_state(legacy=False)
         self._bits = np.random.MT19937(0)
         self._bits.state = {"bit_generator": "MT19937", "state": state["state"]}

@@ -41,7 +41,7 @@ class Mtgp32:
         number = np.arange(twisters)[:, None]
         self._tables_at = 16 * number
         self._picked_at = STATE * number + place + np.arange(-1, AT_ONCE)
-        # A step writes to what is here: to allocate takes longer than the step.
+        # A step writes to existing arrays: an allocation takes longer than the step.
         self._new, self._row, self._other = np.empty((3, twisters, AT_ONCE), np.uint32)
         self._picked = np.empty((twisters, AT_ONCE + 1), np.uint32)
         self._entries = np.empty((twisters, AT_ONCE), np.intp)

@@ -39,10 +39,10 @@ class Forward(State, Protocol):
 
 
 class Walk:
-    """Words of a generator that cannot skip: it goes on from where a fill has left it, or begins again and discards.
+    """Words of a generator that cannot skip: it continues where the last fill ended, or begins again and discards.
 
     Args:
-        stream: Its kind and order.
+        stream: Kind and order of the stream.
         begin: The stream of a seed, at its beginning.
         states: Cache of generator states, which fills update.
     """

@@ -21,7 +21,7 @@ class State(Protocol):
         ...
 
     def copy(self) -> Self:
-        """A state that goes on independently."""
+        """Return an independent copy of the state."""
         ...
 
 
@@ -38,8 +38,8 @@ class _Kept:
 class States:
     """States by stream and place, the least recently used dropped first.
 
-    A fill names its stream and its place, not its generator; a generator goes on where its last fill ended, so a state
-    is found by where the next fill begins. Any thread may call the methods.
+    A fill names its stream and its position, not its generator; a generator continues where its last fill ended, so a
+    state is keyed by the position at which the next fill begins. Any thread may call the methods.
 
     Args:
         max_bytes: Most that the states may take together.

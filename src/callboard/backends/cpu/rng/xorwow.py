@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Xorwow:
-    """Its lanes: five words and a counter each.
+    """Lanes of the generator: five words and a counter each.
 
     Args:
         seeded: True for the order ``seeded``.

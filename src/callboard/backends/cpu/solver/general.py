@@ -15,11 +15,13 @@ Plan = Callable[..., None]
 
 
 def _scale(dtype: DType, a: Array) -> int:
-    """Multiply ``a`` by a power of two if it lies outside the range of ``geev``; the exponent for the eigenvalues.
+    """Multiply ``a`` by a power of two if it is outside the range of ``geev``.
 
-    LAPACK scales a matrix whose largest element lies outside ``sqrt(tiny) / eps`` and its inverse to that limit, and
-    its eigenvalues back. The ``geev`` of OpenBLAS 0.3.29 and 0.3.30 does not scale them back. Here the matrix is scaled
-    before, to the same limits, so that ``geev`` has nothing to scale.
+    Returns the exponent for the eigenvalues.
+
+    LAPACK scales a matrix whose largest element is outside ``sqrt(tiny) / eps`` and its inverse to that limit, and its
+    eigenvalues back. The ``geev`` of OpenBLAS 0.3.29 and 0.3.30 does not scale them back. Here the matrix is scaled
+    before, to the same limits, so that ``geev`` does not scale.
     """
     info = np.finfo(dtype.real.np)
     limit = -info.minexp // 2 - info.nmant - 1  # 1: the modulus of a complex number may be larger than its parts

@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Work(NamedTuple):
-    """Stands for a workspace and its length, which the routine is asked for first.
+    """A placeholder for a workspace and its length, which the routine is queried for first.
 
     Attributes:
         dtype: The dtype of its elements.
@@ -123,6 +123,6 @@ def check_finite(tag: str, *arrays: Array) -> None:
 
 
 def checker(op: Any) -> Callable[..., None]:
-    """:func:`check_finite` of the arrays that it is called with, where the op wants that."""
+    """Return :func:`check_finite` of the argument arrays, if the op requires that."""
     tag = tag_of(op)
     return (lambda *arrays: check_finite(tag, *arrays)) if op.check_finite else (lambda *arrays: None)

@@ -51,7 +51,7 @@ def gels(dtype: DType, a: Array, b: Array) -> tuple[Array, int]:
     if not (m and n and columns):
         both[...] = 0
     elif not a.any():
-        info = 1  # LAPACK answers 0 there, without a look at the diagonal
+        info = 1  # LAPACK returns 0 there, without checking the diagonal
     else:
         info = lapack(name_of(dtype, "gels"), "N", m, n, columns, a, m, both, len(both), Work(dtype.np))
     return both[:n], info

@@ -49,7 +49,7 @@ def from_dense(op: "sparse.FromDense") -> Callable[[int], "list[Array]"]:
 
 
 def laid(form: str, blocks: Array, rows: Array, cols: Array, height: int) -> "list[Array]":
-    """The parts of a matrix of blocks, which come block row by block row; of so many block rows."""
+    """Return the parts of a matrix of blocks, which are ordered by block row."""
     begins = pointers(rows, height, cols.dtype)
     if form == "bsr":
         return [blocks, cols, begins]

@@ -35,14 +35,14 @@ class Found:
 
     Args:
         op: The message.
-        entries: Gives the parts of the result from what the launch is given, but for ``out`` and ``count``.
+        entries: Computes the parts of the result from the launch's arguments, without ``out`` and ``count``.
     """
 
     def __init__(self, op: Makes, entries: Callable[..., list[Array]]):
         self.op = op
         self.entries = entries
         self._names = [field.name for field in info_of(type(op)).dynamic]
-        self._parts: list[Array] | None = None  # what a size query has found for the launch that follows
+        self._parts: list[Array] | None = None  # the result of a size query, for the launch that follows
         self._arrays = None if op.out is None else arrays_of(op.out)
 
     def query_size(self, stream: CpuStream, *dynamic: Any) -> Extents:

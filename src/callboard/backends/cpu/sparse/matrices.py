@@ -69,8 +69,8 @@ def work_dtype(dtype: DType) -> "np.dtype[Any]":
 def matrix_of(matrix: AnyRef, arrays: Arrays) -> Callable[[Sequence[int]], Any]:
     """A function from addresses to a SciPy matrix over the arrays, with values in the dtype to work in.
 
-    Its arrays, which have been looked at, are set and not handed to a constructor, which would look at every index
-    again, and copy those of 64 bits.
+    Its arrays, which have been checked, are set as attributes: a constructor would check every index again, and copy
+    indices of 64 bits.
     """
     import scipy.sparse as sp
 

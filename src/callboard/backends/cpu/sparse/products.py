@@ -52,8 +52,9 @@ def dense_product(op: "sparse.SpMv | sparse.SpMm", shared: Rows) -> Plan:
 def _vector_product(op: "sparse.SpMv", shared: Rows) -> Callable[[Sequence[int], Any, Any], None] | None:
     """``run(a, x, out)``: ``out = op(a) @ x`` by the routine under SciPy's operator, which adds to an array of zeros.
 
-    The operator allocates its result: in a thread that is not the main one the kernel maps and clears it page by page
-    in every call, a fifth of the time of a product with a million entries. None for what the routine does not do.
+    The operator allocates its result: on a thread other than the main one the kernel maps and clears it page by page in
+    every call, a fifth of the time of a product with a million entries. None for products that the routine does not
+    support.
     """
     from scipy.sparse import _sparsetools
 

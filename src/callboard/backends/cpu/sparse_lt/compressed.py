@@ -1,10 +1,10 @@
 """The compressed form on the CPU: the stored elements, then the metadata of the sparse instructions of PTX.
 
 For each row ``k / 2`` stored elements in their order, all rows one after the other; then for each row its metadata, in
-whole bytes, the lowest bits first; then zeros, where there is more room. An element of 4 neighbours has 2 bits, its
-position; the two positions of a group rise, so where fewer than two elements differ from 0, zeros are stored. An
-element of 2 neighbours (f32) has 4 bits: ``0b0100`` for the first, ``0b1110`` for the second. These are the codes that
-the PTX ISA gives for ``mma.sp``; the order in which its threads want them is not kept.
+whole bytes, the lowest bits first; then zeros, if there is more room. An element of 4 neighbours has 2 bits, its
+position; the two positions of a group rise, so if fewer than two elements differ from 0, zeros are stored. An element
+of 2 neighbours (f32) has 4 bits: ``0b0100`` for the first, ``0b1110`` for the second. These are the codes of ``mma.sp``
+in the PTX ISA; the order required by its threads is not kept.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def pack(x: Array, dtype: DType) -> Array:
     group = group_of(dtype)
     rows, groups = x.size // x.shape[-1], x.shape[-1] // group.size
     grouped = x.reshape(rows, groups, group.size)
-    # Elements that are not 0 first, then as many of the others as there is room for, in the order they stand in.
+    # Elements that are not 0 first, then as many of the others as there is room for, in their order.
     chosen = np.sort(np.argsort(grouped == 0, axis=-1, kind="stable")[..., : group.kept], axis=-1)
     stored = np.take_along_axis(grouped, chosen, axis=-1)
     codes = PAIR_CODES[chosen] if group.size == 2 else chosen.astype(np.uint8)
@@ -57,7 +57,7 @@ def unpack(data: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
 
 
 def reader(a: StructuredRef) -> Callable[[int], Array]:
-    """A function that gives the whole matrix whose bytes lie at an address."""
+    """Return a function that reads the whole matrix from the bytes at an address."""
     dtype, shape = DTYPES[a.dtype], a.shape
     view = viewer(layout_of(DTYPES["u8"], (compressed_bytes(dtype, shape),)))
     return lambda address: unpack(view(address), dtype, shape)

@@ -117,7 +117,7 @@ def _product(operands: Sequence[Tensor], result: Tensor, extents: Extents, wide:
 
 
 def _outer(a: Tensor, b: Tensor, result: Tensor) -> Run:
-    """Nothing is summed: elements are multiplied, axes that one operand has not are repeated."""
+    """Nothing is summed: elements are multiplied, axes that one operand lacks are repeated."""
 
     def aligned(tensor: Tensor) -> Callable[[Array], Array]:
         order = [tensor.labels.index(x) for x in result.labels if x in tensor.labels]

@@ -1,4 +1,4 @@
-"""Plans of gathers and scatters on a GPU: one kernel walks the result, and looks up where each element lies."""
+"""Plans of gathers and scatters on a GPU: one kernel walks the result, and looks up the address of each element."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class Picks:
         device: The device.
         tag: Tag of the op; with ``name``, the name of the operand whose layout is ``indexed``, for errors.
         kernel: ``"gather"`` or ``"scatter"``.
-        ordered: Gives the addresses of ``(src, indices, out)`` in what the op's launch is called with.
+        ordered: Returns the addresses of ``(src, indices, out)`` from the arguments of the op's launch.
         shape: Extents of the walk's axes; the steps below are along these axes.
         src, out, indices: Steps of the operands; 0 along axes that they do not have.
         picked: Operands of the indices.

@@ -1,4 +1,4 @@
-"""Lengths, packed sequences and page tables, looked at on the device before a kernel goes by them."""
+"""Lengths, packed sequences and page tables, checked on the device before a kernel uses them."""
 
 import struct
 from typing import TYPE_CHECKING, Any
@@ -36,12 +36,12 @@ class Checking:
         tag: The name of the op in errors.
         dtype: Name of the operands' dtype.
         problem: Problem of the call.
-        tables: Make lengths, offsets and page tables for cuDNN, cut to what there is.
+        tables: Make lengths, offsets and page tables for cuDNN, limited to the existing rows.
         max_blocks: Pages of a sequence; 0 without pages.
 
     Attributes:
         verdict: Address of the u32 that gets the bits of :data:`WRONG`.
-        at: Addresses of what is made, by name: :data:`TABLES` (``i32[batch + 1]`` each) and ``tables``.
+        at: Addresses of the derived arrays, by name: :data:`TABLES` (``i32[batch + 1]`` each) and ``tables``.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Checking:
 
 
 def tell(tag: str, args: AttentionArgs, outcome: bytes) -> None:
-    """Raise what a verdict says of a call.
+    """Raise the error that the check of a call has found.
 
     Raises:
         ShapeError: Lengths or pages do not fit.
@@ -98,7 +98,7 @@ def checking(library: "CudaAttention", op: Masked[Any], problem: Problem, *, tab
         library: The library of the plan.
         op: The message, with placeholders.
         problem: Problem of the call.
-        tables: Make what cuDNN wants to be told.
+        tables: Make the arrays that cuDNN requires.
     """
     given = [op.cu_seqlens_q, *(getattr(op, name, None) for name in ("cu_seqlens_k", "seqlens_q", "seqlens_k"))]
     if not problem.batch or all(x is None for x in given):

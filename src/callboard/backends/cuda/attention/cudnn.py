@@ -1,7 +1,7 @@
-"""cuDNN's graphs through NVIDIA's frontend: the one module of attention that knows the package.
+"""cuDNN's graphs through NVIDIA's frontend: the only module of attention that uses the package.
 
 The package's ``pygraph`` wraps the class used here, ``backend_graph`` of its compiled module, to offer engines in
-Python beside cuDNN's, and looks at every buffer of every call.
+Python besides cuDNN's, and inspects every buffer of every call.
 """
 
 import contextlib
@@ -136,7 +136,7 @@ class CudnnGraphs:
             return GraphPlan(self, raw, tag, operands)
         except OutOfMemory:
             raise
-        except Exception as e:  # of another driver, say
+        except Exception as e:  # of another driver, for example
             _log.info("%s: the plan that was kept is made again: %s", tag, e)
             return None
 
@@ -151,7 +151,7 @@ class CudnnGraphs:
 
 
 class Graph:
-    """A graph that is being described; operands are numbered in the order in which a launch gives their addresses."""
+    """A graph under description; operands are numbered in the order of a launch's addresses."""
 
     def __init__(self, module: Any, raw: Any) -> None:
         self.module, self.raw = module, raw
@@ -179,7 +179,7 @@ class Graph:
 
 
 class GraphPlan:
-    """A plan: ``plan(stream, *addresses)`` in the order in which the operands were described."""
+    """A plan: ``plan(stream, *addresses)``, with the addresses in the order in which the operands were described."""
 
     def __init__(self, graphs: CudnnGraphs, raw: Any, tag: str, operands: int) -> None:
         self._graphs, self._tag, self._raw = graphs, tag, raw

@@ -27,7 +27,7 @@ LEAST, MOST = 64, 256
 
 
 def decodes(w: Wanted) -> bool:
-    """True if the kernel computes a call that could be cuDNN's (no feature of which is of the table's)."""
+    """True if the kernel computes a call that cuDNN could also compute (with no feature of the table)."""
     p = w.problem
     return (
         isinstance(w.op, PagedForward)
@@ -54,8 +54,8 @@ def parts_of(problem: Problem) -> tuple[int, int]:
 class Decoding:
     """A plan of ``PagedForward``: ``plan(stream, *operands)``.
 
-    The kernel looks at lengths and pages itself. Operands that do not begin at a multiple of 16 bytes, which only the
-    launch knows, go to the kernels for everything.
+    The kernel checks lengths and pages itself. Operands that do not begin at a multiple of 16 bytes, which is only
+    known at the launch, use the general kernels.
     """
 
     executed_by: ClassVar[str] = "callboard decoding"

@@ -78,7 +78,7 @@ class CudaAttention(Library):
         return f"callboard's kernels; {self._missing}" if graphs is None else f"cuDNN {graphs.version}"
 
     def graphs(self) -> CudnnGraphs | None:
-        """cuDNN; None where it cannot be used. Looked for when it is first asked for."""
+        """cuDNN; None if it is unavailable. Loaded on first use."""
         with self._lock:
             if self._graphs is None and not self._missing:
                 try:

@@ -30,7 +30,8 @@ AnyCall = Forward | Backward | BackwardBias | PagedForward
 MOST_SHARED = 227 << 10
 """Bytes of shared memory that a block may have (compute capability 9.0)."""
 ALIGNMENT = 16
-"""Bytes, of which steps and addresses must be multiples for cuDNN; it does not look, and computes wrongly otherwise."""
+"""Bytes of which steps and addresses must be multiples for cuDNN, which does not check this and otherwise computes
+wrong results."""
 
 
 class Wanted(NamedTuple):
@@ -85,7 +86,7 @@ def _far(w: Wanted) -> bool:  # cuDNN takes the offsets of packed sequences as i
 
 def _scattered(w: Wanted) -> bool:
     given = [x for n in ("lse", "bias", "out", "dq", "dk", "dv") if isinstance(x := getattr(w.op, n, None), Operand)]
-    if not w.padded:  # else what is behind the lengths is filled first
+    if not w.padded:  # else the part behind the lengths is filled first
         given = [x for x in given if x is getattr(w.op, "lse", None) or x is getattr(w.op, "bias", None)]
     return any(not x.layout.contiguous for x in given)
 
@@ -188,11 +189,11 @@ def wanted(op: AnyCall | ForwardFp8 | BackwardFp8, problem: Problem) -> Wanted:
         x is not None for x in (op.cu_seqlens_q, getattr(op, "seqlens_q", None), getattr(op, "seqlens_k", None))
     )
     left, right = params.left, params.right
-    if not padded:  # what reaches beyond all keys hides nothing
+    if not padded:  # a window beyond all keys hides nothing
         shift = problem.seq_k - problem.seq_q if params.bottom_right else 0
         left = -1 if left >= problem.seq_q - 1 + shift else left
         right = -1 if right >= problem.seq_k - 1 - shift else right
-    elif params.bottom_right and problem.seq_q == 1 and not problem.ragged:  # the query stands at the last key
+    elif params.bottom_right and problem.seq_q == 1 and not problem.ragged:  # query at the last key
         right = -1 if not isinstance(op, Scores) or op.seqlens_q is None else right
     banded = left >= 0 or right >= 0
     bottom = params.bottom_right and banded and (padded or problem.seq_q != problem.seq_k)

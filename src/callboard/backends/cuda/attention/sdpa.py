@@ -25,7 +25,7 @@ MINUS_INFINITY = 0xFF800000
 class CudnnAttention:
     """A plan of a call that the table gives to cuDNN: ``plan(stream, *operands)``.
 
-    Operands that do not begin at a multiple of 16 bytes, which only the launch knows, go to our own kernels.
+    Operands that do not begin at a multiple of 16 bytes, which is only known at the launch, use our own kernels.
 
     Args:
         library: The library of the plan.
@@ -159,7 +159,7 @@ class CudnnAttention:
                 setattr(self._args, name, named.get(name))
             found = self._checking(stream, self._args)
             memset, native = self._driver.memset_32, stream.native
-            for name, nbytes in self._fills:  # cuDNN leaves what is behind the lengths as it was
+            for name, nbytes in self._fills:  # cuDNN leaves the part behind the lengths unchanged
                 value = MINUS_INFINITY if name == "lse" else 0
                 self._driver.check(memset(named[name], value, nbytes // 4, native), "cuMemsetD32Async")
         at = {} if self._checking is None else self._checking.at
@@ -172,7 +172,7 @@ class CudnnAttention:
     def close(self) -> None:
         """Give memory back; no launch uses it any more."""
         self._plan.close()
-        self._own.close()  # and what it checks with
+        self._own.close()  # and the buffers of its checks
 
 
 def strides_of(shape: tuple[int, ...], at: Steps) -> tuple[int, ...]:

@@ -24,9 +24,9 @@ class AddressArgs(ctypes.Structure):
 class AddressArray:
     """Addresses on the device, written anew for each call.
 
-    They travel as the arguments of a kernel. A copy would read host memory when the stream comes to it, on machines
-    where the device reaches all of it (Grace Hopper; Linux with HMM), and so what the next call has written there; a
-    captured one would read it at each replay. On the device, calls of one stream follow each other.
+    They are passed as the arguments of a kernel. A copy would read host memory when the stream reaches it, on machines
+    where the device can access all of it (Grace Hopper; Linux with HMM), and so the data of a later call; a captured
+    copy would read it at each replay. On the device, calls of one stream are ordered.
 
     Attributes:
         address: Address of the first element.

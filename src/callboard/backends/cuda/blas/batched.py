@@ -92,7 +92,7 @@ def strided_run(
     batch: int,
     factors: tuple[Factor, Factor],
 ) -> "Run":
-    """``run(a, b, out, alpha, beta)``: ``batch`` products, whose operands lie ``steps`` elements apart."""
+    """``run(a, b, out, alpha, beta)``: ``batch`` products, whose operands are ``steps`` elements apart."""
     op1, op2, m, n, k, ld1, ld2, ld_out, swapped = product
     step_a, step_b, step_out = steps
     step1, step2 = (step_b, step_a) if swapped else (step_a, step_b)

@@ -1,4 +1,4 @@
-"""A cuBLAS handle: with the tables of names beside the calls all that knows ``nvmath.bindings.cublas``."""
+"""A cuBLAS handle: with the tables of names beside the calls the only code that uses ``nvmath.bindings.cublas``."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -66,7 +66,7 @@ class Cublas(Handle):
             super().__init__(device, stream, library, library.cuBLASError)
         except LibraryError as e:
             if e.code == NOT_INITIALIZED and device.memory_info()[0] < 2 * WORKSPACE:
-                raise OutOfMemory(str(e)) from None  # what it says when there is no room
+                raise OutOfMemory(str(e)) from None  # its status when there is no room
             raise
         try:
             self._workspace = self.allocate(WORKSPACE)
@@ -75,7 +75,7 @@ class Cublas(Handle):
             self.slots = self._constants + SLOTS_AT
             code = self.driver.memcpy_htod(self._constants, image, len(image), stream.native)
             self.driver.check(code, "cuMemcpyHtoDAsync")
-            stream.synchronize()  # before the image is gone: where the device reaches all memory, it is not staged
+            stream.synchronize()  # before the image is freed: where the device can access all memory, it is not staged
             self.bind(stream)
         except AccelError:
             self.close()

@@ -41,7 +41,7 @@ def vector_at(layout: Layout) -> Vector:
 
 
 def pair_of(x: Layout, y: Layout) -> Pair:
-    """Both vectors; where both run backwards, both are turned round. BLAS wants the lowest address in any case."""
+    """Return both vectors; if both run backwards, both are reversed. BLAS takes the lowest address in any case."""
     vx, vy = vector_at(x), vector_at(y)
     sign = -1 if vx.inc < 0 and vy.inc < 0 else 1
     item = x.dtype.itemsize

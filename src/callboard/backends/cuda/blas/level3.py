@@ -107,7 +107,7 @@ def geam(cublas: "Cublas", op: Geam) -> "Run":
     rows, cols = (form.rows, form.cols) if form.transposed else (form.cols, form.rows)
     if out.size == 0:
         return nothing
-    # Column-major, op(a) is transposed where it lies the other way round than out and is not transposed, or conversely.
+    # Column-major, op(a) is transposed if its order differs from that of out and it is not transposed, or conversely.
     op_a = operation(form_a.transposed ^ op.transpose_a ^ form.transposed, op.conj_a, dtype)
     op_b = operation(form_b.transposed ^ op.transpose_b ^ form.transposed, op.conj_b, dtype)
     lda, ldb, ldc, handle = form_a.ld, form_b.ld, form.ld, cublas.handle

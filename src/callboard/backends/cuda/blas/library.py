@@ -88,7 +88,7 @@ class CudaBlas(Library):
     """Serves :mod:`callboard.kernel.blas`: one handle with a workspace of its own.
 
     A plan is the finished call, ``plan(stream, *dynamic)``. Making one costs microseconds, so plans are made inline,
-    but for those that need a custom kernel. Products (``Gemm``) that come again with the same arguments are enqueued
+    except those that need a custom kernel. Products (``Gemm``) that are repeated with the same arguments are enqueued
     as graphs: their kernels have no state but their arguments, whatever context they are recorded in.
     """
 

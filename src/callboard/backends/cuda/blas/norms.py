@@ -1,6 +1,6 @@
 """Lengths and sums of magnitudes of f16 and bf16 vectors, by custom kernels.
 
-cuBLAS 13 has ``asumEx`` for no halves (``CUBLAS_STATUS_NOT_SUPPORTED``), and its binding no 64-bit form of ``nrm2Ex``.
+cuBLAS 13 has no ``asumEx`` for halves (``CUBLAS_STATUS_NOT_SUPPORTED``), and its binding no 64-bit form of ``nrm2Ex``.
 Sums are kept in f64, in which the squares of bf16 neither overflow nor underflow.
 """
 

@@ -1,4 +1,4 @@
-"""Factors (alpha, beta, c, s): numbers that come with a call, or 0-d arrays on the device.
+"""Factors (alpha, beta, c, s): numbers passed with a call, or 0-d arrays on the device.
 
 cuBLAS reads all factors of a call from the host or all from the device. Where one is an array, the numbers beside it
 are written to the device on the stream.
@@ -44,7 +44,7 @@ class Factor(NamedTuple):
 
     Attributes:
         dtype: The dtype in which cuBLAS reads it.
-        is_array: A 0-d array comes with the call, not a number.
+        is_array: True if the call has a 0-d array instead of a number.
     """
 
     dtype: DType

@@ -1,4 +1,7 @@
-"""A cuBLASLt handle: with :mod:`operation <callboard.backends.cuda.blas_lt.operation>` all that knows its binding."""
+"""A cuBLASLt handle.
+
+Only this module and :mod:`operation <callboard.backends.cuda.blas_lt.operation>` use its binding.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,12 +25,12 @@ WIDE = 16
 SLOTS = 4
 ALLOC_FAILED, NOT_INITIALIZED = 3, 1
 REFUSALS = (7, 15)
-"""``cublasStatus_t``; of a search for algorithms, "invalid value" and "not supported" mean that there is none."""
+"""``cublasStatus_t``; in a search for algorithms, "invalid value" and "not supported" mean that there is none."""
 VECTOR, MANY = 13, 8
-"""The algorithm for products with a vector: where alpha is 0 it reads D in the place of a C that lies apart (cuBLASLt
-13.1), so more are asked for and it is left out."""
+"""The algorithm for products with a vector: if alpha is 0 it reads D in place of a separate C (cuBLASLt 13.1), so more
+candidates are requested and this one is left out."""
 REPEATABLE = 2 | 4
-"""``cublasLtReductionScheme_t`` without the one that adds in place: partial sums lie in the workspace."""
+"""``cublasLtReductionScheme_t`` without the one that adds in place: partial sums are in the workspace."""
 
 
 def load_cublaslt() -> Any:
@@ -66,7 +69,7 @@ class CublasLt(Handle):
     Attributes:
         library: The binding.
         handle: The ``cublasLtHandle_t``.
-        workspace: Address of what the algorithms of all plans work in: work of one stream, one after the other.
+        workspace: Address of the workspace of all plans, whose work is on one stream, one after the other.
         workspace_size: Bytes of it.
         shared: Memory of plans that take several steps.
         slots: Address of a few numbers.
@@ -78,7 +81,7 @@ class CublasLt(Handle):
     """
 
     name = "cublasLt"
-    no_room = (ALLOC_FAILED, NOT_INITIALIZED)  # the latter is what it says when there is no room, too
+    no_room = (ALLOC_FAILED, NOT_INITIALIZED)  # the latter is also its status when there is no room
 
     def __init__(self, device: "CudaDevice", stream: "CudaStream", library: Any = None) -> None:
         if library is None:
@@ -117,7 +120,7 @@ class CublasLt(Handle):
             count: Number of candidates at most.
             workspace: Bytes they may use.
             alignments: Alignments of A, B, C and D, in bytes.
-            apart: C and D may lie apart.
+            apart: C and D may be different arrays.
             repeatable: Accept only algorithms that add partial sums in one order.
         """
         library = self.library

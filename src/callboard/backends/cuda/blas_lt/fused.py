@@ -43,7 +43,7 @@ class Fused:
     Args:
         lt: The handle.
         op: The message, with placeholders.
-        mapping: Its product.
+        mapping: Mapping of the product.
         operation: The descriptors of that.
         wide: Candidate for operands that all start at multiples of 16 bytes.
         narrow: Candidate for other operands; None: there is none.
@@ -87,7 +87,7 @@ def fused(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, choos
     Args:
         lt: The handle.
         op: The message, with placeholders.
-        mapping: Its product.
+        mapping: Mapping of the product.
         made: Layouts of the outputs that it makes.
         choose: Picks one of several candidates.
     """

@@ -157,7 +157,7 @@ def aux_dtype(op: Product[Any], made: Outputs) -> DType | None:
 
 
 def pointer_mode(op: Product[Any]) -> int:
-    """``cublasLtPointerMode_t``: where alpha and beta lie, 1 on the device."""
+    """Return the ``cublasLtPointerMode_t`` of alpha and beta: 1 if they are on the device."""
     return int(isinstance(op.alpha, Operand) or isinstance(op.beta, Operand))
 
 

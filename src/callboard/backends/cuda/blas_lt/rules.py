@@ -19,7 +19,7 @@ TILE = 16
 BLOCKED = 4
 """Rows and columns of a product with block scales must be multiples of this number (cuBLASLt's documentation)."""
 WITH_SCALES = ("none", "relu", "bias", "relu_bias", "gelu", "gelu_bias")
-"""Epilogues that go with scales for each block, and for each row and column."""
+"""Epilogues that are supported with scales for each block, and for each row and column."""
 
 
 def refuses(op: Product[Any]) -> str | None:
@@ -111,7 +111,10 @@ def _adjacent(name: str, scale: Any) -> str | None:
 
 
 def _blocks(name: str, layout: Layout, tiles: bool) -> str | None:
-    """Scales of 1x128 lie by the outer axis without gaps; those of 128x128 by the inner one, steps multiples of 4."""
+    """Scales of 1x128 are ordered by the outer axis without gaps, those of 128x128 by the inner one.
+
+    The steps of the latter are multiples of 4.
+    """
     inner = 1 if name == "scale_a" else 0
     adjacent = inner if tiles else 1 - inner
     near, far = layout.shape[adjacent], layout.shape[1 - adjacent]

@@ -46,7 +46,7 @@ def fastest(
         lt: The handle.
         stream: The stream for timing; nothing else is enqueued there.
         op: The message, with placeholders.
-        mapping: Its product.
+        mapping: Mapping of the product.
         made: Layouts of the outputs that it makes.
         operation: The product's descriptor; addresses are set in it.
         candidates: More than one.

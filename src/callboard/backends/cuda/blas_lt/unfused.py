@@ -67,7 +67,7 @@ class Unfused:
     """A plan: ``plan(stream, *dynamic)`` enqueues its steps, one after the other.
 
     Args:
-        close: Gives back what the steps hold.
+        close: Releases the resources of the steps.
         steps: All of them.
     """
 
@@ -189,7 +189,7 @@ def _steps_of(layout: Layout, transpose: bool) -> Steps:
 
 
 def _finish(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, scratch: int) -> Step:
-    """The epilogue of the product that lies in scratch."""
+    """Return the step for the epilogue of the product in scratch memory."""
     args = EpilogueArgs(m=mapping.m, n=mapping.n, batch=mapping.batch, sum=scratch)
     _steps(args, "out", mapping.out)
     if op.c is not None:
@@ -230,7 +230,7 @@ def _steps(args: EpilogueArgs, name: str, layout: Layout) -> None:
 
 
 def _sums(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, scratch: int) -> Step:
-    """The gradient of a bias: of the result that lies in scratch, or of a factor."""
+    """Return the step for the gradient of a bias: of the result in scratch memory, or of a factor."""
     grad = layout_of_field(op, made, "bias_grad")
     assert grad is not None
     args = SumArgs(count=grad.shape[-1], batch=mapping.batch, out_batch=grad.strides[0] if grad.ndim == 2 else 0)

@@ -19,9 +19,9 @@ __all__ = ["CudaMember", "SetupResources"]
 _log = logging.getLogger(__name__)
 
 LOOK = 0.1
-"""Seconds between two looks at a communicator."""
+"""Seconds between two polls of a communicator."""
 ABORT = 5.0
-"""Seconds that a context which ends waits for its communicators to be given back."""
+"""Seconds that a closing context waits for its communicators to be released."""
 STUCK = 0.5
 """Seconds that an abort lets a call of another thread return by itself."""
 
@@ -55,7 +55,7 @@ class CudaMember(Member):
         setup: Setup resources of this member; the library takes them back when :attr:`ended`.
 
     Attributes:
-        comm: The communicator; None while there is none.
+        comm: The communicator; None if there is none.
         using: Held while a part is enqueued.
         ended: The thread has ended, and with it the communicator.
     """
@@ -130,7 +130,7 @@ class CudaMember(Member):
             self._connect_pairs()
             self._ready = True
             self._watch(timeout)
-        except Exception as e:  # from NCCL or the driver: the rank is lost, which the application learns when it polls
+        except Exception as e:  # from NCCL or the driver: the rank is lost, which the application notices when it polls
             self.end(WorldLost(f"rank {self.rank}: {type(e).__name__}: {e}", self.rank))
         finally:
             self._abort()
@@ -187,7 +187,7 @@ class CudaMember(Member):
                 self.using.release()
 
     def _abort_connecting(self, thread: threading.Thread) -> None:
-        """Abort the call that blocks its thread: it waits for a rank that is gone."""
+        """Abort the call that blocks its thread by waiting for a lost rank."""
         thread.join(STUCK)
         if thread.is_alive():
             try:

@@ -1,4 +1,4 @@
-"""NCCL: the one place that knows ``nccl.bindings`` of nccl4py, and NCCL's numbers.
+"""NCCL: the only module that uses ``nccl.bindings`` of nccl4py, and NCCL's numbers.
 
 The bindings are called with addresses; ``nccl.core`` on top of them wraps each array and stream in an object of its own
 per call.
@@ -58,7 +58,8 @@ class Elements(NamedTuple):
     """A range of elements of an array, as given to NCCL.
 
     Attributes:
-        code: Their ``ncclDataType_t``; that of bytes for a dtype that NCCL does not know, which is only moved.
+        code: ``ncclDataType_t`` of the elements; that of bytes for a dtype that NCCL does not support and that is only
+            moved.
         scale: Elements of that type per element of the dtype.
         itemsize: Bytes of an element.
     """
@@ -130,7 +131,7 @@ class Nccl(Vendor):
         )
 
     def failed(self, comm: Comm) -> str:
-        """The error of a communicator since it was connected; empty if there is none. Any thread."""
+        """Return the error of a communicator since it was connected; empty if there is none. Any thread."""
         result = int(self.checked("ncclCommGetAsyncError", self.library.comm_get_async_error, comm))
         return "" if result in (0, IN_PROGRESS) else f"ncclResult {result}"
 

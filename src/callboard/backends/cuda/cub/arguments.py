@@ -41,6 +41,6 @@ def element_kernel(
 
 
 def move_kernel(device: "CudaDevice", name: str, items: int, args: CubArgs) -> Callable[[int], None]:
-    """A function that launches a kernel of ``data/cub_moves.cu`` for so many items; may compile now."""
+    """Return a function that launches a kernel of ``data/cub_moves.cu`` for ``items`` items; may compile now."""
     function = device.kernels.get("cub_moves", name)
     return kernel_launcher(device.driver, function, linear_grid(items), (THREADS, 1), args)

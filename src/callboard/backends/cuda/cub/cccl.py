@@ -1,7 +1,7 @@
 """``cuda.compute``: NVIDIA's binding of CUB, whose algorithms are compiled for each set of dtypes and operators.
 
-The minimal wheel of cuda-cccl does: no numba, since operators come as LTO-IR. A compile takes 1 to 3 s; what it gives
-is kept on disk, so that the next process loads it within milliseconds.
+The minimal wheel of cuda-cccl is enough: no numba, since operators are passed as LTO-IR. A compile takes 1 to 3 s; its
+result is cached on disk, so that the next process loads it within milliseconds.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ class Built:
     """An algorithm of ``cuda.compute``, compiled. It holds the arguments of its last call, hence the lock.
 
     Args:
-        name: Its name in errors.
+        name: Name of the algorithm in errors.
         algorithm: The object to call.
     """
 
@@ -92,7 +92,7 @@ class Cccl:
 
     Attributes:
         device: The device.
-        compute: ``cuda.compute``, or what stands in for it.
+        compute: ``cuda.compute``, or its substitute.
         workspace: Workspace of the library's plans.
     """
 
@@ -119,7 +119,7 @@ class Cccl:
             state: Bytes that each call hands over before its other arguments.
 
         Raises:
-            LibraryError: NVRTC refuses the text; with what it says.
+            LibraryError: NVRTC rejects the text; with the compiler's log.
         """
         found = self._operators.get(name)
         if found is None:
@@ -159,7 +159,7 @@ class Cccl:
         return enqueue
 
     def close(self) -> None:
-        """Give the workspace back and forget the algorithms; all work is done."""
+        """Release the workspace and drop the algorithms; all work is done."""
         self._built.clear()
         self._operators.clear()
         self.workspace.close()
@@ -183,7 +183,7 @@ class Cccl:
         try:
             if kept is not None:
                 return self.compute.deserialize(kept)
-        except Exception as e:  # of a binding that does not take what it made; whatever it says about it
+        except Exception as e:  # a binding that does not accept its own result; any exception
             _log.warning("%s cannot be read: %s; it is compiled again", name, e)
         try:
             made = getattr(self.compute, f"make_{algorithm}")(**arguments, compute_capability=capability)

@@ -28,9 +28,9 @@ class Span:
     """Device memory as ``cuda.compute`` takes it.
 
     Attributes:
-        ptr: Its address; set before each launch, or when the plan's memory is laid out.
+        ptr: Address of the memory; set before each launch, or when the plan's memory is laid out.
         dtype: The dtype of its elements.
-        nbytes: Its size, where it is part of the plan's memory.
+        nbytes: Size in bytes, if it is part of the plan's memory.
     """
 
     __slots__ = ("dtype", "nbytes", "ptr")

@@ -1,4 +1,4 @@
-"""NaNs of keys that CUB has sorted: its radix sort goes by the bits, so those with a sign are at the wrong end."""
+"""NaNs of keys that CUB has sorted: its radix sort orders by bits, so those with a sign are at the wrong end."""
 
 from collections.abc import Callable
 
@@ -20,17 +20,17 @@ WORKS = ("nans_looked_for", "nans_counted", "nans_left_out", "nans_put")
 class Nans:
     """Kernels that move the NaNs of a sorted line to their end, in the order of the input, with their bits.
 
-    One thread looks at both ends of the line. Where there are no NaNs, or equal ones at the right end, which a stable
-    sort has left in order, the other kernels do nothing: a few microseconds. Else the NaNs are taken once more from the
-    given keys, and what had them in front is moved by way of memory of the plan.
+    One thread checks both ends of the line. If there are no NaNs, or equal ones at the right end, which a stable sort
+    has left in order, the other kernels do nothing: a few microseconds. Otherwise the NaNs are read again from the
+    given keys, and the keys that followed misplaced NaNs are moved through memory of the plan.
 
     Args:
         cccl: Has the device.
         memory: Memory of the plan.
         keys: Layout of the keys.
         n: Length of a line.
-        descending: Their order.
-        size: Bytes of a value beside each key; 0: there are none.
+        descending: True for descending order.
+        size: Bytes of a value beside each key; 0 if there are no values.
     """
 
     def __init__(self, cccl: Cccl, memory: PlanMemory, keys: Layout, n: int, descending: bool, size: int = 0) -> None:
@@ -45,7 +45,7 @@ class Nans:
         ]
 
     def __call__(self, native: int, keys: int, out_keys: int, values: int = 0, out_values: int = 0) -> None:
-        """Enqueue it, behind the sort; addresses of what was given, and of what it gave."""
+        """Enqueue the kernels after the sort, with the addresses of its inputs and outputs."""
         args = self._args
         args.a, args.b, args.c, args.d = keys, values, self._aside.ptr, self._state.ptr
         args.out, args.second = out_keys, out_values

@@ -28,7 +28,7 @@ PARTS, PART = 1024, 1 << 14
 class Totals:
     """The buffers for results of reductions; results of a dtype other than the compute dtype are rounded afterwards.
 
-    ``cuda.compute`` 1.2.1 writes what it has added up as it is, over what follows where the output is narrower.
+    ``cuda.compute`` 1.2.1 writes its sums in their own dtype, over the memory that follows if the output is narrower.
     """
 
     def __init__(self, cccl: Cccl, memory: PlanMemory, out: Layout, work: DType) -> None:

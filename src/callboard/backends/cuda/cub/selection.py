@@ -260,7 +260,7 @@ class Filtering(Sized):
 
 
 class Decoding(Sized):
-    """Each element as often as its length says: the lengths are summed up, each place searched in the sums."""
+    """Repeats each element by its length: the lengths are summed up, each position is searched in the sums."""
 
     def __init__(self, cccl: Cccl, op: "cub.RunLengthDecode") -> None:
         super().__init__(cccl, op)

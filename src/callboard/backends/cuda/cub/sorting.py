@@ -38,7 +38,7 @@ def _order_of(cccl: Cccl, descending: bool) -> Any:
 
 
 class Keys:
-    """Keys as the radix sort wants them: row-major, every NaN with the same bits."""
+    """Keys in the form that the radix sort requires: row-major, every NaN with the same bits."""
 
     def __init__(self, cccl: Cccl, memory: PlanMemory, layout: Layout) -> None:
         self.span = Span(storage(layout))
@@ -68,7 +68,7 @@ class Ordering:
         memory: Memory of the plan.
         keys: Keys to sort.
         layout: Layout of the keys.
-        descending: Their order.
+        descending: True for descending order.
         groups: Number of rows or segments.
         group: Enqueues the writing of each index's group: ``(native, indices, groups' address)``; None: one group.
 
@@ -150,8 +150,8 @@ class Line:
         cccl: Builds.
         memory: Memory of the plan.
         layout: Layout of the keys.
-        descending: Their order.
-        size: Bytes of a value beside each key; 0: there are none.
+        descending: True for descending order.
+        size: Bytes of a value beside each key; 0 if there are no values.
 
     Attributes:
         bring: Makes the keys row-major.

@@ -78,7 +78,7 @@ extern "C" __device__ void NAME(void* a, void* b, void* out) {{ *(T*)out = join(
 
 
 def comparison(cccl: Cccl, text: str, dtype: DType) -> Any:
-    """A caller's order of keys, of which halves are widened."""
+    """Return the operator for a caller's order of keys, in which halves are widened."""
     work, stored = CTYPES[compute_dtype(dtype).name], STORED[stored_name(dtype)]
     code = f"""namespace {{
 typedef {work} T;
@@ -131,7 +131,7 @@ def predicate(cccl: Cccl, op: Any) -> tuple[str, Any]:
     work, stored = CTYPES[compute_dtype(dtype).name], STORED[stored_name(dtype)]
     if op.comparison == "custom":
         body = op.cuda
-    else:  # the state is read for each element: what is not needed costs time
+    else:  # the state is read for each element: unneeded state costs time
         body = f"return a {SIGNS[op.comparison]} number;"
         if not compute_dtype(dtype).is_float:
             body = f"if (how) return how == {ALL};\n{body}"

@@ -20,7 +20,7 @@ class Mapped:
 
     Args:
         plan: Plan of the expression.
-        order: Gives its operands, numbers and result in what a launch is called with.
+        order: Returns its operands, numbers and result from the arguments of a launch.
     """
 
     def __init__(self, plan: Any, order: Callable[..., tuple[Any, Any, int]]) -> None:

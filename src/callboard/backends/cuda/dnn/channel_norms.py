@@ -62,8 +62,8 @@ ITEMS_TOGETHER = (BatchNorm, BatchNormTraining, BatchNormBackward)
 class Channels:
     """An array by channels, and the kernels over it.
 
-    Its elements are taken as ``[outer, channels, length]``, or as ``[outer, length, channels]`` where the channels are
-    neighbours; what is not so is copied.
+    Its elements are taken as ``[outer, channels, length]``, or as ``[outer, length, channels]`` if the channels are
+    adjacent; other layouts are copied.
     """
 
     def __init__(self, steps: Steps, op: Any, out: Layout, *, constant: bool = False) -> None:
@@ -114,7 +114,7 @@ class Channels:
         self.delivery = steps.delivered(self.ordered(out))
 
     def ordered(self, layout: Layout) -> Layout:
-        """A layout with its axes in the order in which elements are taken."""
+        """Return a layout with its axes in the order in which elements are taken."""
         return moved_last(layout, self.axis) if self.columns else layout
 
     def brought(self, name: str, operand: Operand | None) -> Callable[[int, int | None], None]:

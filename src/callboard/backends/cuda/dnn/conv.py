@@ -269,7 +269,7 @@ def gradient(library: "CudaDnn", op: Any, node: str, first: str, second: str, im
 
 
 def repeated(make: Callable[["CudaDnn", Any], Any]) -> Entry:
-    """The row of an op whose plan works in memory of its own, so that launches that come again may be recorded."""
+    """Return the row of an op whose plan has memory of its own, so that repeated launches may be recorded."""
     return Entry(lambda library, op: library.repeats.of(make(library, op)))
 
 

@@ -11,9 +11,9 @@
     plan = library.frontend.plan(describe, key, tag="dnn.conv")
     plan(stream, x, w, out)  # addresses, in that order
 
-The key is all that the plan depends on; the signature of a message is made for that. The package's own ``pygraph``
-wraps the class that is used here, ``backend_graph`` of its compiled module, to offer engines in Python beside cuDNN's,
-and looks at every buffer of every call. The package's version is pinned, and this is the one module that knows it.
+The key is everything that the plan depends on: the signature of a message serves as one. The package's own ``pygraph``
+wraps the class that is used here, ``backend_graph`` of its compiled module, to offer engines in Python besides cuDNN's,
+and inspects every buffer of every call. The package's version is pinned, and this is the only module that uses it.
 """
 
 import contextlib
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["ALIGNMENT", "Frontend", "GraphBuilder", "Planned"]
 
 ALIGNMENT = 16
-"""Bytes, of each operand: engines load so many at once, and would read beside what starts elsewhere."""
+"""Alignment in bytes of each operand: engines load that many bytes at once, and would read beyond an operand that
+starts elsewhere."""
 FIRST_SCALAR = 1 << 16
 """Identifier of the first number of a graph; those of operands are smaller."""
 DESCRIPTIONS = 3
@@ -50,7 +51,7 @@ MOST_WORKSPACE = 2 << 30
 """Bytes; engines that need more are passed over."""
 MOST_REASONS = 3
 FRAME = re.compile(r"[\w>-]+\([^()]*\)$")
-"""A reason that only says which check of cuDNN's failed."""
+"""A reason that only names the failed check of cuDNN."""
 MOST_TIMED = 10
 """Engines that are timed, of those that heuristics name first."""
 INEXACT = (
@@ -73,7 +74,7 @@ class GraphBuilder:
 
     Args:
         module: The frontend.
-        raw: Its graph.
+        raw: Graph of the frontend.
 
     Attributes:
         module, raw: The frontend and its graph; nodes are methods of ``raw``.
@@ -111,9 +112,9 @@ class GraphBuilder:
         return tensor.set_data_type(self.dtype(dtype))
 
     def scalar(self, value: float, axes: int) -> Any:
-        """A number in f32, part of the plan, as an array of so many axes.
+        """Return a number in f32, part of the plan, as an array of ``axes`` axes.
 
-        cuDNN reads it from host memory in each launch. ``tensor_scalar`` of the frontend would keep it as an f64, of
+        cuDNN reads it from host memory in each launch. ``tensor_scalar`` of the frontend would store it as an f64, of
         which cuDNN's reductions read the lower half as an f32.
         """
         self.scalars.append(float(value))
@@ -124,7 +125,7 @@ class GraphBuilder:
 
 
 class Planned:
-    """A plan: ``plan(stream, *addresses)`` in the order in which the operands were described.
+    """A plan: ``plan(stream, *addresses)``, with the addresses in the order in which the operands were described.
 
     Args:
         frontend: Frontend that made the plan.
@@ -222,7 +223,7 @@ class Frontend:
             if self._module is None:
                 try:
                     cudnn = importlib.import_module("cudnn")
-                except Exception as e:  # ImportError, and what a package of another version meets
+                except Exception as e:  # ImportError, or an error of another version of the package
                     raise BackendUnavailable(f"NVIDIA's frontend of cuDNN cannot be used: {e}; {INSTALL}") from e
                 if not hasattr(getattr(cudnn, "_pybind_module", None), "backend_graph"):
                     raise BackendUnavailable(f"nvidia-cudnn-frontend is {cudnn.__version__}, not 1.32; {INSTALL}")
@@ -244,7 +245,7 @@ class Frontend:
 
         Args:
             describe: Describes it.
-            key: All that the plan depends on beside what is given here: the signature of the message.
+            key: Everything that the plan depends on besides the other arguments: the signature of the message.
             tag: The name of the op in errors.
             compute: The compute dtype of nodes.
             tensor_cores: Engines may use them; False where factors of f32 must not be rounded to TF32.
@@ -312,7 +313,7 @@ class Frontend:
             return Planned(self, raw, tag, len(g.operands), g.scalars)
         except OutOfMemory:
             raise
-        except Exception as e:  # of another driver, say
+        except Exception as e:  # of another driver, for example
             _log.info("%s: the plan that was kept is made again: %s", tag, e)
             return None
 
@@ -342,7 +343,10 @@ class Frontend:
 
 
 def reasons(text: str) -> str:
-    """Extract the reasons from an error text: cuDNN lists what each engine lacks, and the conditions within them."""
+    """Extract the reasons from an error text of cuDNN.
+
+    The text lists the missing features of each engine, and the conditions within them.
+    """
     found = dict.fromkeys(
         why.partition(" at: ")[0].strip()
         for status, why in re.findall(r"Warning: (\w+); Reason: ([^\n]*)", text)

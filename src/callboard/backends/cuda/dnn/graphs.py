@@ -55,7 +55,7 @@ class Placing:
         """An operand, a value or a result.
 
         Raises:
-            UnsupportedOp: Its leading axes cannot be told as one.
+            UnsupportedOp: Its leading axes cannot be merged into one.
         """
         more = self._most - array.ndim
         outer = max(array.shape[0] * array.strides[0], 1) if array.ndim else 1
@@ -169,7 +169,7 @@ class Description:
 
 
 def _stored(op: Fused, at: int) -> DType:
-    """The dtype in which a value is stored, or would be."""
+    """Return the dtype in which a value is stored, or would be."""
     names = [output.dtype for output in op.outputs if output.value == at]
     return DTYPES[names[0]] if names else op.wide
 
@@ -201,7 +201,7 @@ class GraphPlan:
 
 
 def _blame(frontend: Frontend, op: Fused) -> str | None:
-    """The error for a graph that no engine takes: the first node with which there is none, and cuDNN's reason."""
+    """Return the error for a graph without an engine: the first node that has none, and cuDNN's reason."""
     for count, node in enumerate(op.nodes, 1):
         part = Description(op, count if count < len(op.nodes) else None)
         tensor_cores = op.tf32 or part.is_exact

@@ -59,7 +59,7 @@ def divider_args(divisor: int) -> DividerArgs:
 def arguments(name: str, **fields: str) -> type[ctypes.Structure]:
     """A structure by the fields of each type: ``p`` addresses, ``i`` i64, ``w`` u64, ``d`` double, ``v`` dividers.
 
-    Fields of one type stand together, in the order of the types given.
+    Fields of one type are adjacent, in the order of the given types.
     """
     rows = [(field, _FIELDS[kind[0]]) for kind, names in fields.items() for field in names.split()]
     return type(name, (ctypes.Structure,), {"_fields_": tuple(rows)})
@@ -80,7 +80,7 @@ def kernel(
         source: Name of the file, without its suffix.
         defined: Before its text; equal ones are compiled once.
         name: Name of the kernel.
-        args: Its arguments; what they hold at a launch counts.
+        args: Arguments of the kernel; their contents at a launch apply.
         grid, block: Blocks, and threads of each.
     """
     before = "".join(f"#define {key} {value}\n" for key, value in defined.items())
@@ -108,7 +108,7 @@ class Steps(PlanMemory):
         self.library = library
 
     def work(self, run: Callable[..., Any], fault: "Fault | None" = None) -> "Work":
-        """The plan ``run(native stream, *dynamic)``; a fault tells how it went."""
+        """Return the plan ``run(native stream, *dynamic)``; a fault reports the outcome."""
         return Work(self, run, fault)
 
 

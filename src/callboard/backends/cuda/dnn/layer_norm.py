@@ -177,7 +177,7 @@ class Backward:
             args.partial = self.partial.ptr
         args.packs, args.slots, run, columns, finish = self.packs[0 if aligned((x, dy, dx, scale), self.masks) else -1]
         if columns is not None:
-            columns(native)  # before dx, which may lie where dy does
+            columns(native)  # before dx, which may share the memory of dy
         run(native)
         if finish is not None:
             finish(native)

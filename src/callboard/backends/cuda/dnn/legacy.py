@@ -210,7 +210,7 @@ class Cudnn:
 
         Args:
             dtype: The dtype of its elements.
-            shape: 3 to 8 extents, none 0; cuDNN's calls want at least 4 for images: batch, channels, spatial.
+            shape: 3 to 8 extents, none 0; cuDNN's calls need at least 4 for images: batch, channels, spatial.
             strides: Strides in elements.
         """
         key = (dtype.code, tuple(shape), tuple(strides))
@@ -227,12 +227,12 @@ class Cudnn:
             return found
 
     def packed(self, layout: Layout) -> int:
-        """The descriptor of an array as it lies, with axes of extent 1 behind it up to four."""
+        """Return the descriptor of an array in its layout, with trailing axes of extent 1 up to four."""
         more = max(0, 4 - layout.ndim)
         return self.tensor(layout.dtype, (*layout.shape, *[1] * more), (*layout.strides, *[1] * more))
 
     def descriptor(self, kind: str, keep: Destroyed) -> int:
-        """A new descriptor, ``"Pooling"`` say, destroyed with its plan; the caller sets it."""
+        """Return a new descriptor (for example ``"Pooling"``), destroyed with its plan; the caller sets it."""
         made = self.create(self.plain(f"cudnnCreate{kind}Descriptor", PTR))
         destroy = self.plain(f"cudnnDestroy{kind}Descriptor", PTR)
         keep.keep(lambda: destroy(made))
@@ -249,7 +249,7 @@ class Cudnn:
 
 
 def ints(values: Sequence[int]) -> Any:
-    """An ``int[]``, as most descriptors want it."""
+    """Return an ``int[]``, the type that most descriptors take."""
     return (ctypes.c_int * len(values))(*values)
 
 

@@ -48,8 +48,8 @@ FAMILIES = (
 )
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
-The plan of an entry is made by ``plan(library, op)`` on the helper thread. It is called with the stream and what the
-message declares, in that order; a ``close`` that it has is called when it gives way.
+The plan of an entry is made by ``plan(library, op)`` on the helper thread. It is called with the stream and the
+message's operands, in order; its ``close``, if any, is called when it is evicted.
 """
 
 
@@ -62,7 +62,7 @@ class CudaDnn(Library):
     Attributes:
         cudnn: The C interface and its handles.
         frontend: Makes plans of operation graphs.
-        repeats: Recordings of convolutions that come again with the same operands.
+        repeats: Recordings of convolutions that are repeated with the same operands.
         workspace: Workspace of all plans.
     """
 

@@ -1,8 +1,8 @@
 """Images with more padding on one side than on the other.
 
-cuDNN 9.19 names engines for the gradients of such convolutions that pad both sides by the number of one of them, and
-give wrong numbers. So what exceeds the smaller side is stored: cuDNN is given an image with those zeros, padded
-alike.
+cuDNN 9.19 offers engines for the gradients of such convolutions that pad both sides by the number of one of them, and
+return wrong numbers. The padding beyond the smaller side is therefore stored: cuDNN gets an image with those zeros,
+padded equally.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +23,7 @@ class Widened(NamedTuple):
     """An image with zeros around it.
 
     Attributes:
-        whole: Its layout, row-major.
+        whole: Layout of the whole, row-major.
         inner: The layout of the image within it.
         offset: Bytes from its start to the image's.
         padding: Padding that remains to be applied, equal on both sides.

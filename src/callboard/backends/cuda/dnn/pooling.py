@@ -97,7 +97,7 @@ class Pooling:
 
 
 def _three(numbers: Any, fill: int) -> Any:
-    """For each of three axes; those that are missing stand in front."""
+    """Return the numbers for three axes; missing axes are first."""
     return Ints(*[fill] * (3 - len(numbers)), *numbers)
 
 

@@ -38,7 +38,7 @@ THREADS = 256
 
 
 def _three(layout: Layout, axis: int) -> tuple[int, int, int] | None:
-    """The steps of what is before an axis, of the axis, and of what is between it and a last axis without gaps."""
+    """Return the steps before an axis, of the axis, and between it and a last axis without gaps."""
     if layout.strides[-1] != 1 and layout.shape[-1] > 1:
         return None
     before = _one_step(layout.shape[:axis], layout.strides[:axis])

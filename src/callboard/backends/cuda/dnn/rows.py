@@ -120,7 +120,7 @@ THREADS = 128
 
 
 def row_shape(packs: int, wanted: int, most: int, most_lanes: int, long_lanes: int = 512) -> RowShape:
-    """The threads for rows of so many packs; it depends on nothing else.
+    """Return the threads for rows of ``packs`` packs; equal arguments give equal threads.
 
     Args:
         packs: Packs of a row, > 0.

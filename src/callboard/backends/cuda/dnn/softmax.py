@@ -1,4 +1,4 @@
-"""Softmax and its logarithm on a GPU: kernels for rows, and for lines that lie across memory."""
+"""Softmax and its logarithm on a GPU: kernels for rows, and for lines that are strided in memory."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ SoftmaxArgs = arguments("Args", p="x dy out", i="rows packs length x_row dy_row 
 """``Args`` of ``data/dnn_softmax.cu``."""
 
 ACROSS = 256
-"""Threads of a block for lines that lie across."""
+"""Threads of a block for strided lines."""
 
 
 def _kept(pack: int, itemsize: int, arrays: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Operands that lie across the result: brought to lie along it by tiles, before the kernel reads them."""
+"""Operands that are transposed against the result: made contiguous along it by tiles, before the kernel reads them."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,10 +23,10 @@ class Across(NamedTuple):
     """A transposing copy that makes an operand contiguous along the result.
 
     Attributes:
-        operand: Its position.
+        operand: Position of the operand.
         copy: The transposition.
         steps: Steps of the copy along the result's axes.
-        begin, end: Its place in scratch memory, in bytes.
+        begin, end: Byte range in scratch memory.
     """
 
     operand: int
@@ -49,7 +49,7 @@ def across(
 
     Args:
         device: Device that the kernels are compiled for.
-        operand: Its position.
+        operand: Position of the operand.
         dtype: The dtype of its elements.
         shape: Shape of the result.
         steps: Steps of the operand along the result's axes; 0 where it is repeated.

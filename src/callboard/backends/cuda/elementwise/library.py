@@ -26,9 +26,9 @@ PLANS: Mapping[type[Op[Any, Any]], Callable[..., Any]] = {
 class CudaElementwise(Library):
     """Serves :mod:`callboard.kernel.elementwise`: one kernel for each expression, dtypes and kind of layout.
 
-    The kernels are made as text and compiled by NVRTC on the host's helper thread; what has been compiled once on this
-    machine is read from the disk. Sizes, steps and numbers are arguments, so another shape needs no compiler. Every
-    launch can be recorded in a graph.
+    The kernels are generated as text and compiled by NVRTC on the host's helper thread; kernels that have been compiled
+    on this machine are read from the disk. Sizes, steps and numbers are arguments, so another shape needs no compiler.
+    Every launch can be recorded in a graph.
     """
 
     name = "elementwise"

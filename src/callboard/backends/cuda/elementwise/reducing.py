@@ -1,4 +1,4 @@
-"""Plans of reductions: two kernels at most, of which the second joins the partial results of the first."""
+"""Plans of reductions: at most two kernels, the second of which combines the partial results of the first."""
 
 import ctypes
 import math
@@ -44,7 +44,7 @@ class Operands(NamedTuple):
 
     @property
     def largest(self) -> int:
-        """The operand whose memory decides in which order elements are taken: the one with most of them."""
+        """Return the operand whose memory order decides the order of elements: the one with most of them."""
         own = [
             sum((n - 1) * abs(s) for n, s in zip((*self.kept, *self.reduced), (*k, *r), strict=True)) * d.itemsize
             for k, r, d in zip(self.kept_steps, self.reduced_steps, self.dtypes, strict=False)
@@ -112,7 +112,7 @@ class ReduceKernel:
         self.parts = outputs * self.shape.splits * item if self.shape.splits > 1 else 0
 
     def aligned(self, arrays: Operands) -> list[tuple[int, int]]:
-        """Operands of which packs are loaded, and the bits of an address that must be 0."""
+        """Return the operands that are loaded in packs, and the bits of an address that must be 0."""
         inner = self.inner
         return [
             (i, min(16, dtype.itemsize * inner.pack) - 1)

@@ -38,7 +38,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(outputs: int, packs: int, along: bool) -> Shape:
-    """The launch for so many results of so many packs of terms each; it depends on nothing else.
+    """Return the launch for ``outputs`` results of ``packs`` packs of terms each; equal arguments give equal launches.
 
     Args:
         outputs: Number of results, > 0.

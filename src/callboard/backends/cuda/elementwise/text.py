@@ -23,7 +23,7 @@ INLINE = 64
 """Steps up to which they are written out for each element of a pack; more take the compiler too long."""
 
 _BY_DTYPE = {"nextafter": ("f16", "bf16")}
-"""Functions that depend on the dtype and not on the type alone in which it is held."""
+"""Functions that depend on the dtype, not only on the type that holds it."""
 
 
 def headers(program: Program) -> tuple[str, ...]:

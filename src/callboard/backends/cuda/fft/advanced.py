@@ -1,8 +1,8 @@
 """The advanced data layout of cuFFT: the location of the elements of a batch.
 
 Axes of a transform are nested: the step of each is a multiple of the step of the next. The transforms of a batch are at
-one distance from each other. A side that cannot be named so, or that would be overwritten, goes through a copy without
-gaps in the plan's scratch memory.
+one distance from each other. A side that cannot be described this way, or that would be overwritten, is copied without
+gaps to the plan's scratch memory.
 """
 
 import itertools
@@ -19,7 +19,7 @@ class Embedding(NamedTuple):
     """One side of a batch.
 
     Attributes:
-        embed: Extents in which a transform lies.
+        embed: Extents that contain a transform.
         stride: Between elements of the last axis.
         dist: Between transforms.
     """
@@ -96,7 +96,7 @@ def dense(side: Side, like: Side, axes: Sequence[int]) -> Side:
 
 
 def orders(transform: Transform, src: Side) -> Iterator[tuple[int, ...]]:
-    """The orders in which the axes may be transformed, the one of the source's memory first.
+    """Yield the orders in which the axes may be transformed, that of the source's memory first.
 
     Axes of one point are left out. The last axis of a real transform stays the last: it is the halved one.
     """

@@ -72,7 +72,7 @@ class CallbackPlan:
 
     Raises:
         OutOfMemory: No room for plan, work area or copies.
-        LibraryError: cuFFT refuses, or the compiler does: with what it says.
+        LibraryError: cuFFT refuses, or the compiler does, with its log.
     """
 
     def __init__(

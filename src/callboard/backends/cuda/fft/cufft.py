@@ -1,4 +1,4 @@
-"""cuFFT's plans and the memory they share: the one place that knows ``nvmath.bindings.cufft``."""
+"""cuFFT's plans and the memory they share: the only module that uses ``nvmath.bindings.cufft``."""
 
 import ctypes
 from typing import TYPE_CHECKING, Any
@@ -60,7 +60,7 @@ class Cufft(Vendor):
 
     Attributes:
         library: The binding.
-        failure: Its exception.
+        failure: Exception class of the binding.
 
     Raises:
         BackendUnavailable: The package or libcufft is missing.

@@ -36,9 +36,9 @@ def not_by_cufft(op: Transforms) -> str | None:
 class CudaFft(Library):
     """Serves :mod:`callboard.kernel.fft`: a cuFFT plan for each transform, kept by last use.
 
-    All plans work in one workspace, one after the other on the library's stream. A CUDA graph must not run beside that
-    stream, nor after its plan was dropped: the plan's are its part of the workspace, and what the kernels read beside
-    their operands.
+    All plans work in one workspace, one after the other on the library's stream. A CUDA graph must not run concurrently
+    with that stream, nor after its plan was dropped: the plan owns its part of the workspace, and the data that its
+    kernels read besides their operands.
     """
 
     name = "fft"
@@ -83,7 +83,7 @@ class CudaFft(Library):
         if worth_linking(op):
             try:
                 return LinkedPlan(self.device, self.stream, self.cufft, self.workspace, op)
-            except LibraryError as e:  # also for a source that does not compile, of which the next one tells
+            except LibraryError as e:  # also for a source that does not compile, which the next attempt reports
                 _log.debug("fft.with_callback: cuFFT does not link the functions, they become kernels: %s", e)
         return CallbackPlan(self.device, self.stream, self.cufft, self.workspace, op)
 

@@ -1,7 +1,7 @@
 """Functions of the user's linked into cuFFT's own kernels: they cost no pass over memory, but the kernels cost more.
 
-cuFFT declares the callback function itself, in C++: the linked function must have C++ linkage, not C linkage, and
-the parameters of ``cufftJITCallbackLoadC`` and its like, or ``CUFFT_INTERNAL_ERROR`` is all that planning says.
+cuFFT declares the callback function itself, in C++: the linked function must have C++ linkage, not C linkage, and the
+parameters of ``cufftJITCallbackLoadC`` and its like; otherwise planning only returns ``CUFFT_INTERNAL_ERROR``.
 """
 
 import ctypes

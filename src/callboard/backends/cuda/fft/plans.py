@@ -83,7 +83,7 @@ class FftPlan:
                 cufft.link(self._plan, function)
             work = cufft.make(self._plan, transform, where)
             work_at = aligned(beside)
-            # Beside the work area, also where that is empty: measured, cuFFT fails on an operand at its address.
+            # Beside the work area, even if that is empty: measured, cuFFT fails on an operand at its address.
             src_at = work_at + aligned(max(work, 1))
             out_at = src_at + (aligned(src.size * src.itemsize) if self._copy_in else 0)
             self._room = workspace.lease(out_at + (aligned(out.size * out.itemsize) if self._copy_out else 0))

@@ -29,7 +29,7 @@ class ScaleArgs(ctypes.Structure):
 
 
 def scaler(device: "CudaDevice", side: Side, factor: float) -> Callable[[int, int], None]:
-    """``scale(stream, address)``: multiply the side whose element 0 lies there; may compile when it is made."""
+    """Return ``scale(stream, address)``, which multiplies the side whose element 0 is there; may compile now."""
     parts = (
         layout_of(side.real, (*side.shape, 2), (*(2 * s for s in side.strides), 1)) if side.is_complex else side.layout
     )

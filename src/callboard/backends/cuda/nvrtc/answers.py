@@ -1,4 +1,4 @@
-"""Plans that answer with bytes that the host knows: copied to the device behind the stream's work."""
+"""Plans whose answer is bytes of the host: copied to the device behind the stream's work."""
 
 import ctypes
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class BytesPlan:
     """Writes the same bytes each time.
 
     Attributes:
-        captures: False: the bytes lie in memory of the plan, which a graph may outlive.
+        captures: False: the bytes are in memory of the plan, which a graph may outlive.
     """
 
     captures = False

@@ -85,7 +85,7 @@ class KernelCall:
         op: The message, with placeholders.
 
     Raises:
-        ShapeError: The kernel or the device cannot be launched so; says the limit.
+        ShapeError: The kernel or the device cannot be launched this way; names the limit.
         LibraryError: The kernel takes other parameters.
         UnsupportedOp: The device has no clusters.
     """
@@ -211,7 +211,7 @@ def attribute(driver: Driver, function: int, which: int) -> int:
 
 
 def check_parameters(driver: Driver, function: int, spec: LaunchSpec) -> None:
-    """Hold the declared parameters against those that the kernel was compiled with, where the driver tells them.
+    """Check the declared parameters against those of the compiled kernel, if the driver reports them.
 
     Raises:
         LibraryError: Their number or a size differs; names the parameter.

@@ -64,7 +64,7 @@ class Modules:
         Args:
             key: Key of the kernel.
             title: Title of the source or file, for errors.
-            image: Gives the binary and the kernel's name in it; may block, and raise what this raises then.
+            image: Returns the binary and the kernel's name in it; may block, and its exceptions are raised.
 
         Raises:
             LibraryError: The driver refuses the binary, or it has no such kernel.

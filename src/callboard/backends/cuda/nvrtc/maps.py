@@ -18,7 +18,7 @@ KNOWN = 64
 
 
 class Encoder:
-    """Encodes one tensor map for arrays of one layout, wherever they lie.
+    """Encodes one tensor map for arrays of one layout, at any address.
 
     Args:
         driver: The CUDA driver API.

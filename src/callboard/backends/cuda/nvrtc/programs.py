@@ -65,7 +65,8 @@ class Programs:
         Args:
             source: The source.
             name: A name expression to look up.
-            form: ``"binary"``: what the device loads, linked where the source asks for that; ``"ptx"``, ``"ltoir"``.
+            form: ``"binary"``: the form that the device loads, linked if the source requires it; ``"ptx"``,
+                ``"ltoir"``.
 
         Raises:
             BackendUnavailable, LibraryError, WouldBlock: As for :meth:`function`.
@@ -82,7 +83,7 @@ class Programs:
             raise WouldBlock(f"{source.title} is being compiled")
         try:
             return found.result()
-        finally:  # the binary is on disk now; after a failure, what was missing may be there the next time
+        finally:  # the binary is on disk now; after a failure, a missing file may exist the next time
             with self._lock:
                 if self._compiling.get(key) is found:
                     del self._compiling[key]
@@ -112,7 +113,7 @@ def job_of(source: Source, name: str, target: str, form: str) -> Job:
 
     Args:
         source: The source.
-        name: A name expression; empty: none, for what is linked.
+        name: A name expression; empty for sources that are linked.
         target, form: Target and form from :func:`callboard.backends.cuda.compiling.architecture`.
     """
     headers = with_own_headers(source.text, source.headers)

@@ -1,4 +1,4 @@
-"""A cuRAND generator: the one place that knows ``nvmath.bindings.curand``.
+"""A cuRAND generator: the only module that uses ``nvmath.bindings.curand``.
 
 cuRAND's sequences in its default order do not depend on how they are cut into calls: checked on its host generators,
 which need no GPU, and on an H200. Setting a seed or an offset makes the next call set up all states again (0.8 ms for
@@ -78,9 +78,9 @@ class Curand(Vendor):
     def reach(self, seed: int, position: int) -> None:
         """See to it that the words of this place can be enqueued; not in a launch.
 
-        A generator that cannot skip is made anew for another seed and to go back, when its stream has passed what it
-        was asked for. Not by setting the seed once more, which leaves the states of these two as they are (measured:
-        MTGP32 in any way, MT19937 for the seed that it has).
+        A generator that cannot skip is created again for another seed and to go back, after its stream has passed the
+        earlier fills. Setting the seed again would leave the states of these two unchanged (measured: MTGP32 in any
+        way, MT19937 for the seed that it has).
 
         Raises:
             UnsupportedOp: It would have to discard too many words to get there.

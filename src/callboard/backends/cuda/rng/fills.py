@@ -35,7 +35,7 @@ NAMES: dict[type[FillOp], str] = {
 }
 
 SOURCES = {"f16": "rng_f16", "bf16": "rng_bf16", "f32": "rng_f32", "f64": "rng_f64"}
-"""Files of kernels, written out: what they hold is part of what a proof on hardware rests on."""
+"""Files of kernels, listed explicitly: their contents are covered by the proof on hardware."""
 
 
 def transform(
@@ -48,7 +48,7 @@ def transform(
         op: The message, with a placeholder.
         curand: The generator of a kind and an order.
         sobol: Tables of points.
-        xorwow: Its lanes.
+        xorwow: Lanes of the XORWOW generator.
     """
     if op.out.size == 0:
         return
@@ -69,7 +69,7 @@ def transform(
     run = launcher(plan.device, SOURCES[op.out.dtype.name], f"turn_{NAMES[type(op)]}", op.out.size, args)
 
     def fill(stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> None:
-        place = apart or out  # where words and elements have one size, words become elements where they lie
+        place = apart or out  # if words and elements have one size, words become elements in place
         words(stream, place, seed, position)
         args.out, args.words = out, place
         set_numbers(*numbers)

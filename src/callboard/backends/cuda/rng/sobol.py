@@ -20,7 +20,7 @@ __all__ = ["SobolTables"]
 
 
 class SobolTables:
-    """The tables of points 1, 2, 4 … that plans have asked for, by dimensions and bits.
+    """The tables of points 1, 2, 4 … that plans use, by dimensions and bits.
 
     Args:
         device: The device; its context is current.
@@ -81,7 +81,7 @@ class SobolTables:
                     found.address, addressof(image), table.nbytes, self._stream.native
                 )
                 self._device.driver.check(code, "cuMemcpyHtoDAsync")
-                self._stream.synchronize()  # before the image is gone
+                self._stream.synchronize()  # before the image is freed
             except BaseException:  # Ctrl-C, too: nothing else returns the memory
                 self._device.release(found)
                 raise

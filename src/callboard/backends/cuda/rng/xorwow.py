@@ -20,7 +20,7 @@ __all__ = ["Xorwow"]
 ROWS = 52
 """Matrices of 1, 2, 4 ... rows: to the last one that a position can name."""
 SEGMENTS = 32
-"""Parts of a fill that are made side by side, at most: what was enough to fill an H200."""
+"""Parts of a fill that are computed side by side, at most: enough to fill an H200."""
 LEAST = 5
 """Base 2 logarithm of a part's least rows: with fewer, bringing lanes to their places takes longer than the parts."""
 WARP = 32
@@ -91,7 +91,7 @@ class Xorwow:
                     matrices.address, ctypes.addressof(image), table.nbytes, self._stream.native
                 )
                 self._device.driver.check(code, "cuMemcpyHtoDAsync")
-                self._stream.synchronize()  # before the image is gone
+                self._stream.synchronize()  # before the image is freed
             except BaseException:  # Ctrl-C, too: nothing else returns the memory
                 self._device.release(matrices)
                 raise

@@ -58,7 +58,7 @@ def _pointers(job: Job, part: Part, batch: int) -> tuple[Part, Callable[[int, in
 
 
 def _infos(job: Job, batch: int) -> tuple[Part, Callable[[int, int], None]]:
-    """Room for what each item says, and ``run(native, base)``, which sums it up in the status."""
+    """Return room for the ``info`` of each item, and ``run(native, base)``, which sums them up in the status."""
     table = job.array(I32, batch)
     sum_up = job.kernel("infos", 1, blocks=1, rows=batch)
     return table, lambda native, base: sum_up(native, base, x=base + table.at)
@@ -272,10 +272,12 @@ def gesvdj_values_batched(solver: "Cusolver", op: GesvdjValuesBatched) -> Solver
 
 
 def _rotations(job: Job, mode: int, operand: Operand) -> tuple[Part, Part, Part, Step]:
-    """Room for U, S and V, and ``run(native, base, at_a)``; too large items for the batched kernel come in turn.
+    """Return room for U, S and V, and ``run(native, base, at_a)``.
 
-    The routines write to the room of the vectors even where none are wanted: the batched one to square matrices of
-    every item; the other one, asked for reduced matrices, to what items in turn can share where it is not read.
+    Items too large for the batched kernel are processed in turn.
+
+    The routines write to the room of the vectors even if none are requested: the batched one to square matrices of
+    every item; the other one, called for reduced matrices, to room that the items can share in turn if it is not read.
     """
     (batch, m, n), dtype = operand.shape, operand.dtype
     k, at_once = min(m, n), max(m, n) <= JACOBI_LIMIT

@@ -1,7 +1,7 @@
-"""cuDSS: factorisations of sparse matrices. The one place that knows ``nvmath.bindings.cudss``.
+"""cuDSS: factorisations of sparse matrices. The only module that uses ``nvmath.bindings.cudss``.
 
-It is used on the host's helper thread only. The memory that it asks for comes from the device as ours does, so that
-what is said of a lack of it is the same.
+It is used on the host's helper thread only. Its memory is allocated from the device like callboard's own, so that a
+lack of it is reported the same way.
 """
 
 import ctypes
@@ -204,8 +204,8 @@ class Cudss(Vendor):
 class Factors:
     """A factorisation with its matrix.
 
-    cuDSS replaces pivots that are too small and goes on. The least normal number is set as the bound, so that hardly
-    anything but a zero is replaced, and :meth:`outcome` counts these.
+    cuDSS replaces pivots that are too small and continues. The bound is set to the smallest normal number, so that
+    hardly anything but a zero is replaced, and :meth:`outcome` counts these.
 
     Args:
         cudss: The handles.
@@ -245,7 +245,7 @@ class Factors:
             self._set(MATCHING_ALG, np.int32(pivots.matching))
             self._set(PIVOT_EPSILON, np.float64(np.finfo(dtype.real.np).tiny))
             self._data = self._make("data_create", self._handle)
-        except BaseException:  # whatever ends it: nothing else holds what is made
+        except BaseException:  # any exception: nothing else holds these objects
             self.close()
             raise
 
@@ -274,7 +274,7 @@ class Factors:
         self._cudss.call("config_set", self._config, parameter, held.ctypes.data, held.nbytes)
 
     def execute(self, phases: Sequence[int], columns: int, b: int, x: int) -> None:
-        """Enqueue these phases, with so many right-hand sides and solutions at these addresses, by columns."""
+        """Enqueue these phases, with ``columns`` right-hand sides and solutions at these addresses, by columns."""
         operands = self._matrix, *self._described(columns, b, x)
         for phase in phases:
             self._cudss.call("execute", self._handle, phase, self._config, self._data, *operands)

@@ -1,4 +1,4 @@
-"""A cuSOLVER handle: the one place that knows ``nvmath.bindings.cusolverDn``.
+"""A cuSOLVER handle: the only module that uses ``nvmath.bindings.cusolverDn``.
 
 The parts of cuBLAS that the solver needs (triangular solves, batches) use a cuBLAS handle of its own.
 """
@@ -65,7 +65,7 @@ class Cusolver(Vendor):
         gesvdj, syevj: Settings of the Jacobi methods: the library's defaults.
         cublas: Handle for calls of cuBLAS.
         workspace: Workspace of all plans.
-        anchor: Some address on the device, for calls that want one and do not use it.
+        anchor: Some address on the device, for calls that take one and do not use it.
 
     Raises:
         BackendUnavailable: The package or libcusolver is missing.

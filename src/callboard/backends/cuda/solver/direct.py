@@ -1,17 +1,17 @@
 """A sparse system solved by cuDSS, and the proof that it is solved.
 
-The last factorisation is kept: a system with the same matrix is only substituted, one with the same pattern is factored
-without a new analysis, as the steps of Newton's method want it. Whether it is the same is seen by comparing the arrays.
-(H200, Laplacian of 160,000 unknowns, f64: analysis 1.8 s, factorisation 7 ms, substitution 0.9 ms.)
+The last factorisation is cached: a system with the same matrix is only substituted, one with the same pattern is
+factored without a new analysis, as in the steps of Newton's method. Equality is checked by comparing the arrays. (H200,
+Laplacian of 160,000 unknowns, f64: analysis 1.8 s, factorisation 7 ms, substitution 0.9 ms.)
 
-No matrix is factored that cannot be regular for the places of its zeros: cuDSS does not tell all of these
+No structurally singular matrix is factored: cuDSS does not detect all of these
 (:meth:`~callboard.backends.cuda.solver.system.System.transversal`).
 
-cuDSS takes its pivots from blocks of the diagonal, which does for most matrices, and says nothing where it does not. So
-every solution is put into the system. Where it leaves more than the backward error of a stable method (Higham,
-"Accuracy and Stability of Numerical Algorithms", 2nd ed., 7.1), LU is done again with rows exchanged first, then with
-pivots from whole columns; and where that does not help either, the op fails. A factorisation by whole columns serves
-its matrix only, and begins in memory of zeros: there cuDSS does not set pivots that it finds nothing for.
+cuDSS takes its pivots from blocks of the diagonal, which is enough for most matrices, and reports nothing otherwise.
+Every solution is therefore inserted into the system. If it leaves more than the backward error of a stable method
+(Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 7.1), LU is repeated with rows exchanged first, then
+with pivots from whole columns; if that does not help either, the op fails. A factorisation by whole columns serves its
+matrix only, and begins in memory of zeros: cuDSS does not set pivots there for which it finds no element.
 """
 
 import math
@@ -71,7 +71,7 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
         query_size(native, base, x=base + system.structure.at, y=base + system.values.at, z=base + system.b.at)
         judge(native, base)
         wrong = system.status(base)[RESIDUAL]
-        info, replaced = factors.outcome()  # behind the wait for the status: cuDSS may tell it before it is known
+        info, replaced = factors.outcome()  # after the wait: it is known then
         if info > 0:
             return sparse_indefinite(tag, info) if hermitian else sparse_singular(tag, info)
         if info < 0:  # no room for the fill-in that it did not foresee
@@ -92,7 +92,7 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
             return False
         if not status[VALUES]:
             return attempt(native, base, factors, SOLVE) is None
-        if system.zeros:  # else all elements are there that were before
+        if system.zeros:  # else all previous elements are still there
             factors.transversal = system.transversal(native, base, factors.transversal)
         if factors.pivots == COLUMNS:  # those that it does not set would be of the last matrix
             return anew(native, base, COLUMNS, factors.transversal) is None

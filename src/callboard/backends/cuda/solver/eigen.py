@@ -168,7 +168,7 @@ def syevdx_range(solver: "Cusolver", op: SyevdxRange) -> SolverPlan:
     a, load = job.load(op.a)
     empty = not n or not _within(op.low, dtype.real) < _within(op.high, dtype.real)
     w, solve = (job.array(dtype.real, n), None) if empty else _syevdx(job, op, a)
-    # Behind those that are found stands NaN, so that the kernels count no further and have the last word on bounds.
+    # NaN follows the eigenvalues that were found, so that the kernels count no further and decide about the bounds.
     no_numbers = job.not_a_number(w)
     select = job.kernel(f"range_values_{dtype.real}", 1, blocks=1, rows=n, cols=capacity, low=op.low, high=op.high)
     gather = job.kernel(f"range_vectors_{dtype}", n * capacity, rows=n, cols=capacity)

@@ -99,7 +99,7 @@ class Job:
     # -- the workspace -------------------------------------------------------------------------------------------------
 
     def take(self, nbytes: int) -> int:
-        """Offset of so many bytes of the workspace."""
+        """Return the offset of ``nbytes`` bytes of the workspace."""
         at = self._nbytes
         self._nbytes += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
         return at
@@ -115,7 +115,7 @@ class Job:
     # -- copies --------------------------------------------------------------------------------------------------------
 
     def load(self, operand: Operand, layout: Layout | None = None, into: Part | None = None) -> tuple[Part, Step]:
-        """A copy of an operand in the workspace, column-major if not said otherwise, and how it gets there.
+        """Return a copy of an operand in the workspace, column-major by default, and the step that makes it.
 
         NaN and infinities are counted in the status and become 0, so that no routine meets them; unless the op has
         ``check_finite=False``.
@@ -184,7 +184,7 @@ class Job:
         return Part(part.at, layout_of(part.layout.dtype, part.layout.shape[:1]))
 
     def scalar_of(self, part: Part) -> Part:
-        """Its first element, 0-d."""
+        """Return the first element, 0-d."""
         return Part(part.at, layout_of(part.layout.dtype, ()))
 
     # -- kernels and routines ------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class Job:
             name: Name of the routine (``"xgetrf"``).
             sizing: The arguments of its ``buffer_size``, without handle and parameters.
             tail: Arguments behind ``info``; ``sizing`` ends with them.
-            info: Offset of where it says how it went.
+            info: Offset of the routine's ``info``.
         """
         solver = self.solver
         size = solver.guarded(name, getattr(solver.library, f"{name}_buffer_size"))
@@ -240,7 +240,7 @@ class Job:
             dtype: The dtype of its workspace.
             sizing: The arguments of its ``buffer_size``, without handle and ``tail``.
             tail: Arguments behind ``info``; the routine's ``buffer_size`` takes them behind ``sizing``.
-            info: Offset of where it says how it went.
+            info: Offset of the routine's ``info``.
         """
         solver = self.solver
         size = solver.guarded(name, getattr(solver.library, f"{name}_buffer_size"))
@@ -277,7 +277,7 @@ class Job:
             batch: Items, where it is a batch.
             limits: Limits of other words of the status, and the errors for values that exceed them.
             end: Enqueues the copies to the outputs, for ops that may be done before the launch.
-            size: The extents of outputs by what is found.
+            size: Returns the extents of outputs, given the number of results found.
         """
         bounds = {**(limits or {}), **({INFO: (0, explain)} if explain is not None else {})}
         room = self.solver.workspace.lease(self._nbytes)

@@ -38,10 +38,10 @@ Step = Callable[..., None]
 """``step(native, base, *addresses)``: enqueues; the workspace begins at ``base``."""
 
 INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE = range(9)
-"""Words of the status, which is at the beginning of the workspace: what a routine says; how many numbers are NaN or
-infinite; how many indices are out of range; the first zero on a diagonal, from 1; the first failing item of a batch,
-and how many there are; where a range of eigenvalues starts, and how many there are; what is read only for its
-sign."""
+"""Words of the status, which is at the beginning of the workspace: ``info`` of a routine; the number of NaN or infinite
+numbers; the number of indices out of range; the first zero on a diagonal, from 1; the first failing item of a batch,
+and the number of failing items; the start of a range of eigenvalues, and their number; a word of which only the sign is
+read."""
 STRUCTURE, VALUES, RESIDUAL, ZEROS, HOLLOW = range(9, 14)
 """Words of the status of a sparse system: whether structure and elements differ from the factored ones; the number of
 solutions that do not satisfy it; the number of stored zeros; the number of rows whose diagonal element is 0."""
@@ -81,8 +81,8 @@ class SolverPlan:
         begin: Does the work, or enqueues it.
         end: Enqueues the copies of the results, where ``begin`` does not; None: it does.
         ahead: ``begin`` is done before the launch.
-        size: The extents of outputs by what is found; None where they are known.
-        status: Raises the failure that a status word says.
+        size: Returns the extents of outputs, given the number of results found; None if they are known.
+        status: Raises the failure that a status word encodes.
         kept: Gives the host memory that the calls up to now need until they are done.
 
     Attributes:

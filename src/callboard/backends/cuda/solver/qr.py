@@ -55,7 +55,7 @@ def _apply_q(job: Job, side: int, turned: bool, h: Part, k: int, tau: Part, c: P
 
 
 def _top(part: Part, count: int) -> Part:
-    """Its first columns."""
+    """Return the first columns."""
     layout = part.layout
     return Part(part.at, layout_of(layout.dtype, (layout.shape[0], count), layout.strides))
 

@@ -69,8 +69,9 @@ def _gesvd(job: Job, letter: str, a: Part, u: Part, s: Part, vt: Part, m: int, n
 def _by_qr(job: Job, op: Svd) -> SolverPlan:
     (m, n), dtype = op.a.shape, op.a.dtype
     tall, (low, high) = m >= n, sorted((m, n))
-    # The routine takes tall matrices. A wide one, stored by rows, is to it its tall transpose, whose left vectors are
-    # the right ones of the matrix, and the other way round; stored by columns they are what is wanted by rows.
+    # The routine takes tall matrices. A wide one, stored by rows, is its tall transpose for the routine, whose left
+    # vectors are the right ones of the matrix, and vice versa; stored by columns they are the requested vectors by
+    # rows.
     a, load = job.load(op.a) if tall else job.load(op.a, rows(op.a.layout))
     large = job.array(dtype, high, high if op.full_matrices else low)
     small = job.array(dtype, low, low)

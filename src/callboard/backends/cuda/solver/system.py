@@ -50,7 +50,7 @@ class System:
         self._mirrored = job.kernel(f"csr_mirrored_{dtype}", n, rows=n, cols=self.count) if hermitian else None
 
     def load(self, native: int, base: int, at_a: list[int], at_b: int) -> None:
-        """Copy it into the workspace, and look at it; waits.
+        """Copy the system into the workspace, and check it; waits.
 
         Raises:
             NumericalError: The arrays are not such a system.
@@ -78,11 +78,12 @@ class System:
     def transversal(self, native: int, base: int, start: Array | None) -> Array | None:
         """Elements in different rows and columns that are not 0; None: those of the diagonal. Waits.
 
-        Factorisations do not tell whether there are any: cuDSS does not set the pivot of a row that it has nothing for,
-        and rounding errors make something of nothing.
+        Factorisations do not detect a structurally singular matrix: cuDSS does not set the pivot of a row without
+        elements, and rounding errors can turn zeros into other numbers.
 
         Raises:
-            NumericalError: There are none, so it is singular; or not positive definite, with zeros on the diagonal.
+            NumericalError: There are none, so the matrix is singular; or not positive definite, with zeros on the
+                diagonal.
         """
         if not self.hollow:
             return None

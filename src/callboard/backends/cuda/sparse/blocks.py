@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckingPadded", "ToBlocks", "to_dense"]
 
 FEW = 1024
-"""Entries of a block row that a warp looks at alone."""
+"""Entries of a block row that one warp handles alone."""
 
 
 class ToBlocks:

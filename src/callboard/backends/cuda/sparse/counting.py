@@ -35,7 +35,7 @@ class Count:
         return int(found)
 
     def tell(self, op: AnyOp, room: int, count: int | None) -> CudaStatus | None:
-        """Copy it to where the message wants it; the status raises ``ShapeError`` if it is more than the room."""
+        """Copy the number to the message's ``count``; the status raises ``ShapeError`` if it exceeds the room."""
         if count is None:
             return None
         cusparse = self._cusparse
@@ -59,9 +59,9 @@ class Scan:
 
     Args:
         cusparse: Handle and stream.
-        pointers: Their address; numbers stand behind the first.
+        pointers: Address of the pointers; numbers follow the first.
         n: Count of the numbers.
-        index: Their dtype, ``"i32"`` or ``"i64"``.
+        index: The dtype of the pointers, ``"i32"`` or ``"i64"``.
         counted: Gets the sum of all.
     """
 

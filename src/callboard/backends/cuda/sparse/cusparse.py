@@ -1,4 +1,4 @@
-"""A cuSPARSE handle: the one place that knows ``nvmath.bindings.cusparse``, besides the names of its functions."""
+"""A cuSPARSE handle: the only module that uses ``nvmath.bindings.cusparse``, besides the names of its functions."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ class Cusparse(Handle):
         self.mode = mode
 
     def question(self, host: bool = False) -> int:
-        """Get ready to ask for sizes, for which factors are not looked at: something to pass for them.
+        """Prepare for a size query, which does not read factors: returns placeholders for them.
 
         Args:
             host: True if the function takes factors on the host only.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["SparseProduct", "why_not"]
 
 REPEATABLE = 3
-"""``CUSPARSE_SPGEMM_ALG1``, of which NVIDIA says that it gives the same bits each time."""
+"""``CUSPARSE_SPGEMM_ALG1``, which gives the same bits each time according to NVIDIA."""
 
 
 def why_not(op: sparse.SpGemm) -> str | None:
@@ -35,9 +35,9 @@ def why_not(op: sparse.SpGemm) -> str | None:
 class SparseProduct:
     """A plan of ``SpGemm``: its size query computes the product, its launch copies it out.
 
-    cuSPARSE asks for buffers between the steps of a product, and tells the size of the result to the host. So it is
-    computed before the launch, on the helper's thread, also where the result has its arrays already: by then it is
-    known whether they have room (decision 0012).
+    cuSPARSE requests buffers between the steps of a product, and reports the size of the result to the host. The
+    product is therefore computed before the launch, on the helper's thread, even if the arrays of the result are given:
+    by then it is known whether they have room (decision 0012).
 
     Args:
         cusparse: A handle for this plan's size queries and launches only: never at the same time, but not all on one

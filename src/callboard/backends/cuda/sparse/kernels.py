@@ -115,14 +115,14 @@ Args = SparseArgs | BlockArgs | ListArgs | ProductArgs | OrderArgs
 
 
 def scan_blocks(items: int) -> int:
-    """Blocks that sum up so many numbers."""
+    """Return the blocks that sum up ``items`` numbers."""
     return max(1, min(-(-items // SCAN_SHARE), SCAN_THREADS))
 
 
 def launcher(
     device: "CudaDevice", name: str, items: int, args: Args, *, part: str = "", each: int = 1
 ) -> Callable[[int], None]:
-    """A function that launches a kernel for so many items on a stream; may compile now.
+    """Return a function that launches a kernel for ``items`` items on a stream; may compile now.
 
     Args:
         device: The device.

@@ -131,7 +131,7 @@ class FromBlocks:
 
 
 class Listing:
-    """A step of a plan: the blocks of a blocked-ELL matrix, without the padding, which comes behind the list.
+    """A step of a plan: the blocks of a blocked-ELL matrix, without the padding, which follows the list.
 
     There it has a block row and a block column of its own, so that an exchange of rows and columns moves all slots,
     whose number is known, and leaves the padding behind again.
@@ -140,7 +140,7 @@ class Listing:
         cusparse: Handle and stream.
         a: The matrix.
         counted: Gets the number of blocks,
-        unit: so many times.
+        unit: Factor of that number.
     """
 
     def __init__(self, cusparse: Cusparse, a: sparse.BlockedEllRef, counted: Count, unit: int) -> None:

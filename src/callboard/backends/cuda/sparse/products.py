@@ -26,7 +26,8 @@ REPEATABLE: dict[tuple[type[Any], type[Any]], int] = {
     (sparse.SpMm, sparse.CsrRef): 12,
     (sparse.SpMm, sparse.CooRef): 2,
 }
-"""The ``cusparseSpMVAlg_t`` and ``cusparseSpMMAlg_t`` that give the same bits each time, of matrices as they lie."""
+"""The ``cusparseSpMVAlg_t`` and ``cusparseSpMMAlg_t`` that give the same bits each time, for matrices that are not
+transposed."""
 ELL_CORES = ("f16", "bf16", "f64")
 """Dtypes that cuSPARSE multiplies by blocked-ELL matrices at full precision; it rounds f32 to TF32."""
 TILE, TILE_COLS = 4, 32

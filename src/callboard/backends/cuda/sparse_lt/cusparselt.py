@@ -1,4 +1,4 @@
-"""A cuSPARSELt handle: the one place that knows ``nvmath.bindings.cusparseLt``.
+"""A cuSPARSELt handle: the only module that uses ``nvmath.bindings.cusparseLt``.
 
 Found by asking cuSPARSELt 0.8.0 on an H200, where its documentation is silent: an address that is not a multiple of 16
 bytes may poison the context, and an extent of 0 is reported on stderr. Neither is ever passed on to it.
@@ -136,7 +136,7 @@ def check_address(tag: str, **addresses: int) -> None:
 
 
 class Descriptors:
-    """Opaque structures and device memory of one plan, given back together.
+    """Opaque structures and device memory of one plan, released together.
 
     Args:
         lt: The handle.

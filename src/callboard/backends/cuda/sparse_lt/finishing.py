@@ -41,7 +41,9 @@ Finish = Callable[["CudaStream", int, int, "int | None", "int | None", Any, Any]
 
 
 def finish(lt: CusparseLt, op: Product[Any], product: Layout, out: Layout) -> Finish:
-    """``out = activation(alpha * product + beta * c + bias)``, in f32 and rounded once; ``c`` lies as ``out`` does.
+    """Return ``out = activation(alpha * product + beta * c + bias)``, in f32 and rounded once.
+
+    ``c`` has the layout of ``out``.
 
     Args:
         lt: The handle.

@@ -69,7 +69,7 @@ class CudaSparseLt(Library):
 
     @prepares(Matmul, Linear)
     def plan_product(self, op: "Matmul | Linear") -> Multiplying | Scaling:
-        """Descriptors, and timings where asked for: on the helper thread."""
+        """Make descriptors, and time algorithms if requested: on the helper thread."""
         scaled = any(isinstance(factor, Operand) for factor in (op.alpha, op.beta))
         return Scaling(self.lt, op) if scaled else Multiplying(self.lt, op)
 

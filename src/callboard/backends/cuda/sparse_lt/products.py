@@ -102,7 +102,7 @@ class Multiplying:
         self._lt.call("matmul", self._plan, alpha, structured, dense, beta, c, out, self._workspace, streams, 1)
 
     def _describe(self, op: Product[Any], out: Layout, batch: int) -> None:
-        """Descriptors of a product, or of so many with one structured matrix."""
+        """Make the descriptors of a product, or of ``batch`` products with one structured matrix."""
         extents, other, _ = op.product()
         structured, dense = op.factors()
         made, first, dtype = self._made, op.structured_first, DTYPES[structured.dtype]

@@ -1,8 +1,8 @@
 """Plans that prune, check, compress and decompress structured matrices.
 
-Pruning and checks are custom kernels. cuSPARSELt 0.8.0 keeps the wrong elements beside -128 (whose magnitude i8 does
-not hold), infinities and NaN, wants extents to be multiples of 32 bytes, and poisons the context where a matrix does
-not start at a multiple of 16 (seen on an H200).
+Pruning and checks are custom kernels. cuSPARSELt 0.8.0 keeps the wrong elements beside -128 (whose magnitude i8 cannot
+represent), infinities and NaN, requires extents to be multiples of 32 bytes, and poisons the context if a matrix does
+not start at a multiple of 16 (observed on an H200).
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""The plan of a product whose factors lie on the device.
+"""The plan of a product whose factors are on the device.
 
 cuSPARSELt reads ``alpha`` and ``beta`` on the host, when it is called. So it multiplies without them into memory of
 the plans, in the widest dtype that it has beside these operands, and a custom kernel does the rest.
@@ -39,7 +39,7 @@ class Scaling:
         result = op.product()[2]
         out = result if op.out is None else op.out.layout
         product = _alike(op, DTYPES[WIDEST[op.factors()[0].dtype]], out)
-        # A number goes with the product where that is not rounded to integers: f16 may overflow without it.
+        # A number is applied with the product unless that is rounded to integers: f16 may overflow without it.
         self._early = not isinstance(op.alpha, Operand) and not product.dtype.is_integer
         plain: Product[Any] = structs.replace(
             op, out=Placeholder(product), c=None, bias=None, alpha=1.0, beta=0.0, activation=None, out_dtype=None

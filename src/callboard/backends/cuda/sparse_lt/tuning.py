@@ -23,14 +23,14 @@ extents are and the memory holds."""
 LOOK = 3
 """Products of a first look."""
 NEAR = 1.3
-"""Algorithms that take so many times what the fastest took at the first look are not timed again."""
+"""Ratio to the fastest time in the first round above which algorithms are not timed again."""
 FINALISTS = 6
 ROUNDS = 7
 """In which the finalists are timed in turn."""
 ROUND = 1.0
 """Milliseconds that a finalist has in a round, at least for one product."""
 MARGIN = 1.02
-"""cuSPARSELt's own choice is kept where it takes at most so many times what the fastest takes."""
+"""cuSPARSELt's own choice is kept if its time is at most this multiple of the fastest."""
 METADATA = 0x44
 """A byte of metadata that is right for every dtype."""
 NUMBERS = 1 << 16
@@ -42,7 +42,7 @@ def choose(numbers: Sequence[int], measure: Callable[[int, int], float]) -> int:
 
     Args:
         numbers: Numbers of the algorithms, in any order.
-        measure: Milliseconds of a product by an algorithm, over so many products.
+        measure: Returns the milliseconds of a product by an algorithm, averaged over a number of products.
     """
     looks = {number: measure(number, LOOK) for number in numbers}
     if not looks:
@@ -66,7 +66,7 @@ def fastest(
 
     Args:
         lt: The handle.
-        product: Its descriptor.
+        product: Descriptor of the product.
         dtype: The dtype of its factors.
         orders: Storage orders of the dense factor and of the result.
         sizes: Bytes of the structured factor, of the dense one, of the result and of the addend.

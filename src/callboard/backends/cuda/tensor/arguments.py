@@ -98,7 +98,7 @@ def set_axes(args: ctypes.Structure, extent: str, extents: Sequence[int], **step
     """Fill these fields; gives the number of axes.
 
     Raises:
-        UnsupportedOp: The kernels do not take so many.
+        UnsupportedOp: There are more axes than the kernels support.
     """
     if len(extents) > AXES:
         raise UnsupportedOp(f"{len(extents)} axes that cannot be merged; at most {AXES} (compute it in parts)")

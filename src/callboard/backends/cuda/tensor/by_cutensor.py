@@ -1,8 +1,8 @@
 """Tensor work by cuTENSOR: contractions, reductions, permutations, two and three tensors element by element.
 
-Each function gives the launch, or raises :class:`Refused` for what another engine must do: integers, factors on the
-device (cuTENSOR reads them on the host, at the call), steps backward, operators that this version lacks. Where a factor
-is 0, what it multiplies is not to be read, so that call is another engine's, too.
+Each function returns the launch, or raises :class:`Refused` for work of another engine: integers, factors on the device
+(cuTENSOR reads them on the host, at the call), negative steps, operators that this version lacks. If a factor is 0, its
+operand must not be read, so that call is another engine's, too.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ CALLS = {1: "permute", 2: "elementwise_binary_execute", 3: "elementwise_trinary_
 
 
 def contracted(engine: "Engine", scratch: "Scratch", p: "Product", algorithm: int) -> "Run":
-    """``run(a, b, out, c, alpha, beta)``; ``c`` lies as the result, or has been brought there.
+    """``run(a, b, out, c, alpha, beta)``; ``c`` has the layout of the result, or has been copied to it.
 
     Args:
         engine: The engine it is enqueued on.
@@ -81,7 +81,7 @@ def reduced(
         extents: Extents of all modes.
         operator: ``"add"`` …
         factors: The op's fields for ``alpha`` and ``beta``.
-        c: The addend; lies as the result.
+        c: The addend; has the layout of the result.
     """
     cutensor = _taken(engine, factors)
     dtype = result.layout.dtype
@@ -121,7 +121,9 @@ def joined(
     joins: Sequence[str],
     extents: Mapping[Label, int],
 ) -> "Run":
-    """``run(out, addresses, factors)`` for one to three terms; the last of several lies as the result; no factor is 0.
+    """``run(out, addresses, factors)`` for one to three terms; no factor is 0.
+
+    The last of several terms has the layout of the result.
 
     Args:
         engine: The engine it is enqueued on.

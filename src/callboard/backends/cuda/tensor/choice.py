@@ -23,14 +23,14 @@ LARGE = 16 << 20
 HUGE = 128 << 20
 """Bytes from which cuTENSOR adds up columns as fast as we do, or faster."""
 SETTINGS = ("auto", "cutensor", "builtin")
-"""``auto``: as this module says; ``cutensor``: whatever it takes; ``builtin``: never cuTENSOR."""
+"""``auto``: the rules of this module; ``cutensor``: whenever it supports the op; ``builtin``: never cuTENSOR."""
 
 
 class Choice:
     """The options of a cuTENSOR plan.
 
     Args:
-        setting: One of :data:`SETTINGS`; None: as the environment says.
+        setting: One of :data:`SETTINGS`; None takes that of the environment.
 
     Attributes:
         detail: Description of the engine in use.

@@ -1,4 +1,4 @@
-"""A cuTENSOR handle and its plans: the one place that knows ``nvmath.bindings.cutensor``."""
+"""A cuTENSOR handle and its plans: the only module that uses ``nvmath.bindings.cutensor``."""
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +32,12 @@ COARSE = frozenset({"mish", "sigmoid", "soft_plus", "swish"})
 ALLOC_FAILED = 3
 OLDEST = 20000
 REFUSALS = frozenset({7, 8, 14, 15})
-"""``cutensorStatus_t`` of what a version does not take: INVALID_VALUE, ARCH_MISMATCH, INTERNAL_ERROR (types without a
-kernel, in 2.8), NOT_SUPPORTED."""
+"""``cutensorStatus_t`` of unsupported operations: INVALID_VALUE, ARCH_MISMATCH, INTERNAL_ERROR (types without a kernel,
+in 2.8), NOT_SUPPORTED."""
 DEFAULT = -1
 ALGORITHMS = (-2, DEFAULT, -6, -4, -3)
-"""``cutensorAlgo_t`` in the order in which they are asked: ``TTGT``, ``DEFAULT``, and what autotune tries beside these,
-``DEFAULT_PATIENT``, ``GETT`` and ``TGETT``. Why in this order: docs/decisions/0020-cutensor.md."""
+"""``cutensorAlgo_t`` in the order in which they are tried: ``TTGT``, ``DEFAULT``, and those that autotune also tries,
+``DEFAULT_PATIENT``, ``GETT`` and ``TGETT``. The reasons for this order: docs/decisions/0020-cutensor.md."""
 BY_NUMBER = (0, 1, 2, 3)
 """Kernels that are tried for contractions of unaligned operands, in order. Those that 2.8.1 chooses itself, whatever
 the algorithm, read some operands as if they were aligned (a fault of the device): docs/decisions/0020-cutensor.md."""
@@ -54,7 +54,7 @@ class Described(NamedTuple):
 
     Attributes:
         descriptor: Descriptor of extents, steps, dtype and alignment.
-        modes: Its modes in cuTENSOR's numbers.
+        modes: Modes in cuTENSOR's numbers.
     """
 
     descriptor: int
@@ -108,7 +108,7 @@ class Cutensor(Vendor):
 
     Attributes:
         library: The binding, or its substitute.
-        failure: Its exception.
+        failure: Exception class of the binding.
         handle: The ``cutensorHandle_t``.
 
     Raises:
@@ -161,7 +161,7 @@ class Cutensor(Vendor):
         """Make the plans of an operation.
 
         Args:
-            tensors: Its operands, and last its result.
+            tensors: Operands, and last the result.
             extents: Extents of all modes, none 0.
             describe: ``describe(*described)`` gives an operation descriptor.
             algorithm: A ``cutensorAlgo_t``, for aligned addresses.
@@ -230,7 +230,7 @@ class Cutensor(Vendor):
             operation = keep(library.destroy_operation_descriptor, int(describe(*described)))
             preference = int(library.create_plan_preference(handle, algorithm, JIT_NONE))
             keep(library.destroy_plan_preference, preference)
-            # Plans are kept by us. A plan of cuTENSOR's own cache would depend on what was asked before.
+            # Plans are cached here. A plan of cuTENSOR's own cache would depend on earlier requests.
             self._set(library.plan_preference_set_attribute, preference, CACHE_MODE, CACHE_NONE)
             limit = library.estimate_workspace_size(handle, operation, preference, WORKSPACE_DEFAULT)
             return int(library.create_plan(handle, operation, preference, limit))

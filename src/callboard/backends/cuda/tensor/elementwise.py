@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Move", "Run", "Term", "binary", "combined", "mover", "nothing", "permutation", "result_of", "trinary"]
 
 LARGEST = 1 << 30
-"""Bytes of an operand up to which scratch memory is spent to have it lie along the result."""
+"""Bytes of an operand up to which scratch memory is used to transpose it along the result."""
 
 Run = Callable[..., None]
 Move = Callable[[int, int], None]
@@ -97,7 +97,7 @@ def _by_kernels(
     joins: Sequence[str],
     extents: Mapping[Label, int],
 ) -> Run:
-    """Transpose operands that lie across the result by tiles first, then run the kernel."""
+    """Transpose operands that are not contiguous along the result by tiles first, then run the kernel."""
     moves: list[tuple[int, Move, int]] = []
     beside = list(terms)
     for i, term in enumerate(terms):
@@ -170,7 +170,7 @@ def _regular(
     if out[-1] != 1 or any(n % pack for n in apart):
         return IRREGULAR
     known = {(1, 1): PACKS}
-    if len(extents) > 1 and join in ("add", "mul"):  # the others are asked for too seldom to compile them
+    if len(extents) > 1 and join in ("add", "mul"):  # the others are too rare to compile them
         known |= {(0, 1): SAME_A, (1, 0): SAME_C}
     return known.get((a[-1], c[-1]), IRREGULAR)
 
@@ -193,7 +193,7 @@ def mover(
 
 
 def result_of(op: Op[Any, Any], inferred: Tensor) -> Tensor:
-    """The result as it lies: as given, or as it is made."""
+    """Return the result in its layout: the given one, or that of a new array."""
     given = op.out  # type: ignore[attr-defined]
     layout: Layout = inferred.layout if given is None else given.layout
     return Tensor(inferred.labels, layout)

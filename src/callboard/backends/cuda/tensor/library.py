@@ -41,15 +41,15 @@ def ready(plan: Callable[[Engine, Any, Scratch], Run], call: str) -> Callable[["
 
 
 class CudaTensor(Library):
-    """Serves :mod:`callboard.kernel.tensor`: cuTENSOR where it is there and better, cuBLAS, and custom kernels.
+    """Serves :mod:`callboard.kernel.tensor`: cuTENSOR where it is available and better, cuBLAS, and custom kernels.
 
     A plan is the finished call, ``plan(stream, *dynamic)``; all that it needs is allocated when it is made. Every
     launch can be captured in a CUDA graph. Plans share their scratch memory, so such a graph must not run beside the
     library's own stream.
 
-    Deterministic without being asked: no kernel adds atomically, cuBLAS has a workspace of its own, and cuTENSOR's
-    plans do not depend on what was asked before. Equal calls on the same GPU with the same versions give equal bits,
-    unless ``autotune`` chose another way.
+    Deterministic by default: no kernel adds atomically, cuBLAS has a workspace of its own, and cuTENSOR's plans do not
+    depend on earlier requests. Equal calls on the same GPU with the same versions give equal bits, unless ``autotune``
+    chose another way.
 
     The environment's ``CALLBOARD_TENSOR_ENGINE`` chooses: ``auto`` (see :mod:`callboard.backends.cuda.tensor.choice`),
     ``cutensor`` for all that it takes, ``builtin`` for none.

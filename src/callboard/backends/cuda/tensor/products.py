@@ -99,7 +99,7 @@ def _operator(conj: bool) -> str:
 
 
 def _elementwise(engine: "Engine", scratch: "Scratch", p: Product) -> Run:
-    """Nothing is summed."""
+    """Return a product in which nothing is summed."""
     terms = [Term(p.a, _operator(p.conj[0]), p.alpha), Term(p.b, _operator(p.conj[1]))]
     if p.c is None:
         run = combined(engine, scratch, p.result, terms, ("mul",), p.extents)

@@ -108,7 +108,7 @@ def _by_kernels(
     everything = {**named, **({} if c is None else {"c": c})}
     sizes = [extents[x] for x in result.labels]
     arrays = {x: t.tensor.steps(result.labels) for x, t in everything.items()}
-    # One operand: in the order of its memory, of which more is read than is written of the result's.
+    # With one operand: in the order of its memory, which is read more than the result's is written.
     arrays = arrays | {"out": layout.strides} if len(terms) == 1 else {"out": layout.strides} | arrays
     axes, merged = merged_axes(sizes, *arrays.values())
     steps = dict(zip(arrays, merged, strict=True))

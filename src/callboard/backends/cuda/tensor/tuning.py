@@ -87,7 +87,7 @@ def _number(engine: Engine, field: Any, held: "list[Memory]") -> Any:
 
 def _seconds(bench: Engine, launch: Callable[[], None]) -> float:
     stream = bench.cublas.stream
-    launch()  # loads what is loaded on first use
+    launch()  # performs one-time loading
     stream.synchronize()
     best = float("inf")
     for _ in range(TRIALS):

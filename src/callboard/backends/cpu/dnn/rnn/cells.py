@@ -33,7 +33,7 @@ class Memory(NamedTuple):
 
     Attributes:
         gates: ``[rows, gates * hidden]``.
-        inner: ``[rows, hidden]``: the cell states of an LSTM; what the reset gate of a GRU multiplies.
+        inner: ``[rows, hidden]``: the cell states of an LSTM; the factor of the reset gate of a GRU.
         out: ``[rows, state]``.
     """
 
@@ -64,7 +64,7 @@ class Cell:
         Args:
             steps: Steps in the order of the forward pass.
             weights, memory: Weights and memory of the forward pass.
-            first: Its first states.
+            first: First states of the forward pass.
             dy: The gradient by its output.
             dh, dc: The gradients by its last states; those by the first states when it ends.
 

@@ -49,7 +49,7 @@ def run_forward(
     Args:
         params: The network.
         steps: Steps over the rows.
-        packed: Its weights.
+        packed: Packed weights of the network.
         x: ``[rows, input_size]``.
         h, c: The first states, ``[cells, batch, n]``.
         kept: Arrays of all layers; masks are filled already.
@@ -87,7 +87,7 @@ def run_backward(
 
     Args:
         params, steps, packed, x, kept, scale: Arguments of the forward pass.
-        first: Its first states.
+        first: First states of the forward pass.
         dy: The gradient by the last layer's output.
         dh, dc: The gradients by the last states.
         d_packed: Gradient with respect to ``packed``; same shape and dtype.

@@ -23,7 +23,7 @@ MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 ALGORITHMS = {"standard": 0, "persist_static": 1, "persist_static_small_h": 3}
 """``cudnnRNNAlgo_t``."""
 PADDED, PACKED, BATCH_MAJOR = 0, 1, 2
-"""``cudnnRNNDataLayout_t``; padded steps come first."""
+"""``cudnnRNNDataLayout_t``: padded steps, packed steps, batch first."""
 NO_BIAS, DOUBLE_BIAS = 0, 2
 DEFAULT_MATH, TENSOR_OP_MATH, FMA_MATH = 0, 1, 3
 PADDED_IO = 1
@@ -51,10 +51,10 @@ class Descriptors:
 
     Args:
         cudnn: The library.
-        op: Says how the sequences lie, and how to compute.
+        op: The message: layout of the sequences, and settings.
         params: The network: that of ``op``, or a layer of it.
         training: True for a training pass and for its backward pass.
-        destroyed: Gets what is to be destroyed.
+        destroyed: Collects the descriptors to destroy.
 
     Attributes:
         network: The ``cudnnRNNDescriptor_t``.

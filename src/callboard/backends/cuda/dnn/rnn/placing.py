@@ -1,7 +1,7 @@
 """The weight layout of cuDNN, and the copies from the caller's packed weights into it.
 
-The packed order was chosen to be cuDNN's, so that nothing is copied. It is asked for every network nevertheless: where
-it differs, and for a layer that is executed by itself, runs of weights are copied on the stream.
+The packed order was chosen to be cuDNN's, so that nothing is copied. It is still queried for every network: if it
+differs, and for a layer that is executed separately, runs of weights are copied on the stream.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ Key = tuple[int, bool, str]
 
 
 class Run(NamedTuple):
-    """Bytes that lie one behind the other on both sides."""
+    """Bytes that are contiguous on both sides."""
 
     theirs: int
     ours: int

@@ -52,7 +52,7 @@ class RnnPlan:
                 stage.network.set_lengths(lengths)
 
     def weights(self, stream: "CudaStream", stage: Stage, packed: int) -> int:
-        """The weights of a stage as cuDNN wants them."""
+        """Return the weights of a stage in cuDNN's layout."""
         if stage.placing.direct:
             return packed
         stage.placing.bring(stream.native, packed, self.stages.weights)
@@ -181,7 +181,7 @@ class BackwardPlan(RnnPlan):
         if gradient is None:
             gradient = stages.more
             self.clear(stream, gradient, self._out)
-        if self._padded:  # cuDNN leaves what is behind the end of a sequence
+        if self._padded:  # cuDNN leaves the part behind the end of a sequence unchanged
             self.clear(stream, dx, self._dx)
         if stages.all[0].placing.direct:
             self.clear(stream, dweights, self._dw)

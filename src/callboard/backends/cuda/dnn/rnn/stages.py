@@ -24,7 +24,7 @@ class Kept(NamedTuple):
 
     Attributes:
         reserve: cuDNN's own.
-        out, passed, mask: Its output, what is passed on of it, and which numbers; 0 of the last stage.
+        out, passed, mask: Output of the stage, the part of it that is passed on, and its mask; 0 for the last stage.
     """
 
     reserve: int
@@ -40,7 +40,7 @@ class Stage(NamedTuple):
         network: Descriptors of its network.
         placing: Placement of its weights.
         states, cells: Bytes from the beginning of all states to its own.
-        kept: Its part of the reserve.
+        kept: Part of the reserve that belongs to the stage.
     """
 
     network: Descriptors
@@ -60,8 +60,8 @@ class Stages:
 
     Attributes:
         all: The stages, in the order of the layers.
-        weights, gradients, work, more: Addresses in the workspace: of weights as cuDNN wants them, of gradients by
-            them, of what cuDNN works in, of the further bytes.
+        weights, gradients, work, more: Addresses in the workspace: of weights in cuDNN's layout, of their gradients, of
+            cuDNN's own workspace, of the further bytes.
 
     Raises:
         UnsupportedOp: cuDNN has no such network.
