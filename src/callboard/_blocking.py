@@ -90,7 +90,7 @@ class ResidentRef(Generic[A_co]):
     def call(self, method: Callable[Concatenate[A_co, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call a method and wait for its result: ``emb.call(Embedder.embed, ["hello"])``.
 
-        Arguments and errors as :meth:`callboard.ResidentRef.call`, those of its reply included; where that raises
+        Arguments and errors as :meth:`callboard.ResidentRef.call`, those of its reply included; if that raises
         ``MailboxFull``, this waits for room.
         """
         reply: Reply[Any] = self._device._patiently(lambda: self._ref.call(method, *args, **kwargs))
@@ -126,7 +126,7 @@ class ResidentRef(Generic[A_co]):
     def stream(self, method: Callable[Concatenate[A_co, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> Stream[Any]:
         """Take the items that a method yields: ``for token in model.stream(Model.generate, prompt): ...``.
 
-        Arguments and errors as :meth:`callboard.ResidentRef.stream`; where that raises ``MailboxFull``, this waits for
+        Arguments and errors as :meth:`callboard.ResidentRef.stream`; if that raises ``MailboxFull``, this waits for
         room.
         """
         device = self._device

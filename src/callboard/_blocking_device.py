@@ -202,7 +202,7 @@ class Device(DeviceApi[Blocking]):
         return self
 
     def standby_ready(self) -> bool:
-        """Wait until the standby is ready; False at once where none is kept.
+        """Wait until the standby is ready; False at once if none is kept.
 
         Raises:
             DeviceStopped

@@ -63,7 +63,7 @@ class UserLane(ABC):
 
     Attributes:
         items: the container; true if a message waits.
-        push: append one item; raises :class:`MailboxFull` where that is the policy.
+        push: append one item; raises :class:`MailboxFull` if that is the policy.
         pop: take the next item; raises IndexError when empty.
         capacity: None when unbounded.
     """

@@ -193,7 +193,7 @@ class Strategy:
         return self.restart(log, now, random) if directive is Directive.RESTART else Decision(directive)
 
     def restart(self, log: RestartLog, now: float, random: float = 0.0) -> Decision:
-        """A restart at time ``now`` and its delay, noted in ``log``; a stop where the budget permits none."""
+        """A restart at time ``now`` and its delay, noted in ``log``; a stop if the budget permits none."""
         if not log.permit(now, self.max_restarts, self.within):
             return Decision(Directive.STOP, exhausted=True)
         if self.backoff is None:

@@ -92,7 +92,7 @@ class Creation(Generic[Mode]):
         return concat(lines).reshape((*shape, *own))
 
     def from_dlpack(self, x: Any, /, *, device: str | None = None, copy: bool | None = None) -> GpuRef[Mode]:
-        """An array of another package: without a copy where it is on this device, in this process; else copied.
+        """An array of another package: without a copy if it is on this device, in this process; else copied.
 
         Raises:
             BufferError, TypeError: It is on another device that this process cannot read.
@@ -166,9 +166,9 @@ class Creation(Generic[Mode]):
         dtype: DTypeLike | None = None,
         device: str | None = None,
     ) -> GpuRef[Mode]:
-        """``start``, ``start + step`` … below ``stop``; from 0 where only one number is given.
+        """``start``, ``start + step`` … below ``stop``; from 0 if only one number is given.
 
-        int64 where all numbers are integers, else float64, when ``dtype`` is None.
+        int64 if all numbers are integers, else float64, when ``dtype`` is None.
 
         Raises:
             ShapeError: ``step`` is 0.

@@ -37,7 +37,7 @@ def apply(text: str, out: Ref | None = None, /, **given: Any) -> Any:
 
 
 def computed(call: Call, values: Sequence[Any], out: Ref | None = None) -> Any:
-    """The result of a call, deferred where that can be."""
+    """The result of a call, deferred if that can be."""
     if out is None:
         later = deferred(call, values)
         if later is not None:

@@ -103,7 +103,7 @@ def call_of(text: str, names: tuple[str, ...]) -> Call:
 
 
 def deferred(call: Call, values: Sequence[Any]) -> Ref | None:
-    """The result of a call, deferred; None where it has to be submitted now, or will be refused then.
+    """The result of a call, deferred; None if it has to be submitted now, or will be refused then.
 
     Args:
         call: The call; its text is an expression.
@@ -128,7 +128,7 @@ def deferred(call: Call, values: Sequence[Any]) -> Ref | None:
 
 
 def _part_of(call: Call, values: Sequence[Any], port: Any) -> Part | None:
-    """A call as a part; None where it cannot be one."""
+    """A call as a part; None if it cannot be one."""
     generation = port.generation
     key: list[Any] = []
     arguments: list[Any] = []

@@ -87,12 +87,12 @@ def view(x: Ref, shape: Sequence[int], strides: Sequence[int], shift: int = 0) -
 
 
 def cast(x: Ref, dtype: DType) -> Ref:
-    """``x`` in this dtype; itself where it has it."""
+    """``x`` in this dtype; itself if it has it."""
     return x if x.dtype is dtype else x._port.services.xp.astype(x, dtype)
 
 
 def dense(x: Ref) -> Ref:
-    """``x`` row-major without gaps; itself where it is."""
+    """``x`` row-major without gaps; itself if it is."""
     layout: Layout = x.layout
     return x if layout.contiguous else submit(x, Copy(src=x))
 

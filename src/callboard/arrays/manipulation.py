@@ -1,4 +1,4 @@
-"""Arrays in other shapes: views where the memory allows it, copies where it does not."""
+"""Arrays in other shapes: views if the memory allows it, copies if it does not."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +42,7 @@ def reshape(x: GpuRef[Mode], /, shape: int | Sequence[int], *, copy: bool | None
     Args:
         x: Any strides.
         shape: The new shape, of the same size.
-        copy: True: always a copy. False: a view. None: a view where the strides allow one, else a copy.
+        copy: True: always a copy. False: a view. None: a view if the strides allow one, else a copy.
 
     Raises:
         ShapeError: Another size, or ``copy=False`` and there is no such view.

@@ -77,7 +77,7 @@ def _added(function: str, x: Ref, axis: Axis, dtype: DTypeLike | None, keepdims:
 
 
 def max(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
-    """The largest element along some axes; NaN where one is.
+    """The largest element along some axes; NaN if one is.
 
     Raises:
         ShapeError: The reduction is over no elements.
@@ -86,7 +86,7 @@ def max(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> Gpu
 
 
 def min(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
-    """The smallest element along some axes; NaN where one is.
+    """The smallest element along some axes; NaN if one is.
 
     Raises:
         ShapeError: The reduction is over no elements.

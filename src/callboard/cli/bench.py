@@ -24,7 +24,7 @@ def add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 
 def benchmarks() -> dict[str, Path]:
-    """The programs by name; empty where there is no source tree."""
+    """The programs by name; empty if there is no source tree."""
     for root in (Path(__file__).resolve().parents[3], Path.cwd()):
         folder = root / "benchmarks"
         if (root / "pyproject.toml").exists() and folder.is_dir():

@@ -81,7 +81,7 @@ class WorldLost(ContextLost):
     The world forms again by itself: ``await world.ready()``, then call again with fresh refs for the rank that is lost.
 
     Attributes:
-        rank: The rank whose device was lost, or whose part failed; -1 where it is not a single one (nothing ended in
+        rank: The rank whose device was lost, or whose part failed; -1 if it is not a single one (nothing ended in
             time).
         formation: Number of the formation that ended, counted from 1.
     """
@@ -117,7 +117,7 @@ class LibraryError(AccelError):
 
     Attributes:
         lib: ``"cublas"``, ``"scipy"`` …
-        code: The vendor's status, 0 where it has none.
+        code: The vendor's status, 0 if it has none.
     """
 
     def __init__(self, message: str = "", lib: str = "", code: int = 0) -> None:
@@ -135,7 +135,7 @@ class NumericalError(AccelError, ArithmeticError):
     Attributes:
         info: The positive status of the routine, as LAPACK documents it (for a batch, that of the first item that
             failed), or -1 when an operand is not acceptable: NaN or infinities, an invalid weight.
-        item: The first item of a batch that failed; -1 where there is no batch.
+        item: The first item of a batch that failed; -1 if there is no batch.
     """
 
     def __init__(self, message: str = "", info: int = 0, item: int = -1) -> None:

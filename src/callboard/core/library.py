@@ -66,7 +66,7 @@ class Prepare(NamedTuple):
 
     A plan may have a method ``close()``: it is called once, on the admitting thread, when the plan has been dropped and
     the stream has passed its last user, and before the library is closed. It may have an attribute ``captures``: False
-    where this plan cannot be recorded in a graph although others of its op can.
+    if this plan cannot be recorded in a graph although others of its op can.
     """
 
     method: str
@@ -111,7 +111,7 @@ class Entry(NamedTuple):
         plan: ``plan(library, op)`` makes the plan (see :class:`Prepare`), which :meth:`Library.launch` calls.
         inline: See :func:`prepares`.
         sizes: The plan's ``query_size`` finds the extents of outputs (see :func:`sizes`).
-        always: It is called also where all extents are known; as of :func:`sizes`.
+        always: ``query_size`` is called even if all extents are known; see :func:`sizes`.
         dtypes, refuses, captures: See :func:`launches`.
     """
 
@@ -176,7 +176,7 @@ def launches(
         dtypes: Accepted dtypes of the first operand; None accepts every dtype that the message declares.
         refuses: Says why an op (with placeholders) is not supported, None if it is. Pure: it runs in the application
             too.
-        captures: False where the vendor's calls cannot be recorded in a graph.
+        captures: False if the vendor's calls cannot be recorded in a graph.
     """
 
     def mark(method: F) -> F:

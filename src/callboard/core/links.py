@@ -14,7 +14,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         one, other: UUIDs of the devices.
-        kind: ``"nvlink"``, ``"pcie"``, or ``"shared memory"`` where the devices' memory is the host's.
+        kind: ``"nvlink"``, ``"pcie"``, or ``"shared memory"`` if the devices' memory is the host's.
         direct: One device can read the other's memory, without arrays of the host in between.
         count: NVLinks between the two; 0 for other kinds.
         generation: NVLink or PCIe generation of the slower device; 0 when the driver does not report it.

@@ -202,7 +202,7 @@ class OpInfo:
         return Parts(signature, operands, numbers)
 
     def _too_long(self, op: Any) -> str:
-        """The setting that does not fit into 64 bits; a whole struct operand, where it is one of its."""
+        """The setting that does not fit into 64 bits; a whole struct operand, if it is in one."""
         for name in (*self.statics, *(field.name for field in self.dynamic if field.structs)):
             value = getattr(op, name)
             given = (

@@ -78,7 +78,7 @@ def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
     """The device that a name means.
 
     Args:
-        spec: ``"auto"``: the first CUDA device that can be used, else the CPU, with one warning per process where an
+        spec: ``"auto"``: the first CUDA device that can be used, else the CPU, with one warning per process if an
             NVIDIA device is present and cannot be used. ``"cpu"``, ``"cuda"``: the first device of that backend,
             ``"cuda:1"`` its second. Or a UUID, ``"GPU-…"``.
 

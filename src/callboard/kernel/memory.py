@@ -48,7 +48,7 @@ class Empty(Op["MemoryActor", GpuRef], tag="memory.empty"):
 
 
 class Fill(Op["MemoryActor", GpuRef], tag="memory.fill"):
-    """Set every element of ``out`` to ``fill_value``, exactly where its dtype holds it, else to the nearest number.
+    """Set every element of ``out`` to ``fill_value``, exactly if its dtype holds it, else rounded.
 
     Args:
         out: Any dtype, shape and strides.

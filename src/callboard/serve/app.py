@@ -131,7 +131,7 @@ class App:
             name: Name of the model in URLs.
             model: A function, plain or async, or ``functools.partial(actor.call, Class.method)`` of a resident actor,
                 which gets the arrays in the order of ``inputs``. Or a ``DynamicBatchingServer``, whose items are the
-                array of a request, or the tuple of them where there are several inputs; it is started and drained with
+                array of a request, or the tuple of them if there are several inputs; it is started and drained with
                 the app. Or a ``ModelVersion`` that loads either: the app loads it, and it can be replaced while
                 requests run. It returns the outputs as a dict, as a tuple in the order of ``outputs``, or the only one
                 by itself. Arrays are NumPy's or ``GpuRef``.
@@ -216,7 +216,7 @@ class App:
         Args:
             name: Name in the field ``model`` of requests.
             model: A function that gets the list of a request's inputs and returns a vector for each: texts, or lists of
-                tokens where the client sends these. Or a ``DynamicBatchingServer`` whose items are single inputs, or a
+                tokens if the client sends these. Or a ``DynamicBatchingServer`` whose items are single inputs, or a
                 ``ModelVersion`` that loads one.
             version, device, concurrency, max_queue, tenants: See :meth:`add_model`. With ``tokenize``, tenants share
                 tokens, else requests.
@@ -302,7 +302,7 @@ class App:
         return model
 
     def tenant_of(self, headers: Mapping[str, str]) -> Hashable:
-        """The tenant of a request with these headers; None where the app names none.
+        """The tenant of a request with these headers; None if the app names none.
 
         Raises:
             Exception: Raised by ``tenant``.

@@ -104,7 +104,7 @@ class Chain:
 def server_of(
     model: Any, name: str, concurrency: int, max_queue: int, tenants: Tenants | None = None, **fair: Any
 ) -> Chain:
-    """The server itself, one that calls the function, or one of versions; behind fair sharing where there are tenants.
+    """The server itself, one that calls the function, or one of versions; behind fair sharing if there are tenants.
 
     Args:
         model: A callable, a ``RequestServer`` or a ``ModelVersion``.

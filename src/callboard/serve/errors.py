@@ -58,7 +58,7 @@ class Refusal:
     Attributes:
         status: The HTTP status.
         reason: One sentence.
-        retry_after: Whole seconds; None where repeating the request would not help.
+        retry_after: Whole seconds; None if repeating the request would not help.
     """
 
     status: int
@@ -67,7 +67,7 @@ class Refusal:
 
 
 def refusal_of(error: BaseException) -> Refusal:
-    """The status of an error: 4xx where the request is at fault, 429 and 503 where it may be repeated later.
+    """The status of an error: 4xx if the request is at fault, 429 and 503 if it may be repeated later.
 
     A lost context is 500, not 503: the request may be the cause of the losses, so a client is not asked to repeat it.
     """

@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marks, and the async fixtures where a plugin can run them."""
+    """The marks, and the async fixtures if a plugin can run them."""
     config.addinivalue_line("markers", f"{MARK}: no process, descriptor, arena or thread of callboard may be left")
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU")
     _rewrite_only_testing(config)

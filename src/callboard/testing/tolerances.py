@@ -78,7 +78,7 @@ def assert_close(
 
     Args:
         got: Array or number.
-        want: Same shape, in higher precision than ``dtype`` (float64 or complex128 where there is one).
+        want: Same shape, in higher precision than ``dtype`` (float64 or complex128 if there is one).
         dtype: The dtype of the computation; ``"tf32"`` for f32 products in TF32, ``"half"`` for f16 summed in f16,
             ``"brain"`` for bf16 summed in bf16. Integers and bool are compared exactly.
         terms: Number of products or elements that are summed for one element.

@@ -37,7 +37,7 @@ class _Method:
 
 
 def ref_class(base: type[R], actor: Any, cure: Cure) -> type[R]:
-    """The subclass of ``base`` for actors of the class ``actor``; ``base`` itself where that is not a class."""
+    """The subclass of ``base`` for actors of the class ``actor``; ``base`` itself if that is not a class."""
     if not isinstance(actor, type):
         return base
     known: dict[type[Any], type[Any]] = _known.setdefault(actor, {})

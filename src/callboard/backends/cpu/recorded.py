@@ -187,7 +187,7 @@ def _execute_chosen(chosen: Chosen, failed: list[tuple[Status, AccelError]], str
 
 
 def _calls(works: list[Item]) -> list[Any] | None:
-    """The functions that are called; None where a value decides."""
+    """The functions that are called; None if a value decides."""
     calls = [None if isinstance(work, Chosen) else work.fn for work in works]
     return None if None in calls else calls
 

@@ -157,7 +157,7 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     ),
     "occupancy_clusters": ("cuOccupancyMaxActiveClusters", (POINTER(c_int), c_void_p, c_void_p)),
 }
-# Checked, too; where the driver is older, calling them raises an error.
+# Checked, too; if the driver is older, calling them raises an error.
 NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
     "mem_alloc_managed": ("cuMemAllocManaged", (_Handle, c_size_t, c_uint)),
     "mem_prefetch": ("cuMemPrefetchAsync", (c_void_p, c_size_t, c_int, c_void_p)),  # the first version: by ordinal

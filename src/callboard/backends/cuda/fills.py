@@ -47,7 +47,7 @@ def filler(driver: Driver, kernels: "Kernels", out: Layout) -> Filler:
 
 
 def _rows(axes: Axes) -> tuple[int, int, int] | None:
-    """``(width, height, pitch)`` in elements where the axes are rows at a pitch; None if there are more."""
+    """``(width, height, pitch)`` in elements if the axes are rows at a pitch; None if there are more."""
     match axes.extents, axes.out:
         case (), _:
             return 1, 1, 1

@@ -54,7 +54,7 @@ class KernelCache:
         return content
 
     def keep(self, name: str, content: bytes) -> None:
-        """Keep it; nothing where the folder cannot be written."""
+        """Keep it; nothing if the folder cannot be written."""
         path = self.folder / name
         partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
         try:

@@ -88,7 +88,7 @@ class Nvml:
         return tuple(found)
 
     def device(self, uuid: str) -> c_void_p | None:
-        """The handle of a device, None where it cannot be had."""
+        """The handle of a device, None if it cannot be had."""
         handle = c_void_p()
         status = self.status("nvmlDeviceGetHandleByUUID", c_char_p(uuid.encode()), byref(handle))
         return handle if status == 0 else None
@@ -109,7 +109,7 @@ class Nvml:
             raise self._error(status, name)
 
     def status(self, name: str, *arguments: Any) -> int:
-        """Call a function; its status, also where the library does not have it."""
+        """Call a function and return its status; ``NOT_SUPPORTED`` if the library lacks the function."""
         function = getattr(self._library, name, None)
         return NOT_SUPPORTED if function is None else int(function(*arguments))
 

@@ -135,7 +135,7 @@ class Repeats:
             self._stream.close()
 
     def _launched(self, stream: CudaStream, run: Run, arguments: tuple[Any, ...]) -> CudaGraph | None:
-        """The launch as a graph, enqueued; None where it cannot be recorded or finds no memory."""
+        """The launch as a graph, enqueued; None if it cannot be recorded or finds no memory."""
         graph = None
         try:
             own = self._stream = self._stream or self._device.recorder()
@@ -175,7 +175,7 @@ def _left(event: "CudaEvent", stream: CudaStream, graph: CudaGraph) -> bool:
 def _bits_of(arguments: tuple[Any, ...]) -> tuple[Pack, Pick]:
     """Functions that select the distinguishing parts of arguments of these types, and their bits.
 
-    No bits where there is more to them than addresses and reals. The types are those of a plan, the same at every
+    No bits if there is more to them than addresses and reals. The types are those of a plan, the same at every
     launch.
     """
     kinds = {int: "Q", float: "d"}

@@ -135,7 +135,7 @@ class CudaStream(AccelStream):
 
 @cache
 def _sem_post() -> int:
-    """Address of the C library's ``sem_post``, 0 where it is not ``sem_post(sem_t *)`` of POSIX on Linux.
+    """Address of the C library's ``sem_post``, 0 if it is not ``sem_post(sem_t *)`` of POSIX on Linux.
 
     The driver calls it unchanged: as ``void (*)(void *)`` on these ABIs, since its return value is left in a register.
     """

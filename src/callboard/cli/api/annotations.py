@@ -50,7 +50,7 @@ class Annotations:
         return annotation, None if node.value is None else self._source(node.value, module)
 
     def result(self, op: type[Op[Any, Any]]) -> str:
-        """The reply type of this message's method; ``Any`` where it may be one of several classes."""
+        """The reply type of this message's method; ``Any`` if it may be one of several classes."""
         module, node = _reply(op)
         answer = _evaluated(node, module)
         if getattr(answer, "__args__", None) and not isinstance(answer, type) and "|" in str(answer):

@@ -93,7 +93,7 @@ def _messages(module: ModuleType) -> list[type[Op[Any, Any]]]:
 
 
 def _method(op: type[Op[Any, Any]], names: Annotations) -> str:
-    """The source of one method, with its overloads where the answer depends on ``out``."""
+    """The source of one method, with its overloads if the answer depends on ``out``."""
     message = names.use(op.__module__, op.__name__)
     parameters = [_parameter(op, field, names) for field in op.__struct_fields__ if field not in op.hidden]
     name = info_of(op).tag.partition(".")[2]
@@ -135,7 +135,7 @@ def _about(op: type[Op[Any, Any]]) -> str:
 def _definition(
     name: str, parameters: list[Parameter], result: str, about: str = "", body: str = "", keywords: str = ""
 ) -> str:
-    """``def``, in one line where it fits."""
+    """``def``, in one line if it fits."""
     first = [p for p in parameters if p.default is None and p.name != keywords and not p.name.startswith("*")]
     variadic = [p for p in parameters if p.name.startswith("*")]
     rest = [p for p in parameters if p not in first and p not in variadic]

@@ -59,7 +59,7 @@ async def drive_closed(send: Send, samples: Samples, clock: Clock, *, clients: i
 
     Args:
         send: Sends one request.
-        samples: Is filled, also where this is cancelled.
+        samples: Filled with the samples, even if this is cancelled.
         clock: Tells the time.
         clients: The number of clients.
         end: Time after which no request is sent; requests already sent are awaited.
@@ -78,7 +78,7 @@ async def drive_open(send: Send, samples: Samples, clock: Clock, *, rate: float,
 
     Args:
         send: Sends one request.
-        samples: Is filled, also where this is cancelled.
+        samples: Filled with the samples, even if this is cancelled.
         clock: Tells the time.
         rate: Requests per second on average.
         end: Time after which no request is sent; requests already sent are awaited.
@@ -117,7 +117,7 @@ async def _sleep(clock: Clock, seconds: float) -> None:
 
 
 async def _all(tasks: "list[asyncio.Future[None]]") -> None:
-    """Wait for all of them; cancelled, or where one fails, cancel the rest."""
+    """Wait for all of them; if this is cancelled or one fails, cancel the rest."""
     try:
         await asyncio.gather(*tasks)
     finally:

@@ -9,7 +9,7 @@ __all__ = ["html_of"]
 
 
 def html_of(ref: Any) -> str:
-    """A ref as HTML: shape, dtype and state, and its first values where the device was opened with ``preview``.
+    """A ref as HTML: shape, dtype and state, and its first values if the device was opened with ``preview``.
 
     Displaying a ref computes nothing and waits for nothing. Values are copied to the host only up to the device's
     ``preview``.

@@ -317,7 +317,7 @@ class DeviceApi(Generic[Mode]):
 
         One name for :meth:`copy`, ``put(src, out=dst)`` and ``src.get(out=dst)``. Views make it two- and
         three-dimensional: ``dev.memcpy(image[10:20, 30:50], tile)`` copies rows at a pitch. Nothing is copied on the
-        host where that side is an array of :meth:`host_empty` or of a pinned pool, which then must stay unchanged until
+        host if that side is an array of :meth:`host_empty` or of a pinned pool, which then must stay unchanged until
         the reply.
 
         Args:
@@ -365,7 +365,7 @@ class DeviceApi(Generic[Mode]):
         managed memory like any other device array, under every isolation.
 
         Raises:
-            BufferError: Process isolation, where the memory is in another process; other memory of a GPU.
+            BufferError: Process isolation: the memory is in another process; or it is other memory of a GPU.
             AccelError: The op that writes the array has failed.
         """
         return self._interop.host_view(ref)

@@ -154,7 +154,7 @@ class Device(DeviceApi[Asynchronous]):
         return self
 
     async def standby_ready(self) -> bool:
-        """Wait until the standby is ready, so that the next loss costs little; False at once where none is kept.
+        """Wait until the standby is ready, so that the next loss costs little; False at once if none is kept.
 
         Raises:
             DeviceStopped

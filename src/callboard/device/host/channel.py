@@ -42,7 +42,7 @@ class Channel(abc.ABC):
     def spin(self, seconds: float) -> None:
         """Poll for messages for ``seconds``, or until one has arrived: a waiting process takes longer to be woken.
 
-        A message is kept for :meth:`receive`. Does nothing where the application would have to share the GIL with that,
+        A message is kept for :meth:`receive`. Does nothing if the application would have to share the GIL with that,
         nor for a while after it found nothing.
         """
 

@@ -83,7 +83,7 @@ class ScriptBlock(Plain):
         kind: One of :data:`KINDS`.
         operand, offset: Location of the value: one of the script's operands, and bytes from its start.
         dtype: The dtype of the value.
-        turns: ``[operand, offset]`` of the i64 that counts the turns of a loop; empty where none does.
+        turns: ``[operand, offset]`` of the i64 that counts the turns of a loop; empty if none does.
         most: Turns at most, 0 for any number.
         bodies: ``[first, end]`` of each body: its steps, from the first to the one before the end. Bodies are adjacent,
             in order; the value is read before the first body's first step.

@@ -170,7 +170,7 @@ class DeviceActor(Actor):
             await future
 
     async def until_standby(self) -> bool:
-        """Wait until a standby is ready; False where none is kept.
+        """Wait until a standby is ready; False if none is kept.
 
         Raises:
             DeviceStopped

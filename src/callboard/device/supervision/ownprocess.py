@@ -154,7 +154,7 @@ class OwnProcess:
     # -- control -------------------------------------------------------------------------------------------------------
 
     async def ask(self, what: str, argument: Any = None, type: Any = Any) -> Any:
-        """Ask the process; None where it has no context, or does not answer in time."""
+        """Ask the process; None if it has no context, or does not answer in time."""
         if self._answers is None or self._device is None or self._device.state is not State.READY:
             return None
         try:

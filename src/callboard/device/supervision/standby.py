@@ -19,7 +19,7 @@ class Standby:
 
     Args:
         start: Starts a host.
-        configured: Returns the message that opens the standby; None where none is wanted.
+        configured: Returns the message that opens the standby; None if none is wanted.
         log: Logger for the standby's failures, which fail no op and are not counted in the restart budget.
     """
 

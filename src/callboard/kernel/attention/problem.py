@@ -30,9 +30,9 @@ class Tensor(NamedTuple):
     """An operand by the meaning of its axes.
 
     Attributes:
-        batch: Sequences; 1 where the operand has three axes.
+        batch: Sequences; 1 if the operand has three axes.
         heads: Number of heads, of queries or of keys and values.
-        rows: Positions of a sequence; all tokens of all sequences where they are ragged.
+        rows: Positions of a sequence; all tokens of all sequences if they are ragged.
         dim: The head dim.
         strides: Distance in elements along each axis.
     """

@@ -151,7 +151,7 @@ def check_square(op: AnyOp, name: str, layout: Layout, n: int | None = None) -> 
 
 
 def check_scalars(op: AnyOp, dtype: DType, **scalars: Any) -> None:
-    """Numbers must be real where the arrays are; 0-d arrays must have the scale dtype.
+    """Numbers must be real if the arrays are; 0-d arrays must have the scale dtype.
 
     Checks the kinds of the numbers, not their values: the result is cached for all messages of one signature.
     """

@@ -104,7 +104,7 @@ class Geam(Op[BlasActor, GpuRef], tag="blas.geam"):
     Args:
         a: ``[m, n]`` (``[n, m]`` when ``transpose_a``); f32, f64, c64 or c128; row- or column-major.
         b: ``[m, n]`` (``[n, m]`` when ``transpose_b``), same dtype; row- or column-major.
-        out: ``[m, n]``, same dtype; a new row-major array when None. May be ``a`` or ``b`` where that one is not
+        out: ``[m, n]``, same dtype; a new row-major array when None. May be ``a`` or ``b`` if that one is not
             transposed.
         alpha, beta: Number or 0-d array of the arrays' dtype. An operand whose factor is 0 is not read.
         transpose_a, transpose_b: Use ``a.T``, ``b.T``.

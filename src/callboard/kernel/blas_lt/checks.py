@@ -137,7 +137,7 @@ def kept_dtype(result: DType) -> DType:
 
 
 def check_bias(op: AnyOp, bias: Operand, n: int, batch: int, stacked: bool, dtype: DType) -> None:
-    """``[n]``, or ``[batch, n]`` where the result is a batch."""
+    """``[n]``, or ``[batch, n]`` if the result is a batch."""
     shapes = [(n,), (batch, n)] if stacked else [(n,)]
     if bias.dtype is not dtype or bias.shape not in shapes:
         wanted = " or ".join(str(list(s)) for s in shapes)

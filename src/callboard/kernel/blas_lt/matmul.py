@@ -44,7 +44,7 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
         b: ``[k, n]`` (``[n, k]`` when ``transpose_b``), or a batch of them; the same dtype (the fp8 types mix);
             the rest as ``a``.
         out: ``[m, n]`` or ``[batch, m, n]``, row-major (rows may be apart); a new array when None. May be ``c``.
-        c: Shape and dtype of ``out`` (bf16 where that is fp8), row-major; not read while ``beta`` is 0.
+        c: Shape and dtype of ``out`` (bf16 if that is fp8), row-major; not read while ``beta`` is 0.
         bias: ``[n]``, or ``[batch, n]`` for a batch: added to each row. Dtype of ``out``; beside fp8 factors
             bf16 (f16 where ``out`` is). No gaps; one of 16 bits starts at a multiple of 4 bytes.
         aux: Array for ``drelu`` and ``dgelu`` that the forward pass returned (:class:`MatmulAux`), row-major.
@@ -105,7 +105,7 @@ class MatmulAux(Product[MatmulWithAux], tag="blas_lt.matmul_aux"):
             :class:`Matmul`; the factors are f16, bf16, f32, f64 or fp8.
         fast_accum, deterministic, autotune, workspace_size: See :class:`Matmul`.
         bias: ``[n]``, or ``[batch, n]`` for a batch.
-        aux: Row-major; a new array when None. GELU: the pre-activation, ``[m, n]``, dtype of ``out`` (bf16 where that
+        aux: Row-major; a new array when None. GELU: the pre-activation, ``[m, n]``, dtype of ``out`` (bf16 if that
             is fp8). ReLU: bits that are 1 where the pre-activation is 0 or more, as u8 of shape
             ``[m, ceil(n / 128) * 16]``, in which bit ``j % 8`` (counted from the lowest) of byte ``j // 8`` belongs to
             column ``j``; bits from ``n`` on, and those of NaN, are unspecified.

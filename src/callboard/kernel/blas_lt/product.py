@@ -152,7 +152,7 @@ class Product(Op[BlasLtActor, R_co]):
             raise refuse(self, f"epilogue is {self.epilogue!r} and a is i8; integer products take 'none' only")
 
     def check_bias_given(self, bias: Operand | None, result: Layout) -> None:
-        """A bias exactly where the epilogue adds one."""
+        """A bias is given if and only if the epilogue adds one."""
         name = self.epilogue
         if self.traits.bias != (bias is not None):
             cure = "pass bias=" if bias is None else f"take an epilogue with bias, {_with_bias(name)!r}"
@@ -170,7 +170,7 @@ class Product(Op[BlasLtActor, R_co]):
         return aux_layout(self.traits.activation, result.shape, kept_dtype(result.dtype))
 
     def check_aux_given(self, aux: Operand | None, result: Layout) -> None:
-        """An auxiliary array to read exactly where the epilogue reads one."""
+        """An auxiliary array is given if and only if the epilogue reads one."""
         name = self.epilogue
         if self.traits.backward != (aux is not None):
             cure = (

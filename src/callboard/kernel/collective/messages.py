@@ -94,7 +94,7 @@ class Leave(Op[CollectiveActor, bool], tag="collective.leave"):
     Args:
         world: Number of the world.
         lost: The rank that is lost; -1 if none is.
-        reason: The reason; empty where nothing runs any more.
+        reason: The reason; empty if nothing runs any more.
         formation: The number of times the world had formed, for the error.
     """
 

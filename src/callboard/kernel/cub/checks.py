@@ -89,7 +89,7 @@ def compute_dtype(dtype: DType) -> DType:
 
 
 def check_number(op: AnyOp, name: str, value: Any, dtype: DType) -> None:
-    """A number on the host, whole where the arrays are."""
+    """A number on the host, whole if the arrays are."""
     if isinstance(value, Operand):
         raise refuse(op, f"{name} is {value.layout!r}; pass a number")
     if isinstance(value, complex):

@@ -146,7 +146,7 @@ class BatchNormBackward(Op[CudnnActor, NormGradients], tag="dnn.batch_norm_backw
         axis: The same as forward.
         training: True if the statistics followed from ``x``; else they are constants.
         dx: Shape and dtype of ``x``; a new row-major array when None. May be ``dy``.
-        dscale, dbias: Shape and dtype of ``scale``; new arrays when None, and none where there is no scale.
+        dscale, dbias: Shape and dtype of ``scale``; new arrays when None, and none if there is no scale.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -322,7 +322,7 @@ class BackOfEachItem(Op[CudnnActor, NormGradients]):
         scale: The same as forward.
         axis: The same as forward.
         dx: Shape and dtype of ``x``; a new row-major array when None. May be ``dy``.
-        dscale, dbias: Shape and dtype of ``scale``; new arrays when None, and none where there is no scale.
+        dscale, dbias: Shape and dtype of ``scale``; new arrays when None, and none if there is no scale.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -370,7 +370,7 @@ class GroupNormBackward(BackOfEachItem, tag="dnn.group_norm_backward"):
         groups: The same as forward.
         axis: The same as forward.
         dx: Shape and dtype of ``x``; a new row-major array when None. May be ``dy``.
-        dscale, dbias: Shape and dtype of ``scale``; new arrays when None, and none where there is no scale.
+        dscale, dbias: Shape and dtype of ``scale``; new arrays when None, and none if there is no scale.
     """
 
     groups: int = 1

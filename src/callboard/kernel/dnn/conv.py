@@ -106,7 +106,7 @@ class Conv(_Convolution, tag="dnn.conv"):
         dilation: Distance between neighbouring elements of the filter.
         groups: Number of groups of channels of the image and of the result, which are convolved separately.
         layout: Order of the axes of images and filters.
-        tf32: f32 factors may be rounded to TF32 (10 bits of mantissa), where the device has it.
+        tf32: f32 factors may be rounded to TF32 (10 bits of mantissa), if the device has it.
         deterministic: Equal calls give equal bits. The CPU always does.
         autotune: Time the engines of the library when a convolution of this kind is first met, and keep the fastest.
 
@@ -218,7 +218,7 @@ class ConvTranspose(_Convolution, tag="dnn.conv_transpose"):
         w: ``[c, k / groups, ...]``, same dtype.
         out: ``[n, k, ...]``; a new array when None. Each spatial extent is
             ``(n - 1) * stride - before - after + (window - 1) * dilation + 1 + output_padding``.
-        output_padding: Added to the extents behind, where a stride leaves several possible; less than the stride.
+        output_padding: Added to the extents behind, if a stride leaves several possible; less than the stride.
         stride: Distance between neighbouring positions of the filter in the result.
         padding: Elements cut off the result: one number, or for each spatial axis one or ``(before, after)``.
         dilation, groups, layout, tf32, deterministic, autotune: See :class:`Conv`.

@@ -229,7 +229,7 @@ class LayerNormBackward(Op[CudnnActor, NormGradients], tag="dnn.layer_norm_backw
         scale: The same as forward.
         axes: The same as forward.
         dx: Shape and dtype of ``x``; a new row-major array when None. May be ``dy``.
-        dscale, dbias: Shape and dtype of ``scale``; new arrays when None, and none where there is no scale.
+        dscale, dbias: Shape and dtype of ``scale``; new arrays when None, and none if there is no scale.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
@@ -274,7 +274,7 @@ class RmsNormBackward(Op[CudnnActor, RmsGradients], tag="dnn.rms_norm_backward")
         scale: The same as forward.
         axes: The same as forward.
         dx: Shape and dtype of ``x``; a new row-major array when None. May be ``dy``.
-        dscale: Shape and dtype of ``scale``; a new array when None, and none where there is no scale.
+        dscale: Shape and dtype of ``scale``; a new array when None, and none if there is no scale.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS

@@ -77,7 +77,7 @@ class CrossEntropy(Op[CudnnActor, CrossEntropyLoss], tag="dnn.cross_entropy"):
 
     With label smoothing ε an item's loss is ``(1 - ε)`` times that of its target, plus ε times the mean over all
     classes (each with its weight). The mean of classes divides by the sum of the weights of the items' classes, that of
-    probabilities by the number of items; of no item, or where all are ignored, it is NaN.
+    probabilities by the number of items; of no item, or if all are ignored, it is NaN.
 
     Args:
         x: Logits, f16, bf16, f32 or f64, any strides; the classes are along ``axis``.

@@ -1,6 +1,6 @@
 """Expressions of Python numbers only, computed once per call and not per element.
 
-Python's arithmetic where the numbers are bools and ints, NumPy's in ``f64`` and ``c128`` where it is exact no longer.
+Functions that are exact on bools and ints use Python's arithmetic; all others use NumPy in ``f64`` or ``c128``.
 """
 
 import operator

@@ -49,8 +49,7 @@ class Event(Generic[Mode]):
     def record(self, *after: GpuRef[Mode]) -> Self:
         """Stand for the ops that write these arrays, or for all ops called before.
 
-        Work of resident actors counts as far as their calls have ended, and not at all where they have a process of
-        their own.
+        Work of resident actors counts once their calls have ended, but not if they run in a process of their own.
 
         Args:
             after: Arrays of the device.
@@ -95,7 +94,7 @@ class Event(Generic[Mode]):
         return False
 
     def synchronize(self, timeout: float | None = None) -> None:
-        """Block until it is reached; ``await event`` where a loop runs.
+        """Block until it is reached; ``await event`` if a loop runs.
 
         Args:
             timeout: Seconds; None waits as long as the device lives.

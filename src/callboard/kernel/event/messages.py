@@ -17,7 +17,7 @@ class IpcEventHandle(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         device: UUID of the device.
         generation: Generation of the context that owns it. After that context is lost, opening the handle fails.
-        pid, started: The process of the context, and when it was started (clock ticks since boot; 0 where unknown).
+        pid, started: The process of the context, and when it was started (clock ticks since boot; 0 if unknown).
         handle: The backend's own handle.
     """
 
@@ -49,7 +49,7 @@ class Record(Op[EventActor, None], tag="event.record"):
 
     Args:
         event: Number of the event; one that has been recorded stands for this call from now on.
-        after: The ops that write these arrays; all ops called before where it is empty.
+        after: The ops that write these arrays; all ops called before if it is empty.
         barrier: Ops called later begin when it is reached, too; ``after`` is empty.
         timing: The event keeps the time at which it is reached.
         blocking: Threads that wait for it in the driver sleep instead of spinning.
@@ -78,7 +78,7 @@ class Wait(Op[EventActor, Any], tag="event.wait"):
 
     Args:
         event: Number of a recorded or opened event.
-        before: Ops that use these arrays; all ops called later where it is empty.
+        before: Ops that use these arrays; all ops called later if it is empty.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("before",)

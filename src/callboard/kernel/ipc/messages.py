@@ -21,7 +21,7 @@ class IpcMemHandle(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         device: UUID of the device.
         generation: Generation of the context that owns it. After that context is lost, opening the handle fails.
-        pid, started: The process of the context, and when it was started (clock ticks since boot; 0 where unknown).
+        pid, started: The process of the context, and when it was started (clock ticks since boot; 0 if unknown).
         handle: The backend's own handle of the allocation.
         lease: Path of the lease file that importers lock while they have the allocation open.
         nbytes, offset: Bytes of the allocation, and offset of the array in it.

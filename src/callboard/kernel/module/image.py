@@ -21,7 +21,7 @@ class Image(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
 
     Attributes:
         title: Name of the binary in messages.
-        data: The bytes; empty where they are in a file.
+        data: The bytes; empty if they are in a file.
         path: Path of the file.
         digest: SHA-256 of the file, so that another content is another image.
     """

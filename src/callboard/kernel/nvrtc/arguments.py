@@ -76,7 +76,7 @@ def number(tag: str, name: str, dtype: str, value: Any) -> int | float | complex
     """A number as a launch has it: an integer for integer dtypes, a float or complex number otherwise.
 
     Raises:
-        TypeError: It is not a number, or not an integer where one is needed.
+        TypeError: It is not a number, or not an integer although one is needed.
         ShapeError: It does not fit the dtype.
     """
     kind = DTYPES[dtype]

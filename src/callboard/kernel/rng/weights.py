@@ -16,7 +16,7 @@ def bad_weight(index: int, value: float) -> NumericalError:
 
 
 def bad_sum(total: float) -> NumericalError | None:
-    """Weights that add up to nothing, or to more than a f64 holds; None where they add up to something."""
+    """Weights that add up to nothing, or to more than a f64 holds; None if they add up to something."""
     if 0 < total < math.inf:
         return None
     cure = "divide them by the largest" if total > 0 else "one at least must be > 0"

@@ -271,7 +271,7 @@ class SolverApi(Methods[Mode]):
     def determinant(
         self, a: GpuRef[Mode], *, out: GpuRef[Mode] | None = None, check_finite: bool = True
     ) -> GpuRef[Mode]:
-        """The determinant of ``a``, by LU, as a 0-d array; 0 where a pivot is exactly 0, 1 for an empty matrix."""
+        """The determinant of ``a``, by LU, as a 0-d array; 0 if a pivot is exactly 0, 1 for an empty matrix."""
         answer: GpuRef[Mode] = self._submit(Determinant(a=a, out=out, check_finite=check_finite))
         return answer
 

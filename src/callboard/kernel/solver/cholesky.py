@@ -20,7 +20,7 @@ __all__ = ["Cholesky", "CholeskyInverse", "CholeskySolve"]
 class Cholesky(Op[SolverActor, GpuRef], tag="solver.cholesky"):
     """Cholesky factor of a positive definite matrix (``CholeskyRequest``; ``potrf``), as ``scipy.linalg.cholesky``.
 
-    Fails with ``NumericalError`` where a leading minor is not positive.
+    Fails with ``NumericalError`` if a leading minor is not positive.
 
     Args:
         a: ``[n, n]``, symmetric or Hermitian, f32, f64, c64 or c128; the triangle that ``lower`` names is read.

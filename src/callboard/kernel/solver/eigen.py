@@ -205,7 +205,7 @@ class Sygvd(Op[SolverActor, EigResult], tag="solver.sygvd"):
 
     Real arrays are LAPACK's ``sygvd`` (``SygvdRequest``), complex ones ``hegvd`` (``HegvdRequest``). Vectors are scaled
     as LAPACK does: ``v.conj().T @ b @ v = 1`` for ``itype`` 1 and 2, ``v.conj().T @ inv(b) @ v = 1`` for 3. Fails with
-    ``NumericalError`` where a leading minor of ``b`` is not positive.
+    ``NumericalError`` if a leading minor of ``b`` is not positive.
 
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.
@@ -236,7 +236,7 @@ class Sygvd(Op[SolverActor, EigResult], tag="solver.sygvd"):
 class SygvdValues(Op[SolverActor, GpuRef], tag="solver.sygvd_values"):
     """The eigenvalues of the generalised problem with symmetric or Hermitian ``a`` and positive definite ``b``.
 
-    Without vectors; ascending. Fails with ``NumericalError`` where a leading minor of ``b`` is not positive.
+    Without vectors; ascending. Fails with ``NumericalError`` if a leading minor of ``b`` is not positive.
 
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.

@@ -47,7 +47,7 @@ class LuResult(NamedTuple, Generic[Mode]):
 class Lu(Op[SolverActor, LuResult], tag="solver.lu"):
     """LU factorisation with partial pivoting (``LuRequest``; LAPACK's ``getrf``).
 
-    Fails with ``NumericalError`` where a pivot is exactly 0.
+    Fails with ``NumericalError`` if a pivot is exactly 0.
 
     Args:
         a: ``[m, n]``, f32, f64, c64 or c128.
@@ -106,7 +106,7 @@ class LuSolve(Op[SolverActor, GpuRef], tag="solver.lu_solve"):
 class Solve(Op[SolverActor, GpuRef], tag="solver.solve"):
     """Solve ``a @ x = b`` (``getrf`` and ``getrs``), as ``numpy.linalg.solve``.
 
-    Fails with ``NumericalError`` where a pivot is exactly 0.
+    Fails with ``NumericalError`` if a pivot is exactly 0.
 
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128.
@@ -134,7 +134,7 @@ class Solve(Op[SolverActor, GpuRef], tag="solver.solve"):
 class Inverse(Op[SolverActor, GpuRef], tag="solver.inverse"):
     """The inverse of ``a``, by LU. To solve equations, :class:`Solve` is faster and more accurate.
 
-    Fails with ``NumericalError`` where a pivot is exactly 0.
+    Fails with ``NumericalError`` if a pivot is exactly 0.
 
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128.
@@ -156,7 +156,7 @@ class Inverse(Op[SolverActor, GpuRef], tag="solver.inverse"):
 
 
 class Determinant(Op[SolverActor, GpuRef], tag="solver.determinant"):
-    """The determinant of ``a``, by LU, as a 0-d array; 0 where a pivot is exactly 0, 1 for an empty matrix.
+    """The determinant of ``a``, by LU, as a 0-d array; 0 if a pivot is exactly 0, 1 for an empty matrix.
 
     Products that leave the dtype's range become infinities or 0.
 

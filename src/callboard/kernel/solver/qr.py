@@ -46,8 +46,8 @@ class Qr(Op[SolverActor, QrResult], tag="solver.qr"):
 
     Args:
         a: ``[m, n]``, f32, f64, c64 or c128.
-        q: ``[m, min(m, n)]``, or ``[m, m]`` when ``mode`` is ``"complete"``; may be ``a`` where it has its shape.
-        r: ``[min(m, n), n]``, or ``[m, n]`` when ``mode`` is ``"complete"``; may be ``a`` where it has its shape.
+        q: ``[m, min(m, n)]``, or ``[m, m]`` when ``mode`` is ``"complete"``; may be ``a`` if it has its shape.
+        r: ``[min(m, n), n]``, or ``[m, n]`` when ``mode`` is ``"complete"``; may be ``a`` if it has its shape.
         mode: ``"reduced"`` or ``"complete"``.
         check_finite: Refuse NaN and infinities. Without it they are computed with, as by LAPACK: NaN gives NaN.
     """

@@ -59,7 +59,7 @@ class SparseApi(Methods[Mode]):
         out: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef | None = None,
         count: GpuRef[Mode] | None = None,
     ) -> Any:
-        """The same matrix in another format; await it for its extents where they depend on the data."""
+        """The same matrix in another format; await it for its extents if they depend on the data."""
         return self._submit(Convert(a=a, format=format, block=block, out=out, count=count))
 
     def transpose(self, a: BsrRef, *, out: BsrRef | None = None) -> BsrRef:

@@ -139,7 +139,7 @@ def scale_dtype(dtype: DType) -> DType:
 
 
 def check_scalars(op: AnyOp, dtype: DType, **scalars: Any) -> None:
-    """Numbers must be real where the arrays are; 0-d arrays must have the scale dtype."""
+    """Numbers must be real if the arrays are; 0-d arrays must have the scale dtype."""
     want = scale_dtype(dtype)
     for name, value in scalars.items():
         if isinstance(value, Operand):

@@ -81,7 +81,7 @@ class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
 
 
 class Convert(Op[SparseActor, AnyRef], tag="sparse.convert"):
-    """The same matrix in another format; await it for its extents where they depend on the data.
+    """The same matrix in another format; await it for its extents if they depend on the data.
 
     There is no dense matrix in between.
 

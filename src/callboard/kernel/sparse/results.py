@@ -21,7 +21,7 @@ FORMATS: dict[str, type[AnyRef]] = {
 
 
 def stored_block(a: AnyRef) -> tuple[int, int] | None:
-    """The extent of a matrix's blocks, None where it has none."""
+    """The extent of a matrix's blocks, None if it has none."""
     if isinstance(a, BlockedEllRef):
         return a.block, a.block
     return a.block if isinstance(a, BsrRef) else None
@@ -30,7 +30,7 @@ def stored_block(a: AnyRef) -> tuple[int, int] | None:
 def block_of(
     op: Op[Any, Any], form: type[AnyRef], block: tuple[int, int] | None, shape: tuple[int, int]
 ) -> tuple[int, int]:
-    """The extent of the result's blocks, ``(1, 1)`` where its format has none."""
+    """The extent of the result's blocks, ``(1, 1)`` if its format has none."""
     if form not in (BsrRef, BlockedEllRef):
         if block is not None:
             raise refuse(op, f"block is {block} and a {form.__name__} has no blocks; leave block out")

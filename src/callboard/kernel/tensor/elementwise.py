@@ -114,7 +114,7 @@ class ElementwiseBinary(Op[TensorActor, GpuRef], tag="tensor.elementwise_binary"
             modes of the result that it does not have.
         modes_out: Names of the axes of ``c`` and of the result, each once.
         out: Same dtype and shape as ``c``, any strides; a new row-major array when None. May be ``c``.
-        op_ac: ``"add"``, ``"mul"``; of real arrays also ``"max"`` and ``"min"``, which are NaN where an operand is.
+        op_ac: ``"add"``, ``"mul"``; of real arrays also ``"max"`` and ``"min"``, which are NaN if an operand is.
         alpha, gamma: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype); integers beside integers.
             An operand whose factor is 0 counts as 0 and is not read.
         op_a, op_c: Applied to each element first; see :data:`callboard.kernel.tensor.operators.Unary`.

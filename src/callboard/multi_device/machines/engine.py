@@ -55,11 +55,11 @@ class NodeTls(msgspec.Struct, frozen=True, kw_only=True):
     server_name: str = ""
 
     def client(self) -> ssl.SSLContext:
-        """For the application. Raises ``OSError`` where the file cannot be read."""
+        """For the application. Raises ``OSError`` if the file cannot be read."""
         return ssl.create_default_context(cafile=self.cafile)
 
     def server(self) -> ssl.SSLContext:
-        """For a node. Raises ``OSError`` where the files cannot be read."""
+        """For a node. Raises ``OSError`` if the files cannot be read."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self.certfile, self.keyfile)
         return context

@@ -35,7 +35,7 @@ class Explanation:
     """The reason why a device would be chosen, or none.
 
     Attributes:
-        chosen: Id of the device; None where none can take the work.
+        chosen: Id of the device; None if none can take the work.
         able: Ids of the devices that can take it.
         refused: The reason why not, for each of the others.
         figures: The figures that the policy compares, as text, for each device that can take the work.

@@ -236,7 +236,7 @@ class ReplayHarness:
 
         Raises:
             NotRecordable, JournalFailed: While recording.
-            ReplayDiverged: In a replay, where it was recorded less often.
+            ReplayDiverged: In a replay, it was recorded fewer times.
         """
         tap = tap_of_actor()
         if tap is not None:

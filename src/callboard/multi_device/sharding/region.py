@@ -123,7 +123,7 @@ class PlacementShardingAdapter(Generic[A]):
         return EntityRef(self, id)
 
     def owner(self, id: str) -> str | None:
-        """UUID of the device that owns an entity's shard now; None where there is no device."""
+        """UUID of the device that owns an entity's shard now; None if there is no device."""
         return self._owners[self._shard(id)]
 
     @property

@@ -21,7 +21,7 @@ BOUND = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A shard that changes its owner; ``source`` is None where it had none."""
+    """A shard that changes its owner; ``source`` is None if it had none."""
 
     shard: int
     source: str | None
@@ -33,7 +33,7 @@ class ShardTable:
     """Owners of shards.
 
     Attributes:
-        owners: The id of each shard's device, in the order of the shards; None where there is no device.
+        owners: The id of each shard's device, in the order of the shards; None if there is no device.
         version: Grows with each change, so that of two tables the newer is known.
     """
 

@@ -66,7 +66,7 @@ class PreparedCollective:
 def key_of(kind: str, xs: Any, outs: Any, op: Sequence[Any]) -> tuple[Any, ...] | None:
     """The key of a prepared collective: kind, operation, layouts, and the placement of ``outs`` relative to ``xs``.
 
-    None where these do not decide the parts (a :class:`.PreMulSum`), or where the arguments are no sequences of refs.
+    None if these do not decide the parts (a :class:`.PreMulSum`), or if the arguments are no sequences of refs.
 
     Args:
         kind: Kind of the collective.

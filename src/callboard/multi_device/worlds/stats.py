@@ -38,7 +38,7 @@ class WorldHealth(NamedTuple):
         ok: True if it takes collectives now.
         formation: The number of times it has formed.
         devices: State of each rank's device, ``"ready"``, ``"starting"`` …
-        error: The reason why it formed the last time, or stopped; None where there was no reason.
+        error: The reason why it formed the last time, or stopped; None if there was no reason.
     """
 
     state: str

@@ -264,7 +264,7 @@ class World(Collectives):
         error = WorldLost("the world was closed", -1, self._formation)
         self._fail_flights(error, -1)
         self._changed.set()
-        for number in sorted({self._number, self._begun}):  # two where it was forming again
+        for number in sorted({self._number, self._begun}):  # two if it was forming again
             await leave(self.devices, Leave(world=number, reason=str(error), formation=self._formation))
 
     async def __aenter__(self) -> Self:
@@ -320,7 +320,7 @@ class World(Collectives):
         self._failed += not ok
 
     def _look(self) -> None:
-        """Find a hang: for ``timeout`` seconds nothing has ended, or begun where nothing was in flight."""
+        """Find a hang: for ``timeout`` seconds nothing has ended, or begun if nothing was in flight."""
         self._timer = None
         if not self._flights:
             return

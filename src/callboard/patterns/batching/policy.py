@@ -199,7 +199,7 @@ class BatchPolicy:
 
         If they do not wait, one that comes a gap later waits for their batch, and ends ``fixed - gap`` later than in
         theirs. If they wait, each of them ends ``gap + per_item`` later. So waiting pays off for gaps up to
-        ``(fixed - n * per_item) / (n + 1)``: where the mean gap is longer than that they do not wait, else that long.
+        ``(fixed - n * per_item) / (n + 1)``: if the mean gap is longer than that they do not wait, else that long.
         A wait too short for a timer ends late unless an arrival ends it, which must be all but certain then.
         """
         last, gap = self._gap.last, self._gap.seconds
@@ -253,7 +253,7 @@ class BatchPolicy:
         return min((self.line.peek(each) for each in group.buckets if each.count), key=self.line.rank)
 
     def _cost_with(self, entry: Entry, taken: list[Entry], cost: float) -> float:
-        """The cost of a batch with one entry more: where all are padded to the longest, each costs as much."""
+        """The cost of a batch with one entry more: if all are padded to the longest, each costs as much."""
         if self._joining is None:
             return cost + entry.cost
         n = len(taken)

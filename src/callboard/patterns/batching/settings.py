@@ -74,7 +74,7 @@ class BatchSettings:
             raise ValueError(f"preferred has {self.preferred[-1]}, and max_batch is {self.max_batch}")
 
     def size_for(self, n: int) -> int:
-        """The size of the batch for ``n`` waiting items: ``n`` where no size is preferred."""
+        """The size of the batch for ``n`` waiting items: ``n`` if no size is preferred."""
         if self.padded:
             return next((size for size in self.preferred if size >= n), n)
         return max((size for size in self.preferred if size <= n), default=n)

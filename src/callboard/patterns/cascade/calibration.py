@@ -26,7 +26,7 @@ class Calibration:
         last_accuracy: The accuracy of the last stage alone.
         escalated: For each stage but the last, the share of all items that pass beyond it.
         cost: Mean cost of an item.
-        errors: For each stage but the last, the expected calibration error of its confidences over all items; NaN where
+        errors: For each stage but the last, the expected calibration error of its confidences over all items; NaN if
             the confidences are not probabilities.
     """
 
@@ -121,5 +121,5 @@ def _picked(right: np.ndarray, stage: np.ndarray) -> np.ndarray:
 def _wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    # Rounding is not to leave the share itself outside, which is at an end of the interval where it is 0 or 1.
+    # Rounding is not to leave the share itself outside, which is at an end of the interval if it is 0 or 1.
     return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))

@@ -17,18 +17,18 @@ def _probabilities(logits: ArrayLike) -> np.ndarray:
 
 
 def max_probability(logits: ArrayLike) -> float:
-    """The probability of the best class, after a softmax: 1/n to 1. NaN where a logit is."""
+    """The probability of the best class, after a softmax: 1/n to 1. NaN if a logit is."""
     return float(_probabilities(logits).max())
 
 
 def margin(logits: ArrayLike) -> float:
-    """The difference between the probabilities of the best two classes: 0 to 1. NaN where a logit is."""
+    """The difference between the probabilities of the best two classes: 0 to 1. NaN if a logit is."""
     second, first = np.sort(_probabilities(logits))[-2:]
     return float(first - second)
 
 
 def negative_entropy(logits: ArrayLike) -> float:
-    """1 minus the entropy relative to its largest value, log n: 0 (all alike) to 1 (certain). NaN where a logit is."""
+    """1 minus the entropy relative to its largest value, log n: 0 (all alike) to 1 (certain). NaN if a logit is."""
     probabilities = _probabilities(logits)
     terms = probabilities * np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
     return float(1 + terms.sum() / np.log(probabilities.size))

@@ -55,7 +55,7 @@ def calibration_error(answers: Iterable[tuple[float, bool]]) -> float:
         answers: Confidence, and whether the answer is right.
 
     Returns:
-        0 to 1. NaN where there is no answer, or a confidence that is no probability.
+        0 to 1. NaN if there is no answer, or a confidence that is no probability.
     """
     bins = _Bins()
     for confidence, right in answers:

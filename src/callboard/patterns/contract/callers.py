@@ -89,7 +89,7 @@ class Callers(ABC, Generic[T, R]):
         """The same from any thread: all errors of the request are the future's, and its ``cancel()`` cancels it.
 
         Raises:
-            ServerStopped: At the call, where the server has stopped or was not started.
+            ServerStopped: At the call, the server has stopped or was not started.
         """
         return self._on_its_loop(self.submit(item, **options))
 
@@ -129,7 +129,7 @@ class Callers(ABC, Generic[T, R]):
 
         The parts are the items of the function's answer; an answer that is not an async iterator is the
         only part. Leaving the loop, or cancelling the task that reads, cancels the request and closes the iterator. As
-        with all generators, that is when the generator itself is closed or dropped: where it has a name, read it
+        with all generators, that is when the generator itself is closed or dropped: if it has a name, read it
         ``async with contextlib.aclosing(stream)``.
 
         Args:

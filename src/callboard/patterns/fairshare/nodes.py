@@ -193,7 +193,7 @@ class GroupFlow(Flow):
         self.idle: list[tuple[float, int, Any]] = []
 
     def top(self) -> Any:
-        """The member that is served next; None where none can run anything."""
+        """The member that is served next; None if none can run anything."""
         heap = self.heap
         while heap:
             record = heap[0]

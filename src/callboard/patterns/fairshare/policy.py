@@ -123,7 +123,7 @@ class FairPolicy:
     # -- out -----------------------------------------------------------------------------------------------------------
 
     def take(self, now: float) -> Entry | None:
-        """The entry that runs next, for a slot that is free; None where none can run now."""
+        """The entry that runs next, for a slot that is free; None if none can run now."""
         entry = self.tree.take(now)
         if entry is None:
             return None
@@ -159,7 +159,7 @@ class FairPolicy:
         return len(_leaf(entry).waiting)
 
     def remove(self, entry: Entry, now: float) -> None:
-        """Take an entry out that waits, to run or for room: O(1). Nothing happens where it does not."""
+        """Take an entry out that waits, to run or for room: O(1). Nothing happens if it does not."""
         leaf = _leaf(entry)
         if entry.state is State.BLOCKED:
             entry.state = State.NEW

@@ -36,7 +36,7 @@ class FairOverflow(StrEnum):
     """The caller waits until there is room; ``submit_nowait`` fails as with ``reject``."""
     DROP_NEWEST_OF_LARGEST = "drop_newest_of_largest"
     """If the scheduler is full, the newest request of the tenant with the most waiting requests fails instead.
-    It fails itself where that tenant is its own, or where its tenant's own queue is full."""
+    It fails itself if that tenant is its own, or if its tenant's own queue is full."""
 
 
 @dataclass(frozen=True)

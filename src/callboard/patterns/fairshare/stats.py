@@ -22,7 +22,7 @@ class TenantStats:
         started: The number of times one of them got a slot: when it was started, and after it had given way.
         served: Summed cost of its requests, corrected by their actual costs.
         share: ``served`` relative to that of all tenants.
-        lag: The cost by which it is behind its group's clock, where it has requests waiting; negative: ahead.
+        lag: The cost by which it is behind its group's clock, if it has requests waiting; negative: ahead.
         capped: True if it uses as much as it may.
     """
 
@@ -62,7 +62,7 @@ class FairShareStats(ServerStats):
 
 
 def jain(values: Iterable[float]) -> float:
-    """Jain's fairness index, ``(sum x)^2 / (n * sum x^2)`` (Jain, Chiu and Hawe, 1984); 1 where all are 0."""
+    """Jain's fairness index, ``(sum x)^2 / (n * sum x^2)`` (Jain, Chiu and Hawe, 1984); 1 if all are 0."""
     found = list(values)
     squares = sum(value * value for value in found)
     return sum(found) ** 2 / (len(found) * squares) if squares else 1.0

@@ -131,7 +131,7 @@ class FairTree:
             flow = flow.parent
 
     def take(self, now: float) -> Entry | None:
-        """Take the next entry, and charge its tenant for it; None where none can run now."""
+        """Take the next entry, and charge its tenant for it; None if none can run now."""
         self._refill(now)
         flow = self._next()
         if flow is None:
@@ -236,7 +236,7 @@ class FairTree:
             flow = flow.parent
 
     def _place(self, flow: Flow) -> None:
-        """Enter it in its parent under its present virtual time, or take it out where it can run nothing."""
+        """Enter it in its parent under its present virtual time, or take it out if it can run nothing."""
         over, parent = flow.best(), flow.parent
         assert parent is not None
         if over is None:

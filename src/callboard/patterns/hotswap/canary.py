@@ -28,7 +28,7 @@ class Canary:
         requests: Calls that end before the decision.
         max_error_rate: Share of them that may fail. Once more have, the version is withdrawn at once.
         max_slowdown: Mean seconds of its calls at most, relative to those of the active version in the meantime, or
-            before where that had none. Decided at the end. None: it may take any time.
+            before if that had none. Decided at the end. None: it may take any time.
         judge: Decides if a response is good: a function, or ``"finite"``, which refuses NaN and infinity.
         shadow: All requests run on the active version. The share runs on the new one as well, after the active one has
             answered; its answers are only compared.

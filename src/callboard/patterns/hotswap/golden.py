@@ -9,7 +9,7 @@ __all__ = ["finite", "mismatch"]
 
 
 def mismatch(found: Any, expected: Any, where: str = "the response") -> str | None:
-    """Describe how a response differs: in structure, shape or dtype, or not finite where the expected one is.
+    """Describe how a response differs: in structure, shape or dtype, or not finite if the expected one is.
 
     Values may differ. Arrays are compared by their NumPy form; sequences and mappings item by item.
 
@@ -18,7 +18,7 @@ def mismatch(found: Any, expected: Any, where: str = "the response") -> str | No
         where: Names the response in the text.
 
     Returns:
-        A text; None where nothing is wrong.
+        A text; None if nothing is wrong.
     """
     if isinstance(expected, Mapping):
         if not isinstance(found, Mapping) or found.keys() != expected.keys():

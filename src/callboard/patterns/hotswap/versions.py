@@ -25,7 +25,7 @@ class ModelVersion:
             other model is only dropped.
         warmup: Items for calls before the first request; their responses are dropped.
         golden: Pairs of an item and its expected response. The structure, shape and dtype of the response must be
-            equal, and it must be finite where the expected one is.
+            equal, and it must be finite if the expected one is.
         update: Function that puts the weights of this version into the loaded model of another one, in place, so that
             captured graphs and addresses stay valid: ``update(model)`` receives the result of that version's ``load``.
             No request runs meanwhile.

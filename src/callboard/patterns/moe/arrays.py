@@ -30,7 +30,7 @@ def array_of(value: Any, what: str) -> Array:
 
 
 def floats_of(value: Any, what: str) -> Array:
-    """The same, of f64 where it is f64 and of f32 otherwise; that copies unless it is one of them."""
+    """The same, of f64 if it is f64 and of f32 otherwise; that copies unless it is one of them."""
     found = array_of(value, what)
     if found.dtype.kind not in "biuf":
         raise TypeError(f"{what} must be real numbers, but is of dtype {found.dtype}")

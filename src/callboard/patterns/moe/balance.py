@@ -16,7 +16,7 @@ def load_of(choice: Choice) -> Array:
 def load_balancing_loss(choice: Choice) -> float:
     """``experts * sum(f * p)``: ``f`` is the share of tokens that have chosen an expert, ``p`` its mean score.
 
-    It is ``k`` where the load is even. As in the Switch Transformer (arXiv 2101.03961, eq. 4) and, for several experts
+    It is ``k`` if the load is even. As in the Switch Transformer (arXiv 2101.03961, eq. 4) and, for several experts
     per token, in Mixtral's training. Scores are scaled to a sum of 1 for each token, which matters for sigmoids only
     (DeepSeek-V3, arXiv 2412.19437, eq. 17 to 20). 0 for no tokens.
     """
@@ -41,7 +41,7 @@ def z_loss(choice: Choice) -> float:
 
 
 def updated_bias(bias: Array, load: Array, rate: float) -> Array:
-    """The bias after a step: ``rate`` more where the load is below its mean, less where it is above.
+    """The bias after a step: ``rate`` more if the load is below its mean, less if it is above.
 
     Balancing without a loss (Wang et al. 2024, arXiv 2408.15664, algorithm 1).
 

@@ -9,8 +9,8 @@ class BadGate(AccelError, ValueError):
     """The logits of a gate are of the wrong shape, NaN, +inf, or -inf for every expert of a token.
 
     Attributes:
-        token: The first token for which they are; None where the shape is wrong.
-        expert: The expert whose logit it is; None where that is not one of them.
+        token: The first token for which they are; None if the shape is wrong.
+        expert: The expert whose logit it is; None if that is not one of them.
     """
 
     def __init__(self, message: str = "", token: int | None = None, expert: int | None = None) -> None:

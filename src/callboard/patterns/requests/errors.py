@@ -15,7 +15,7 @@ class QueueFull(MailboxFull):
     Attributes:
         limit: The bound that was reached: of requests, or of their summed cost.
         depth: Number of requests, or their summed cost, in the queue.
-        retry_after: Seconds until a batch is expected to have left the queue; None where nothing was measured yet.
+        retry_after: Seconds until a batch is expected to have left the queue; None if nothing was measured yet.
     """
 
     def __init__(self, message: str = "", limit: float = 0, depth: float = 0, retry_after: float | None = None) -> None:
@@ -47,7 +47,7 @@ class BadBatchResult(AccelError):
 
     Attributes:
         expected: Number of results.
-        got: Number of results; None where the value has no length.
+        got: Number of results; None if the value has no length.
     """
 
     def __init__(self, message: str = "", expected: int = 0, got: int | None = None) -> None:

@@ -241,7 +241,7 @@ class WaitingLine:
         self.cost += entry.cost
 
     def _victims(self, entry: Entry) -> list[Entry]:
-        """The entries to drop so that the entry fits; empty where that is not enough."""
+        """The entries to drop so that the entry fits; empty if that is not enough."""
         count = self.count + 1 - self.limits.count
         cost = -math.inf if self.limits.cost is None else self.cost + entry.cost - self.limits.cost
         found: list[Entry] = []
@@ -265,7 +265,7 @@ class WaitingLine:
     # -- out -----------------------------------------------------------------------------------------------------------
 
     def remove(self, entry: Entry) -> None:
-        """Take an entry out, wherever it waits: O(1). Nothing happens where it does not wait."""
+        """Take an entry out, wherever it waits: O(1). Nothing happens if it does not wait."""
         if entry.state is State.BLOCKED:
             del self._blocked[entry.number]
             entry.state = State.NEW

@@ -2,7 +2,7 @@
 
 All take ``proposed`` (k token ids) and ``target``: the target's distributions at the k proposed positions and after
 them, ``(k + 1, vocabulary)``. All keep a prefix of the proposal and add one token: the correction of the first
-refused one, or a bonus where all were kept.
+refused one, or a bonus if all were kept.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def rejection(proposed: Sequence[int], draft: Floats | None, target: Floats, uni
 
     Args:
         proposed: Token i was drawn from ``draft[i]``.
-        draft: ``(k, V)``; None where the proposal is certain (a table, a search): all of its mass is on one token.
+        draft: ``(k, V)``; None if the proposal is certain (a table, a search): all of its mass is on one token.
         target: ``(k + 1, V)``.
         uniforms: k + 1 independent numbers from [0, 1): one for each proposed token, one for the last token.
     """

@@ -115,7 +115,7 @@ class KPolicy:
 
 
 def _best(rooms: Sequence[Room], verify: CostLine, draft: CostLine) -> list[int]:
-    """The sequences that get a token each, as often as they occur; none where that is best."""
+    """The sequences that get a token each, as often as they occur; none if that is best."""
     tokens = sorted(
         (-probability, place, index)
         for index, room in enumerate(rooms)

@@ -21,7 +21,7 @@ class Proposal:
 
     Attributes:
         tokens: The proposed tokens; fewer than requested, or none, if there is nothing to propose.
-        probs: The distributions that they were drawn from, ``(len(tokens), vocabulary)``; None where they were not
+        probs: The distributions that they were drawn from, ``(len(tokens), vocabulary)``; None if they were not
             drawn. Exactness depends on these being true.
         parents: Parents of the tokens of a tree: for each token, the index of the token that it follows, -1 for the end
             of the text. Children of one token are different tokens, and parents come before their children. ``probs``

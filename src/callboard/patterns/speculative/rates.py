@@ -139,7 +139,7 @@ class CostLine:
         self._seconds = seconds
 
     def at(self, size: int) -> float:
-        """Seconds; 0 where nothing is known."""
+        """Seconds; 0 if nothing is known."""
         sizes, seconds = self._sizes, self._seconds
         if not sizes:
             return 0.0

@@ -50,7 +50,7 @@ class SuffixDraft(Draft):
         return _Text(self._longest, self._common or _Runs(self._most))
 
     async def propose(self, asks: list[Ask]) -> Sequence[Proposal]:
-        """The likeliest continuations; no tokens where the last one is new."""
+        """The likeliest continuations; no tokens if the last one is new."""
         return [ask.state.proposal(ask, self._least) for ask in asks]
 
 

@@ -66,7 +66,7 @@ class AppFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
-    """The app that a file describes; it opens the device when it starts, where one of the models needs it.
+    """The app that a file describes; it opens the device when it starts, if one of the models needs it.
 
     Modules are also searched in the folder of the file.
 

@@ -55,7 +55,7 @@ def encoded(device: Device, weights: Mapping[str, GpuRef], text: Mapping[str, Gp
     Args:
         device: The device.
         weights: Weights from :func:`weights_on`.
-        text: The arrays of :func:`padded`, on the device; without ``lengths`` where all texts are of one length.
+        text: The arrays of :func:`padded`, on the device; without ``lengths`` if all texts are of one length.
     """
     dnn, (texts, tokens) = device.dnn, text["tokens"].shape
     flat = (texts * tokens, WIDTH)

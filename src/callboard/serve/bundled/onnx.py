@@ -63,7 +63,7 @@ class OnnxFile(msgspec.Struct, frozen=True):
 
 
 class OnnxModel(cb.ResidentActor):
-    """ONNX Runtime's session of a file. On CUDA it computes on the actor's stream, where the installed build can.
+    """ONNX Runtime's session of a file. On CUDA it computes on the actor's stream, if the installed build can.
 
     Args:
         path: Path of the file.

@@ -51,7 +51,7 @@ class InferRequest(msgspec.Struct, frozen=True):
         arrays: The inputs, in the order in which the model declares them.
         outputs: Outputs in the response: tensors, and whether they are sent as raw bytes.
         priority: Priority in the order of the blueprints: larger is more urgent.
-        timeout: Seconds; None where the client set no limit.
+        timeout: Seconds; None if the client set no limit.
         places: Destinations in shared memory of the outputs that are not part of the response, by name.
     """
 

@@ -73,7 +73,7 @@ class TextModel(Model):
         self._eos = eos
 
     def begin(self, asked: Asked, timeout: float | None, tenant: Hashable) -> "Generation":
-        """A text that is about to be continued, for this tenant where the server shares by tenants.
+        """A text that is about to be continued, for this tenant if the server shares by tenants.
 
         Raises:
             BadRequest: The prompt is empty, or ``asked`` is out of range.

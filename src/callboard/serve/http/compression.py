@@ -51,7 +51,7 @@ def _inflated(body: memoryview, encoding: str, limit: int) -> memoryview:
 
 
 async def compressed(body: bytes, accepted: str) -> tuple[bytes, str | None]:
-    """The body as a client with this ``Accept-Encoding`` takes it, and the encoding; None where it is left as it is."""
+    """The body as a client with this ``Accept-Encoding`` takes it, and the encoding; None if it is left as it is."""
     encoding = _preferred(accepted)
     if encoding is None or len(body) < SMALL:
         return body, None

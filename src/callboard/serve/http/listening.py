@@ -62,7 +62,7 @@ def _own_process() -> Iterator[None]:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is installed; else that of asyncio."""
+    """uvloop's, if it is installed; else that of asyncio."""
     try:
         uvloop: Any = importlib.import_module("uvloop")
     except ImportError:

@@ -59,7 +59,7 @@ class Request:
 
 
 async def receive_soon(receive: Receive, seconds: float) -> Message:
-    """The next message. There is a timer only where it is not there yet, as a small body is: a timer costs more.
+    """The next message. There is a timer only if it is not there yet, as a small body is: a timer costs more.
 
     Raises:
         TimeoutError: The message did not arrive within ``seconds``.

@@ -104,7 +104,7 @@ class Part:
 
 
 def _add_bias(dbias: Array, ds: Array, block: Any) -> None:
-    """Add the gradient of a block of scores ``[heads, queries, keys]`` where the bias has it."""
+    """Add the gradient of a block of scores ``[heads, queries, keys]`` if the bias has it."""
     if dbias.shape[0] == 1:
         ds = ds.sum(0, keepdims=True)
     if dbias.shape[1] == 1:

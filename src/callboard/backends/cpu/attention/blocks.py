@@ -103,7 +103,7 @@ def kept(block: Block, sequence: int, heads: int, seed: int, offset: int, dropou
     """Mask of the probabilities of a block that dropout keeps, ``[heads, queries, keys]``.
 
     The number of a score is a word of Philox4x32-10 with the key ``seed``: word ``key % 4`` of the block whose counter
-    is ``(key // 4, query, sequence * heads + head, offset)``. It stays where that is at least ``dropout * 2**32``.
+    is ``(key // 4, query, sequence * heads + head, offset)``. It stays if that is at least ``dropout * 2**32``.
     """
     quads = np.arange(block.k.start // 4, -(-block.k.stop // 4), dtype=np.uint64)
     rows = np.arange(block.q.start, block.q.stop, dtype=np.uint64)

@@ -82,7 +82,7 @@ def _operation(flipped: bool, conj: bool) -> str:
 
 
 def start_from(out: Layout, c: Layout | None) -> Callable[[int, int | None, Any], None]:
-    """A function ``(out, c, beta)`` that copies ``c`` to ``out``, where it is wanted and not there already."""
+    """A function ``(out, c, beta)`` that copies ``c`` to ``out``, if it is wanted and not there already."""
     if c is None:
         return lambda out, c, beta: None
     view_out, view_c = viewer(out), viewer(c)

@@ -85,7 +85,7 @@ def _turned(array: Array, transpose: bool) -> Array:
 
 
 def _weights(op: Matmul | MatmulBgrad) -> Callable[[Array, Any], Array]:
-    """The product times the derivative at ``aux``, where there is one."""
+    """The product times the derivative at ``aux``, if there is one."""
     if op.aux is None:
         return lambda value, aux: value
     view = viewer(op.aux.layout)

@@ -1,4 +1,4 @@
-"""Convolutions by PyTorch's CPU kernels (oneDNN), where it is installed and the work repays importing it."""
+"""Convolutions by PyTorch's CPU kernels (oneDNN), if it is installed and the work repays importing it."""
 
 import functools
 import importlib

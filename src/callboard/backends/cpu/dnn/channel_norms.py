@@ -94,7 +94,7 @@ def batch_training(op: BatchNormTraining) -> Plan:
 
 
 def each_item(op: Any) -> Plan:
-    """Called with ``(x, scale, bias, out)`` and, where they are kept, mean and inverse."""
+    """Called with ``(x, scale, bias, out)`` and, if they are kept, mean and inverse."""
     divided = Divided(op.x.shape, op.axis, op.group_count())
     view_x, view_out, scale_of, bias_of = view_of(op.x), view_of_out(op), optional(op.scale), optional(op.bias)
     keeps = isinstance(op, InstanceNormTraining | GroupNormTraining)

@@ -20,7 +20,7 @@ def _order(x: Array, largest: bool) -> Array:
 
 
 def _candidates(x: Array, k: int, largest: bool) -> Array | None:
-    """The positions, in order, of elements among which the first ``k`` are; None where sorting all is no slower."""
+    """The positions, in order, of elements among which the first ``k`` are; None if sorting all is no slower."""
     n = x.shape[-1]
     if not 0 < 8 * k < n or np.isnan(x).any():
         return None

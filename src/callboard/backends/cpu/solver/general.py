@@ -34,7 +34,7 @@ def _scale(dtype: DType, a: Array) -> int:
 
 
 def _scaled(values: Array, shift: int) -> Array:
-    """``values * 2**shift``, in place; one rounding, where the result is subnormal."""
+    """``values * 2**shift``, in place; one rounding, if the result is subnormal."""
     if shift:
         parts = values.view(values.real.dtype)
         np.ldexp(parts, shift, out=parts)

@@ -67,7 +67,7 @@ def sound(op: "Op[Any, Any]", name: str) -> Arrays:
 
 
 def _extents(a: AnyRef) -> tuple[int, int]:
-    """Rows and columns; block rows and block columns where there are blocks."""
+    """Rows and columns; block rows and block columns if there are blocks."""
     (rows, cols), (down, across) = a.shape, stored_block(a) or (1, 1)
     return rows // down, cols // across
 

@@ -24,7 +24,7 @@ __all__ = ["contract", "einsum"]
 Plan = Callable[..., None]
 Extents = Mapping[Label, int]
 Run = Callable[[Sequence[Array], Array | None], Array]
-"""``run(operands, into)``: the result, with the axes of the step's; ``into`` itself where that was given and used."""
+"""``run(operands, into)``: the result, with the axes of the step's; ``into`` itself if that was given and used."""
 
 
 def contract(op: Contract) -> Plan:

@@ -12,7 +12,7 @@ __all__ = ["BINARY_UFUNCS", "Array", "Term", "term", "widened"]
 
 Array = np.ndarray[Any, Any]
 Term = Callable[[Array, Any], Any]
-"""``term(array, factor)``: ``factor * operator(array)``; the number 0, unread, where the factor is 0."""
+"""``term(array, factor)``: ``factor * operator(array)``; the number 0, unread, if the factor is 0."""
 
 
 def widened(dtype: DType) -> "np.dtype[Any]":

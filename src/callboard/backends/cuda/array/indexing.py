@@ -74,7 +74,7 @@ class Picks:
         self._run = kernel_launcher(device.driver, function, linear_grid(args.count), (THREADS, 1), args)
 
     def __call__(self, stream: "CudaStream", *dynamic: Any) -> CudaStatus | None:
-        """Enqueue it; gives a status that raises ``ShapeError`` where an index is out of range."""
+        """Enqueue it; gives a status that raises ``ShapeError`` if an index is out of range."""
         args, native = self._args, stream.native
         if not args.count:
             return None

@@ -83,7 +83,7 @@ class CudnnGraphs:
         return handle
 
     def plan(self, describe: "Callable[[Graph], None]", tag: str, key: bytes) -> "GraphPlan":
-        """Plan a graph, by cuDNN's heuristics; read from the disk where it was planned before.
+        """Plan a graph, by cuDNN's heuristics; read from the disk if it was planned before.
 
         Args:
             describe: Describes it.

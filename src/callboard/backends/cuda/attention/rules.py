@@ -201,7 +201,7 @@ def wanted(op: AnyCall | ForwardFp8 | BackwardFp8, problem: Problem) -> Wanted:
 
 
 def why_own(w: Wanted) -> str | None:
-    """The first feature of a call for which cuDNN is passed over; None where it is not."""
+    """The first feature of a call for which cuDNN is passed over; None if it is not."""
     return next((feature.what for feature in FEATURES if feature.asked(w)), None)
 
 

@@ -176,7 +176,7 @@ class CudnnAttention:
 
 
 def strides_of(shape: tuple[int, ...], at: Steps) -> tuple[int, ...]:
-    """Steps of an operand ``[batch, heads, rows, dim]``; those of the batch where it is packed are never taken."""
+    """Steps of an operand ``[batch, heads, rows, dim]``; those of the batch if it is packed are never taken."""
     return (at.batch or shape[2] * at.row, at.head, at.row, 1)
 
 

@@ -36,7 +36,7 @@ def one_of(stack: Layout) -> Layout:
 
 
 def step_of(stack: Layout) -> int:
-    """Distance of the matrices of a stack; 0 where there is only one, for all."""
+    """Distance of the matrices of a stack; 0 if there is only one, for all."""
     return stack.strides[0] if stack.shape[0] > 1 else 0
 
 

@@ -75,14 +75,14 @@ class Cublas(Handle):
             self.slots = self._constants + SLOTS_AT
             code = self.driver.memcpy_htod(self._constants, image, len(image), stream.native)
             self.driver.check(code, "cuMemcpyHtoDAsync")
-            stream.synchronize()  # before the image is freed: where the device can access all memory, it is not staged
+            stream.synchronize()  # before the image is freed: if the device can access all memory, it is not staged
             self.bind(stream)
         except AccelError:
             self.close()
             raise
 
     def function(self, name: str, *extents: int) -> Callable[..., Any]:
-        """The function of this name; its 64-bit form where one of the extents needs it."""
+        """The function of this name; its 64-bit form if one of the extents needs it."""
         wide = any(not -(2**31) < n < 2**31 for n in extents)
         found: Callable[..., Any] = getattr(self.library, f"{name}_64" if wide else name)
         return found

@@ -168,7 +168,7 @@ def rank_2k(cublas: "Cublas", op: Syr2k | Her2k) -> "Run":
 def real_diagonal(cublas: "Cublas", run: "Run", op: Herk, n: int, k: int, ld: int) -> "Run":
     """``run``, and the imaginary diagonal of ``c`` cleared where cuBLAS returns early without doing it.
 
-    It does so where nothing is added (``k`` or ``alpha`` is 0) and ``beta`` is 1.
+    It does so if nothing is added (``k`` or ``alpha`` is 0) and ``beta`` is 1.
     """
     item = op.c.dtype.itemsize
     on_device = isinstance(op.alpha, Operand) or isinstance(op.beta, Operand)

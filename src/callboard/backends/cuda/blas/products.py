@@ -52,7 +52,7 @@ class Types(NamedTuple):
         factor, result: ``cudaDataType`` of the factors and of the result.
         compute: ``cublasComputeType_t``.
         scale: dtype of alpha and beta.
-        classic: ``"sgemm"`` … where that function does it, else None: ``gemm_ex``.
+        classic: ``"sgemm"`` … if that function does it, else None: ``gemm_ex``.
     """
 
     factor: int

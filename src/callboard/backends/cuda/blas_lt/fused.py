@@ -82,7 +82,7 @@ class Fused:
 
 
 def fused(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, choose: Choose) -> Fused | None:
-    """The plan of a message; None where cuBLASLt has no kernel for it.
+    """The plan of a message; None if cuBLASLt has no kernel for it.
 
     Args:
         lt: The handle.

@@ -81,7 +81,7 @@ class Unfused:
 
 
 def unfused(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, choose: Choose) -> Unfused | None:
-    """The plan of a message; None where there is no way."""
+    """The plan of a message; None if there is no way."""
     if op.a.dtype.name == "i8":
         return Unfused(_hold_nothing, _integer_product(lt, op, mapping)) if mapping.out.dtype.name == "i32" else None
     if mapping.out.size == 0 and op.traits.grad is None:

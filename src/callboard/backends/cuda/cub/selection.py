@@ -1,7 +1,7 @@
 """Selections and runs: CUB selects indices by a predicate of the elements, kernels take the elements.
 
 So one algorithm serves flags, runs and values beside keys, and given arrays that are too small are never written beyond
-their end. A predicate of the element alone selects the elements themselves, into a span of the plan where the given
+their end. A predicate of the element alone selects the elements themselves, into a span of the plan if the given
 array may be too small.
 """
 

@@ -50,7 +50,7 @@ class Keys:
             if layout.dtype.is_float
             else None
         )
-        self.given = 0  # where they are row-major, as they were
+        self.given = 0  # address of the keys, row-major, otherwise unchanged
 
     def __call__(self, native: int, at: int) -> None:
         self.given = self.span.ptr = self._bring(native, at)

@@ -41,7 +41,7 @@ def activated(g: GraphBuilder, tensor: Any, activation: str) -> Any:
 
 
 def two_axes(array: Layout) -> Layout:
-    """With a spatial axis of extent 1 in front where there is only one: cuDNN has engines for 2 and 3."""
+    """With a spatial axis of extent 1 in front if there is only one: cuDNN has engines for 2 and 3."""
     if array.ndim != 3:
         return array
     (n, c, extent), (step_n, step_c, step) = array.shape, array.strides

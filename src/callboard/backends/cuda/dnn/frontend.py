@@ -241,14 +241,14 @@ class Frontend:
         deterministic: bool = False,
         autotune: bool = False,
     ) -> Planned:
-        """Plan a graph: read from the disk where it was planned before; on the thread that prepares.
+        """Plan a graph: read from the disk if it was planned before; on the thread that prepares.
 
         Args:
             describe: Describes it.
             key: Everything that the plan depends on besides the other arguments: the signature of the message.
             tag: The name of the op in errors.
             compute: The compute dtype of nodes.
-            tensor_cores: Engines may use them; False where factors of f32 must not be rounded to TF32.
+            tensor_cores: Engines may use them; False if factors of f32 must not be rounded to TF32.
             deterministic: Accept only engines that give equal bits in equal calls.
             autotune: Time the engines, and take the fastest.
 

@@ -1,4 +1,4 @@
-"""Layer norm and RMS norm on a GPU: kernels for rows, which read each array once where a row fits into registers.
+"""Layer norm and RMS norm on a GPU: kernels for rows, which read each array once if a row fits into registers.
 
 cuDNN's norms are graphs that need row-major arrays of whole packs; these kernels take any width and step of rows.
 """

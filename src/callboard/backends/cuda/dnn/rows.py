@@ -39,7 +39,7 @@ def row_step(layout: Layout, axes: int) -> int | None:
 
 
 class RowsIn:
-    """An operand as rows: as it is, or copied where its rows are not equally far apart.
+    """An operand as rows: as it is, or copied if its rows are not equally far apart.
 
     Attributes:
         step: Distance between neighbouring rows, in elements.
@@ -124,7 +124,7 @@ def row_shape(packs: int, wanted: int, most: int, most_lanes: int, long_lanes: i
 
     Args:
         packs: Packs of a row, > 0.
-        wanted: Packs of a thread where a row has enough.
+        wanted: Packs of a thread if a row has enough.
         most: Packs that a thread can keep.
         most_lanes: Threads of a row.
         long_lanes: Threads of a row that does not fit into registers.

@@ -63,7 +63,7 @@ class MapKernel:
 
 
 class MapPlan:
-    """An expression over arrays of these layouts: by packs where the addresses of a call allow it.
+    """An expression over arrays of these layouts: by packs if the addresses of a call allow it.
 
     Operands that are contiguous along another axis than the result are first transposed in scratch memory.
     """

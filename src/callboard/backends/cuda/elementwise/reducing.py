@@ -152,7 +152,7 @@ def _nearer(inner: Walk, kept: Walk, first: int) -> bool:
 
 
 class ReducePlan:
-    """A reduction over arrays of these layouts: by packs where the addresses of a call allow it."""
+    """A reduction over arrays of these layouts: by packs if the addresses of a call allow it."""
 
     def __init__(self, library: "HasWorkspace", op: Reduce, out: Layout) -> None:
         self._library = library

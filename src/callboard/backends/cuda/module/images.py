@@ -1,4 +1,4 @@
-"""Binaries of the user's: read, linked where there are several, and loaded."""
+"""Binaries of the user's: read, linked if there are several, and loaded."""
 
 import hashlib
 from collections.abc import Callable, Sequence

@@ -78,7 +78,7 @@ def _syevdx(job: Job, op: SyevdxIndex | SyevdxRange, a: Part) -> tuple[Part, Cal
 
 
 def _within(bound: float, real: DType) -> Any:
-    """The largest number of this type that is not above a bound; far out, where that is infinite."""
+    """The largest number of this type that is not above a bound; an infinite bound is replaced by a large number."""
     far = float(np.finfo(real.np).max) / 4
     near = real.np.type(min(max(bound, -far), far))
     return np.nextafter(near, real.np.type(-np.inf)) if float(near) > bound else near
@@ -252,7 +252,7 @@ def sygvd_values(solver: "Cusolver", op: SygvdValues) -> SolverPlan:
 
 
 def _geev(job: Job, mode: int, a: Part, wide: DType) -> tuple[Part, Part, Callable[[int], None]]:
-    """Room for eigenvalues (complex) and vectors (packed, where the matrix is real), and ``run(base)``."""
+    """Room for eigenvalues (complex) and vectors (packed, if the matrix is real), and ``run(base)``."""
     n, dtype, anchor = a.layout.shape[0], a.layout.dtype, job.solver.anchor
     kind, kind_w = TYPES[dtype.name], TYPES[wide.name]
     w, v = job.array(wide, n), job.array(dtype, *((n, n) if mode == VECTORS else (1, 1)))

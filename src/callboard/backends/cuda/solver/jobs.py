@@ -274,7 +274,7 @@ class Job:
         Args:
             begin: Enqueues the work.
             explain: Makes the error for a positive ``info``; None: a positive ``info`` is not a failure here.
-            batch: Items, where it is a batch.
+            batch: Items, if it is a batch.
             limits: Limits of other words of the status, and the errors for values that exceed them.
             end: Enqueues the copies to the outputs, for ops that may be done before the launch.
             size: Returns the extents of outputs, given the number of results found.

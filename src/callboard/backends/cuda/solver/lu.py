@@ -56,7 +56,7 @@ def right_hand_side(job: Job, b: Operand) -> tuple[Part, Callable[[int, int, int
 
 
 def as_output(job: Job, name: str, part: Part) -> Callable[[int, int, int], None]:
-    """Store a matrix; one column where the output is a vector."""
+    """Store a matrix; one column if the output is a vector."""
     layout = job.outputs[name]
     return job.store(name, part if layout.ndim == 2 else job.vector_of(part))
 

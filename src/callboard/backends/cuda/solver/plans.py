@@ -127,7 +127,7 @@ class SolverPlan:
         return CudaStatus(self._base, 4 * STATUS, self._status.check, self._kept())
 
     def query_size(self, stream: "CudaStream", *addresses: Any) -> Extents:
-        """Do the work before the launch, and wait for it where the extents of outputs depend on it."""
+        """Do the work before the launch, and wait for it if the extents of outputs depend on it."""
         self._work(stream, *addresses)
         if self._size is None:
             return ()

@@ -143,7 +143,7 @@ def svd_values(solver: "Cusolver", op: SvdValues) -> SolverPlan:
     low, high = sorted((m, n))
     a, load = job.load(op.a) if m >= n or jacobi else job.load(op.a, rows(op.a.layout))
     s = job.array(dtype.real, low)
-    if jacobi:  # which writes to the room of the vectors even where none are wanted
+    if jacobi:  # which writes to the room of the vectors even if none are wanted
         u, v = job.array(dtype, m, low), job.array(dtype, n, low)
         decompose = _gesvdj(job, NO_VECTORS, True, a, u, s, v)
     else:

@@ -176,7 +176,7 @@ class Converter:
         self.enqueue(a, out)
 
     def enqueue(self, a: Sequence[int], out: Sequence[int]) -> None:
-        """Enqueue it as a step, where the handle enqueues now; addresses of the parts, in the order of the classes."""
+        """Enqueue it as a step, if the handle enqueues now; addresses of the parts, in the order of the classes."""
         if not self._exchanges:
             self._copy(out[0], a[0], self._value_bytes)
             if self._target == "coo":  # from CSR: (values, indices, indptr) to (values, rows, cols)

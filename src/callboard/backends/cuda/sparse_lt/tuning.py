@@ -38,7 +38,7 @@ NUMBERS = 1 << 16
 
 
 def choose(numbers: Sequence[int], measure: Callable[[int, int], float]) -> int:
-    """The fastest of several algorithms; the default, 0, where none is faster by a margin.
+    """The fastest of several algorithms; the default, 0, if none is faster by a margin.
 
     Args:
         numbers: Numbers of the algorithms, in any order.

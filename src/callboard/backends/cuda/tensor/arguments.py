@@ -23,7 +23,7 @@ PACK = 16
 """Bytes that a thread of the kernels loads or stores at once."""
 BUSY = 2048
 """Blocks that fill any GPU: a reduction with fewer is done in parts, and element by element more gain nothing, except
-where an operand has one element for a row."""
+if an operand has one element for a row."""
 BELOW = 4
 """Packs of a thread, one below the other, where one operand has a single element for each row."""
 IRREGULAR, PACKS, SAME_A, SAME_C = range(4)

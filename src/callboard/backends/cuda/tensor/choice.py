@@ -110,7 +110,7 @@ def lies_across(tensor: Tensor, result: Tensor) -> bool:
 
 
 def _nearest(tensor: Tensor) -> Label | None:
-    """The mode with the shortest step; None where there is one element only."""
+    """The mode with the shortest step; None if there is one element only."""
     axes = zip(tensor.labels, tensor.layout.shape, tensor.layout.strides, strict=True)
     steps = [(abs(step), label) for label, n, step in axes if n > 1]
     return min(steps, key=lambda x: x[0])[1] if steps else None

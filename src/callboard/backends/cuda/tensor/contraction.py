@@ -63,7 +63,7 @@ class _Chain:
     """The steps of a plan; each result but the last has a place in the scratch memory while it is needed.
 
     Args:
-        final: The last step, where it does more than multiply.
+        final: The last step, if it does more than multiply.
         einsum: Einsum whose settings the other steps have; None if there is none.
     """
 
@@ -116,7 +116,7 @@ class _Chain:
 
 
 def _sum(engine: "Engine", scratch: "Scratch", tensor: Tensor, result: Tensor, extents: Any) -> Run:
-    """``run(out, a)``: a sum, or a copy where all modes stay."""
+    """``run(out, a)``: a sum, or a copy if all modes stay."""
     if len(tensor.labels) == len(result.labels):
         move = mover(engine, scratch, tensor, result, extents)
         return lambda out, a: move(a, out)

@@ -200,7 +200,7 @@ def result_of(op: Op[Any, Any], inferred: Tensor) -> Tensor:
 
 
 def permutation(engine: "Engine", op: Permutation, scratch: "Scratch") -> Run:
-    """``run(a, out, alpha)``; by tiles or the copy engine where nothing is computed."""
+    """``run(a, out, alpha)``; by tiles or the copy engine if nothing is computed."""
     named, inferred, extents = modes_of(op)
     result = result_of(op, inferred)
     term = Term(named["a"], op.op_a, op.alpha)

@@ -41,7 +41,7 @@ def ready(plan: Callable[[Engine, Any, Scratch], Run], call: str) -> Callable[["
 
 
 class CudaTensor(Library):
-    """Serves :mod:`callboard.kernel.tensor`: cuTENSOR where it is available and better, cuBLAS, and custom kernels.
+    """Serves :mod:`callboard.kernel.tensor`: cuTENSOR if it is available and better, cuBLAS, and custom kernels.
 
     A plan is the finished call, ``plan(stream, *dynamic)``; all that it needs is allocated when it is made. Every
     launch can be captured in a CUDA graph. Plans share their scratch memory, so such a graph must not run beside the

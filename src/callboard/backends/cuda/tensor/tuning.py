@@ -38,7 +38,7 @@ def distinct(ways: Sequence[Lowering]) -> list[Lowering]:
 
 
 def fastest_first(engine: Engine, p: "Product", makes: Sequence[Make]) -> list[Make]:
-    """The ways in the order of the time that they take, on operands of our own; as given where these find no room.
+    """The ways in the order of the time that they take, on operands of our own; as given if these find no room.
 
     It multiplies on a stream and a handle of its own: on the thread that prepares, beside the library's work.
     """
@@ -81,7 +81,7 @@ def _room(engine: Engine, layout: Layout, held: "list[Memory]") -> int:
 
 
 def _number(engine: Engine, field: Any, held: "list[Memory]") -> Any:
-    """A factor: a 0-d array where the op has one."""
+    """A factor: a 0-d array if the op has one."""
     return 1.0 if isinstance(field, int | float | complex) else _room(engine, field.layout, held)
 
 

@@ -1,4 +1,4 @@
-"""``Copier``: copies between host arrays at the speed of memory, off the loop where that is wanted."""
+"""``Copier``: copies between host arrays at the speed of memory, off the loop if that is wanted."""
 
 import concurrent.futures
 import os

@@ -16,7 +16,7 @@ _TORCH = {"bfloat16": "bf16", "float8_e4m3fn": "f8_e4m3", "float8_e5m2": "f8_e5m
 
 
 def host_array(value: Any, dtype: DType | None) -> "np.ndarray[Any, Any]":
-    """Convert the argument of ``put`` to an array; a copy only where the dtype or the kind of object needs one.
+    """Convert the argument of ``put`` to an array; a copy only if the dtype or the kind of object needs one.
 
     Raises:
         TypeError: It is not an array, or of a dtype that no device holds; names the type and what to do.

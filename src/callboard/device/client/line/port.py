@@ -55,7 +55,7 @@ class OpPort:
         peer: Copies to and from other devices; None if there are none.
         unanswered: Ops without a completion.
         chains: Finds repeated chains of calls; None if this is disabled.
-        deferrals: Refs whose ops are submitted later; None where that is off.
+        deferrals: Refs whose ops are submitted later; None if that is off.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class OpPort:
         return plan
 
     def allocation(self) -> Allocation:
-        """The owner of a new buffer, where no op makes one."""
+        """The owner of a new buffer, if no op makes one."""
         return Allocation(next(_ids), self.outbox.released)
 
     # -- what replies ask for ------------------------------------------------------------------------------------------

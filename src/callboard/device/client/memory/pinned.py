@@ -68,7 +68,7 @@ class PinnedBuffer:
 
     @property
     def array(self) -> Array:
-        """The array: C-contiguous, page-locked where the device is a GPU, contents arbitrary.
+        """The array: C-contiguous, page-locked if the device is a GPU, contents arbitrary.
 
         ``put`` reads it and ``get(out=...)`` writes it without a copy on the host.
 

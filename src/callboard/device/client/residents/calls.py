@@ -42,7 +42,7 @@ class Arguments:
     Args:
         tag: Tag of the call, for errors.
         method: Name of the method, or a step of a stream; None for a message, which is the only argument.
-        positional: Names of the parameters that take positional arguments; none where they are not known.
+        positional: Names of the parameters that take positional arguments; none if they are not known.
         frozen: Names of the parameters whose device arrays are only read.
 
     Raises:

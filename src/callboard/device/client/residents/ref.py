@@ -53,7 +53,7 @@ class ResidentRef(Generic[A_co]):
         """Call a method: ``await emb.call(Embedder.embed, ["hello"])``.
 
         Args:
-            method: A method of the actor's class; a subclass's own is called where it overrides it.
+            method: A method of the actor's class; a subclass's own is called if it overrides it.
             args, kwargs: Plain values, NumPy arrays of any size and ``GpuRef`` s, nested at will. They have been read
                 when this returns.
 

@@ -56,7 +56,7 @@ class Ledger:
         return messages.all
 
     def answer(self, op: int, answer: Any) -> None:
-        """Settle an op that was not enqueued, with its answer; None where it has none."""
+        """Settle an op that was not enqueued, with its answer; None if it has none."""
         if answer is None:
             self._done.append(op)
         else:

@@ -89,7 +89,7 @@ class ContextHost:
 
     Args:
         channel: The line to the application.
-        helm: Lets the threads of resident actors serve; None where only one thread may.
+        helm: Lets the threads of resident actors serve; None if only one thread may.
 
     Attributes:
         closing: ``Close`` has been received; call :meth:`close`.

@@ -352,7 +352,7 @@ class HostActors:
         return self._on_stage.admission.at_once(message, actor)
 
     def answer_at_once(self, ended: EndedCall) -> bool:
-        """Send the value of a call, if nothing is to be done before; False where it has to be settled in order.
+        """Send the value of a call, if nothing is to be done before; False if it has to be settled in order.
 
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead.

@@ -46,7 +46,7 @@ class CallAdmission:
         gone_because: The reason why an actor has ended, by its id.
         shared: True if the arenas of arguments are the application's own memory, so that it sees writes.
         give_back: Called with the id of a call that does not need its arguments' slot any more; any thread.
-        attached: Memory of the device's own host, where this one is an actor's own process.
+        attached: Memory of the device's own host, if this one is an actor's own process.
 
     Attributes:
         running: Calls that were admitted and have not ended, by id.
@@ -116,7 +116,7 @@ class CallAdmission:
         """Admit the only call, which names no device array, for an actor that is to run it now.
 
         Returns:
-            The call, claimed; None where :meth:`call` has to admit it, or refuse it.
+            The call, claimed; None if :meth:`call` has to admit it, or refuse it.
         """
         if (
             message.actor != actor.id

@@ -50,7 +50,7 @@ class Lendings:
 
 
 def _whole(array: Any, address: int, layout: Layout) -> tuple[int, int]:
-    """Address and bytes of the memory that an array is a view of; of its own items where that is not known."""
+    """Address and bytes of the memory that an array is a view of; of its own items if that is not known."""
     low, high = layout.span
     begin, nbytes = _told(array)
     if begin <= address + low and address + high <= begin + nbytes:

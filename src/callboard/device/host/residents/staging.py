@@ -25,7 +25,7 @@ class HostMemory:
         self.nbytes = nbytes
 
     def array(self, dtype: "np.dtype[Any]", shape: tuple[int, ...], offset: int) -> Array:
-        """A row-major array at an offset: a view, or a copy where a view could outlive the memory."""
+        """A row-major array at an offset: a view, or a copy if a view could outlive the memory."""
         size = math.prod(shape) * dtype.itemsize
         if offset < 0 or offset + size > self.nbytes:
             raise ValueError(f"an array reaches bytes {offset}..{offset + size} of a slot of {self.nbytes}")

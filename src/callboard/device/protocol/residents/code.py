@@ -140,7 +140,7 @@ def _remake(
 
 
 def _complete(cls: type, state: dict[str, Any]) -> None:
-    """The rest of the class; nothing where the class was here before."""
+    """The rest of the class; nothing if the class was here before."""
     late = _pending_init.pop(cls, None)
     if late is None:
         return

@@ -1,4 +1,4 @@
-"""Exceptions of users' code on their way to the caller: the same class where the application has it.
+"""Exceptions of users' code on their way to the caller: the same class if the application has it.
 
 Any exception can be sent: its :class:`FailureMessage` is created and encoded once, on the thread that raised it.
 """
@@ -102,7 +102,7 @@ def _described(id: int, error: BaseException) -> FailureMessage:
 
 
 def _parts(error: BaseException) -> dict[str, Any]:
-    """The arguments for :func:`rebuilt`; empty where an argument cannot be sent."""
+    """The arguments for :func:`rebuilt`; empty if an argument cannot be sent."""
     if not isinstance(error, Exception) or len(error.args) > MAX_ITEMS:
         return {}
     try:
@@ -117,7 +117,7 @@ def _parts(error: BaseException) -> dict[str, Any]:
 
 
 def rebuilt(attributes: dict[str, Any]) -> Exception | None:
-    """The exception in its own class; None where this process does not have that class.
+    """The exception in its own class; None if this process does not have that class.
 
     The attributes come from a host: no module is imported, and only subclasses of ``Exception`` are created, from plain
     arguments.
@@ -186,7 +186,7 @@ def _plain_items(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The value as exactly one of :data:`_PLAIN`, shortened where it is long.
+    """The value as exactly one of :data:`_PLAIN`, shortened if it is long.
 
     Raises:
         TypeError: It is of another type, or an integer of more than 64 bits.

@@ -86,7 +86,7 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
-        """Post ``MapArena``, and with it the descriptor where one is needed.
+        """Post ``MapArena``, and with it the descriptor if one is needed.
 
         Args:
             arena: Id.

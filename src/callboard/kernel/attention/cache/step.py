@@ -50,7 +50,7 @@ class KvStep(Generic[Mode]):
         """Write the keys and values of the new tokens to the pages of a layer.
 
         Args:
-            k: ``[tokens, kv_heads, head_dim]``, or ``[sequences, n, kv_heads, head_dim]`` where all have as many.
+            k: ``[tokens, kv_heads, head_dim]``, or ``[sequences, n, kv_heads, head_dim]`` if all have as many.
             v: The values, likewise.
             layer: The layer.
 
@@ -74,7 +74,7 @@ class KvStep(Generic[Mode]):
         """Attention of the new queries over all keys of their sequences in a layer.
 
         Args:
-            q: ``[tokens, heads, head_dim]``, or ``[sequences, n, heads, head_dim]`` where all have as many.
+            q: ``[tokens, heads, head_dim]``, or ``[sequences, n, heads, head_dim]`` if all have as many.
             layer: The layer; written by :meth:`append`.
             causal: True if a query attends only to keys up to its own position.
             settings: Settings of ``attention.paged_forward``: ``softmax_scale``, ``window_size``, ``sink`` …

@@ -39,7 +39,7 @@ class Fused(Op[CudnnActor, tuple[GpuRef, ...]], tag="dnn.fused"):
         outputs: Values to store, each once.
         outs: Arrays for them, in order; new ones when None.
         layout: Order of the axes of images and filters.
-        tf32: f32 factors may be rounded to TF32 (10 bits of mantissa), where the device has it.
+        tf32: f32 factors may be rounded to TF32 (10 bits of mantissa), if the device has it.
         deterministic: Equal calls give equal bits. The CPU always does.
         autotune: Time the engines of the library when a graph of this kind is first met, and keep the fastest.
 

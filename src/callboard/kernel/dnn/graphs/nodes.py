@@ -57,7 +57,7 @@ class Function(NamedTuple):
         text: Expression of ``x`` and ``y`` (:mod:`callboard.kernel.elementwise`); empty for a function of
             :data:`callboard.kernel.dnn.activations.ACTIVATIONS`.
         node: The method of cuDNN's frontend.
-        parameter: The keyword of its number; empty where it has none.
+        parameter: The keyword of its number; empty if it has none.
     """
 
     text: str

@@ -303,7 +303,7 @@ class RnnBackward(Training[RnnGradients], tag="dnn.rnn_backward"):
         dh_n, dc_n: The gradients by the last states; zeros when None.
         dx: Gradient with respect to ``x``; 0 behind the end of a sequence.
         dweights: Gradient with respect to ``weights``.
-        dhx, dcx: Gradients with respect to ``hx`` and ``cx``, also where those were None.
+        dhx, dcx: Gradients with respect to ``hx`` and ``cx``, even if those were None.
 
     The gradient of a ReLU at exactly 0 is 0; on CUDA in f16 and bf16 it is 1, as in cuDNN.
     """

@@ -113,7 +113,7 @@ class RnnParams(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
 
     @property
     def state_size(self) -> int:
-        """Numbers of a cell's output: ``proj_size`` where there is one, else ``hidden_size``."""
+        """Numbers of a cell's output: ``proj_size`` if there is one, else ``hidden_size``."""
         return self.proj_size or self.hidden_size
 
     @property

@@ -24,7 +24,7 @@ HANDOVER = 500
 
 
 class PostgresJournal:
-    """Keeps any number of identities in two tables, which it makes where they are not there.
+    """Keeps any number of identities in two tables, which it makes if they are not there.
 
     A group of records is one transaction, by ``COPY``; it counts as written when the server has answered the commit,
     with the durability of the server's ``synchronous_commit``. A second writer of an identity is refused when it opens

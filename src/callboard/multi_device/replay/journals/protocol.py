@@ -14,7 +14,7 @@ class Recovered:
     Attributes:
         last: Sequence of the last record, 0 for none.
         cut: Bytes that were cut off behind it: the torn tail of a write that did not end.
-        reason: Why, "" where nothing was cut.
+        reason: The reason; "" if nothing was cut.
     """
 
     last: int = 0
@@ -56,7 +56,7 @@ class Journal(Protocol):
         ...
 
     def last(self) -> int:
-        """Sequence of the last record, also of one that was discarded; 0 where there never was one."""
+        """Sequence of the last record, also of one that was discarded; 0 if there never was one."""
         ...
 
     def discard(self, before: int) -> None:

@@ -205,7 +205,7 @@ class StepPolicy:
         return settings.max_batch_cost is None or cost <= settings.max_batch_cost
 
     def _victims(self, entry: Entry, found: StepPlan) -> list[Slot[Any, Any]]:
-        """Sequences of a lower priority that make room for this one; empty where that is not enough."""
+        """Sequences of a lower priority that make room for this one; empty if that is not enough."""
         if self.settings.preemption is not Preemption.FOR_PRIORITY:
             return []
         left, victims = list(self.running), []

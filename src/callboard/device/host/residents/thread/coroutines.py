@@ -255,7 +255,7 @@ class Coroutines:
         return True
 
     def _end(self, outcome: Outcome) -> bool:
-        """A method has returned or raised, or its coroutine has; False where the coroutine only begins."""
+        """A method has returned or raised, or its coroutine has; False if the coroutine only begins."""
         item, error = outcome.item, outcome.error
         if isinstance(error, Awaits):
             self._waiting.append((item, error.awaitable))

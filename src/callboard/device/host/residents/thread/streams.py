@@ -49,7 +49,7 @@ class Streams:
         actor: Name of the actor.
 
     Attributes:
-        coroutines: The actor's loop; None where it has no async methods.
+        coroutines: The actor's loop; None if it has no async methods.
     """
 
     def __init__(self, actor: str) -> None:

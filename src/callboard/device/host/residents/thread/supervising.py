@@ -29,7 +29,7 @@ class Restarts:
             return False
 
     def delay(self, cls: Any, error: BaseException) -> float | None:
-        """Seconds to wait before a restart; None where the actor stops instead."""
+        """Seconds to wait before a restart; None if the actor stops instead."""
         strategy = _strategy(cls)
         if strategy.directive(error) is Directive.STOP:
             return None

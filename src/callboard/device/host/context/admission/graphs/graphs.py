@@ -25,7 +25,7 @@ class GraphActor:
     Attributes:
         lib: ``"graph"``.
         timeline: Timeline of its stream.
-        lanes: The streams that are captured; None where the device records nothing.
+        lanes: The streams that are captured; None if the device records nothing.
         max_plans: Recordings that a host keeps; those used least recently are recorded again when they are used.
     """
 
@@ -105,6 +105,6 @@ class Graphs:
         return None
 
     def stats(self, recording: int) -> dict[str, object] | None:
-        """Figures of a recording, None where this context has not been sent it."""
+        """Figures of a recording, None if this context has not been sent it."""
         plan = self._plans.recording(recording)
         return None if plan is None else plan.state.stats()

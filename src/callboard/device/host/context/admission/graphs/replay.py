@@ -133,7 +133,7 @@ class GraphPart:
 
     Attributes:
         steps: Positions of the steps.
-        graph: None where they are launched one by one.
+        graph: None if they are launched one by one.
         checks: ``(position, status)`` of the steps with an outcome in device memory; the graph keeps these statuses
             alive, and with them the objects that the work needs.
     """
