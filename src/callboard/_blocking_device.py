@@ -42,7 +42,7 @@ T = TypeVar("T")
 Array = np.ndarray[Any, Any]
 
 Ref = GpuRef[Blocking]
-"""A ref of a blocking device: ``ref.get()`` is the array, ``ref.result()`` waits for its op and gives the ref."""
+"""A ref of a blocking device: ``ref.get()`` is the array, ``ref.result()`` waits for its op and returns the ref."""
 
 
 class Device(DeviceApi[Blocking]):
@@ -222,7 +222,7 @@ class Device(DeviceApi[Blocking]):
         return self._background.run(self._device.pool_stats())
 
     def trim(self, keep_bytes: int = 0) -> None:
-        """Give cached device memory back to the driver; see :meth:`callboard.Device.trim`."""
+        """Return cached device memory to the driver; see :meth:`callboard.Device.trim`."""
         self._background.run(self._device.trim(keep_bytes))
 
     def set_memory_limit(self, nbytes: int | None) -> None:

@@ -171,7 +171,7 @@ def cluster(
         system: The devices' system; one of its own by default.
         tls: Credentials that encrypt the connections to the nodes. None: the token is not sent, but an observer of the
             network can read and change everything else.
-        lost_after: Seconds of silence after which application and node give each other up; at least 2.
+        lost_after: Seconds of silence after which application and node consider each other lost; at least 2.
         place_timeout: Seconds that Ray gets to place and start the process that serves a device.
         runtime_env: Ray runtime environment of these processes: packages to install, variables.
 
@@ -197,7 +197,7 @@ class OpenCluster:
 
     Args:
         system: The devices' system; None: one of its own.
-        connect: Gives the engine.
+        connect: Returns the engine.
         settings: ``tls``, ``lost_after`` and ``place_timeout``.
     """
 

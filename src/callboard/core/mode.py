@@ -1,4 +1,4 @@
-"""Modes: whether ``ref.get()`` gives a reply to await, or waits and gives the array (:mod:`callboard.sync`).
+"""Modes: whether ``ref.get()`` returns a reply to await, or waits and returns the array (:mod:`callboard.sync`).
 
 Known to type checkers only: the classes of refs and APIs are the same in both, so an op is written once.
 """

@@ -71,7 +71,8 @@ class OpInfo:
         dynamic: Operands and scalars, in order of declaration: the arguments of a launch.
         statics: Names of the settings.
         split: Takes a message apart into :class:`Parts` (see the module's docstring).
-        kinds: Gives the types of a message's fields; of one that takes certain words, the word; of a tuple, its items'.
+        kinds: Returns the types of a message's fields: for a field of certain words, the word; for a tuple, the types
+            of its items.
         accepted: Types of messages that have already passed validation, for messages whose validity depends on types
             alone.
     """

@@ -39,7 +39,7 @@ def kinds_getter(
     wholes: Container[str] = (),
     nested: Container[str] = (),
 ) -> Callable[[Any], Kinds]:
-    """A function that gives the types of these fields of a message.
+    """A function that returns the types of these fields of a message.
 
     A field in ``words`` contributes its value if that is a string, and a field in ``rows`` the types of its items if it
     is a tuple. A field in ``nested`` also contributes the item types of the tuples in it. A field in ``wholes``

@@ -40,7 +40,7 @@ class Recorder(Protocol):
         ...
 
     def record(self, op: Op[Any, Any], depth: int) -> Any:
-        """Record an op; gives its reply."""
+        """Record an op and return its reply."""
 
 
 recorder: ContextVar[Recorder | None] = ContextVar("callboard_recorder", default=None)

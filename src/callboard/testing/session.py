@@ -201,7 +201,7 @@ class LibrarySession:
         return None if plan is None else getattr(plan.state, "executed_by", None)
 
     def release(self, memory: Memory) -> None:
-        """Give memory back; later, when a launch runs, which may be recorded: freeing would end the recording."""
+        """Free the memory; later, when a launch runs, which may be recorded: freeing would end the recording."""
         self._unreleased.append(memory)
         while self._unreleased and not self._launching:
             self.device.release(self._unreleased.pop())

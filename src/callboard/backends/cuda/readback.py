@@ -40,7 +40,7 @@ class Slots:
         return first
 
     def close(self) -> None:
-        """Give all back; nothing is in flight."""
+        """Release everything; nothing is in flight."""
         self.free.clear()
         for region in self._regions:
             self._driver.mem_free_host(region)

@@ -123,7 +123,7 @@ class Repeats:
         return launch
 
     def close(self) -> None:
-        """Give all back; all work is done."""
+        """Release everything; all work is done."""
         for recording, mine in self._kept.values():
             recording.graph.close()
             mine.clear()

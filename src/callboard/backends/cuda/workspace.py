@@ -65,7 +65,7 @@ class Workspace:
                 self._device.release(room.memory)
 
     def close(self) -> None:
-        """Give all back; nothing runs."""
+        """Release everything; nothing runs."""
         while self._rooms:
             self._device.release(self._rooms.pop().memory)
 

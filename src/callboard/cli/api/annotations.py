@@ -31,7 +31,7 @@ class Annotations:
         self._used: dict[str, set[str]] = defaultdict(set)
 
     def use(self, module: str, name: str) -> str:
-        """Import a name; gives it."""
+        """Import a name and return it."""
         self._used[module].add(name)
         return name
 

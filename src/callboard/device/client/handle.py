@@ -111,7 +111,7 @@ class Device(DeviceApi[Asynchronous]):
         Args:
             props: A :class:`ResidentActor <callboard.ResidentActor>` class and its constructor's arguments.
             name: Unique among the device's living resident actors; made from the class when None.
-            wait: Return a coroutine that gives the ref when the actor is ready: ``await gpu.actor_of(..., wait=True)``.
+            wait: Return a coroutine for the ref, done when the actor is ready: ``await gpu.actor_of(..., wait=True)``.
                 The actor is started by this call in any case. If it stops before it is ready, or the wait is cancelled,
                 it is stopped and its name is free again. The coroutine raises as :meth:`ResidentRef.ready
                 <callboard.ResidentRef.ready>`.
@@ -358,7 +358,7 @@ class Device(DeviceApi[Asynchronous]):
         return stats
 
     async def trim(self, keep_bytes: int = 0) -> None:
-        """Give cached device memory back to the driver, and the caches of torch and CuPy in the host.
+        """Return cached device memory to the driver, and the caches of torch and CuPy in the host.
 
         Args:
             keep_bytes: Bytes of callboard's own cache to keep. The largest blocks are freed first; blocks that work in

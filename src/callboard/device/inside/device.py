@@ -82,7 +82,7 @@ class LocalDevice(DeviceApi[Blocking]):
         return self._arrays.elsewhere(array)
 
     def fill(self, out: Any, value: complex) -> GpuRef[Blocking]:
-        """Set every element of ``out``; gives a ref of it."""
+        """Set every element of ``out`` and return a ref of it."""
         return super().fill(self._arrays.ref(out), value)
 
     def copy(self, src: Any, out: Any = None) -> GpuRef[Blocking]:

@@ -69,7 +69,7 @@ class LocalMemory:
         self._pool.trim()
 
     def close(self) -> None:
-        """Give everything back that has no ref; the stream is idle."""
+        """Release everything that has no ref; the stream is idle."""
         self.trim()
         self._borrowed.clear()
 

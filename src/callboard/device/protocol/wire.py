@@ -92,7 +92,7 @@ def _escaped(value: Any) -> Any:
 
 
 class FrameReader(Generic[M]):
-    """Takes bytes as they come and gives messages. Sans-IO.
+    """Takes bytes as they come and returns messages. Sans-IO.
 
     Args:
         union: The messages of the other end.

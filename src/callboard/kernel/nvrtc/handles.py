@@ -228,7 +228,7 @@ class KernelHandle:
     def _declared(
         self, declared: Parameters, args: Sequence[Any], roles: dict[str, list[Any]], kinds: list[str]
     ) -> tuple[tuple[int, ...], ...]:
-        """Sort the arguments by role; gives the shapes of the outputs, if they are to be made."""
+        """Sort the arguments by role and return the shapes of the outputs, if they are to be made."""
         wanted = [one for one in declared.all if not one.formula]
         if len(args) != len(wanted):
             names = ", ".join(one.name for one in wanted)

@@ -45,7 +45,7 @@ class CholeskySolve(Op[SolverActor, GpuRef], tag="solver.cholesky_solve"):
     """Solve ``a @ x = b`` with the Cholesky factor of ``a`` (``potrs``).
 
     Args:
-        factor: ``[n, n]`` as :class:`Cholesky` gives it, f32, f64, c64 or c128.
+        factor: ``[n, n]`` as returned by :class:`Cholesky`, f32, f64, c64 or c128.
         b: ``[n]`` or ``[n, columns]``, same dtype.
         x: Shape and dtype of ``b``; may be ``b``.
         lower: The factor is the lower one.
@@ -71,7 +71,7 @@ class CholeskyInverse(Op[SolverActor, GpuRef], tag="solver.cholesky_inverse"):
     """The inverse of ``a``, whole, from its Cholesky factor.
 
     Args:
-        factor: ``[n, n]`` as :class:`Cholesky` gives it, f32, f64, c64 or c128.
+        factor: ``[n, n]`` as returned by :class:`Cholesky`, f32, f64, c64 or c128.
         out: Same shape and dtype; may be ``factor``.
         lower: The factor is the lower one.
     """

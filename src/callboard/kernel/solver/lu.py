@@ -76,7 +76,7 @@ class LuSolve(Op[SolverActor, GpuRef], tag="solver.lu_solve"):
     Pivots that name no row raise ``NumericalError``. The diagonal of U is not checked for zeros: ``lu`` fails on them.
 
     Args:
-        lu: ``[n, n]`` as :class:`Lu` gives it, f32, f64, c64 or c128.
+        lu: ``[n, n]`` as returned by :class:`Lu`, f32, f64, c64 or c128.
         pivots: ``[n]``, i32 or i64, 0-based.
         b: ``[n]`` or ``[n, columns]``, dtype of ``lu``.
         x: Shape and dtype of ``b``; may be ``b``.

@@ -98,7 +98,7 @@ class Orgqr(Op[SolverActor, GpuRef], tag="solver.orgqr"):
     """The first columns of Q from its Householder form (``orgqr``, of complex arrays ``ungqr``).
 
     Args:
-        h: ``[m, n]`` as :class:`Geqrf` gives it, f32, f64, c64 or c128.
+        h: ``[m, n]`` as returned by :class:`Geqrf`, f32, f64, c64 or c128.
         tau: ``[min(m, n)]``, same dtype.
         q: ``[m, columns]``, same dtype.
         columns: Columns of Q, from ``min(m, n)`` (the default) to ``m``.
@@ -127,7 +127,7 @@ class Ormqr(Op[SolverActor, GpuRef], tag="solver.ormqr"):
     """Multiply by Q in its Householder form, without forming it (``ormqr``, of complex arrays ``unmqr``).
 
     Args:
-        h: ``[m, n]`` as :class:`Geqrf` gives it, f32, f64, c64 or c128. Q is ``[m, m]``.
+        h: ``[m, n]`` as returned by :class:`Geqrf`, f32, f64, c64 or c128. Q is ``[m, m]``.
         tau: ``[min(m, n)]``, same dtype.
         c: ``[m, columns]`` when ``side`` is ``"left"``, ``[rows, m]`` when it is ``"right"``; same dtype.
         out: Shape and dtype of ``c``; may be ``c``.

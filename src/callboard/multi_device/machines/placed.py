@@ -28,7 +28,7 @@ class PlacedNode:
         request: Constraints on the placement of the first agent.
         pinned: Later ones only on ``request.node``, too; else anywhere.
         tls: TLS files for encrypted connections; None: they are not encrypted.
-        lost_after: Seconds of silence after which either side gives the other up.
+        lost_after: Seconds of silence after which either side considers the other lost.
         timeout: Seconds that placing an agent may take.
 
     Raises:

@@ -52,8 +52,8 @@ class PlacementShardingAdapter(Generic[A]):
     Args:
         region_id: Name of the region; the actors' names begin with it.
         devices: Open devices of this loop.
-        entity: Gives the :class:`~callboard.Props` of an entity's actor, by its id; or by id and fence, if it takes two
-            arguments.
+        entity: Returns the :class:`~callboard.Props` of an entity's actor, by its id; or by id and fence, if it takes
+            two arguments.
         shards: Into how many groups ids are hashed; at least ten per device, and the same for as long as anything is
             stored by shard.
         weights: Weights by UUID; a device owns shards in proportion to its weight, 1 by default.

@@ -45,7 +45,7 @@ class Port:
 
 
 class Collective(Reply[T], Generic[T]):
-    """A collective in flight. Awaiting it gives its result: a ref for each rank, or one, or None.
+    """A collective in flight. Awaiting it returns its result: a ref for each rank, or one, or None.
 
     :attr:`refs` exist at once, as operands of ops that run after it; ``collective[rank]`` is one of them. It has one
     completion for all ranks: it succeeds when every rank's part has, and fails when one has failed, whatever the state

@@ -136,7 +136,7 @@ class World(Collectives):
         return reply
 
     def _submit(self, requests: Sequence[Request], replies: Sequence[Collective[Any]]) -> tuple[list[PartCall], int]:
-        """Call them; gives the parts, and how many bytes they send."""
+        """Call them and return the parts, and how many bytes they send."""
         ranks = sorted({rank for request in requests for rank in request.ranks})
         parts = {rank: RankPart(self.devices[rank], rank, self.size, requests) for rank in ranks}
         with _order:

@@ -108,7 +108,7 @@ class PeakEwmaChoices(Picker):
 
     Args:
         choices: ``d``; None: all up to eight. Where half of the replicas are slow, two choices are often both slow.
-        draw: Gives a number in [0, 1).
+        draw: Returns a number in [0, 1).
     """
 
     def __init__(self, choices: int | None, draw: Callable[[], float] = random.random) -> None:

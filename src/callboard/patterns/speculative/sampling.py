@@ -83,7 +83,7 @@ class Sampler:
     def accept_tree(
         self, follow: Sequence[dict[int, int]], logits: NDArray[Any], position: int
     ) -> tuple[list[int], int]:
-        """Verify a tree; gives the nodes that are kept, and the token after them. See :func:`walk`."""
+        """Verify a tree and return the nodes that are kept, and the token after them. See :func:`walk`."""
         if not self.temperature:
             best = logits.argmax(axis=1).tolist()
             return walk(follow, lambda row, depth, after: best[row])

@@ -95,6 +95,6 @@ def given(out: Operand | None, made: Layout) -> Layout:
 
 
 def lse_heads_first(layout: Layout) -> Callable[[int], Array]:
-    """A function that gives log-sum-exps at an address as ``[batch, heads, rows]``."""
+    """A function that returns log-sum-exps at an address as ``[batch, heads, rows]``."""
     view = viewer(layout)
     return (lambda address: view(address).T[None]) if layout.ndim == 2 else view

@@ -41,7 +41,7 @@ class Sequence(NamedTuple):
 
 
 def heads_first(layout: Layout, order: SeqLayout) -> Callable[[int], Array]:
-    """A function that gives an operand at an address as ``[batch, heads, rows, dim]``."""
+    """A function that returns an operand at an address as ``[batch, heads, rows, dim]``."""
     view = viewer(layout)
     if layout.ndim == 3:
         return lambda address: view(address).swapaxes(0, 1)[None]

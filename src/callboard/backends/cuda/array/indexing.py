@@ -74,7 +74,7 @@ class Picks:
         self._run = kernel_launcher(device.driver, function, linear_grid(args.count), (THREADS, 1), args)
 
     def __call__(self, stream: "CudaStream", *dynamic: Any) -> CudaStatus | None:
-        """Enqueue it; gives a status that raises ``ShapeError`` if an index is out of range."""
+        """Enqueue it and return a status that raises ``ShapeError`` if an index is out of range."""
         args, native = self._args, stream.native
         if not args.count:
             return None
@@ -96,7 +96,7 @@ class Picks:
             )
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         self._device.release(self._memory)
 
 

@@ -74,7 +74,7 @@ class Checking:
         return CudaStatus(self._args.verdict, 4, lambda outcome: tell(self._tag, self._args.call, outcome))
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Free its memory."""
         self._library.device.release(self._memory)
 
 

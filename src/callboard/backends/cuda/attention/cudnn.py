@@ -203,7 +203,7 @@ class GraphPlan:
             raise failure(e, self._tag) from None
 
     def close(self) -> None:
-        """Give the workspace back; no launch uses it any more."""
+        """Free the workspace; no launch uses it any more."""
         self._graphs.workspace.leave(self._room)
 
 

@@ -102,6 +102,6 @@ class Decoding:
         return CudaStatus(self._args.verdict, 4, lambda outcome: tell(self._tag, call, outcome))
 
     def close(self) -> None:
-        """Give memory back; no launch uses it any more."""
+        """Free the memory; no launch uses it any more."""
         self._own.close()
         self._workspace.leave(self._room)

@@ -81,7 +81,7 @@ class Bound:
         return kernel_launcher(self._driver, function, blocks, (THREADS, 1), self._args, room)
 
     def close(self) -> None:
-        """Give memory back."""
+        """Free the memory."""
         if self._checking is not None:
             self._checking.close()
 

@@ -70,7 +70,7 @@ class Paging:
             raise ShapeError(f"{self._tag}: a slot is beyond the {pages} pages of {block} tokens")
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Free its memory."""
         self._library.device.release(self._memory)
 
 

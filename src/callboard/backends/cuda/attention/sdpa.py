@@ -170,7 +170,7 @@ class CudnnAttention:
         return found
 
     def close(self) -> None:
-        """Give memory back; no launch uses it any more."""
+        """Free the memory; no launch uses it any more."""
         self._plan.close()
         self._own.close()  # and the buffers of its checks
 

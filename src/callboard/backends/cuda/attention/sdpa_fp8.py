@@ -150,7 +150,7 @@ class CudnnFp8:
         return found
 
     def close(self) -> None:
-        """Give memory back; no launch uses it any more."""
+        """Free the memory; no launch uses it any more."""
         self._plan.close()
         if self._checking is not None:
             self._checking.close()

@@ -129,7 +129,7 @@ def _on_device(cublas: "Cublas", factors: Sequence[Factor]) -> Pointers:
 
 
 def device_getters(handle: "Handle", factors: Sequence[Factor]) -> "list[Callable[[Any], int]]":
-    """One function per factor that gives its address on the device, from the address or the number of a call."""
+    """One function per factor that returns its address on the device, from the address or the number of a call."""
     return [
         _itself if factor.is_array else handle.slot_writer(slot, _pack(factor.dtype))
         for slot, factor in enumerate(factors)

@@ -103,7 +103,7 @@ class Again:
         self._launch(stream, *operands)
 
     def close(self) -> None:
-        """Give the graphs and the plan back; all its work is done."""
+        """Release the graphs and the plan; all its work is done."""
         self._launch.close()
         self._plan.close()
 

@@ -113,7 +113,7 @@ class CudaMember(Member):
             self._thread.join(ABORT)
 
     def enqueued(self) -> "Ran":
-        """Count a part that was enqueued; gives its status."""
+        """Count a part that was enqueued and return its status."""
         self._enqueued += 1
         return Ran(self, self._enqueued)
 

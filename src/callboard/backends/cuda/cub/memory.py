@@ -111,7 +111,7 @@ class PlanMemory:
             span.ptr = self._room.memory.address + offset
 
     def close(self) -> None:
-        """Give it back; nothing uses it any more."""
+        """Release it; nothing uses it any more."""
         if self._room is not None:
             room, self._room = self._room, None
             self._workspace.leave(room)

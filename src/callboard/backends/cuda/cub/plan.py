@@ -28,7 +28,7 @@ class Work:
         self._run(stream.native, *dynamic)
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         self._memory.close()
 
 

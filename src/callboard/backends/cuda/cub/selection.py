@@ -105,7 +105,7 @@ class Sized:
         return CudaStatus(self.counted.address, 8, enough)
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         self.memory.close()
         self.cccl.device.release(self.counted)
 

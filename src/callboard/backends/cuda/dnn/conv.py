@@ -256,7 +256,7 @@ class Zeros:
         self._delivery.finish(native, out)
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         self._memory.close()
 
 

@@ -183,7 +183,7 @@ class Planned:
             raise failure(e, self._tag) from None
 
     def close(self) -> None:
-        """Give the workspace back; no launch uses it any more."""
+        """Free the workspace; no launch uses it any more."""
         if self._room is not None:
             self._workspaces.leave(self._room)
 

@@ -195,7 +195,7 @@ class GraphPlan:
             self._plan(stream, *operands, *outs)
 
     def close(self) -> None:
-        """Give the workspace back; no launch uses it any more."""
+        """Free the workspace; no launch uses it any more."""
         if self._plan is not None:
             self._plan.close()
 

@@ -129,7 +129,7 @@ class Work:
         return self._fault.status
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         self._memory.close()
         if self._fault is not None:
             self._fault.close()
@@ -162,5 +162,5 @@ class Fault:
             raise ShapeError(self._says(int.from_bytes(outcome[8:16], "little", signed=True), wrong))
 
     def close(self) -> None:
-        """Give it back."""
+        """Release it."""
         self._device.release(self._memory)

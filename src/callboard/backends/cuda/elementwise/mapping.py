@@ -125,7 +125,7 @@ class MapPlan:
         kernel(stream.native, addresses, numbers)
 
     def close(self) -> None:
-        """Give its share of the workspace back; its work is done."""
+        """Free its share of the workspace; its work is done."""
         if self._room is not None:
             self._library.workspace.leave(self._room)
             self._room = None

@@ -179,7 +179,7 @@ class ReducePlan:
         (self._single if apart else self._packed)(stream.native, (*operands, out), numbers)
 
     def close(self) -> None:
-        """Give its share of the workspace back; its work is done."""
+        """Free its share of the workspace; its work is done."""
         if self._room is not None:
             self._library.workspace.leave(self._room)
             self._room = None

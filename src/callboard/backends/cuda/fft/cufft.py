@@ -91,7 +91,7 @@ class Cufft(Vendor):
         self.checked("cufftXtSetJITCallback", self.library.xt_set_jit_callback, plan, *what)
 
     def make(self, plan: int, transform: Transform, where: Advanced) -> int:
-        """Fill a plan; gives the bytes of its work area."""
+        """Fill a plan and return the bytes of its work area."""
         src, out = transform.src, transform.out
         nbytes = self.checked(
             f"cufftXtMakePlanMany ({where.n}, batch {where.batch})",

@@ -96,7 +96,7 @@ class FillPlan:
         return answer
 
     def close(self) -> None:
-        """Give the memory back; the stream has passed its users."""
+        """Free the memory; the stream has passed its users."""
         for memory in self._memory:
             self.device.release(memory)
         self._memory.clear()

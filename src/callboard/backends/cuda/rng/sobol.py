@@ -89,7 +89,7 @@ class SobolTables:
         return found.address
 
     def close(self) -> None:
-        """Give the tables back; nothing uses them."""
+        """Free the tables; nothing uses them."""
         for memory in self._tables.values():
             self._device.release(memory)
         self._tables.clear()

@@ -99,7 +99,7 @@ class Xorwow:
         return self._matrices.address, self._states.address
 
     def close(self) -> None:
-        """Give all back; nothing uses it."""
+        """Release everything; nothing uses it."""
         for memory in (self._matrices, self._states):
             if memory is not None:
                 self._device.release(memory)

@@ -290,7 +290,7 @@ class Factors:
         return int(value[0])
 
     def close(self) -> None:
-        """Give all back; the stream has passed its work."""
+        """Release everything; the stream has passed its work."""
         while self._made:
             destroy, arguments = self._made.pop()
             self._cudss.call(destroy, *arguments)

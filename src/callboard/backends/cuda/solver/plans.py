@@ -83,7 +83,7 @@ class SolverPlan:
         ahead: ``begin`` is done before the launch.
         size: Returns the extents of outputs, given the number of results found; None if they are known.
         status: Raises the failure that a status word encodes.
-        kept: Gives the host memory that the calls up to now need until they are done.
+        kept: Returns the host memory that the calls up to now need until they are done.
 
     Attributes:
         captures: True if launches can be recorded in a graph.

@@ -117,7 +117,7 @@ class ToBlocks:
         return self._counted.tell(self._op, room, count)
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         if self._rows is not None:
             self._rows.close()
         self._counted.close()

@@ -30,7 +30,7 @@ class Checking:
         self._count = CheckingPadded(cusparse, op, faults) if padded else CheckingPointers(cusparse, op, faults)
 
     def __call__(self, stream: "CudaStream", a: Sequence[int]) -> CudaStatus:
-        """Enqueue it; gives a status that raises ``ShapeError``."""
+        """Enqueue it and return a status that raises ``ShapeError``."""
         cusparse = self._cusparse
         driver, native = cusparse.driver, stream.native
         driver.check(driver.memset_8(self._memory.address, 0, 32, native), "cuMemsetD8Async")
@@ -43,7 +43,7 @@ class Checking:
             raise ShapeError(f"sparse.check: a: {text}")
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         self._cusparse.device.release(self._memory)
 
 

@@ -80,7 +80,7 @@ class FromDense:
         return self._counted.tell(self._op, args.room, count)
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         self._counted.close()
         self._scan.close()
         self._cusparse.device.release(self._memory)
@@ -198,7 +198,7 @@ class Converter:
             self._exchange(parts, (out[0], out[1], out[2]))
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         for memory in self._memory:
             self._cusparse.device.release(memory)
         self._memory.clear()
@@ -292,7 +292,7 @@ class ByRows:
         return at[0], at[1], at[2]
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         if self._converter is not None:
             self._converter.close()
         for memory in self._memory:

@@ -50,7 +50,7 @@ class Count:
         return CudaStatus(self.address, 8, enough)
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         self._cusparse.device.release(self._memory)
 
 
@@ -77,5 +77,5 @@ class Scan:
             step(stream)
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         self._cusparse.device.release(self._memory)

@@ -105,7 +105,7 @@ class SparseProduct:
         cusparse.call("sp_gemm_copy", 0, 0, at_alpha, left, right, at_zero, *self._state[6:])
 
     def close(self) -> None:
-        """Give everything back; nothing uses it any more."""
+        """Release everything; nothing uses it any more."""
         self._clear()
 
     def _computed(self, a: Sequence[int], b: Sequence[int], alpha: Any) -> int:

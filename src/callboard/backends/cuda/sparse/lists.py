@@ -114,7 +114,7 @@ class FromBlocks:
         return self._counted.tell(self._op, room, count)
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         for step in (self._listing, self._turning, self._counted):
             if step is not None:
                 step.close()
@@ -165,7 +165,7 @@ class Listing:
         return self._listed
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         self._scan.close()
         _release(self._cusparse, self._memory)
 
@@ -207,7 +207,7 @@ class Turning:
         return turned
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         self._converter.close()
         _release(self._cusparse, self._memory)
 

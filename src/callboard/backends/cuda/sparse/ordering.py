@@ -104,7 +104,7 @@ class Sorted:
         (self._merge if sums else self._take_all)(native)
 
     def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
+        """Free the memory; nothing uses it any more."""
         self._count.close()
         self._scan.close()
         for memory in self._memory:

@@ -88,7 +88,7 @@ class Solve:
         self._scratch = maker.scratch(max(int(size), 1))
 
     def __call__(self, stream: "CudaStream", a: Sequence[int], b: int, out: int, alpha: Any) -> CudaStatus | None:
-        """Enqueue it; gives a status that raises ``NumericalError``."""
+        """Enqueue it and return a status that raises ``NumericalError``."""
         if self._empty:
             return None
         cusparse, prefix = self._cusparse, self._prefix

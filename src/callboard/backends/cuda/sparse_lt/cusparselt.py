@@ -210,7 +210,7 @@ class Descriptors:
         return memory.address
 
     def close(self) -> None:
-        """Give all back, the last first; no launch uses it any more."""
+        """Release everything, the last first; no launch uses it any more."""
         while self._closers:
             self._closers.pop()()
 

@@ -93,7 +93,7 @@ class Multiplying:
             self._gelu(stream, out)
 
     def close(self) -> None:
-        """Give back descriptors and memory."""
+        """Free descriptors and memory."""
         self._made.close()
 
     def _run(self, structured: int, dense: int, c: int, out: int) -> None:

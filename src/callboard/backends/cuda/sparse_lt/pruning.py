@@ -105,7 +105,7 @@ class Compressing:
             raise not_structured("sparse_lt.compress", self._layout)
 
     def close(self) -> None:
-        """Give back descriptors and memory."""
+        """Free descriptors and memory."""
         self._made.close()
 
 

@@ -70,7 +70,7 @@ class Scaling:
         self._finish(stream, self._product.address, out, c, bias, late, beta)
 
     def close(self) -> None:
-        """Give back descriptors and memory."""
+        """Free descriptors and memory."""
         self._multiply.close()
         self._lt.products.give_back(self._product)
 

@@ -140,7 +140,7 @@ class Workspace:
         return self._address
 
     def close(self) -> None:
-        """Give it back."""
+        """Release it."""
         self._address = 0
         self._memory.close()
 

@@ -95,7 +95,7 @@ def groups_of(extents: Sequence[int], itemsize: int) -> int:
 
 
 def set_axes(args: ctypes.Structure, extent: str, extents: Sequence[int], **steps: Sequence[int]) -> int:
-    """Fill these fields; gives the number of axes.
+    """Fill these fields and return the number of axes.
 
     Raises:
         UnsupportedOp: There are more axes than the kernels support.

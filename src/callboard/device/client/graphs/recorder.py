@@ -35,7 +35,7 @@ class Own:
 
     Attributes:
         nbytes: Size in bytes.
-        allocation: Gives its owner; None when no ref of it is left.
+        allocation: Returns its owner; None when no ref of it is left.
     """
 
     __slots__ = ("allocation", "nbytes")

@@ -46,4 +46,4 @@ class RecordingServices(Protocol):
         """The coroutine; a blocking device gives its result."""
 
     def _recording_stats(self, recording: int) -> Any:
-        """A :class:`RecordingStats`, or a coroutine that gives it."""
+        """A :class:`RecordingStats`, or a coroutine that returns it."""

@@ -273,7 +273,7 @@ class _Keep:
 
 
 class _Lease:
-    """Gives a slot back with the completion."""
+    """Releases a slot with the completion."""
 
     __slots__ = ("_arenas", "_slot")
 
@@ -286,7 +286,7 @@ class _Lease:
 
 
 class SharedLease:
-    """Gives a slot back when all that use it have ended: the caller, copies on the host, ops in flight.
+    """Releases a slot when all that use it have ended: the caller, copies on the host, ops in flight.
 
     A completion alone is not enough: when the context is lost, it comes while copies into the slot still run.
     """

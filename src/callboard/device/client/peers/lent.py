@@ -36,7 +36,7 @@ class LentCopy:
         self._loan = Loan(lender, [ref], [False], self._held, self._failed)
 
     def begin(self, out: GpuRef[Any] | None) -> GpuRef[Any]:
-        """Take places in the orders of both devices; gives the copy. Raises as an op; nothing is copied then."""
+        """Take places in the orders of both devices and return the copy. Raises as an op; nothing is copied then."""
         incoming = self._incoming
         incoming.expect()
         try:

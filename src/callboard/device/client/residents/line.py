@@ -40,7 +40,7 @@ def on_loop(port: OpPort, action: Callable[[], None]) -> None:
 
 
 def accept(port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall], later: bool = False) -> int:
-    """Queue a call; gives its id.
+    """Queue a call and return its id.
 
     Args:
         port: The op line.

@@ -53,7 +53,7 @@ class ContextActor:
     """A context, its libraries, and everything in flight on it.
 
     Attributes:
-        residents_busy: Gives the seconds that each resident actor has been in calls, by its id.
+        residents_busy: Returns the seconds that each resident actor has been in calls, by its id.
         shares: Memory that other processes may have open.
         attached: Memory of other hosts that is open here.
         arrivals: Buffers that other devices send.

@@ -25,7 +25,7 @@ CHAINED = frozenset(
 
 
 class StreamAllocator(abc.ABC):
-    """Gives each actor its timeline.
+    """Assigns a timeline to each actor.
 
     Attributes:
         timelines: All timelines made so far.

@@ -17,7 +17,7 @@ TAIL = 20
 
 
 class LineSplitter:
-    """Takes bytes as they come and gives lines of text; a line without end is given in pieces."""
+    """Takes bytes as they come and returns lines of text; a line without end is given in pieces."""
 
     __slots__ = ("_rest",)
 

@@ -81,7 +81,7 @@ class NodeServer:
         self._sessions: set[Session] = set()
 
     async def start(self, host: str, port: int = 0) -> tuple[str, int]:
-        """Listen; gives the address, with the port that was chosen for 0.
+        """Listen and return the address, with the port that was chosen for 0.
 
         Raises:
             OSError: The address cannot be listened at.

@@ -10,14 +10,14 @@ from callboard.device.supervision.remote.host import Address, describe
 __all__ = ["LOST_AFTER", "HostPlace", "Node"]
 
 LOST_AFTER = 5.0
-"""Default seconds of silence after which application and node give each other up."""
+"""Default seconds of silence after which application and node consider each other lost."""
 
 
 class HostPlace(Protocol):
     """The location in which the hosts of a device are started.
 
     Attributes:
-        lost_after: Seconds of silence after which application and node give each other up.
+        lost_after: Seconds of silence after which application and node consider each other lost.
     """
 
     @property
@@ -44,8 +44,8 @@ class Node:
         token: Secret that the node was started with. It permits running code on the node.
         tls: TLS context that encrypts the connection (``ssl.create_default_context(cafile=...)``). None: the token is
             not sent, but an observer of the network can read and change everything else.
-        lost_after: Seconds of silence after which either side gives the other up; the node then ends its host. An event
-            loop that is busy for longer is no silence, up to a minute.
+        lost_after: Seconds of silence after which either side considers the other lost; the node then ends its host. An
+            event loop that is busy for longer, up to a minute, does not count as silence.
 
     Raises:
         ValueError: The address has no port, the token is too short, or ``lost_after`` is less than 2 s.

@@ -20,7 +20,7 @@ class RemoteStarter(HostStarter):
             none.
         which: Name of the device on its node.
         config: Configuration of the device.
-        lost_after: Seconds of silence after which either side gives the other up.
+        lost_after: Seconds of silence after which either side considers the other lost.
     """
 
     isolated = True

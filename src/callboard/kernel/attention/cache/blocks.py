@@ -171,7 +171,7 @@ class BlockPool:
         held.length = length
 
     def close(self, sequence: int) -> None:
-        """Give back the pages of a sequence."""
+        """Release the pages of a sequence."""
         held = self._idle(sequence)
         del self._held[sequence]
         self._give_back(held.blocks)

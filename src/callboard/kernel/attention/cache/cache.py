@@ -131,7 +131,7 @@ class PagedKvCache(Generic[Mode]):
             self._pool.truncate(self._checked(sequence), length)
 
     def free(self, sequence: KvSequence) -> None:
-        """Give back its pages. One that was lost with its context has none; freeing it is harmless."""
+        """Release its pages. One that was lost with its context has none; freeing it is harmless."""
         with self._lock:
             if sequence.epoch == self._epoch:
                 self._pool.close(sequence.number)

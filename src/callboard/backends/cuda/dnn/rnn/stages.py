@@ -85,7 +85,7 @@ class Stages:
         self.weights, self.gradients, self.work, self.more = (at + sum(map(aligned, parts[:i])) for i in range(4))
 
     def close(self) -> None:
-        """Give back descriptors and workspace."""
+        """Free descriptors and workspace."""
         self._destroyed.close()
         self._library.workspace.leave(self._room)
 

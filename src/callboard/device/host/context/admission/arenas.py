@@ -16,7 +16,7 @@ class Arenas:
     Args:
         channel: Maps them into this process.
         device: Registers them.
-        trim: Gives cached memory back, so that there is more room.
+        trim: Returns cached memory to the driver, so that there is more room.
 
     Attributes:
         mapped: Address and size by id.

@@ -44,7 +44,7 @@ class Graphs:
 
     Args:
         device: Device of the context.
-        streams: Gives the replays their stream.
+        streams: Assigns the replays their stream.
         plans: The plans of the admission.
         plan_of: Returns the plan of an op's signature, creating it if necessary.
     """

@@ -393,7 +393,7 @@ class Replay:
         self._leaving = [(seq, part) for seq, part in self._leaving if seq > done]
 
     def close(self) -> None:
-        """Give the graphs back; nothing of them runs."""
+        """Release the graphs; nothing of them runs."""
         for parts in (*self._graphs.values(), [part for _, part in self._leaving]):
             for part in parts:
                 if part.graph is not None:
