@@ -243,7 +243,7 @@ class Actor:
         self._here().timers.set_idle(seconds)
 
     def background(self, coro: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Run ``coro`` beside the mailbox. Restart and stop cancel it; its failure is this actor's failure."""
+        """Run ``coro`` while messages are handled. Restart and stop cancel it; its failure is this actor's failure."""
         return self._here().background.start(coro)
 
     def pipe(

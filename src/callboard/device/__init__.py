@@ -1,1 +1,1 @@
-"""Devices: ``client`` in the application, ``host`` beside the context, ``protocol`` between, ``supervision`` above."""
+"""Devices: ``client`` in the application, ``host`` next to the context, ``protocol`` between, ``supervision`` above."""

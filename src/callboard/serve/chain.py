@@ -65,7 +65,7 @@ class Chain:
             await server.drain(timeout)
 
     async def load(self) -> None:
-        """Load the model, or load it anew beside the one that runs and replace that; no request fails because of it.
+        """Load the model, or load it anew next to the running one and replace that; no request fails because of it.
 
         Raises:
             BadRequest: It is no :class:`ModelVersion`.

@@ -22,7 +22,7 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, coro: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run ``coro`` beside the mailbox until it ends, or the actor restarts or stops."""
+        """Run ``coro`` concurrently with the mailbox until it ends, or the actor restarts or stops."""
         task = self._owner.port.loop.create_task(coro, name=f"{self._owner.path} background")
         self._tasks.add(task)
         incarnation = self._owner.incarnation

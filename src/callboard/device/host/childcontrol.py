@@ -1,4 +1,4 @@
-"""Duties of a child process beside serving: heartbeats, log forwarding, descriptors, and death with its parent."""
+"""Duties of a child process other than serving: heartbeats, log forwarding, descriptors, and death with its parent."""
 
 import ctypes
 import logging

@@ -1,4 +1,4 @@
-"""The messages between an application and a node, beside those of a context host.
+"""The messages between an application and a node, in addition to those of a context host.
 
 A node relays the messages of :mod:`callboard.device.protocol.messages`, in the same frames, between an application on
 another machine and a context host of its own. It reads only those that concern itself, and forwards the others as they

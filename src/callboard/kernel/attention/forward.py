@@ -18,7 +18,7 @@ class AttentionResult(NamedTuple, Generic[Mode]):
 
     Attributes:
         out: Shape and dtype of the queries, but with the head dim of the values.
-        lse: Natural logarithm of the sum of the exponentials of each query's scores, f32 (f64 beside f64).
+        lse: Natural logarithm of the sum of the exponentials of each query's scores, f32 (f64 for f64).
     """
 
     out: GpuRef[Mode]
@@ -36,7 +36,7 @@ class Forward(Scores[AttentionResult], tag="attention.forward"):
             of keys serves ``heads // kv_heads`` adjacent query heads (grouped-query attention; 1: multi-query).
         v: Shape and dtype of ``k``; its head dim may be another.
         out: Shape and dtype of ``q``, but with the head dim of ``v``; a new row-major array when None.
-        lse: ``[batch, heads, seq_q]``, or ``[tokens, heads]`` for operands with three axes; f32, f64 beside f64. It is
+        lse: ``[batch, heads, seq_q]``, or ``[tokens, heads]`` for operands with three axes; f32, f64 for f64. It is
             -inf for a query without visible keys, whose ``out`` is 0. With ``sink`` it includes the sink.
         bias: Added to the scores: ``[batch, heads, seq_q, seq_k]``, any of the first three extents may be 1; dtype of
             ``q`` or of ``lse``. An additive mask is a bias of 0 and -inf.

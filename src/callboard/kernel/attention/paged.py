@@ -37,7 +37,7 @@ class PagedForward(Masked[AttentionResult], tag="attention.paged_forward"):
             not read.
         seqlens_k: ``i32[batch]``: keys of each sequence, those of the new queries included.
         out: Shape and dtype of ``q``, but with the head dim of ``v_pages``; a new row-major array when None.
-        lse: ``[batch, heads, seq_q]``, of three axes ``[tokens, heads]``; f32, f64 beside f64.
+        lse: ``[batch, heads, seq_q]``, of three axes ``[tokens, heads]``; f32, f64 for f64.
         causal: True if a query attends only to keys up to its own position; the last query has the position of the last
             key.
         sink, alibi_slopes, cu_seqlens_q, max_seqlen_q, softmax_scale, window_size, softcap: See

@@ -18,7 +18,7 @@ Alignment = Literal["bottom_right", "top_left"]
 
 
 class AttentionParams(NamedTuple):
-    """The parameters of a score beside the operands.
+    """The parameters of a score other than the operands.
 
     Attributes:
         scale: Factor of the products of queries and keys.
@@ -216,7 +216,7 @@ class Scores(Masked[R_co]):
         return batch
 
     def check_extras(self, problem: Problem) -> None:
-        """Operands beside queries, keys and values.
+        """Operands other than queries, keys and values.
 
         Raises:
             ShapeError: One does not fit.

@@ -58,7 +58,7 @@ class GemmStridedBatched(Op[BlasActor, GpuRef], tag="blas.gemm_strided_batched")
             :class:`Gemm <callboard.kernel.blas.level3.Gemm>`; each matrix row- or column-major. With a first extent
             of 1 the one matrix serves all (``a[None]``).
         b: ``[batch, k, n]`` (``[batch, n, k]`` when ``transpose_b``), same dtype; the rest as ``a``.
-        out: ``[batch, m, n]``, same dtype (i32 beside i8); a new row-major array when None. May be ``c``.
+        out: ``[batch, m, n]``, same dtype (i32 for i8); a new row-major array when None. May be ``c``.
         c: ``[batch, m, n]``, dtype of ``out``; not read while ``beta`` is 0.
         alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for a single product
             (:class:`Gemm <callboard.kernel.blas.level3.Gemm>`).
@@ -124,7 +124,7 @@ class GemmBatched(Op[BlasActor, GpuRef], tag="blas.gemm_batched"):
         a: Matrices ``[m, k]`` (``[k, m]`` when ``transpose_a``), all of one layout; dtypes of
             :class:`Gemm <callboard.kernel.blas.level3.Gemm>`; row- or column-major. One matrix may occur several times.
         b: The same number of matrices ``[k, n]`` (``[n, k]`` when ``transpose_b``), all of one layout, same dtype.
-        out: ``[batch, m, n]``, same dtype (i32 beside i8); a new row-major array when None. May be ``c``.
+        out: ``[batch, m, n]``, same dtype (i32 for i8); a new row-major array when None. May be ``c``.
         c: ``[batch, m, n]``, dtype of ``out``; not read while ``beta`` is 0.
         alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for a single product
             (:class:`Gemm <callboard.kernel.blas.level3.Gemm>`).
@@ -187,7 +187,7 @@ class GemmGrouped(Op[BlasActor, tuple[GpuRef, ...]], tag="blas.gemm_grouped"):
         a: Matrices ``[m_i, k_i]`` (``[k_i, m_i]`` when ``transpose_a``), all of one dtype of
             :class:`Gemm <callboard.kernel.blas.level3.Gemm>`; each row- or column-major.
         b: The same number of matrices ``[k_i, n_i]`` (``[n_i, k_i]`` when ``transpose_b``), same dtype.
-        c: The same number of matrices ``[m_i, n_i]``, same dtype (i32 beside i8); none may overlap another. Not read
+        c: The same number of matrices ``[m_i, n_i]``, same dtype (i32 for i8); none may overlap another. Not read
             while ``beta`` is 0.
         alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for a single product
             (:class:`Gemm <callboard.kernel.blas.level3.Gemm>`); the same for all products. A transposed view among the

@@ -47,7 +47,7 @@ class Axpy(Op[BlasActor, GpuRef], tag="blas.axpy"):
     Args:
         x: f16, bf16, f32, f64, c64 or c128.
         y: Same shape and dtype; may be the same memory as ``x``, element for element.
-        alpha: Number or 0-d array; complex beside complex arrays only.
+        alpha: Number or 0-d array; complex for complex arrays only.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = ALL_FLOATS
@@ -74,7 +74,7 @@ class Scal(Op[BlasActor, GpuRef], tag="blas.scal"):
 
     Args:
         x: f16, bf16, f32, f64, c64 or c128.
-        alpha: Number or 0-d array; complex beside complex arrays only.
+        alpha: Number or 0-d array; complex for complex arrays only.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = ALL_FLOATS
@@ -141,7 +141,7 @@ class Rot(Op[BlasActor, VectorPair], tag="blas.rot"):
         x: f32, f64, c64 or c128.
         y: Same shape and dtype.
         c: Cosine: real number or 0-d array of the real dtype.
-        s: Sine: number or 0-d array of the arrays' dtype; complex beside complex arrays only.
+        s: Sine: number or 0-d array of the arrays' dtype; complex for complex arrays only.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS

@@ -40,7 +40,7 @@ class Gemv(Op[BlasActor, GpuRef], tag="blas.gemv"):
         x: ``[n]``, same dtype.
         out: ``[m]``, same dtype; a new array when None. May be ``y``.
         y: ``[m]``, same dtype; not read while ``beta`` is 0.
-        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
+        alpha, beta: Number or 0-d array (f32 for f16 and bf16, else the arrays' dtype).
         transpose: Use ``a.T``.
         conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose. No effect on real arrays.
     """
@@ -84,7 +84,7 @@ class Rank1(Op[BlasActor, GpuRef]):
         x: ``[m]``, one of ``dtypes``.
         y: ``[n]``, same dtype.
         a: ``[m, n]``, same dtype; row- or column-major.
-        alpha: Number or 0-d array of the arrays' dtype; real beside real arrays.
+        alpha: Number or 0-d array of the arrays' dtype; real for real arrays.
     """
 
     dtypes: ClassVar[tuple[DType, ...]]
@@ -139,7 +139,7 @@ class SymmetricRank1(Op[BlasActor, GpuRef]):
         x: ``[n]``, one of ``dtypes``; not conjugated.
         a: ``[n, n]``, same dtype; row- or column-major. Only the triangle that ``lower`` names is read and written.
             Packed: ``[n * (n + 1) / 2]`` without gaps, the rows of that triangle one behind the other.
-        alpha: Number or 0-d array of the arrays' dtype; real beside real arrays.
+        alpha: Number or 0-d array of the arrays' dtype; real for real arrays.
         lower: The lower triangle; else the upper one.
     """
 

@@ -39,9 +39,9 @@ class Gemm(Op[BlasActor, GpuRef], tag="blas.gemm"):
     Args:
         a: ``[m, k]`` (``[k, m]`` when ``transpose_a``); f16, bf16, f32, f64, c64, c128 or i8; row- or column-major.
         b: ``[k, n]`` (``[n, k]`` when ``transpose_b``), same dtype; row- or column-major.
-        out: ``[m, n]``, same dtype (i32 beside i8); a new row-major array when None. May be ``c``.
+        out: ``[m, n]``, same dtype (i32 for i8); a new row-major array when None. May be ``c``.
         c: ``[m, n]``, dtype of ``out``; row- or column-major; not read while ``beta`` is 0.
-        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, i32 beside i8, else the arrays' dtype). Beside i8:
+        alpha, beta: Number or 0-d array (f32 for f16 and bf16, i32 for i8, else the arrays' dtype). For i8:
             integers.
         transpose_a, transpose_b: Use ``a.T``, ``b.T``.
         conj_a, conj_b: Use the conjugate; with the transpose flag, the conjugate transpose. No effect on real arrays.

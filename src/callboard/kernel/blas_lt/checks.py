@@ -125,14 +125,14 @@ def scale_dtype(factor: DType, result: DType) -> DType:
 
 
 def bias_dtype(factor: DType, result: DType) -> DType:
-    """The dtype of a bias and of its gradient: that of the result; beside fp8 factors one of 16 bits."""
+    """The dtype of a bias and of its gradient: that of the result; for fp8 factors one of 16 bits."""
     if is_fp8(factor):
         return DTYPES["f16" if result.name == "f16" else "bf16"]
     return result
 
 
 def kept_dtype(result: DType) -> DType:
-    """The dtype of ``c`` and of GELU's aux: that of the result; bf16 beside an fp8 one."""
+    """The dtype of ``c`` and of GELU's aux: that of the result; bf16 for an fp8 one."""
     return DTYPES["bf16"] if is_fp8(result) else result
 
 

@@ -45,7 +45,7 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
             the rest as ``a``.
         out: ``[m, n]`` or ``[batch, m, n]``, row-major (rows may be apart); a new array when None. May be ``c``.
         c: Shape and dtype of ``out`` (bf16 if that is fp8), row-major; not read while ``beta`` is 0.
-        bias: ``[n]``, or ``[batch, n]`` for a batch: added to each row. Dtype of ``out``; beside fp8 factors
+        bias: ``[n]``, or ``[batch, n]`` for a batch: added to each row. Dtype of ``out``; for fp8 factors
             bf16 (f16 where ``out`` is). No gaps; one of 16 bits starts at a multiple of 4 bytes.
         aux: Array for ``drelu`` and ``dgelu`` that the forward pass returned (:class:`MatmulAux`), row-major.
         scale_a, scale_b: Factors of fp8 operands, f32: a 0-d array; one number for each row of ``op(a)`` (``[m]``) and
@@ -54,7 +54,7 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
             rounded up. Block scales start at a multiple of 16 bytes. None: 1.
         scale_out: 0-d, f32: factor of an fp8 result before it is rounded. None: 1.
         amax: 0-d, f32: set to the largest absolute value of an fp8 result before ``scale_out``. None: not wanted.
-        alpha, beta: Number or 0-d array (f32; f64 beside f64; i32, and whole numbers, where i8 gives i32).
+        alpha, beta: Number or 0-d array (f32; f64 for f64; whole numbers, i32, for i8 with an i32 result).
         epilogue: ``none``, ``relu``, ``bias``, ``relu_bias``, ``gelu``, ``gelu_bias``; or ``drelu``, ``dgelu``: the
             product (with ``beta * c``) times the derivative at ``aux``.
         transpose_a, transpose_b: Use ``a.T``, ``b.T`` (of each matrix).

@@ -171,6 +171,6 @@ def program_of(kind: str, dtype: DType, *, backward: bool) -> Program:
 
 
 def numbers_of(kind: str, parameter: float | None) -> tuple[float, ...] | None:
-    """The numbers a program takes beside the arrays."""
+    """The numbers that a program takes in addition to the arrays."""
     own = ACTIVATIONS[kind].parameter
     return None if own is None else (own if parameter is None else parameter,)

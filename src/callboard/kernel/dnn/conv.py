@@ -96,7 +96,7 @@ class Conv(_Convolution, tag="dnn.conv"):
         x: ``[n, c, ...]`` with 1 to 3 spatial axes; f16, bf16, f32, f64 or i8.
         w: ``[k, c / groups, ...]``, same dtype.
         out: ``[n, k, ...]``; a new array when None. Dtype of ``x``; of i8: i32, or with ``scale`` f32 or i8.
-        bias: ``[k]``, dtype of ``x`` (f32 beside i8).
+        bias: ``[k]``, dtype of ``x`` (f32 for i8).
         residual: Shape and dtype of the result; added before the activation.
         activation: Applied last.
         scale: Factor of the sums before the bias; for i8 only.

@@ -60,7 +60,7 @@ class Kind(NamedTuple):
         seeded: A seed means something.
         bits: Bits of a word.
         skips: Any position is reached at once.
-        orders: Orders that it has beside the default one.
+        orders: Orders that it has in addition to the default one.
     """
 
     name: str

@@ -204,7 +204,7 @@ class GesvdjBatched(Op[SolverActor, SvdResult], tag="solver.gesvdj_batched"):
     Args:
         a: ``[batch, m, n]``, f32, f64, c64 or c128; on CUDA fastest where neither exceeds 32.
         u: ``[batch, m, min(m, n)]``, same dtype.
-        s: ``[batch, min(m, n)]``, f32 beside f32 and c64, f64 beside f64 and c128; descending.
+        s: ``[batch, min(m, n)]``, f32 for f32 and c64, f64 for f64 and c128; descending.
         vt: ``[batch, min(m, n), n]``, same dtype.
     """
 
@@ -233,7 +233,7 @@ class GesvdjValuesBatched(Op[SolverActor, GpuRef], tag="solver.gesvdj_values_bat
 
     Args:
         a: ``[batch, m, n]``, f32, f64, c64 or c128; on CUDA fastest where neither exceeds 32.
-        s: ``[batch, min(m, n)]``, f32 beside f32 and c64, f64 beside f64 and c128; descending.
+        s: ``[batch, min(m, n)]``, f32 for f32 and c64, f64 for f64 and c128; descending.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -253,7 +253,7 @@ class SyevBatched(Op[SolverActor, EigResult], tag="solver.syev_batched"):
 
     Args:
         a: ``[batch, n, n]``, f32, f64, c64 or c128; one triangle is read.
-        w: ``[batch, n]``, f32 beside f32 and c64, f64 beside f64 and c128; ascending.
+        w: ``[batch, n]``, f32 for f32 and c64, f64 for f64 and c128; ascending.
         v: ``[batch, n, n]``, dtype of ``a``; may be ``a``.
         lower: Use the lower triangle; else the upper one.
     """

@@ -76,7 +76,7 @@ class Syevd(Op[SolverActor, EigResult], tag="solver.syevd"):
 
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.
-        w: ``[n]``, f32 beside f32 and c64, f64 beside f64 and c128.
+        w: ``[n]``, f32 for f32 and c64, f64 for f64 and c128.
         v: ``[n, n]``, dtype of ``a``; may be ``a``.
         lower: Use the lower triangle; else the upper one.
         method: ``"syevd"``: divide and conquer; ``"syevj"``: Jacobi rotations, on the CPU ``syevd``.
@@ -104,7 +104,7 @@ class SyevdValues(Op[SolverActor, GpuRef], tag="solver.syevd_values"):
 
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.
-        w: ``[n]``, f32 beside f32 and c64, f64 beside f64 and c128.
+        w: ``[n]``, f32 for f32 and c64, f64 for f64 and c128.
         lower: Use the lower triangle; else the upper one.
     """
 
@@ -126,7 +126,7 @@ class SyevdxIndex(Op[SolverActor, EigResult], tag="solver.syevdx_index"):
 
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.
-        w: ``[stop - start]``, f32 beside f32 and c64, f64 beside f64 and c128.
+        w: ``[stop - start]``, f32 for f32 and c64, f64 for f64 and c128.
         v: ``[n, stop - start]``, dtype of ``a``.
         start: The first one, counted from the smallest.
         stop: The one behind the last; ``n`` when None.
@@ -165,7 +165,7 @@ class SyevdxRange(Op[SolverActor, EigRangeResult], tag="solver.syevdx_range"):
         a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.
         low: Lower end of the range, excluded; may be ``-inf``.
         high: Upper end of the range, included; may be ``inf``.
-        w: ``[capacity]``, f32 beside f32 and c64, f64 beside f64 and c128.
+        w: ``[capacity]``, f32 for f32 and c64, f64 for f64 and c128.
         v: ``[n, capacity]``, dtype of ``a``.
         found: 0-d, i64: how many there are.
         lower: Use the lower triangle; else the upper one.
@@ -210,7 +210,7 @@ class Sygvd(Op[SolverActor, EigResult], tag="solver.sygvd"):
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.
         b: Same shape and dtype; the same triangle is read.
-        w: ``[n]``, f32 beside f32 and c64, f64 beside f64 and c128.
+        w: ``[n]``, f32 for f32 and c64, f64 for f64 and c128.
         v: ``[n, n]``, dtype of ``a``; may be ``a``.
         itype: 1: ``a @ x = w * b @ x``; 2: ``a @ b @ x = w * x``; 3: ``b @ a @ x = w * x``.
         lower: Use the lower triangle; else the upper one.
@@ -241,7 +241,7 @@ class SygvdValues(Op[SolverActor, GpuRef], tag="solver.sygvd_values"):
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.
         b: Same shape and dtype; the same triangle is read.
-        w: ``[n]``, f32 beside f32 and c64, f64 beside f64 and c128.
+        w: ``[n]``, f32 for f32 and c64, f64 for f64 and c128.
         itype: 1: ``a @ x = w * b @ x``; 2: ``a @ b @ x = w * x``; 3: ``b @ a @ x = w * x``.
         lower: Use the lower triangle; else the upper one.
     """
@@ -268,7 +268,7 @@ class Geev(Op[SolverActor, EigResult], tag="solver.geev"):
 
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128.
-        w: ``[n]``, c64 beside f32 and c64, c128 beside f64 and c128.
+        w: ``[n]``, c64 for f32 and c64, c128 for f64 and c128.
         v: ``[n, n]``, dtype of ``w``.
     """
 
@@ -291,7 +291,7 @@ class GeevValues(Op[SolverActor, GpuRef], tag="solver.geev_values"):
 
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128.
-        w: ``[n]``, c64 beside f32 and c64, c128 beside f64 and c128.
+        w: ``[n]``, c64 for f32 and c64, c128 for f64 and c128.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS

@@ -40,7 +40,7 @@ class Methods(Api[Mode]):
     def lstsq(self, a: GpuRef[Mode], b: GpuRef[Mode]) -> GpuRef[Mode]:
         """The least-squares solution of a matrix of full rank: :class:`LeastSquares`.
 
-        ``dev.xp.linalg.lstsq`` takes any rank, and gives residuals, rank and singular values beside.
+        ``dev.xp.linalg.lstsq`` takes any rank, and also returns residuals, rank and singular values.
         """
         answer: GpuRef[Mode] = self._submit(LeastSquares(a=a, b=b))
         return answer

@@ -42,7 +42,7 @@ class Svd(Op[SolverActor, SvdResult], tag="solver.svd"):
     Args:
         a: ``[m, n]``, f32, f64, c64 or c128.
         u: ``[m, min(m, n)]``, or ``[m, m]`` when ``full_matrices``; same dtype.
-        s: ``[min(m, n)]``, f32 beside f32 and c64, f64 beside f64 and c128.
+        s: ``[min(m, n)]``, f32 for f32 and c64, f64 for f64 and c128.
         vt: ``[min(m, n), n]``, or ``[n, n]`` when ``full_matrices``; same dtype.
         full_matrices: Complete ``u`` and ``vt`` to square matrices.
         method: ``"auto"``, ``"gesvd"``, ``"gesdd"`` (CPU only) or ``"gesvdj"`` (on the CPU ``gesdd``).
@@ -76,7 +76,7 @@ class SvdValues(Op[SolverActor, GpuRef], tag="solver.svd_values"):
 
     Args:
         a: ``[m, n]``, f32, f64, c64 or c128.
-        s: ``[min(m, n)]``, f32 beside f32 and c64, f64 beside f64 and c128.
+        s: ``[min(m, n)]``, f32 for f32 and c64, f64 for f64 and c128.
         method: See :class:`Svd`.
     """
 

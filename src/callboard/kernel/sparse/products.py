@@ -32,7 +32,7 @@ class SpMv(Op[SparseActor, GpuRef], tag="sparse.sp_mv"):
         x: ``[n]``, same dtype, without gaps.
         out: ``[m]``, same dtype, without gaps; a new array when None. May be ``y``.
         y: ``[m]``, same dtype, without gaps; not read while ``beta`` is 0.
-        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
+        alpha, beta: Number or 0-d array (f32 for f16 and bf16, else the arrays' dtype).
         transpose: Use ``a.T``. On CUDA not supported for a matrix of blocks: see
             :class:`callboard.kernel.sparse.Transpose`.
         conj: Use the conjugate of ``a``: with ``transpose`` only.
@@ -80,7 +80,7 @@ class SpMm(Op[SparseActor, GpuRef], tag="sparse.sp_mm"):
         b: ``[k, n]``, same dtype; row- or column-major (a transposed view).
         out: ``[m, n]``, same dtype, row- or column-major; a new row-major array when None. May be ``c``.
         c: ``[m, n]``, same dtype, row- or column-major; not read while ``beta`` is 0.
-        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
+        alpha, beta: Number or 0-d array (f32 for f16 and bf16, else the arrays' dtype).
         transpose: Use ``a.T``; as for :class:`SpMv`.
         conj: Use the conjugate of ``a``: with ``transpose`` only.
         deterministic: See :class:`SpMv`.
@@ -134,7 +134,7 @@ class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
             ``count``. The part behind the last entry is unchanged. If there are more entries, the op fails and the
             error names the number needed.
         count: 0-d i64: the number of entries.
-        alpha: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
+        alpha: Number or 0-d array (f32 for f16 and bf16, else the arrays' dtype).
         deterministic: See :class:`SpMv`.
     """
 

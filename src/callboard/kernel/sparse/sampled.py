@@ -23,7 +23,7 @@ class Sddmm(Op[SparseActor, GpuRef], tag="sparse.sddmm"):
         c: ``[m, n]``; its values are not read while ``beta`` is 0.
         out: The values of the result, in shape and order those of ``c`` (whole blocks, of a ``BsrRef``); a new array
             when None. May be ``c.values``.
-        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
+        alpha, beta: Number or 0-d array (f32 for f16 and bf16, else the arrays' dtype).
 
     Sums of f16 and bf16 are kept in f32.
     """

@@ -73,7 +73,7 @@ def result_dtype(op: AnyOp, factor: DType, out: Operand | None, named: DTypeLike
 
 
 def bias_dtype(result: DType) -> DType:
-    """The dtype of a bias: that of the result; f32 beside an integer one, bf16 beside an fp8 one."""
+    """The dtype of a bias: that of the result; f32 for an integer one, bf16 for an fp8 one."""
     if result.is_integer:
         return DTYPES["f32"]
     return DTYPES["bf16"] if result.itemsize == 1 else result

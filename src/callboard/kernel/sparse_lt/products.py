@@ -132,8 +132,8 @@ class Matmul(Product[GpuRef], tag="sparse_lt.matmul"):
             larger than rows. On CUDA f32 and single bytes must be column-major. Where one factor is a single matrix, it
             serves the whole batch.
         out: ``[m, n]`` or ``[batch, m, n]``, row- or column-major; a new row-major array when None. May be ``c``.
-        c: Shape and dtype of ``out`` (bf16 beside an fp8 ``out``); read only where ``beta`` is not 0.
-        bias: ``[m]``, one number for each row of ``a``, without gaps; dtype of ``out``, f32 beside an integer one, bf16
+        c: Shape and dtype of ``out`` (bf16 for an fp8 ``out``); read only where ``beta`` is not 0.
+        bias: ``[m]``, one number for each row of ``a``, without gaps; dtype of ``out``, f32 for an integer one, bf16
             beside an fp8 one.
         alpha, beta: Number or 0-d f32 array. On CUDA with an array, the product is stored before it is scaled, in f32
             or i32; f16 and bf16 products are rounded at that point too (and f16 may overflow). This takes another pass

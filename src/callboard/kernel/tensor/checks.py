@@ -1,4 +1,4 @@
-"""Checks of the numbers and settings of the tensor messages beside modes."""
+"""Checks of the numbers and settings of the tensor messages, other than modes."""
 
 from typing import Annotated, Literal
 

@@ -30,7 +30,7 @@ class Contract(Op[TensorActor, GpuRef], tag="tensor.contract"):
         modes_out: Names of the result's axes, in order, each once; each a mode of ``a`` or ``b``.
         out: Same dtype, any strides; a new row-major array when None. May be ``c``.
         c: Shape of the result, same dtype; not read while ``beta`` is 0.
-        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype); integers beside integers.
+        alpha, beta: Number or 0-d array (f32 for f16 and bf16, else the arrays' dtype); integers for integers.
             Whether a NaN in ``a`` or ``b`` survives a factor of 0 depends on the backend.
         op_a, op_b, op_c: ``"conj"`` takes the conjugate; no effect on real arrays.
         compute: The dtype that f32 and c64 factors may be rounded to before they are multiplied (cuTENSOR's compute

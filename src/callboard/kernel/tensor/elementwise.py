@@ -30,7 +30,7 @@ class Reduction(Op[TensorActor, GpuRef], tag="tensor.reduction"):
         c: Shape of the result, same dtype; not read while ``beta`` is 0.
         op_reduce: ``"add"`` (0 of nothing), ``"mul"`` (1 of nothing); of real arrays also ``"max"`` and ``"min"``,
             which are NaN if an element is, and refused of nothing.
-        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype); integers beside integers.
+        alpha, beta: Number or 0-d array (f32 for f16 and bf16, else the arrays' dtype); integers for integers.
             While ``alpha`` is 0, the reduction counts as 0.
         op_a, op_c: Applied to each element first; see :data:`callboard.kernel.tensor.operators.Unary`.
 
@@ -77,7 +77,7 @@ class Permutation(Op[TensorActor, GpuRef], tag="tensor.permutation"):
         modes_a: Names of its axes: ``"ij"`` or integers. Twice the same: the diagonal.
         modes_out: The same modes in the result's order, each once.
         out: Same dtype, any strides; a new row-major array when None.
-        alpha: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype); an integer beside integers.
+        alpha: Number or 0-d array (f32 for f16 and bf16, else the arrays' dtype); an integer for integers.
         op_a: Applied to each element first; see :data:`callboard.kernel.tensor.operators.Unary`.
     """
 
@@ -115,7 +115,7 @@ class ElementwiseBinary(Op[TensorActor, GpuRef], tag="tensor.elementwise_binary"
         modes_out: Names of the axes of ``c`` and of the result, each once.
         out: Same dtype and shape as ``c``, any strides; a new row-major array when None. May be ``c``.
         op_ac: ``"add"``, ``"mul"``; of real arrays also ``"max"`` and ``"min"``, which are NaN if an operand is.
-        alpha, gamma: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype); integers beside integers.
+        alpha, gamma: Number or 0-d array (f32 for f16 and bf16, else the arrays' dtype); integers for integers.
             An operand whose factor is 0 counts as 0 and is not read.
         op_a, op_c: Applied to each element first; see :data:`callboard.kernel.tensor.operators.Unary`.
 

@@ -1,4 +1,4 @@
-"""Errors of a world, beside :class:`callboard.WorldLost`."""
+"""Errors of a world, other than :class:`callboard.WorldLost`."""
 
 from callboard.core.errors import AccelError
 

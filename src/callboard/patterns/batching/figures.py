@@ -68,7 +68,7 @@ class BatchCounters:
         self._run_by_size[size] = batches + 1, summed + seconds
 
     def stats(self, **common: Any) -> BatchingStats:
-        """The figures, beside those that all servers have."""
+        """The figures, in addition to those of all servers."""
         run_time = self._run_time.snapshot()
         return BatchingStats(
             **common,

@@ -12,7 +12,7 @@ COMMON = frozenset(("deadline", "timeout", "priority", "cost"))
 
 
 class AskOptions(TypedDict, total=False):
-    """Options of a request beside its time limits.
+    """Options of a request other than its time limits.
 
     Attributes:
         priority: Larger is more urgent; 0 by default.

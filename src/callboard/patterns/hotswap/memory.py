@@ -56,7 +56,7 @@ class DeviceMemory:
             call.close()
 
     def lacks(self, needed: int, free: int) -> int:
-        """Bytes that are missing for a version beside those that are loaded; 0 if it fits."""
+        """Bytes that a version lacks with the present ones loaded; 0 if it fits."""
         return max(0, needed + self.slack - free) if needed else 0
 
     def kept(self, version: str, needed: int, before: int, after: int) -> MemoryKept | None:

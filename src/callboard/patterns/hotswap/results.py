@@ -38,7 +38,7 @@ class SwapReport:
         flip_seconds: During which neither version could start a request.
         drain_seconds: Seconds from the flip until no request ran on the previous version.
         unload_seconds: Seconds of unloading.
-        update_seconds: Seconds of putting its weights into the loaded model; 0 if it was loaded beside that.
+        update_seconds: Seconds of putting its weights into the loaded model; 0 if it was loaded as a second model.
         in_place: True if that was done.
         unloaded: Versions that were unloaded.
         unload_errors: Exceptions of unloading, by version, or :class:`MemoryKept`. Such a version counts as unloaded

@@ -119,7 +119,7 @@ class Swapper:
         """True if the swap is to be in place.
 
         Raises:
-            Exception: It can be neither that nor beside the active version.
+            Exception: The version can neither be updated in place nor loaded next to the active version.
         """
         old = self._book.active
         if version.model is not None:

@@ -26,7 +26,7 @@ class Ticket:
 
 
 class Gate:
-    """Lets requests run: all that are clear together, beside them one suspect at most, and others alone.
+    """Lets requests run: all that are clear together, with at most one suspect among them, and others alone.
 
     While a request waits to run alone, none is let in before it. Each step is O(1) per request let in.
 

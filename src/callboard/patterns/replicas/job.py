@@ -13,7 +13,7 @@ __all__ = ["Job", "Run"]
 
 
 class Job:
-    """The pool's state of a request beside its entry.
+    """What a pool stores about a request in addition to its entry.
 
     Attributes:
         entry: The request.

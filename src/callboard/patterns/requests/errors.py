@@ -1,4 +1,4 @@
-"""Errors of requests to serving blueprints, beside those of the function."""
+"""Errors of requests to serving blueprints, other than those of the function."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""The per-sequence operands of a call beside queries, keys and values."""
+"""The per-sequence operands of a call other than queries, keys and values."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -18,7 +18,7 @@ from callboard.kernel.ipc.sharing import process_started
 __all__ = ["CpuMember"]
 
 SLICE = 0.1
-"""Seconds after which a waiting rank looks whether the others live, beside being woken."""
+"""Seconds after which a waiting rank looks whether the others are alive, in addition to being woken."""
 REACHED_AT = "CALLBOARD_REACHED_AT"
 """Variable that a node sets for its hosts: the address by which it was reached, where other machines reach them."""
 

@@ -93,7 +93,7 @@ class Scratch:
 
     @property
     def engine(self) -> str:
-        """The engine that this plan needs beside custom kernels."""
+        """The engine that this plan needs in addition to custom kernels."""
         return "cutensor" if self._planned else "builtin"
 
     def keep(self, planned: Planned, workspace: int) -> int:

@@ -65,7 +65,7 @@ class ResidentRef(Generic[A_co]):
         Raises:
             TypeError: An argument that cannot travel, by its name; one too many, too few or of an unknown name, with
                 the signature; no such method, or one that is static or of the class.
-            ValueError: More than 32 MiB of arguments beside arrays and bytes.
+            ValueError: More than 32 MiB of arguments, not counting arrays and bytes.
             MailboxFull: ``max_in_flight`` calls of this actor have no answer (see ``overflow``), or there is no room
                 for arrays.
             GpuRefStale, DeviceMismatch, ActorStopped, DeviceStopped: At the call; nothing was sent.

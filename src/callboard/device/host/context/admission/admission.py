@@ -164,7 +164,7 @@ class Admission:
         (self.launching.launch if self._ledger.trace is None else self.launching.launch_traced)(call, plan)
 
     def _launch_fence(self, call: Call, plan: Plan) -> None:
-        """Launch a call that is ordered beside more than its operands."""
+        """Launch a call that is ordered after more than its operands."""
         timeline, fence = plan.timeline, plan.fence
         if fence in ("aside", "ahead"):
             self._answer(call, plan)
