@@ -60,7 +60,7 @@ def _real(function: str, x: Ref) -> Ref:
 
 
 def _resized(function: str, x: Ref, n: int | None, axis: int) -> Ref:
-    """With ``n`` points along an axis: cut, or with zeros behind."""
+    """With ``n`` points along an axis: cut, or padded with zeros at the end."""
     have = x.shape[axis]
     if n is None or n == have:
         return x

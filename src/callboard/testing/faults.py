@@ -48,13 +48,13 @@ async def open_faulty(
 
     ``async with open_faulty("host_killed", at=3) as dev``: an opened device, to be used as any other.
 
-    * ``context_poisoned``: behind op ``at`` the context is dead: ops without a completion fail with
+    * ``context_poisoned``: after op ``at`` the context is dead: ops without a completion fail with
         ``ContextPoisoned``.
     * ``oom``: op ``at`` fails with ``OutOfMemory``.
-    * ``hang``: the stream of op ``at`` stands still behind it until the device is closed, or its context given up as
+    * ``hang``: the stream of op ``at`` stalls after it until the device is closed, or its context given up as
       lost: ``stall_after=1.0`` among the options does that after a second.
     * ``host_killed``: the host gets SIGKILL when it launches op ``at``; process isolation only.
-    * ``slow``: the stream of op ``at`` stands still behind it for ``delay`` seconds.
+    * ``slow``: the stream of op ``at`` stalls after it for ``delay`` seconds.
     * ``stale``: op ``at`` is answered ``GpuRefStale`` (``"context rebuilt"``) by the host.
 
     Args:

@@ -38,14 +38,14 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         seed: Streams are delayed by schedules drawn from it, a different one for each stream; None: no delays.
         delay: Longest delay, seconds.
-        poison_at: The op behind which the context is dead: from then on events, launches, allocations and probes raise
+        poison_at: The op after which the context is dead: from then on events, launches, allocations and probes raise
             :class:`ContextPoisoned`, and semaphores are no longer posted.
-        hang_at: The op behind which its stream stalls until :meth:`FaultyDevice.release_hang`.
+        hang_at: The op after which its stream stalls until :meth:`FaultyDevice.release_hang`.
         fail_at: The op that fails with :class:`LibraryError` when it is done.
         crash_at: The op whose launch raises ``RuntimeError``.
         exit_at: The op whose launch ends the process at once, by ``os._exit(86)``.
         kill_at: The op whose launch kills the process by SIGKILL (with thread isolation: the application).
-        slow_at: The op behind which its stream stalls for ``delay`` seconds.
+        slow_at: The op after which its stream stalls for ``delay`` seconds.
         refuse_at: The op that is refused, without a further effect, with the error that ``refuse_with`` names.
         freeze_open: The process stops (SIGSTOP) while it opens the device.
         oom_at: The first allocation that fails with :class:`OutOfMemory` …

@@ -66,7 +66,7 @@ class Port:
             call, args = calls.popleft()
             try:
                 call(*args)
-            except Exception:  # the calls behind it are other people's
+            except Exception:  # the calls after it are other people's
                 _log.exception("a call handed over to this loop failed")
         if calls and not self._armed:
             self._armed = True

@@ -58,7 +58,7 @@ class UniqueInverse(NamedTuple, Generic[Mode]):
 
 
 def sort(x: GpuRef[Mode], /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> GpuRef[Mode]:
-    """The elements in order along an axis; always stable. NaNs are behind all others, and first when descending."""
+    """The elements in order along an axis; always stable. NaNs are after all others, and first when descending."""
     check_array("sort", "x", x)
     line, along = last("sort", x, axis)
     found: GpuRef[Mode] = submit(x, Sort(keys=line, descending=descending))

@@ -79,5 +79,5 @@ class CpuNvrtc(Library):
     table: ClassVar = {Launch: Entry(lambda _, op: launch(op), refuses=without_body)}
 
     def launch(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:
-        """Run the body behind the work so far."""
+        """Run the body after the work so far."""
         return stream.run(self.name, plan, *dynamic)

@@ -136,7 +136,7 @@ class CpuStream(AccelStream):
     # -- submitting ----------------------------------------------------------------------------------------------------
 
     def submit(self, fn: Callable[..., object], *args: Any) -> None:
-        """Execute ``fn(*args)`` behind the work so far. If it raises, the first event recorded behind it does.
+        """Execute ``fn(*args)`` after the work so far. If it raises, the first event recorded after it does.
 
         Raises:
             DriverError: The stream is closed.
@@ -146,7 +146,7 @@ class CpuStream(AccelStream):
         self._push(fn, args)
 
     def run(self, lib: str, fn: Callable[..., object], *args: Any) -> Status:
-        """Execute ``fn(*args)`` behind the work so far as the work of one op of ``lib``.
+        """Execute ``fn(*args)`` after the work so far as the work of one op of ``lib``.
 
         Returns:
             The status of the launch. When the stream has passed the work, its check raises the work's failure: an

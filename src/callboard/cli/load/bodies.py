@@ -64,7 +64,7 @@ def infer_posts(
         metadata: Response of ``/v2/models/<name>``.
         shapes: Shapes of inputs, by name. Open extents of other inputs are 1.
         texts: Texts, sent in turn.
-        binary: Send and ask for raw bytes behind the JSON.
+        binary: Send and ask for raw bytes after the JSON.
         seed: Seed of the random numbers.
         deadline: Seconds that the server has for a request; None: as many as it needs.
 

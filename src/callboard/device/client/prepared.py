@@ -45,7 +45,7 @@ class Prepared:
     Args:
         port: Port of the device.
         signature, plan: Signature and client plan of the op. Its reply is a tuple of arrays.
-        given: Positions of the operands that the reply refers to, behind the arrays that the op makes.
+        given: Positions of the operands that the reply refers to, after the arrays that the op makes.
     """
 
     __slots__ = ("_given", "_plan", "_signature", "port")
@@ -143,7 +143,7 @@ def prepare(port: "OpPort", op: Op[Any, Any], returned: Sequence[str]) -> tuple[
     Args:
         port: Port of the device.
         op: The message.
-        returned: Operand fields that the reply refers to, behind the arrays that the op makes.
+        returned: Operand fields that the reply refers to, after the arrays that the op makes.
 
     Raises:
         UnsupportedOp: The backend does not execute it, or a recording of the device is open.

@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 class LocalDevice(DeviceApi[Blocking]):
     """The libraries of the device, called where the actor runs: ``c = ctx.device.blas.gemm(a, b)``.
 
-    An op is enqueued on the actor's stream, behind earlier work of torch, CuPy and other packages, and before their
+    An op is enqueued on the actor's stream, after earlier work of torch, CuPy and other packages, and before their
     later work: nothing waits until ``ref.get()``, the ``result()`` of a number, or :meth:`synchronize`. On a CPU the op
     has finished when the call returns. Operands are refs of this device, arrays passed to a method, and arrays of
     torch, CuPy, Warp and NumPy; ``torch.from_dlpack(ref)`` and similar functions convert back, without a copy.

@@ -13,7 +13,7 @@ __all__ = ["LocalMemory"]
 class LocalMemory:
     """Blocks that the actor's ops made, and memory of arrays of its own that they use.
 
-    All work of the actor is on one stream, so a released block may be reused at once: the next use is ordered behind
+    All work of the actor is on one stream, so a released block may be reused at once: the next use is ordered after
     the previous one.
 
     Args:

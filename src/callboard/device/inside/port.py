@@ -1,7 +1,7 @@
 """``LocalPort``: from a message to its launch, on the thread and on the stream of a resident actor.
 
 Both ends of an op are here, so nothing is encoded, queued or answered: the message's class checks it, its plan is made
-once, and the library's launch enqueues it behind the actor's earlier work. The libraries are the actor's own: their
+once, and the library's launch enqueues it after the actor's earlier work. The libraries are the actor's own: their
 handles and workspaces belong to its stream.
 """
 
@@ -220,7 +220,7 @@ class LocalPort:
             self.settle()  # on a CPU, user code reads and writes its arrays without asking
 
     def bring(self, owner: Any, address: int, layout: Layout, out: Array) -> None:
-        """Copy memory of another package to the host, behind the stream's earlier work, and wait for it.
+        """Copy memory of another package to the host, after the stream's earlier work, and wait for it.
 
         Args:
             owner: Keeps the memory.

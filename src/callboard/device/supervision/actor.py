@@ -380,7 +380,7 @@ class DeviceActor(Actor):
             return False
         self._took_over = kind
         self._activate(host, Activate(self.port.generation))
-        if kind == "hot":  # its context exists: messages that follow in its socket are executed behind the Activate
+        if kind == "hot":  # its context exists: messages that follow in its socket are executed after the Activate
             self._enter(Event.CONTEXT_READY)
             self._publish_ready()
         return True

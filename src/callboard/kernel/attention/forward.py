@@ -44,8 +44,8 @@ class Forward(Scores[AttentionResult], tag="attention.forward"):
         alibi_slopes: ``[heads]`` or ``[batch, heads]``, dtype of ``lse``: scores lose ``slope * distance`` of query and
             key (Press, Smith, Lewis, arXiv:2108.12409).
         cu_seqlens_q, cu_seqlens_k: ``i32[sequences + 1]``: where each packed sequence begins, ascending from 0.
-        seqlens_q, seqlens_k: ``i32[batch]``: lengths of padded sequences. Keys behind them are not seen; ``out`` of
-            queries behind them is 0 and ``lse`` -inf.
+        seqlens_q, seqlens_k: ``i32[batch]``: lengths of padded sequences. Keys after them are not seen; ``out`` of
+            queries after them is 0 and ``lse`` -inf.
         dropout_seed, dropout_offset: 64-bit integers that name the numbers of the dropout, with the place of the score:
             equal ones give the same mask on every device, before and after a context was lost, and in the gradient.
         max_seqlen_q, max_seqlen_k: The longest packed sequence, which saves work; longer ones are refused.
@@ -54,7 +54,7 @@ class Forward(Scores[AttentionResult], tag="attention.forward"):
         alignment: Alignment of queries to keys: ``"bottom_right"`` counts positions from the last key (as in
             FlashAttention, and for a sequence whose first keys are cached), ``"top_left"`` from the first
             (``is_causal`` of PyTorch). The two are the same for equal lengths.
-        window_size: ``(left, right)``: a query attends to that many keys before and behind its position; -1: all.
+        window_size: ``(left, right)``: a query attends to that many keys before and after its position; -1: all.
         softcap: Scores become ``softcap * tanh(score / softcap)``, before bias and masks; 0: as they are.
         dropout_p: Share of the probabilities that becomes 0; the others are divided by ``1 - dropout_p``.
         layout: Order of the axes of operands with four.

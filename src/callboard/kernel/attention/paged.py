@@ -33,7 +33,7 @@ class PagedForward(Masked[AttentionResult], tag="attention.paged_forward"):
             queries. f16, bf16, f32 or f64.
         k_pages: ``[num_blocks, block_size, kv_heads, head_dim]``, dtype of ``q``; the last axis without gaps.
         v_pages: Pages of the values, likewise; the head dim may differ.
-        block_tables: ``i32[batch, max_blocks]``: the pages of each sequence in order; entries behind the last page are
+        block_tables: ``i32[batch, max_blocks]``: the pages of each sequence in order; entries after the last page are
             not read.
         seqlens_k: ``i32[batch]``: keys of each sequence, those of the new queries included.
         out: Shape and dtype of ``q``, but with the head dim of ``v_pages``; a new row-major array when None.

@@ -138,7 +138,7 @@ class SymmetricRank1(Op[BlasActor, GpuRef]):
     Args:
         x: ``[n]``, one of ``dtypes``; not conjugated.
         a: ``[n, n]``, same dtype; row- or column-major. Only the triangle that ``lower`` names is read and written.
-            Packed: ``[n * (n + 1) / 2]`` without gaps, the rows of that triangle one behind the other.
+            Packed: ``[n * (n + 1) / 2]`` without gaps, the rows of that triangle one after the other.
         alpha: Number or 0-d array of the arrays' dtype; real for real arrays.
         lower: The lower triangle; else the upper one.
     """

@@ -35,7 +35,7 @@ class SymmetricProduct(Op[BlasActor, GpuRef]):
 
     Args:
         a: One of ``dtypes``. Square: ``[n, n]``, row- or column-major. Packed: ``[n * (n + 1) / 2]`` without gaps, the
-            rows of a symmetric triangle one behind the other, the columns of a Hermitian one. Banded: ``[k + 1, n]``,
+            rows of a symmetric triangle one after the other, the columns of a Hermitian one. Banded: ``[k + 1, n]``,
             column-major, with ``a[i - j, j]`` for the element ``i, j`` of the lower triangle, ``a[k + i - j, j]`` for
             that of the upper one (the forms of ``scipy.linalg.solveh_banded``). Nothing else is read, nor the imaginary
             parts of a Hermitian diagonal.
@@ -150,7 +150,7 @@ class HermitianRank1(Op[BlasActor, GpuRef]):
         x: ``[n]``, c64 or c128; beside a row-major ``a`` it does not run backwards.
         a: ``[n, n]``, same dtype; row- or column-major. Only the triangle that ``lower`` names is read and written; the
             imaginary parts of its diagonal are taken as 0, and set to 0 unless ``alpha`` is 0. Packed:
-            ``[n * (n + 1) / 2]`` without gaps, the columns of that triangle one behind the other.
+            ``[n * (n + 1) / 2]`` without gaps, the columns of that triangle one after the other.
         alpha: Real number, or 0-d array of the real dtype.
         lower: The lower triangle; else the upper one.
     """
@@ -193,7 +193,7 @@ class SymmetricRank2(Op[BlasActor, GpuRef]):
             backwards.
         a: ``[n, n]``, same dtype; row- or column-major. Only the triangle that ``lower`` names is read and written; of
             a Hermitian diagonal the imaginary parts are taken as 0, and set to 0 unless ``alpha`` is 0. Packed:
-            ``[n * (n + 1) / 2]`` without gaps, the rows of that triangle one behind the other, the columns of a
+            ``[n * (n + 1) / 2]`` without gaps, the rows of that triangle one after the other, the columns of a
             Hermitian one.
         alpha: Number or 0-d array of the arrays' dtype.
         lower: The lower triangle; else the upper one.

@@ -26,7 +26,7 @@ class TriangularVector(Op[BlasActor, GpuRef]):
 
     Args:
         a: f32, f64, c64 or c128. Square: ``[n, n]``, row- or column-major; only the triangle that ``lower`` names is
-            read. Packed: ``[n * (n + 1) / 2]`` without gaps, the rows of the triangle one behind the other. Banded:
+            read. Packed: ``[n * (n + 1) / 2]`` without gaps, the rows of the triangle one after the other. Banded:
             ``[k + 1, n]``, column-major, with ``a[i - j, j]`` for the element ``i, j`` of a lower triangle,
             ``a[k + i - j, j]`` for that of an upper one.
         x: ``[n]``, same dtype.

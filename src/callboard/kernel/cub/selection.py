@@ -31,7 +31,7 @@ class Partitioned(NamedTuple, Generic[Mode]):
     """A line in parts.
 
     Attributes:
-        out: The parts, one behind the other.
+        out: The parts, one after the other.
         counts: ``[2]`` or ``[3]``, i64: how many elements each has.
     """
 
@@ -47,7 +47,7 @@ class Select(Op[CubActor, GpuRef], tag="cub.select"):
     Args:
         x: ``[n]``, any dtype but f4_e2m1.
         flags: ``[n]``, bool, u8 or i8.
-        out: Array ``[room]``, given together with ``count``. Elements behind the last result are unchanged. If there
+        out: Array ``[room]``, given together with ``count``. Elements after the last result are unchanged. If there
             are more results, the op fails and the error names the length needed.
         count: 0-d i64: the number of elements.
     """

@@ -46,7 +46,7 @@ class Sort(Op[CubActor, GpuRef], tag="cub.sort"):
     """The elements of each row in order (``SortRequest``), by a stable radix sort.
 
     Args:
-        keys: ``[..., n]``, f16, bf16, f32, f64, any integer or bool. -0.0 equals 0.0, NaNs are behind all others.
+        keys: ``[..., n]``, f16, bf16, f32, f64, any integer or bool. -0.0 equals 0.0, NaNs are after all others.
         out: Same shape and dtype; a new array when None.
         descending: The largest first, NaNs before it; equal keys keep their order.
     """

@@ -54,7 +54,7 @@ class Geometry(NamedTuple):
         window: Extent of the filter along each spatial axis; the following fields also have a number for each spatial
             axis.
         stride: Distance between neighbouring positions of the filter.
-        padding: Before and behind the image.
+        padding: Before and after the image.
         dilation: Distance between neighbouring elements of the filter.
         groups: Number of groups of channels, which are convolved separately.
     """
@@ -218,7 +218,7 @@ class ConvTranspose(_Convolution, tag="dnn.conv_transpose"):
         w: ``[c, k / groups, ...]``, same dtype.
         out: ``[n, k, ...]``; a new array when None. Each spatial extent is
             ``(n - 1) * stride - before - after + (window - 1) * dilation + 1 + output_padding``.
-        output_padding: Added to the extents behind, if a stride leaves several possible; less than the stride.
+        output_padding: Added to the extents at the end, if a stride leaves several possible; less than the stride.
         stride: Distance between neighbouring positions of the filter in the result.
         padding: Elements cut off the result: one number, or for each spatial axis one or ``(before, after)``.
         dilation, groups, layout, tf32, deterministic, autotune: See :class:`Conv`.

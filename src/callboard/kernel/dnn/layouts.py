@@ -7,7 +7,7 @@ __all__ = ["channels_first", "of_channels"]
 
 
 def channels_first(array: Layout, layout: DataLayout) -> Layout:
-    """The same elements with the channels behind the batch."""
+    """The same elements with the channels after the batch."""
     if layout == "NCHW":
         return array
     order = (0, array.ndim - 1, *range(1, array.ndim - 1))

@@ -29,8 +29,8 @@ class Lrn(Op[CudnnActor, GpuRef], tag="dnn.lrn"):
 
     Args:
         x: ``[n, …, channels, …]``, f16, bf16, f32 or f64, any strides.
-        size: Channels in a window: ``size // 2`` before each channel, the channel itself, and the rest behind it;
-            channels outside the array count as 0. (For an even size, cuDNN has the longer half behind.)
+        size: Channels in a window: ``size // 2`` before each channel, the channel itself, and the rest after it;
+            channels outside the array count as 0. (For an even size, in cuDNN the second half is longer.)
         alpha, beta, k: Parameters of the formula above.
         axis: The channel axis.
         out: Shape and dtype of ``x``, any strides; a new row-major array when None.

@@ -47,7 +47,7 @@ class Windows(NamedTuple):
     Attributes:
         extent: Extent of a window, in elements of the window.
         stride: Distance between neighbouring windows.
-        padding: Before and behind the array.
+        padding: Before and after the array.
         dilation: Distance between neighbouring elements of a window.
     """
 

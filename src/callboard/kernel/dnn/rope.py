@@ -20,7 +20,7 @@ class Rope(Op[CudnnActor, GpuRef], tag="dnn.rope"):
     """Turn pairs of elements of the last axis: ``(a, b)`` becomes ``(a·cos - b·sin, a·sin + b·cos)``.
 
     Pair *j* of a position is rotated by the angle in column *j* of that position's row in the tables
-    (``dev.dnn.rope_tables``). Elements behind the rotated pairs are unchanged.
+    (``dev.dnn.rope_tables``). Elements after the rotated pairs are unchanged.
 
     Args:
         x: ``[…, length, …, width]``, f16, bf16, f32 or f64, any strides; a dense last axis is the fastest.

@@ -1,6 +1,6 @@
 """Operations of ``dev.event``.
 
-An event is a point in the work of a device: recorded behind ops, reached when they are done. Two of them measure the
+An event is a point in the work of a device: recorded after ops, reached when they are done. Two of them measure the
 device's time between them; another process can open one and have its own work wait for it.
 """
 

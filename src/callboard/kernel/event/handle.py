@@ -24,7 +24,7 @@ class Event(Generic[Mode]):
 
     It is recorded in one context. When that is lost, waiting for it and measuring by it fail with
     :class:`GpuRefStale <callboard.GpuRefStale>`, until it is recorded again. Records and waits of all events of a
-    device are executed in the order of the calls: a record behind a wait is reached no earlier than the event waited
+    device are executed in the order of the calls: a record after a wait is reached no earlier than the event waited
     for.
 
     ``await event`` waits until it is reached, as :meth:`synchronize` does without a loop.

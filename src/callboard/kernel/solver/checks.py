@@ -77,7 +77,7 @@ def shaped(op: AnyOp, name: str, operand: Operand, shape: tuple[int, ...], why: 
 
 
 def right_hand_side(op: AnyOp, name: str, operand: Operand, rows: int) -> tuple[int, ...]:
-    """The shape of ``b`` behind its rows: ``()`` for a vector, ``(columns,)`` for a matrix."""
+    """The shape of ``b`` after its rows: ``()`` for a vector, ``(columns,)`` for a matrix."""
     if operand.ndim not in (1, 2) or operand.shape[0] != rows:
         raise refuse(op, f"{name} is {operand.layout!r}; it must be [{rows}] or [{rows}, columns]")
     return operand.shape[1:]

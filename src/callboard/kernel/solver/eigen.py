@@ -47,8 +47,8 @@ class EigRangeResult(NamedTuple, Generic[Mode]):
     """The eigenvalues in a range.
 
     Attributes:
-        w: Eigenvalues, ascending; in a given array, NaN behind the first ``found``.
-        v: Eigenvectors, in columns; in a given array, NaN behind the first ``found``.
+        w: Eigenvalues, ascending; in a given array, NaN after the first ``found``.
+        v: Eigenvectors, in columns; in a given array, NaN after the first ``found``.
         found: 0-d, i64: how many there are.
     """
 
@@ -129,7 +129,7 @@ class SyevdxIndex(Op[SolverActor, EigResult], tag="solver.syevdx_index"):
         w: ``[stop - start]``, f32 for f32 and c64, f64 for f64 and c128.
         v: ``[n, stop - start]``, dtype of ``a``.
         start: The first one, counted from the smallest.
-        stop: The one behind the last; ``n`` when None.
+        stop: The one after the last; ``n`` when None.
         lower: Use the lower triangle; else the upper one.
     """
 

@@ -50,7 +50,7 @@ class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
         block: ``(rows, columns)`` of a block, which divide those of ``dense``: with ``"bsr"``, and with
             ``"blocked_ell"``, where both are equal.
         out: Matrix of that format and shape whose arrays have room for the entries, given together with ``count``. The
-            part behind the last entry is unchanged, or padding. If there are more entries, the op fails and the error
+            part after the last entry is unchanged, or padding. If there are more entries, the op fails and the error
             names the number needed.
         count: 0-d i64: the number of entries (of blocks, with ``"bsr"``; of those in the fullest block row, with
             ``"blocked_ell"``).
@@ -101,7 +101,7 @@ class Convert(Op[SparseActor, AnyRef], tag="sparse.convert"):
         block: ``(rows, columns)`` of a block, which divide those of ``a``: with ``"bsr"``, and with ``"blocked_ell"``,
             where both are equal. From blocks to blocks it is that of ``a``, and can be left out.
         out: Matrix of that format and shape; a new one when None. If the number of entries depends on the data, it is
-            given together with ``count`` and must have room for them; the part behind the last entry is unchanged, or
+            given together with ``count`` and must have room for them; the part after the last entry is unchanged, or
             padding. If there are more entries, the op fails and the error names the number needed.
         count: 0-d i64, then: the number of entries (of blocks, with ``"bsr"``; of those in the fullest block row, with
             ``"blocked_ell"``).

@@ -27,7 +27,7 @@ class Sort(Op[SparseActor, CsrRef | CscRef | CooRef], tag="sparse.sort"):
             in that order, halves in f32; or ``"refuse"``: the op fails with a ``ShapeError`` that names their number.
         out: Matrix of the same format, shape and number of entries; a new one when None. With ``duplicates="sum"`` the
             number is known when the result is awaited, or given by ``count``: ``out`` must then have room, and the part
-            behind the last entry is unchanged. If there are more entries, the op fails and the error names the number
+            after the last entry is unchanged. If there are more entries, the op fails and the error names the number
             needed.
         count: 0-d i64, with ``duplicates="sum"``: the number of entries.
     """

@@ -131,7 +131,7 @@ class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
             itself. ``a.T`` is a ``CscRef``: :class:`Convert <callboard.kernel.sparse.Convert>` it to ``"csr"``.
         b: ``[k, n]``, same dtype and index dtype.
         out: Matrix ``[m, n]`` whose ``indices`` and ``values`` have room for the entries, given together with
-            ``count``. The part behind the last entry is unchanged. If there are more entries, the op fails and the
+            ``count``. The part after the last entry is unchanged. If there are more entries, the op fails and the
             error names the number needed.
         count: 0-d i64: the number of entries.
         alpha: Number or 0-d array (f32 for f16 and bf16, else the arrays' dtype).

@@ -76,7 +76,7 @@ class Collectives(abc.ABC):
         return self._refs(self._requests.broadcast(x, out))
 
     def all_gather(self, xs: Sequence[Ref], *, out: Sequence[Ref] | None = None) -> Collective[Refs]:
-        """Every rank gets the arrays of all ranks, one behind the other along the first axis.
+        """Every rank gets the arrays of all ranks, one after the other along the first axis.
 
         Args:
             xs: One array for each rank, ``[m, ...]`` or 0-d.

@@ -18,7 +18,7 @@ class BatchingStats(ServerStats):
         batches: Calls of the batch function that returned results.
         failed_batches: Calls that failed.
         repeated: Requests that were put back into the queue after a lost context.
-        delayed: Requests whose deadlines passed in the queue, and that went behind all others.
+        delayed: Requests whose deadlines passed in the queue, and that went after all others.
         padding: Items that were added to batches to fill them up to a preferred size.
         batch_size: Requests per batch.
         run_time: Seconds per batch.

@@ -39,7 +39,7 @@ class BatchSettings:
         limits: Bounds of the queue.
         by_deadline: Within a bucket and a priority, the earliest deadline comes first.
         join_buckets: Keys of buckets are lengths, and batches may mix them; see :class:`Joining`.
-        delays: An entry whose deadline passes waits behind all others; deadlines refuse nothing.
+        delays: An entry whose deadline passes waits after all others; deadlines refuse nothing.
     """
 
     max_batch: int

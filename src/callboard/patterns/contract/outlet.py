@@ -67,7 +67,7 @@ class Outlet:
         self.room_made()
 
     async def get(self) -> Any:
-        """The next part; :data:`STREAMED` behind the last one."""
+        """The next part; :data:`STREAMED` after the last one."""
         while not self._parts:
             if self._closed:
                 return STREAMED

@@ -129,7 +129,7 @@ class PipelineSink(Generic[T, R]):
         self._queue.put_nowait(item)
 
     def close(self) -> None:
-        """No more items come: the results end behind those that were submitted. Nothing the second time."""
+        """No more items come: the results end after those that were submitted. Nothing the second time."""
         if not self._closed:
             self._closed = True
             self._queue.put_nowait(END)

@@ -81,7 +81,7 @@ class RoundRobin(Picker):
         self._last = -1
 
     def pick(self, free: list[Member], item: Any, key: Hashable, now: float) -> Member:
-        """The first behind the last one."""
+        """The first after the last one."""
         last, found = self._last, free[0]
         for member in free:
             if member.number > last:

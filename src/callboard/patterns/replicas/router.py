@@ -25,7 +25,7 @@ class Router:
         self._picks = 0
 
     def add(self, member: Member) -> None:
-        """Another replica, behind the others."""
+        """Another replica, after the others."""
         self.members.append(member)
         self._picker.changed(self.members)
 

@@ -13,7 +13,7 @@ from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
 __all__ = ["LAST", "Bucket", "Limits", "OverflowPolicy", "WaitingLine"]
 
 LAST = -(1 << 62)
-"""The priority of entries that wait behind all others, however long they wait."""
+"""The priority of entries that wait after all others, however long they wait."""
 
 
 class Lane(OrderedDict[int, Entry]):
@@ -203,7 +203,7 @@ class WaitingLine:
                 lane.move_to_end(number)
 
     def put_last(self, entry: Entry) -> None:
-        """Move a queued entry behind all others, including later ones; several such entries keep their order."""
+        """Move a queued entry after all others, including later ones; several such entries keep their order."""
         self.remove(entry)
         entry.priority = LAST
         self.restore([entry])

@@ -16,7 +16,7 @@ class SpeculativeStats(ServerStats):
         new_tokens: Tokens that were decoded.
         draft_tokens: Tokens that were proposed.
         accepted_tokens: Proposed tokens that became part of a text.
-        acceptance_by_position: For each place behind a text, the share of its proposals that included a token that was
+        acceptance_by_position: For each place after a text, the share of its proposals that included a token that was
             kept; 0.0 if there was no proposal.
         mean_accepted_length: Mean tokens per verified proposal, including the one that the target adds; 0.0 if there
             was no proposal.

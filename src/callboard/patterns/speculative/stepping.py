@@ -231,7 +231,7 @@ def _runs(sequence: Sequence) -> bool:
 
 
 def _parents(pending: int, proposal: Proposal) -> list[int]:
-    """Parents of the pending tokens of a text, and of a proposal behind them."""
+    """Parents of the pending tokens of a text, and of a proposal after them."""
     k = len(proposal.tokens)
     behind = range(-1, k - 1) if proposal.parents is None else proposal.parents
     return [*range(-1, pending - 1), *(parent + pending for parent in behind)]

@@ -10,7 +10,7 @@ from callboard.patterns.speculative.drafts import Ask, Draft, Proposal
 __all__ = ["SuffixDraft"]
 
 AHEAD = 16
-"""Tokens that are recorded behind a run of the largest length."""
+"""Tokens that are recorded after a run of the largest length."""
 
 
 class SuffixDraft(Draft):

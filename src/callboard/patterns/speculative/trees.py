@@ -52,7 +52,7 @@ def walk(follow: Sequence[dict[int, int]], choose: Callable[[int, int, dict[int,
     Args:
         follow: Children of each node, from :func:`children`.
         choose: ``choose(row, depth, children)`` gives the token after a place: row 0 is the end of the text, row ``n``
-            is behind node ``n - 1``.
+            is after node ``n - 1``.
 
     Returns:
         The nodes that are kept, and the token after them.

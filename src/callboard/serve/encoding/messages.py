@@ -15,7 +15,7 @@ from callboard.serve.tensors import Array, Tensor
 __all__ = ["HEADER_LENGTH", "InferBody", "InferRequest", "encoded", "parsed"]
 
 HEADER_LENGTH = "inference-header-content-length"
-"""The HTTP header with the length of a message's JSON, behind which raw tensor data begin."""
+"""The HTTP header with the length of a message's JSON, after which raw tensor data begin."""
 MICROSECOND = 1e-6
 HIGHEST = 1
 """The most urgent priority of the protocol, where a larger number is less urgent. 0 and none count as this one."""

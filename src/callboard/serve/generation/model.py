@@ -148,7 +148,7 @@ class Generation:
         self.finish: Why | None = None
 
     async def texts(self) -> AsyncGenerator[str, None]:
-        """The pieces of the new text, none of them empty; ``finish`` is known behind the last one."""
+        """The pieces of the new text, none of them empty; ``finish`` is known after the last one."""
         with self._model.noted():
             async with aclosing(self._pieces()) as pieces:
                 async for piece in pieces:

@@ -96,5 +96,5 @@ class CpuBlas(Library):
         routine("dgemm")  # imports SciPy now and not inside the first op
 
     def launch(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:
-        """Run the plan behind the work so far."""
+        """Run the plan after the work so far."""
         return stream.run("scipy", plan, *dynamic)

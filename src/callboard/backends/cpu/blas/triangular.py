@@ -21,7 +21,7 @@ class Stored(NamedTuple):
 
     Attributes:
         lead: Arguments in front of the matrix: the diagonals of a band beside the main one.
-        steps: Arguments behind it: its leading dimension, none of a packed one.
+        steps: Arguments after it: its leading dimension, none of a packed one.
         column_major: A packed one is packed by rows.
     """
 

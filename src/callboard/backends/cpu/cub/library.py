@@ -67,5 +67,5 @@ class CpuCub(Library):
     }
 
     def launch(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:
-        """Run the plan behind the work so far."""
+        """Run the plan after the work so far."""
         return stream.run("numpy", plan, *dynamic)

@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def viewer_of_image(array: Layout, layout: DataLayout) -> Callable[[int], Array]:
-    """A function that returns the array at an address, with the channels behind the batch."""
+    """A function that returns the array at an address, with the channels after the batch."""
     view = viewer(array)
     return view if layout == "NCHW" else lambda address: np.moveaxis(view(address), -1, 1)
 

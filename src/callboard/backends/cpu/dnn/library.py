@@ -55,5 +55,5 @@ class CpuDnn(Library):
     table: ClassVar = {op: entry for family in FAMILIES for op, entry in family.TABLE.items()}
 
     def launch(self, stream: CpuStream, plan: Callable[..., None], *dynamic: Any) -> Status:
-        """Run the plan behind the work so far."""
+        """Run the plan after the work so far."""
         return stream.run("numpy", plan, *dynamic)

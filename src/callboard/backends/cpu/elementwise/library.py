@@ -30,5 +30,5 @@ class CpuElementwise(Library):
     table: ClassVar = {op: Entry(lambda _, op: PLANS[type(op)](op), inline=True) for op in PLANS}
 
     def launch(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:
-        """Run the plan behind the work so far."""
+        """Run the plan after the work so far."""
         return stream.run(self.name, plan, *dynamic)

@@ -82,5 +82,5 @@ class CpuSolver(Library):
         routine("dgetrf")  # imports SciPy now and not inside the first op
 
     def launch(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:
-        """Run the plan behind the work so far."""
+        """Run the plan after the work so far."""
         return stream.run("scipy", plan, *dynamic)

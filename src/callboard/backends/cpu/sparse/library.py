@@ -114,5 +114,5 @@ class CpuSparse(Library):
         self.rows.close()
 
     def launch(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:
-        """Run the plan behind the work so far."""
+        """Run the plan after the work so far."""
         return stream.run("scipy", plan, *dynamic)

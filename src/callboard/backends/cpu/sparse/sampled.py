@@ -31,7 +31,7 @@ def sampled(op: sparse.Sddmm) -> Callable[..., None]:
         else:
             values, rows, cols = coordinates(c, arrays(parts))
             one, other = rows_of_a[rows], cols_of_b[cols]
-            # NumPy 2.4's einsum writes one element behind an empty result.
+            # NumPy 2.4's einsum writes one element after an empty result.
             found = np.einsum("ij,ij->i", one, other) if len(one) else np.empty(0, one.dtype)
         found, share = found * work.type(alpha_of(alpha)), beta_of(beta)
         target(out)[...] = found if share == 0 else found + work.type(share) * values.astype(work, copy=False)

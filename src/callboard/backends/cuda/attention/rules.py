@@ -86,7 +86,7 @@ def _far(w: Wanted) -> bool:  # cuDNN takes the offsets of packed sequences as i
 
 def _scattered(w: Wanted) -> bool:
     given = [x for n in ("lse", "bias", "out", "dq", "dk", "dv") if isinstance(x := getattr(w.op, n, None), Operand)]
-    if not w.padded:  # else the part behind the lengths is filled first
+    if not w.padded:  # else the part after the lengths is filled first
         given = [x for x in given if x is getattr(w.op, "lse", None) or x is getattr(w.op, "bias", None)]
     return any(not x.layout.contiguous for x in given)
 

@@ -159,7 +159,7 @@ class CudnnAttention:
                 setattr(self._args, name, named.get(name))
             found = self._checking(stream, self._args)
             memset, native = self._driver.memset_32, stream.native
-            for name, nbytes in self._fills:  # cuDNN leaves the part behind the lengths unchanged
+            for name, nbytes in self._fills:  # cuDNN leaves the part after the lengths unchanged
                 value = MINUS_INFINITY if name == "lse" else 0
                 self._driver.check(memset(named[name], value, nbytes // 4, native), "cuMemsetD32Async")
         at = {} if self._checking is None else self._checking.at

@@ -142,7 +142,7 @@ class CudnnFp8:
         if self._checking is not None:
             self._args.len_q, self._args.len_k = named["seqlens_q"], named["seqlens_k"]
             found = self._checking(stream, self._args)
-            for name, nbytes in self._fills:  # cuDNN leaves the part behind the lengths unchanged
+            for name, nbytes in self._fills:  # cuDNN leaves the part after the lengths unchanged
                 value = MINUS_INFINITY if name == "lse" else 0
                 check(memset(named[name], value, nbytes // 4, native), "cuMemsetD32Async")
             at |= {f"checked {name}": address for name, address in self._checking.at.items()}

@@ -1,4 +1,4 @@
-"""Partitions: CUB lists the indices of each part, a kernel puts the elements one behind the other."""
+"""Partitions: CUB lists the indices of each part, a kernel puts the elements one after the other."""
 
 import struct
 from typing import Any

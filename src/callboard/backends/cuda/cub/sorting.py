@@ -108,7 +108,7 @@ class Ordering:
             )  # fmt: skip
 
     def __call__(self, native: int) -> int:
-        """Enqueue it, behind the keys; the address where the indices will be."""
+        """Enqueue it, after the keys; the address where the indices will be."""
         self._args.out = self._first.ptr
         self._iota(native)
         self._by_key(native)

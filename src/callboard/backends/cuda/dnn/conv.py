@@ -149,7 +149,7 @@ def planned(library: "CudaDnn", op: Conv, out: Layout, *, whole: bool) -> Planne
 
 
 def followed(g: GraphBuilder, op: Conv, value: Any, result: Layout) -> Any:
-    """The nodes behind the convolution; all compute in f32."""
+    """The nodes after the convolution; all compute in f32."""
     wide = {"compute_data_type": g.dtype("f32")}
     steps: list[Callable[[Any], Any]] = []
     if op.scale is not None:

@@ -1,6 +1,6 @@
 """Operation graphs on a GPU: cuDNN's. Where it has no engine for one, the node that it does not take is found.
 
-cuDNN 9.19 wants arrays of equally many axes: images with their channels behind the batch; matrices with one axis of a
+cuDNN 9.19 wants arrays of equally many axes: images with their channels after the batch; matrices with one axis of a
 batch; for norms and reductions rows, as images of one pixel. Its reductions are sums and largest and smallest elements
 of rows or columns, stored in f32.
 """

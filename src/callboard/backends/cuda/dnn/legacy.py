@@ -2,7 +2,7 @@
 
 ::
 
-    forward = cudnn.function("cudnnPoolingForward", PTR, PTR, PTR, PTR, PTR, PTR, PTR)  # the types behind the handle
+    forward = cudnn.function("cudnnPoolingForward", PTR, PTR, PTR, PTR, PTR, PTR, PTR)  # the types after the handle
     forward(stream, pooling, one, x_descriptor, x, zero, y_descriptor, y)  # enqueues on the stream, raises our errors
 
 A function whose first argument is the library's handle is called with the stream in its place. One that has no handle
@@ -143,7 +143,7 @@ class Cudnn:
 
         Args:
             name: Name of the function in cuDNN.
-            types: ctypes types of its arguments behind the handle.
+            types: ctypes types of its arguments after the handle.
         """
         call, on = self.plain(name, PTR, *types), self.on
 

@@ -14,7 +14,7 @@ PACK = 16
 
 
 def moved_last(layout: Layout, axis: int) -> Layout:
-    """The same elements with an axis behind the others."""
+    """The same elements with an axis after the others."""
     order = [i for i in range(layout.ndim) if i != axis % layout.ndim] + [axis % layout.ndim]
     return layout_of(layout.dtype, tuple(layout.shape[i] for i in order), tuple(layout.strides[i] for i in order))
 

@@ -178,7 +178,7 @@ def _terms(
 
 
 def _tail(reduction: Reduction, dtypes: Sequence[DType], inner: Walk, used: Sequence[int], index: str) -> list[str]:
-    """Lines for the terms behind the last whole pack, which the last split has."""
+    """Lines for the terms after the last whole pack, which the last split has."""
     given = [
         loaded(dtypes[i], f"((const {STORED[dtypes[i].name]}*)p.x{i})[b_x{i}{'' if inner.repeated[i] else ' + at'}]")
         for i in used

@@ -53,7 +53,7 @@ def advanced(transform: Transform, overwrite: bool, padding: bool = False) -> Ad
     Args:
         transform: Transform of at least one element.
         overwrite: cuFFT may overwrite its input. It does so from complex to real along several axes.
-        padding: cuFFT may write the gaps behind the rows of a real output (:func:`padded`).
+        padding: cuFFT may write the gaps after the rows of a real output (:func:`padded`).
     """
     src, out = transform.src, transform.out
     like_out, like_src = dense(src, out, transform.axes), dense(out, src, transform.axes)
@@ -75,7 +75,7 @@ def advanced(transform: Transform, overwrite: bool, padding: bool = False) -> Ad
 def padded(transform: Transform) -> bool:
     """True if the rows of a real output are padded to the stride of complex ones, as in place.
 
-    cuFFT works in the gaps behind them then: a batch of (5, 7) points in rows of 8 has numbers there afterwards (cuFFT
+    cuFFT works in the gaps after them then: a batch of (5, 7) points in rows of 8 has numbers there afterwards (cuFFT
     12.0, H100; of 880 layouts those and no others).
     """
     out, last = transform.out, transform.axes[-1]
@@ -149,7 +149,7 @@ def _nested(side: Side, axes: tuple[int, ...]) -> tuple[list[int], int] | None:
 
 
 def _without_gaps(side: Side) -> bool:
-    """Each element directly behind another one, in whatever order of the axes, and none of them twice."""
+    """Each element directly after another one, in whatever order of the axes, and none of them twice."""
     step = 1
     for stride, extent in sorted(zip(side.strides, side.shape, strict=True)):
         if extent > 1 and stride != step:

@@ -39,7 +39,7 @@ class FftPlan:
         workspace: Shared by the plans of a library.
         transform: Transform to compute.
         overwrite: cuFFT may overwrite ``x``.
-        padding: It may write the gaps behind the rows of a real output.
+        padding: It may write the gaps after the rows of a real output.
         beside: Bytes at the start of the workspace that belong to the caller.
         functions: Functions that cuFFT's kernels call.
 

@@ -1,4 +1,4 @@
-"""Plans whose answer is bytes of the host: copied to the device behind the stream's work."""
+"""Plans whose answer is bytes of the host: copied to the device after the stream's work."""
 
 import ctypes
 from collections.abc import Sequence

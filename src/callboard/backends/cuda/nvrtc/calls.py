@@ -226,7 +226,7 @@ def check_parameters(driver: Driver, function: int, spec: LaunchSpec) -> None:
     except UnsupportedOp:
         return
     except DriverError as e:
-        if e.code != INVALID_VALUE:  # its answer behind the last one
+        if e.code != INVALID_VALUE:  # its answer after the last one
             raise
     if len(sizes) != len(spec.kinds):
         many = f"more than {len(spec.kinds)}" if len(sizes) > len(spec.kinds) else str(len(sizes))

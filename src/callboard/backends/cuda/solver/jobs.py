@@ -213,7 +213,7 @@ class Job:
         Args:
             name: Name of the routine (``"xgetrf"``).
             sizing: The arguments of its ``buffer_size``, without handle and parameters.
-            tail: Arguments behind ``info``; ``sizing`` ends with them.
+            tail: Arguments after ``info``; ``sizing`` ends with them.
             info: Offset of the routine's ``info``.
         """
         solver = self.solver
@@ -239,7 +239,7 @@ class Job:
             name: Name of the routine (``"sorgqr"``).
             dtype: The dtype of its workspace.
             sizing: The arguments of its ``buffer_size``, without handle and ``tail``.
-            tail: Arguments behind ``info``; the routine's ``buffer_size`` takes them behind ``sizing``.
+            tail: Arguments after ``info``; the routine's ``buffer_size`` takes them after ``sizing``.
             info: Offset of the routine's ``info``.
         """
         solver = self.solver

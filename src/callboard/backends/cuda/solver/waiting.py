@@ -1,7 +1,7 @@
 """Ops executed before the launch because one of their routines blocks the calling thread.
 
 Among cuSOLVER's routines for eigenvalues and singular values, only the batched ones for small matrices enqueue their
-work and return, and can be recorded in graphs (CUDA 13.0, H200; each was called behind a kernel of 40 ms and then
+work and return, and can be recorded in graphs (CUDA 13.0, H200; each was called after a kernel of 40 ms and then
 captured): ``XsyevBatched`` for matrices up to 128 x 128 and for a single one up to 512 x 512, which takes as long as
 ``Xsyevd``; ``syevjBatched`` up to 64 x 64; ``gesvdjBatched``, which takes matrices up to 32 x 32. These routines wait
 for larger matrices, and ``Xsyevd``, ``Xsyevdx``, ``syevj``, ``sygvd``, ``sygvj``, ``Xgesvd``, ``Xgesvdp``, ``gesvdj``

@@ -86,7 +86,7 @@ class Answers:
             for take in list(self.memory):
                 self._call("a memory hook", take, figures)
         elif isinstance(message, Flush) and (host := self._actor.host) is not None:
-            # Sent behind the queued frees, which may themselves wait for an array that is still being copied; after a
+            # Sent after the queued frees, which may themselves wait for an array that is still being copied; after a
             # takeover, only once the lost host, which may hold most of the memory, has ended.
             actor = self._actor
 

@@ -94,7 +94,7 @@ class Outbox:
         return True
 
     def add(self, item: Call | ActorCall) -> None:
-        """Queue an item, behind the frees made before. Any thread."""
+        """Queue an item, after the frees made before. Any thread."""
         if self.released.pressing:
             self._free()
         self.queue.append(item)
@@ -195,7 +195,7 @@ class Outbox:
         self.flush()
 
     def _free(self) -> None:
-        """Queue the frees of released buffers, behind every call that named them."""
+        """Queue the frees of released buffers, after every call that named them."""
         self.released.pressing = False
         released = self.released.ids
         buffers = []

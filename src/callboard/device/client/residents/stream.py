@@ -19,7 +19,7 @@ class Stream(Generic[R_co]):
     actor run in the order in which they were requested. The first item is requested when the iteration begins, and from
     then on a few ahead of the consumer (:meth:`with_prefetch`): the generator is never further ahead.
 
-    An exception in the generator is raised here once, behind the items before it, and ends the stream. So do a lost
+    An exception in the generator is raised here once, after the items before it, and ends the stream. So do a lost
     context (``ContextPoisoned``), the failure that restarts the actor, and the actor's stop.
 
     A consumer that leaves early closes the generator: its ``finally`` blocks run before later calls of that consumer.

@@ -90,7 +90,7 @@ class SharedPolledCompletion(PolledCompletion):
     inline = True
 
     SHORT = 200e-6
-    """Seconds. Also the longest that a message waits for admission, except behind the first long op."""
+    """Seconds. Also the longest that a message waits for admission, except after the first long op."""
     PATIENCE = 64
     """Iterations without waiting in the driver after a long wait."""
     NAP = 20e-6

@@ -261,7 +261,7 @@ class Parking:
     # -- order ---------------------------------------------------------------------------------------------------------
 
     def _enter(self, parked: Parked) -> Parked:
-        """Put a message behind all messages that it conflicts with."""
+        """Put a message after all messages that it conflicts with."""
         self._number += 1
         ahead: set[Parked] = set(self._parked) if parked.fence in FENCES else set()
         self._parked.add(parked)

@@ -35,7 +35,7 @@ class StreamAllocator(abc.ABC):
         self._device = device
         self._priorities = priorities
         self.timelines: list[Timeline] = []
-        self._fence: tuple[Timeline, int] | None = None  # timelines created from now on are ordered behind it
+        self._fence: tuple[Timeline, int] | None = None  # timelines created from now on are ordered after it
 
     @abc.abstractmethod
     def acquire(self, actor: str) -> Timeline:
@@ -56,13 +56,13 @@ class StreamAllocator(abc.ABC):
         return timeline
 
     def behind_all(self, timeline: Timeline) -> None:
-        """Make work that is enqueued there from now on run behind all work enqueued so far."""
+        """Make work that is enqueued there from now on run after all work enqueued so far."""
         for other in self.timelines:
             if other is not timeline:
                 timeline.follow(other, other.issued)
 
     def all_behind(self, timeline: Timeline) -> None:
-        """Make all work that is enqueued elsewhere from now on run behind the last op there."""
+        """Make all work that is enqueued elsewhere from now on run after the last op there."""
         self._fence = timeline, timeline.issued
         for other in self.timelines:
             if other is not timeline:

@@ -2,7 +2,7 @@
 
 Every launched op takes the next sequence number of its timeline. A stream finishes sequence numbers in order, so when
 number 7 is done, all before it are. An event is not recorded per short op, but every ``SEAL_EVERY`` ops, when another
-timeline waits for a sequence number, and before a launch behind ops that were polled and not done. The last ops of a
+timeline waits for a sequence number, and before a launch after ops that were polled and not done. The last ops of a
 timeline need none: they are done when the stream is idle.
 """
 
@@ -25,7 +25,7 @@ LONG_COPY, LONG = 1 << 20, 32 << 20
 
 
 def seal_every(copied: int, touched: int) -> int:
-    """Ops between events: behind a long op there is one, so that its completion does not wait for ops after it.
+    """Ops between events: after a long op there is one, so that its completion does not wait for ops after it.
 
     Args:
         copied: Bytes that an op copies between host and device.

@@ -214,7 +214,7 @@ class OpLine:
         self._looking = self._loop.call_later(PAUSE, self._look_at_frame, frame, waited + PAUSE)
 
     def _look_at_frame(self, frame: int, waited: float) -> None:
-        """Check a frame that is still incomplete: with a wrong length it would swallow the frames behind it."""
+        """Check a frame that is still incomplete: with a wrong length it would swallow the frames after it."""
         self._looking = None
         reader = self._reader
         if not (self._open and reader.partial) or self._on_end is None:

@@ -72,7 +72,7 @@ class Held:
         blocks: Its pages, in order.
         length: Tokens that are written.
         names: Names of its full pages, as far as its tokens are known.
-        rest: Known tokens behind those.
+        rest: Known tokens after those.
         known: All its tokens are known so far.
         busy: True while room is reserved for it that is neither written nor released.
     """

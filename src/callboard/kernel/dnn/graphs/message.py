@@ -35,7 +35,7 @@ class Fused(Op[CudnnActor, tuple[GpuRef, ...]], tag="dnn.fused"):
 
     Args:
         operands: f16, bf16, f32 or f64, any strides; each is taken by some node.
-        nodes: The steps, each behind those whose values it takes; every one leads to an output.
+        nodes: The steps, each after those whose values it takes; every one leads to an output.
         outputs: Values to store, each once.
         outs: Arrays for them, in order; new ones when None.
         layout: Order of the axes of images and filters.

@@ -208,10 +208,10 @@ class RnnForward(Recurrent[RnnOutput], tag="dnn.rnn_forward"):
         params: The network.
         hx: The first state, ``[num_layers * directions, batch, state_size]``, same dtype; zeros when None.
         cx: First cell state of an LSTM, ``[num_layers * directions, batch, hidden_size]``; zeros when None.
-        y: Outputs: shape and dtype of ``x``, but with ``output_size`` numbers at each step; 0 behind the end of a
+        y: Outputs: shape and dtype of ``x``, but with ``output_size`` numbers at each step; 0 after the end of a
             sequence.
         h_n, c_n: The states after the last step of each sequence, with the shapes of ``hx`` and ``cx``.
-        lengths: Steps of each sequence, between 1 and all; what ``x`` holds behind them is not read. None: all steps.
+        lengths: Steps of each sequence, between 1 and all; what ``x`` holds after them is not read. None: all steps.
         layout: ``"seq_major"``, ``"batch_major"`` (``[batch, steps, n]``) or ``"packed"`` (``[all steps, n]``, the
             longest sequence first).
         tf32: f32 only: products may round their factors to TF32.
@@ -299,9 +299,9 @@ class RnnBackward(Training[RnnGradients], tag="dnn.rnn_backward"):
         y: Output of the training pass.
         reserve: The reserve of that pass. It is used up: a second backward pass with it is a ``NumericalError``, unless
             it is given a copy that was made before (``dev.copy``).
-        dy: Gradient with respect to ``y``; elements behind the end of a sequence are not read. Zeros when None.
+        dy: Gradient with respect to ``y``; elements after the end of a sequence are not read. Zeros when None.
         dh_n, dc_n: The gradients by the last states; zeros when None.
-        dx: Gradient with respect to ``x``; 0 behind the end of a sequence.
+        dx: Gradient with respect to ``x``; 0 after the end of a sequence.
         dweights: Gradient with respect to ``weights``.
         dhx, dcx: Gradients with respect to ``hx`` and ``cx``, even if those were None.
 

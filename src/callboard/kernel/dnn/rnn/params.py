@@ -13,7 +13,7 @@ from callboard.core.settings import converted
 __all__ = ["RnnDirection", "RnnMode", "RnnParams", "WeightSlot"]
 
 RnnMode = Literal["rnn_relu", "rnn_tanh", "lstm", "gru"]
-"""The cell. LSTM and GRU are those of cuDNN and PyTorch: a GRU applies its reset gate behind the recurrent product."""
+"""The cell. LSTM and GRU are those of cuDNN and PyTorch: a GRU applies its reset gate after the recurrent product."""
 RnnDirection = Literal["unidirectional", "bidirectional"]
 
 Array = np.ndarray[Any, Any]

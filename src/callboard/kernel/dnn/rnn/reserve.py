@@ -9,7 +9,7 @@ __all__ = ["FILLED", "HEADER", "USED", "check_filled", "reserve_bytes"]
 HEADER = 256
 """Bytes at the beginning: whether a forward pass has filled it and no backward pass has used it yet."""
 FILLED, USED = 0x46494C4C, 0x55534544
-"""The first word of the header, of 32 bits: behind a forward pass, and behind the backward pass that it was for."""
+"""The first word of the header, of 32 bits: after a forward pass, and after the backward pass that it was for."""
 KEPT = {"rnn_relu": 2, "rnn_tanh": 2, "lstm": 6, "gru": 7}
 """Numbers stored per number of a state for the backward pass: the larger of the needs of cuDNN and the CPU.
 

@@ -23,7 +23,7 @@ class FileJournal:
     """Files ``<identity>-<first sequence>.journal`` in a folder. A second writer is refused.
 
     A process that is killed, at any moment, leaves a prefix of its records: all groups that were synchronised, and
-    perhaps records behind them. Opening cuts off a torn last record and reports it; damage in the middle is an error.
+    perhaps records after them. Opening cuts off a torn last record and reports it; damage in the middle is an error.
 
     Args:
         folder: Folder of the journal; created if it does not exist.

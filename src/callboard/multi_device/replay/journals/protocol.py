@@ -13,7 +13,7 @@ class Recovered:
 
     Attributes:
         last: Sequence of the last record, 0 for none.
-        cut: Bytes that were cut off behind it: the torn tail of a write that did not end.
+        cut: Bytes that were cut off after it: the torn tail of a write that did not end.
         reason: The reason; "" if nothing was cut.
     """
 

@@ -30,7 +30,7 @@ NOTHING: Final[Literal[_Mark.NOTHING]] = _Mark.NOTHING
 
 @dataclass(frozen=True)
 class Last(Generic[P_co]):
-    """A part behind which the sequence has ended."""
+    """A part after which the sequence has ended."""
 
     part: P_co
 

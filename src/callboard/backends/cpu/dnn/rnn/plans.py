@@ -236,7 +236,7 @@ def _word(raw: Array) -> Array:
 
 
 def _carver(raw: Array, dtype: Any) -> Make:
-    """Takes arrays from a reserve, one behind the other."""
+    """Takes arrays from a reserve, one after the other."""
     at = HEADER
 
     def take(shape: tuple[int, ...], other: Any) -> Array:

@@ -55,7 +55,7 @@ class Rows:
         return np.ascontiguousarray(array.reshape(self.count, array.shape[-1]), wide)
 
     def scatter(self, rows: Array, into: Array) -> None:
-        """Store rows in an array of the layout, with 0 behind the end of each sequence."""
+        """Store rows in an array of the layout, with 0 after the end of each sequence."""
         if self._layout == "batch_major":
             into = into.swapaxes(0, 1)
         if self._places is not None:

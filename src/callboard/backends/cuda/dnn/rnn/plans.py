@@ -181,7 +181,7 @@ class BackwardPlan(RnnPlan):
         if gradient is None:
             gradient = stages.more
             self.clear(stream, gradient, self._out)
-        if self._padded:  # cuDNN leaves the part behind the end of a sequence unchanged
+        if self._padded:  # cuDNN leaves the part after the end of a sequence unchanged
             self.clear(stream, dx, self._dx)
         if stages.all[0].placing.direct:
             self.clear(stream, dweights, self._dw)

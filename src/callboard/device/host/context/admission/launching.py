@@ -225,7 +225,7 @@ class Launching:
                         if source.state == FAILED and (reads or not base):
                             failed = failed or source
                             if item == 0:
-                                values[at] = []  # for the items behind it
+                                values[at] = []  # for the items after it
                             continue
                         if source.state != OK:
                             sources.append(source)
@@ -256,7 +256,7 @@ class Launching:
         return True
 
     def _follow_transfers(self, timeline: Timeline, low: int, high: int) -> None:
-        """Order a transfer behind those of other streams that use the same host memory."""
+        """Order a transfer after those of other streams that use the same host memory."""
         for other, ranges in self._transfers.items():
             while ranges and ranges[0][0] <= other.completed:
                 ranges.popleft()

@@ -18,7 +18,7 @@ __all__ = ["copy_to"]
 def copy_to(
     refs: list[Adopted], room: Callable[[int], int], site: Site, device: "Callable[[], LocalDevice]"
 ) -> list[list[Any]]:
-    """Copy arrays, row-major, behind the work that the actor has enqueued; an array that occurs twice is copied once.
+    """Copy arrays, row-major, after the work that the actor has enqueued; an array that occurs twice is copied once.
 
     Args:
         refs: Arrays that ``ctx.ref`` returned.

@@ -90,7 +90,7 @@ class Coroutines:
         self._ready: deque[Item] = deque()
         self._waiting: deque[tuple[Item, Awaitable[Any]]] = deque()  # coroutines that have not begun
         self._running: dict[int, tuple[Item, asyncio.Task[Any]]] = {}  # by id of the call
-        self._busy: dict[int, deque[Item]] = {}  # streams with a step that runs or waits, and the steps behind it
+        self._busy: dict[int, deque[Item]] = {}  # streams with a step that runs or waits, and the steps after it
         self._failed: deque[Outcome] = deque()
         self._leave: asyncio.Future[None] | None = None  # the loop runs, until this is done
         self._error: BaseException | None = None
@@ -266,7 +266,7 @@ class Coroutines:
             self._thread.finish(outcome)
         else:
             self._failed.append(outcome)
-            self._thread._streams.leave(item.stream)  # the items behind the failure are not made
+            self._thread._streams.leave(item.stream)  # the items after the failure are not made
         return True
 
     def _advance(self, stream: int) -> None:

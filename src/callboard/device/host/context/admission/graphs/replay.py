@@ -1,7 +1,7 @@
 """``Replay``: the work launched by a recording's plan.
 
 The steps are cut into parts. A part is a graph of the backend, or one step that is launched as ever, in its place: a
-fill whose numbers change with every replay. Outcomes of solvers and the like are copied to the host behind the part, so
+fill whose numbers change with every replay. Outcomes of solvers and the like are copied to the host after the part, so
 two steps that leave theirs in the same memory are in different parts.
 
 Graphs contain addresses. Graphs for several sets of buffers are kept, so that a loop over two sets of buffers finds
@@ -355,7 +355,7 @@ class Replay:
             status = self._launched(at, lane, addresses, self.steps[at].numbers)
             if status is not None:
                 if status.nbytes and at in self._inside:
-                    why = "its outcome is looked at behind each replay"
+                    why = "its outcome is looked at after each replay"
                     tag = self.steps[at].plan.tag
                     refusal = UnsupportedOp(f"{tag} cannot be recorded where a value decides whether it runs: {why}")
                     raise noted(refusal, self.named(at))
