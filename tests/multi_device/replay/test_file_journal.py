@@ -144,7 +144,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
 def test_a_process_that_is_killed_leaves_all_that_was_durable(tmp_path: Path, kills: int) -> None:
     rng = random.Random(kills)
