@@ -76,7 +76,7 @@ async def test_a_host_killed_behind_full_buffers() -> None:
         replies = [dev.copy(x) for _ in range(20_000)]
         dev._port.flush()
         assert dev._actor.host is not None
-        assert dev._actor.host.unsent_bytes > 100 * SMALL
+        assert dev._actor.host.unsent_bytes > 50 * SMALL  # the buffers hold two of them
         os.kill(dev.health().host_pid or 0, signal.SIGKILL)
         async with asyncio.timeout(BOUND):
             outcomes = await asyncio.gather(*(_error(r) for r in replies))
