@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.device.probes import EVENTS, Add, ProbeBackend
-from tests.faults.load import BOUND, lost_and_recovered
+from tests.faults.load import BOUND, lost_and_recovered, signal_host
 
 import callboard as cb
 from callboard.actors import ManualClock
@@ -311,7 +311,7 @@ async def test_retrying_gives_up_with_the_last_error() -> None:
 
 async def test_control_requests_end_typed_when_the_context_is_lost_meanwhile() -> None:
     async with process() as dev:
-        os.kill(dev.health().host_pid or 0, signal.SIGSTOP)
+        signal_host(dev, signal.SIGSTOP)
         requests = [asyncio.create_task(make()) for make in (dev.stats, dev.trim)]
         await asyncio.sleep(0)
         kill(dev)

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 from collections import Counter
 from typing import Any
 
@@ -97,6 +98,13 @@ class Load:
         else:
             assert (value == number).all(), f"ask {number} was answered with {value.ravel()[:4]}"
             self.answered += 1
+
+
+def signal_host(dev: cb.Device, number: int) -> None:
+    """Send a signal to the device's host. Without one it is an error: process 0 is all that runs with this test."""
+    pid = dev.health().host_pid
+    assert pid
+    os.kill(pid, number)
 
 
 async def lost_and_recovered(dev: cb.Device, loss: Any) -> tuple[cb.Lost, cb.Recovered]:

@@ -1,7 +1,6 @@
 """Hosts that die in the middle of copies, and while ops are parked."""
 
 import asyncio
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.faults.load import BOUND
+from tests.faults.load import BOUND, signal_host
 
 import callboard as cb
 from callboard.device.protocol.messages import Flush
@@ -113,7 +112,7 @@ async def test_a_host_killed_while_ops_are_parked(monkeypatch: pytest.MonkeyPatc
             parked = [dev.full((5 * mb,), float(k)).get() for k in range(20)]
             async with asyncio.timeout(BOUND):
                 await asked.wait()
-            os.kill(dev.health().host_pid or 0, signal.SIGKILL)
+            signal_host(dev, signal.SIGKILL)
             async with asyncio.timeout(BOUND):
                 outcomes = await asyncio.gather(*parked, return_exceptions=True)
         assert {type(e) for e in outcomes} == {cb.ContextPoisoned}
