@@ -116,6 +116,31 @@ async def test_goes_on_after_a_timeout(clock: ManualClock) -> None:
     assert seen == ["cancelled", "after begins", "after ends"]
 
 
+async def test_a_loop_that_ends_in_the_middle_is_no_failure(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``asyncio.run`` cancels all tasks, and reports each that ends in another way."""
+    shutdown = CoordinatedShutdown(clock, CHAIN)
+    begun = asyncio.Event()
+
+    async def stuck() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    shutdown.add_task("a", "stuck", stuck)
+    before = asyncio.all_tasks()
+    run = asyncio.create_task(shutdown.run())
+    await begun.wait()
+    tasks = asyncio.all_tasks() - before
+    assert len(tasks) == 4  # the caller's, the phases', the task's and its work
+    for task in tasks:
+        task.cancel()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert run in tasks
+    assert {type(end) for end in ends} == {asyncio.CancelledError}
+    assert not caplog.records
+
+
 async def test_goes_on_after_a_failure(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[str] = []
     shutdown = CoordinatedShutdown(clock, CHAIN)

@@ -154,6 +154,9 @@ class CoordinatedShutdown:
             try:
                 await running
             except asyncio.CancelledError:
+                this = asyncio.current_task()
+                if this is not None and this.cancelling():  # by the end of the loop, say: no task has failed
+                    raise
                 raise TimeoutError(f"no end within {timeout:g} s, or cancelled") from None
             finally:
                 timer.cancel()
