@@ -14,8 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
-BOUND = 240.0
-"""Seconds for a program that takes some on an idle machine."""
+BOUND = 600.0
+"""Seconds for a program that takes some on an idle machine; it waits for other processes at each step."""
 
 pytestmark = pytest.mark.timeout(BOUND + 60)
 
@@ -117,7 +117,7 @@ def test_placement(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_devices(tmp_path: Path) -> None:
-    record = run(tmp_path, "two_devices", "--seconds", "200")
+    record = run(tmp_path, "two_devices", "--seconds", "500")
     assert {name: part["exit"] for name, part in record["results"].items()} == {"p2p": 0, "collectives": 0}
     assert [bar["held"] for bar in record["bars"] if "killed rank" in bar["what"]] != [None]
 
