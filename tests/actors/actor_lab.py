@@ -6,6 +6,9 @@ from typing import Any
 
 from callboard.actors import Actor, ActorRef, Msg, Request, Strategy
 
+PATIENCE = 20.0
+"""Seconds that a test waits for what must come."""
+
 
 class Do(Request["Lab", Any]):
     """Call ``call(actor)`` as a handler would; its result is the handler's."""
@@ -67,13 +70,11 @@ async def turns(n: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], Any], limit: int = 20_000) -> None:
-    """Let the loop run until ``condition()`` holds."""
-    for _ in range(limit):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("the condition never held")
+async def until(condition: Callable[[], Any]) -> None:
+    """Let the loop run until ``condition()`` holds; it may depend on other threads."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 -- there is no event for it
+            await asyncio.sleep(0)
 
 
 async def child_of(ref: ActorRef[Any], props: Any, name: str | None = None) -> ActorRef[Any]:

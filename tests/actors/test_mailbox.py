@@ -412,4 +412,4 @@ async def test_message_that_comes_while_the_actor_falls_asleep_is_not_overlooked
     ref = system.actor_of(Props(Lab, journal).with_mailbox(RacingMailbox()))
     lane = cell_of(ref).lane
     lane.items.hook = lambda: ref.tell(Note(text="raced"))
-    await until(lambda: "raced" in journal, limit=100)
+    await until(lambda: "raced" in journal)
