@@ -33,9 +33,17 @@ def test_whatever_is_finished_begins_the_time_anew() -> None:
     busy.completed = busy.issued
     assert stalls.poll([busy], 200.0) is None
     busy.issued += 1  # it had nothing to do meanwhile, and that was no stall
-    assert stalls.poll([busy], 300.0) is None
-    assert stalls.poll([busy], 315.0) is None
+    assert [stalls.poll([busy], 300.0 + t) for t in range(16)] == [None] * 16
     assert stalls.poll([busy], 316.0) is busy
+
+
+def test_a_host_that_did_not_run_has_not_seen_a_stall() -> None:
+    """It was stopped, and so was the thread of its stream; the stream gets the time of most looks to go on."""
+    stalls, busy = Stalls(LIMIT), timeline(issued=3)
+    assert stalls.poll([busy], 0.0) is None
+    assert stalls.poll([busy], 3600.0) is None
+    assert [stalls.poll([busy], 3600.0 + t) for t in range(1, 14)] == [None] * 13
+    assert stalls.poll([busy], 3614.0) is busy
 
 
 class Stream:
