@@ -222,6 +222,36 @@ def test_a_stream_of_records_wakes_the_writer_once_a_group() -> None:
     assert sum(journal.groups) == 10
 
 
+def test_who_does_not_want_to_wait_is_heard_at_any_time() -> None:
+    """Also where a record and the word come as the writer forgets the word before."""
+
+    class Forgetting(threading.Event):
+        def clear(self) -> None:
+            if not said:
+                said.append(b"b")
+                writer.put(b"b")
+                with writer._progress:
+                    writer._hasten()
+            super().clear()
+
+    class Told(Flaky):
+        def append(self, first: int, records: Sequence[bytes]) -> None:
+            super().append(first, records)
+            if b"b" in records:
+                there.set()
+
+    said: list[bytes] = []
+    there = threading.Event()
+    journal = Told()
+    writer = started(journal, linger=100 * LIMIT)
+    writer._urgent = Forgetting()
+    writer.put(b"a")
+    writer.flush()
+    assert there.wait(LIMIT)
+    writer.close()
+    assert sum(journal.groups) == 2
+
+
 def test_what_opening_raises_is_raised_at_the_start() -> None:
     class Broken(cb.MemoryJournal):
         def open(self, identity: str) -> Any:
