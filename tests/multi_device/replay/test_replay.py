@@ -1,6 +1,7 @@
 """A replay repeats the recording; differences are named."""
 
 import asyncio
+import threading
 from typing import Any
 
 import numpy as np
@@ -242,10 +243,16 @@ async def test_degraded_its_class_is_recorded_and_a_replay_stops_there(caplog: p
 
 
 class Broken(cb.MemoryJournal):
-    broken = False
+    """Fails from when it is told to, and not before it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken = False
+        self.go = threading.Event()
 
     def append(self, first: int, records: Any) -> None:
         if self.broken:
+            assert self.go.wait(LIMIT)
             raise OSError("disk")
         super().append(first, records)
 
@@ -257,8 +264,10 @@ async def test_a_failed_journal_refuses_messages_and_restarts_nobody() -> None:
     async with cb.ActorSystem("demo", recorder=harness) as system:
         ref = taker(system)
         assert await ref.ask(Plain(value=1)) == "int"
+        await harness.committed()
         journal.broken = True
         await ref.ask(Plain(value=2))  # queued before the failure is known
+        journal.go.set()
         with pytest.raises(cb.JournalFailed, match="disk"):
             await harness.committed()
         with pytest.raises(cb.JournalFailed, match="OSError: disk"):
