@@ -56,7 +56,9 @@ async def settled(dev: cb.Device, x: cb.GpuRef) -> None:
     async with asyncio.timeout(BOUND):
         await x
         await dev.stats()
-        while not dev._port.outbox.host._channel._waiting:  # noqa: ASYNC110 - another thread, and nothing says when
+        channel: Any = dev._port.outbox.host._channel
+        # Between both steps of its wait it is not to be taken over yet.
+        while not channel._waiting or channel._acting.locked():  # noqa: ASYNC110 - another thread: nothing says when
             await asyncio.sleep(0)
 
 

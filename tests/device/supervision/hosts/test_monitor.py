@@ -41,6 +41,12 @@ class Watch:
                 await asyncio.sleep(0)
 
 
+def stop(talk: Any) -> None:
+    """Stop the process; it beats no more when this returns."""
+    os.kill(talk.host.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, talk.host.pid, os.WSTOPPED)
+
+
 @pytest.fixture
 def watch() -> Iterator[Watch]:
     watch = Watch()
@@ -64,7 +70,7 @@ async def ended(watch: Watch, talk: Any) -> Any:
 
 
 async def test_a_stopped_process_is_killed(talk: Any, watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
-    os.kill(talk.host.pid, signal.SIGSTOP)
+    stop(talk)
     watch.pass_seconds(29)
     assert "no heartbeat" not in caplog.text
     watch.pass_seconds(2)
@@ -116,7 +122,7 @@ async def test_an_announced_step_is_no_hang_up_to_its_limit(
 ) -> None:
     talk.ask_later("stick", b"announced")
     await watch.turn_until(lambda: talk.host._liveness._step == "a long step")
-    os.kill(talk.host.pid, signal.SIGSTOP)
+    stop(talk)
     watch.pass_seconds(290)
     assert "its stacks follow" not in caplog.text
     watch.pass_seconds(11)
@@ -144,7 +150,7 @@ async def test_a_step_of_another_thread_does_not_excuse_the_admitting_thread(
 
 async def test_a_paused_watch(talk: Any, watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
     talk.host.pause_watch(True)
-    os.kill(talk.host.pid, signal.SIGSTOP)
+    stop(talk)
     watch.pass_seconds(200)
     talk.host.pause_watch(False)
     watch.pass_seconds(29)
@@ -156,7 +162,7 @@ async def test_a_paused_watch(talk: Any, watch: Watch, caplog: pytest.LogCapture
 async def test_an_application_that_was_stopped_kills_nobody(
     talk: Any, watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    os.kill(talk.host.pid, signal.SIGSTOP)  # as the debugger did with us
+    stop(talk)  # as the debugger did with us
     watch.now += 3600.0
     watch.monitor.turn(0)
     watch.pass_seconds(28)
