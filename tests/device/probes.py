@@ -14,8 +14,10 @@ from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, InOut, Out
 from callboard.core.ref import GpuRef
 
+PATIENCE = 20.0
+
 EVENTS = Events()
-"""Tests set them; ops and prepares wait for them (10 s at most)."""
+"""Tests set them; ops and prepares wait for them (for ``PATIENCE`` at most)."""
 
 
 FAILURES = {"crash": RuntimeError("the prepare failed"), "refuse": LibraryError("no plan", "other", 3)}
@@ -68,7 +70,7 @@ class OtherActor:
 
 
 def _wait(key: str) -> None:
-    if key and not EVENTS[key].wait(10):
+    if key and not EVENTS[key].wait(PATIENCE):
         raise TimeoutError(f"nobody set {key}")
 
 

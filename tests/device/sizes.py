@@ -16,8 +16,10 @@ from callboard.core.op import Op, Outputs, StructOutputs
 from callboard.core.operand import In, Operand, Out, Placeholder, Role, Scalar, StructOperand
 from callboard.core.ref import GpuRef
 
+PATIENCE = 20.0
+
 EVENTS = Events()
-"""Tests set them; measures wait for them (10 s at most)."""
+"""Tests set them; measures wait for them (for ``PATIENCE`` at most)."""
 
 F32, I64 = DTYPES["f32"], DTYPES["i64"]
 
@@ -154,7 +156,7 @@ class SizesLibrary(Library):
             return [(op.x.size + 1,)]
         if op.how == "few":
             return []
-        if op.how and not EVENTS[op.how].wait(10):
+        if op.how and not EVENTS[op.how].wait(PATIENCE):
             raise TimeoutError(f"nobody set {op.how}")
         values = array_at(x, op.x.layout)
         plan.found = [values[values > limit]]
@@ -194,7 +196,7 @@ class SizesLibrary(Library):
         self.sized.append(op.how)
         if op.how == "fail":
             raise LibraryError("no", "sizes", 5)
-        if op.how and not EVENTS[op.how].wait(10):
+        if op.how and not EVENTS[op.how].wait(PATIENCE):
             raise TimeoutError(f"nobody set {op.how}")
         plan.found = [2 * array_at(x, op.x.layout)]
         return ()

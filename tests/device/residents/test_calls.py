@@ -15,13 +15,15 @@ from callboard.actors.errors import ActorStopped, NameInUse, UnhandledMessage
 pytestmark = pytest.mark.leaves_nothing
 
 
+BOUND = 20.0
+
+
 async def settled(dev: cb.Device) -> int:
-    """Bytes of host arrays that are staged, when what is on its way has arrived."""
-    for _ in range(200):
-        gc.collect()
-        staged = (await dev.stats()).staged_bytes
-        if not staged:
-            break
+    """Bytes of host arrays that are staged, when what is on its way has arrived: none."""
+    gc.collect()
+    async with asyncio.timeout(BOUND):
+        while staged := (await dev.stats()).staged_bytes:
+            gc.collect()
     return staged
 
 
@@ -55,7 +57,7 @@ async def test_calls_before_setup_has_finished_wait_and_the_device_does_not(dev:
 async def test_threads_may_call(dev: cb.Device) -> None:
     probe = dev.actor_of(cb.Props(Probe))
     assert sorted(
-        await asyncio.gather(*(asyncio.to_thread(lambda: probe.call(Probe.add, 1).result(10)) for _ in range(8)))
+        await asyncio.gather(*(asyncio.to_thread(lambda: probe.call(Probe.add, 1).result(BOUND)) for _ in range(8)))
     ) == list(range(1, 9))
 
 

@@ -1,5 +1,6 @@
 """Calls in the one order: reads, holds, writes and pending results; device arrays in and out."""
 
+import asyncio
 import gc
 from collections.abc import Callable
 
@@ -17,6 +18,8 @@ from callboard.device.host.context.plans.plan import Plan
 from callboard.device.protocol.messages import Call
 
 pytestmark = pytest.mark.leaves_nothing
+
+BOUND = 20.0
 
 
 async def test_a_device_array_arrives_as_a_view_and_later_ops_see_what_the_call_wrote(dev: cb.Device) -> None:
@@ -170,10 +173,9 @@ async def test_an_adopted_array_that_is_given_again_is_freed_when_all_are_gone(d
     del again
     gc.collect()
     await dev.drain()
-    for _ in range(100):
-        if (await dev.stats()).buffers == 0:
-            break
-    assert (await dev.stats()).buffers == 0
+    async with asyncio.timeout(BOUND):
+        while (await dev.stats()).buffers:
+            pass
     once_more = await probe.call(Probe.lend_again)
     np.testing.assert_array_equal(await once_more[0].get(), np.arange(6))
     once_more[0].free()
@@ -186,10 +188,9 @@ async def test_a_result_that_nobody_takes_frees_its_arrays(dev: cb.Device) -> No
     probe.call(Probe.make, 6)
     await probe.call(Probe.add, 1)
     gc.collect()
-    for _ in range(100):
-        if (await dev.stats()).buffers == 0:
-            break
-    assert (await dev.stats()).buffers == 0
+    async with asyncio.timeout(BOUND):
+        while (await dev.stats()).buffers:
+            pass
 
 
 async def test_a_callers_array_cannot_be_adopted(dev: cb.Device) -> None:
