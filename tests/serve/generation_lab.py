@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 import callboard as cb
+from callboard.actors.clock import Clock
 from callboard.serve import App
 
 EOS = 0
@@ -59,10 +60,10 @@ def logits(sequences: list[list[int]], rows: list[int]) -> list[np.ndarray]:
     return found
 
 
-def writing(writer: Writer, **options: Any) -> App:
-    """``writer`` batches continuously, ``counter`` decodes speculatively."""
+def writing(writer: Writer, clock: Clock | None = None, **options: Any) -> App:
+    """``writer`` batches continuously, by the clock, ``counter`` decodes speculatively."""
     app = App("writing", **options)
-    server = cb.ContinuousBatchingServer[cb.Decode, int](writer, max_queue=2, max_batch=2)
+    server = cb.ContinuousBatchingServer[cb.Decode, int](writer, max_queue=2, max_batch=2, clock=clock)
     app.add_decoder("writer", server, encode=encode, decode=decode, eos=EOS, chat=chat, max_tokens=64)
     counter = cb.SpeculativeDecoder(cb.Cacheless(logits), cb.NGramDraft(), eos=EOS)
     app.add_decoder("counter", counter, encode=encode, decode=decode, eos=EOS)

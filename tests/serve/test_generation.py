@@ -12,6 +12,7 @@ from generation_lab import Writer, decode, encode, writing
 from serve_lab import TIMEOUT, client_of, small_app, until
 
 import callboard as cb
+from callboard.actors import ManualClock
 from callboard.serve import App, EdgeLimits, listening
 
 openai = pytest.importorskip("openai", reason="for the extra test")
@@ -196,9 +197,9 @@ def running_and_queued(app: App) -> tuple[int, int]:
 
 
 async def test_a_full_queue_and_a_deadline() -> None:
-    writer = Writer()
+    writer, clock = Writer(), ManualClock()
     writer.go.clear()
-    app = writing(writer, limits=EdgeLimits(request_timeout=0.5))
+    app = writing(writer, clock, limits=EdgeLimits(request_timeout=5.0))
     async with listening(app, port=0) as url, httpx.AsyncClient(base_url=url) as http, asyncio.timeout(TIMEOUT):
         body = {"model": "writer", "prompt": "abc", "stream": True}
         open_ = []
@@ -207,6 +208,7 @@ async def test_a_full_queue_and_a_deadline() -> None:
             await until(lambda: running_and_queued(app) == expected)  # noqa: B023 -- waited for in this turn of the loop
         refused = await http.post("/v1/completions", json=body)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        clock.advance(5.0)
         assert {(await task).status_code for task in open_} == {504}
         writer.go.set()
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -128,24 +129,26 @@ async def test_the_port_is_open_while_the_app_starts() -> None:
         assert asyncio.current_task() is task  # so that task groups and timeouts may span it
         order.append("closed")
 
-    address = [f"http://127.0.0.1:{free_port()}"]
+    address: list[str] = []
     app = App(lifespan=lifespan)
-    async with listening(app, port=int(address[0].rpartition(":")[2])) as url:
-        assert url == address[0]
-        async with httpx.AsyncClient() as http:
-            assert (await http.get(url + "/v2/health/ready")).status_code == 200
-        order.append("asked")
+    with reserved_port() as port:
+        address.append(f"http://127.0.0.1:{port}")
+        async with listening(app, port=port) as url:
+            assert url == address[0]
+            async with httpx.AsyncClient() as http:
+                assert (await http.get(url + "/v2/health/ready")).status_code == 200
+            order.append("asked")
     assert statuses == [200, 503, 503, 503]
     assert order == ["opened", "asked", "closed"]
 
 
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-    return port
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port that nobody is given: it is bound here, and whoever names it may listen on it all the same."""
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 async def test_another_server_enters_the_life_of_the_app() -> None:

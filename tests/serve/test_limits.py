@@ -11,7 +11,9 @@ import pytest
 from serve_lab import TIMEOUT, Held, X, Y, client_of, request_of, small_app, until
 
 import callboard as cb
+from callboard.actors import ManualClock
 from callboard.serve import App, EdgeLimits
+from callboard.serve.calls import CallServer
 
 INFER = "/v2/models/double/infer"
 
@@ -118,12 +120,16 @@ async def test_a_full_queue_says_when_to_come_again() -> None:
 
 @pytest.mark.parametrize("by", ["client", "app"])
 async def test_a_request_that_takes_too_long_is_cancelled(by: str) -> None:
-    held = Held()
-    limits = EdgeLimits(request_timeout=0.01 if by == "app" else 1000.0)
-    parameters = {"timeout": 10_000} if by == "client" else {}
-    async with client_of(held_app(held, limits=limits)) as http, asyncio.timeout(TIMEOUT):
-        found = await http.post(INFER, json=request_of([1], parameters=parameters))
+    held, clock = Held(), ManualClock()
+    app = App(limits=EdgeLimits(request_timeout=10.0 if by == "app" else 1000.0))
+    app.add_model("double", CallServer(held, clock=clock), inputs=X, outputs=Y)
+    parameters = {"timeout": 10_000_000} if by == "client" else {}
+    async with client_of(app) as http, asyncio.timeout(TIMEOUT):
+        asking = asyncio.create_task(http.post(INFER, json=request_of([1], parameters=parameters)))
+        await held.begun.get()
+        clock.advance(10.0)
         assert await held.ended.get() == "cancelled"
+        found = await asking
     assert found.status_code == 504
     assert "ran beyond its deadline" in found.json()["error"]
 
