@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callboard.actors.clock import ManualClock
+from callboard.actors.clock import LoopClock, ManualClock
 from callboard.cli import main
+from callboard.cli.load import command
 from callboard.cli.load.bodies import embedding_posts, infer_posts, some_texts
 from callboard.cli.load.driver import Sample, Samples, drive_closed, drive_open
 from callboard.cli.load.figures import drawing, figures_of
@@ -167,6 +168,22 @@ def test_embedding_requests() -> None:
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
+
+
+class Looks(LoopClock):
+    """Time that passes by looking at it, 10 ms each time: a busy machine does not change how many requests are sent."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def time(self) -> float:
+        self._looks += 1
+        return self._looks * 0.01
+
+
+@pytest.fixture(autouse=True)
+def by_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "LoopClock", Looks)
 
 
 async def load(app: App, *arguments: str) -> int:
