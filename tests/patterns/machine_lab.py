@@ -13,7 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 import callboard as cb
 from callboard.actors import ManualClock
 
-__all__ = ["Call", "RequestMachine", "machine_settings"]
+__all__ = ["LIMIT", "Call", "RequestMachine", "machine_settings"]
+
+LIMIT = 20.0
+"""Seconds, of the real clock, that what must come may take."""
 
 
 def machine_settings(max_examples: int, steps: int = 40) -> settings:
@@ -177,7 +180,7 @@ class RequestMachine(RuleBasedStateMachine):
         """End the server, and what was begun beside it."""
         self.run(self.server.stop())
         for task in self.beside:
-            self.run(asyncio.wait_for(task, 5.0))
+            self.run(asyncio.wait_for(task, LIMIT))
 
     def teardown(self) -> None:
         if self.server is not None:

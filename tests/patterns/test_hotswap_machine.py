@@ -6,7 +6,7 @@ from typing import Any
 from batching_lab import turns
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from machine_lab import RequestMachine, machine_settings
+from machine_lab import LIMIT, RequestMachine, machine_settings
 
 import callboard as cb
 
@@ -192,9 +192,9 @@ class SwapMachine(RequestMachine):
                         step.gate.set_result(None)
             await stop
 
-        self.run(asyncio.wait_for(finish(), 5.0))
+        self.run(asyncio.wait_for(finish(), LIMIT))
         for task in (*self.beside, *self.swaps):
-            self.run(asyncio.wait([task], timeout=5.0))
+            self.run(asyncio.wait([task], timeout=LIMIT))
             assert task.done()
 
     def check(self) -> None:
