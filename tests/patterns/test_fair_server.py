@@ -375,7 +375,8 @@ async def test_an_ask_that_takes_too_long_is_cancelled() -> None:
         with pytest.raises(AskTimeout):
             await asyncio.to_thread(scheduler.ask, 1, 0.01, tenant="a")
         await turns()
-        assert scheduler.stats().cancelled == 1
+        stats = scheduler.stats()
+        assert (stats.submitted, stats.queued, stats.running) == (stats.cancelled, 0, 0)  # or it was late to come here
         await model.release_all()
 
 
