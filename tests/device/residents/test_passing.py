@@ -9,6 +9,7 @@ from tests.device.residents.lab import Probe
 from tests.device.residents.test_leading import leading
 
 import callboard as cb
+from callboard.device.host import helm
 from callboard.device.host.context.serve import ContextHost
 from callboard.device.host.helm import Helm
 from callboard.device.host.residents.actors import HostActors
@@ -55,6 +56,8 @@ async def test_an_actor_that_gets_the_helm_back_takes_the_call_that_comes_with_i
             if passed.is_set() and actor.name == "one":
                 went_on.set()
 
+    monkeypatch.setattr(thread, "SHORT", BOUND)  # a busy machine makes no call a long one
+    monkeypatch.setattr(helm, "LIMIT", 0.9)
     monkeypatch.setattr(HostActors, "dispatch", dispatched)
     monkeypatch.setattr(ContextHost, "receive", received)
     monkeypatch.setattr(thread, "lead", led)
