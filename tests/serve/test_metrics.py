@@ -95,7 +95,7 @@ async def test_concurrency_of_a_model_that_can_be_replaced() -> None:
     app.add_model("m", cb.ModelVersion("1", lambda: model), inputs=x, outputs=x, concurrency=3)
     async with client_of(app) as http:
         asking = [asyncio.create_task(http.post("/v2/models/m/infer", json=request_of([1]))) for _ in range(5)]
-        await until(lambda: app.models["m"].stats().submitted == 5)
-        assert begun == 3
+        await until(lambda: begun == 3 and app.models["m"].stats().submitted == 5)
+        assert app.models["m"].stats().queued == 2
         go.set()
         assert {(await each).status_code for each in asking} == {200}
