@@ -20,6 +20,7 @@ import pytest  # noqa: E402
 import threadpoolctl  # noqa: E402
 from tests import early, gpu_cases, gpu_only, thorough  # noqa: E402
 
+from callboard.device.client import handle  # noqa: E402
 from callboard.testing import census, plugin  # noqa: E402
 
 # No deadline: on a shared machine the time of one example says nothing. `derandomize`: the same examples each time.
@@ -35,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.is_registered(plugin):  # a source tree on the path, without its entry points
         config.pluginmanager.register(plugin, "callboard")
     census.PATIENCE = 20.0  # seconds: an overloaded machine ends a thread late
+    handle.CONTROL_TIMEOUT = 30.0  # and starts a host late, which has to be there for an answer
     config.pluginmanager.register(gpu_cases, "gpu-cases")
     config.pluginmanager.register(gpu_only.GpuOnly(config), "gpu-only")
     config.pluginmanager.register(thorough, "thorough")

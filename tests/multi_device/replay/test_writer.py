@@ -179,7 +179,8 @@ def test_a_journal_that_does_not_come_back_holds_callers_and_then_fails(monkeypa
         writer.close()
 
 
-def test_a_full_queue_holds_the_caller_until_there_is_room() -> None:
+def test_a_full_queue_holds_the_caller_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "STALL", LIMIT)
     journal = Flaky()
     writer = started(journal, max_pending=10)
     for n in range(5000):
@@ -190,9 +191,10 @@ def test_a_full_queue_holds_the_caller_until_there_is_room() -> None:
     assert journal.last() == 5000
 
 
-def test_a_full_queue_is_written_without_lingering() -> None:
+def test_a_full_queue_is_written_without_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "STALL", LIMIT)
     journal = Flaky()
-    writer = started(journal, max_pending=2, linger=LIMIT)
+    writer = started(journal, max_pending=2, linger=100 * LIMIT)
     for n in range(20):
         writer.put(b"%d" % n)
     assert writer.stats.groups >= 1
