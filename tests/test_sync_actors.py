@@ -5,6 +5,7 @@ import queue
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tests.test_sync import BOTH, open_cpu, program
 
 import callboard as cb
 from callboard.core.errors import AskTimeout
+from callboard.core.reply import Reply
 from callboard.device.client.line.status import TraceRecord
 
 pytestmark = pytest.mark.leaves_nothing
@@ -383,6 +385,24 @@ def test_an_item_that_does_not_come_in_time_ends_the_stream(isolation: str, tmp_
             list(actor.with_timeout(0.01).stream(Streamer.gated, gate.path, 5))
         gate.open_for_good()
         assert actor.call(Streamer.open_streams) == 0
+
+
+def test_an_item_that_comes_as_the_time_ends_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = Reply.result
+
+    def late(reply: Reply[Any], timeout: float | None = None) -> Any:
+        """Comes to its end just before the item does, and is seen just after."""
+        got = result(reply, SOON)
+        if timeout is not None:
+            raise AskTimeout(f"no completion within {timeout} s; the op goes on")
+        return got
+
+    with open_cpu() as cpu:
+        actor = cpu.actor_of(cb.Props(Streamer))
+        monkeypatch.setattr(Reply, "result", late)
+        assert list(actor.with_timeout(SOON).stream(Streamer.count, 3)) == [0, 1, 2]
+        with pytest.raises(OwnError, match="bad"):
+            list(actor.with_timeout(SOON).stream(Streamer.fails, 3, "own"))
 
 
 @BOTH

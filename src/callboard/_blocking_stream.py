@@ -74,10 +74,10 @@ class Stream(Generic[R_co]):
         try:
             return reply.result(self._timeout)
         except AskTimeout:
-            if reply.done():  # the actor's own
-                raise
-            text = f"{self._steps.tag}: no item within {self._timeout:g} s; the stream is closed"
-            raise AskTimeout(text) from None
+            if not reply.done():
+                text = f"{self._steps.tag}: no item within {self._timeout:g} s; the stream is closed"
+                raise AskTimeout(text) from None
+        return reply.result()  # come just now, or ended with an error of the actor's own
 
     def close(self) -> None:
         """Leave the stream: drop the requested items, and wait until the generator is closed.

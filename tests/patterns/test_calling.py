@@ -15,6 +15,7 @@ from batching_lab import turns
 
 import callboard as cb
 from callboard.patterns.batching.server import DynamicBatchingServer
+from callboard.patterns.contract import callers
 from callboard.patterns.requests.calling import UserCall, deliverable
 from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped
 
@@ -224,6 +225,19 @@ def test_a_thread_that_gives_up_cancels_its_request() -> None:
 
         assert server._loop is not None
         assert asyncio.run_coroutine_threadsafe(open_requests(), server._loop).result(LIMIT) == 0
+
+
+def test_a_value_that_comes_as_a_thread_gives_up_is_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(future: Any, timeout: float | None) -> Any:
+        """Comes to its end just before the value does, and is seen just after."""
+        concurrent.futures.wait([future], LIMIT)
+        raise TimeoutError
+
+    monkeypatch.setattr(callers, "wait", late)
+    with on_a_thread(double, max_batch=1) as server:
+        assert server.ask(1, timeout=0.001) == 2
+        with pytest.raises(ValueError, match="negative"):
+            server.ask(-1, timeout=0.001)
 
 
 def test_threads_flush_and_change_settings() -> None:

@@ -110,8 +110,8 @@ class Callers(ABC, Generic[T, R]):
         try:
             return wait(future, timeout)
         except TimeoutError:
-            if future.done():  # the request's own
-                raise
+            if future.done() and not future.cancelled():  # come just now, or the request's own
+                return future.result()
             future.cancel()
             raise AskTimeout(f"{self.name} returned no value within {timeout:g} s; the request was cancelled") from None
         except concurrent.futures.CancelledError:
