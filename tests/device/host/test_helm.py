@@ -131,6 +131,28 @@ def test_an_actor_passes_it_to_another(patient: Helm) -> None:
     waiting.serves()
 
 
+def test_a_timer_that_goes_off_as_the_last_one_is_cleared_does_not_leave_the_next_call_without(
+    helm: Helm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host's own thread may stand still before it forgets that the timer went off, and a call come and go then."""
+    actor, clear = Actor(), helm._timer.clear
+    helm.pass_to(actor, nothing)
+
+    def late() -> None:
+        helm.begin()
+        assert readable(helm._timer.descriptor, TIME)
+        assert helm.end(actor)
+        clear()
+
+    monkeypatch.setattr(helm._timer, "clear", late)
+    assert not helm._returned()
+    monkeypatch.undo()
+    helm.begin()
+    assert readable(helm._timer.descriptor, TIME), "nobody would take the place of a call that does not end"
+    Waiting(helm).serves()
+    assert helm.holder is None
+
+
 def test_what_serving_raised_is_raised_on_the_hosts_own_thread_once(helm: Helm) -> None:
     actor = Actor()
     helm.pass_to(actor, nothing)

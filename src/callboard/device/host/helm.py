@@ -112,8 +112,8 @@ class Helm:
             raise failure
 
     def _returned(self) -> bool:
+        self._timer.clear()  # before the note below: what a call sets behind that is to go off
         self._armed = False  # before looking: a call that begins after the look sets the timer itself
-        self._timer.clear()
         with self._lock:
             if self.holder is not None:
                 if not self._since:
