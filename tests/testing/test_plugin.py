@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+LIMIT = 150.0
+"""Seconds for a pytest of its own, which starts several hosts, each of them on a busy machine."""
+
+pytestmark = pytest.mark.timeout(LIMIT + 20)
+
 USERS_TESTS = """
 import asyncio, os, threading
 import numpy as np, pytest
@@ -126,7 +131,9 @@ def run(folder: Path, text: str, *options: str) -> str:
     # Variables of pytest's are those of the run, or the xdist worker, that this is part of.
     environment = {k: v for k, v in os.environ.items() if k != "CALLBOARD_REQUIRE" and not k.startswith("PYTEST_")}
     environment |= {"CUDA_VISIBLE_DEVICES": ""} if "no-cuda" in folder.name else {}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
     return done.stdout + done.stderr
 
 
