@@ -18,9 +18,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
-LIMIT = 40.0
+LIMIT = 100.0
 SEPARATOR = "\x1e"
 CHEAP = {"OPENBLAS_NUM_THREADS": "1", "CALLBOARD_STANDBY": "none"}  # a standby would be a process more per loss
+
+pytestmark = pytest.mark.timeout(LIMIT + 20)
 
 
 def loaded(name: str) -> ModuleType:
