@@ -227,15 +227,6 @@ def test_a_stream_of_records_wakes_the_writer_once_a_group() -> None:
 def test_who_does_not_want_to_wait_is_heard_at_any_time() -> None:
     """Also where a record and the word come as the writer forgets the word before."""
 
-    class Forgetting(threading.Event):
-        def clear(self) -> None:
-            if not said:
-                said.append(b"b")
-                writer.put(b"b")
-                with writer._progress:
-                    writer._hasten()
-            super().clear()
-
     class Told(Flaky):
         def append(self, first: int, records: Sequence[bytes]) -> None:
             super().append(first, records)
@@ -246,7 +237,17 @@ def test_who_does_not_want_to_wait_is_heard_at_any_time() -> None:
     there = threading.Event()
     journal = Told()
     writer = started(journal, linger=100 * LIMIT)
-    writer._urgent = Forgetting()
+    forget = writer._urgent.clear
+
+    def forgotten() -> None:
+        if not said:
+            said.append(b"b")
+            writer.put(b"b")
+            with writer._progress:
+                writer._hasten()
+        forget()
+
+    writer._urgent.clear = forgotten  # type: ignore[method-assign]
     writer.put(b"a")
     writer.flush()
     assert there.wait(LIMIT)
