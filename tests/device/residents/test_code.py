@@ -155,6 +155,17 @@ def test_classes_of_a_script_live_in_its_hosts(tmp_path: Path) -> None:
     assert run(SCRIPT, "process", "thread", cwd=tmp_path) == "fine\n"
 
 
+def test_classes_of_a_script_live_in_the_hosts_of_its_spawned_processes(tmp_path: Path) -> None:
+    head, _, tail = SCRIPT.partition("for isolation in")
+    inside = textwrap.indent("for isolation in" + tail, "    ")
+    spawned = (
+        "\nif __name__ == '__main__':\n    import multiprocessing\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=work)\n"
+        "    child.start()\n    child.join(40)\n    sys.exit(child.exitcode)\n"
+    )
+    assert run(f"{head}def work():\n{inside}{spawned}", "process", cwd=tmp_path) == "fine\n"
+
+
 def test_structs_by_value_are_whole(tmp_path: Path) -> None:
     writing = CLASSES + (
         "from callboard.device.protocol.residents.code import dumps, loads\n"

@@ -18,7 +18,7 @@ from typing import Any
 
 from cloudpickle import cloudpickle
 
-from callboard.device.protocol.residents.importing import opened_on_import
+from callboard.device.protocol.residents.importing import MAIN, opened_on_import
 
 __all__ = ["by_reference", "class_named", "identity", "known_class", "name_of", "with_id"]
 
@@ -31,7 +31,7 @@ _MADE_IN_HOST = "the class was made in the context host itself; define it where 
 def by_reference(cls: type) -> bool:
     """True if a context host can, and may, import the class by its module and name."""
     module = cls.__module__
-    if module in ("__main__", "__mp_main__") or module in cloudpickle.list_registry_pickle_by_value():
+    if module in MAIN or module in cloudpickle.list_registry_pickle_by_value():
         return False
     if opened_on_import(module):
         return False

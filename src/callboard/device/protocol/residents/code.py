@@ -20,7 +20,7 @@ from cloudpickle import cloudpickle as tracking
 
 from callboard.actors.messages import MessageMeta
 from callboard.device.protocol.residents.classes import by_reference, identity, with_id
-from callboard.device.protocol.residents.importing import note_importing, opened_on_import
+from callboard.device.protocol.residents.importing import MAIN, note_importing, opened_on_import
 
 __all__ = ["dumps", "loads"]
 
@@ -55,13 +55,18 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _reduce(obj)
         if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
             return importlib.import_module, (obj.__name__,)  # also of the classes of modules that packages make up
-        if isinstance(obj, type | types.FunctionType | TypeVar) and opened_on_import(obj.__module__ or ""):
+        if isinstance(obj, type | types.FunctionType | TypeVar) and _only_here(obj.__module__ or ""):
             if isinstance(obj, type):
                 return tracking._dynamic_class_reduce(obj)
             if isinstance(obj, types.FunctionType):
                 return self._dynamic_function_reduce(obj)
             return tracking._make_typevar, tracking._decompose_typevar(obj)
         return super().reducer_override(obj)
+
+
+def _only_here(module: str) -> bool:
+    """True if no other process can, or may, import the module."""
+    return module in MAIN or opened_on_import(module)
 
 
 def _reduce(cls: type[msgspec.Struct]) -> tuple[Any, ...]:

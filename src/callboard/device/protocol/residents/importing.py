@@ -8,7 +8,10 @@ is refused.
 import sys
 from types import FrameType
 
-__all__ = ["enter_host", "note_importing", "opened_on_import", "refuse_nested"]
+__all__ = ["MAIN", "enter_host", "note_importing", "opened_on_import", "refuse_nested"]
+
+MAIN = frozenset({"__main__", "__mp_main__"})
+"""Names of the main module, which no other process can import: multiprocessing's "spawn" gives it the second one."""
 
 _noted: set[str] = set()
 _host = ""  # the label of the context host that this process is
