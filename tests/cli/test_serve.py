@@ -202,8 +202,8 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, name: str) ->
         ("served_app", "give MODULE:NAME"),
         (":server", "give MODULE:NAME"),
         ("no_such_module:server", "there is no module 'no_such_module' here"),
-        ("served_app:other", "'other' of served_app is int; it must be a callboard.serve.App"),
-        ("served_app:none", "'none' of served_app is NoneType"),
+        ("served_app:other", "module served_app has a int as 'other'; its callboard.serve.App: server, starting"),
+        ("served_app:none", "module served_app has no 'none'; its callboard.serve.App: server, starting"),
     ],
 )
 def test_an_app_that_is_not_there(where: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +215,44 @@ def test_an_app_that_is_not_there(where: str, says: str, tmp_path: Path, monkeyp
         find_app(where)
     sys.modules.pop("served_app", None)
     sys.modules.pop("no_such_module", None)
+
+
+@pytest.mark.parametrize(
+    "option, value, says",
+    [
+        ("--port", "99999", "--port: it must be a number from 0 to 65535, but is '99999'"),
+        ("--port", "http", "--port: it must be a number from 0 to 65535, but is 'http'"),
+        ("--max-connections", "0", "--max-connections: it must be a number from 1 to 2147483648, but is '0'"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(
+    option: str, value: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["serve", "served_app:server", option, value])
+    assert says in capsys.readouterr().err
+
+
+def test_an_error_of_the_lifespan_keeps_its_traceback(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="for the extra serve")
+    (tmp_path / "served_app.py").write_text(APP + FAILING)
+    command = [sys.executable, "-m", "callboard", "serve", "served_app:failing", "--port", "0"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert done.returncode == 1
+    assert "in without_weights\n" in done.stderr
+    assert done.stderr.endswith("\nFileNotFoundError: weights.npy\n")
+
+
+FAILING = """
+@asynccontextmanager
+async def without_weights(app):
+    raise FileNotFoundError("weights.npy")
+    yield
+
+failing = App("failing", lifespan=without_weights)
+"""
 
 
 def test_an_empty_token_is_refused(

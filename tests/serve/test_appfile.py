@@ -105,6 +105,7 @@ async def test_an_onnx_file_beside_it(folder: Path) -> None:
         ("[models.m]\ncall = 'toml_models:double'\n", "inputs must be tensors"),
         ("[models.m]\ncall = 'toml_models:double'\n" + X.replace("FP32", "F32"), "datatype is 'F32'"),
         ("[models.m]\nonnx = 'a.onnx'\n" + X, "declares its own"),
+        ("[models.m]\nonnx = 'a.onnx'\n", r"models.m: there is no file .*/a.onnx, which onnx names"),
         ("[limits]\nmax_bod = 1", "max_bod"),
         ('shared_memory = ""', "no key of shared memory"),
         ("[limits]\nmax_body = 0", "max_body must be positive"),

@@ -199,6 +199,26 @@ async def test_a_port_that_is_taken() -> None:
                 raise AssertionError
 
 
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        ({"port": 65_536 + 80}, "port must be from 0 to 65535, but is 65616"),
+        ({"port": -1}, "port must be"),
+        ({"port": 0, "max_connections": 0}, "max_connections must be at least 1, but is 0"),
+    ],
+)
+async def test_numbers_out_of_range(options: dict[str, int], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        async with listening(app_of(lambda x: x), **options):
+            raise AssertionError
+
+
+async def test_a_host_that_is_not_known() -> None:
+    with pytest.raises(OSError, match="cannot listen on no such host:0: "):
+        async with listening(app_of(lambda x: x), host="no such host", port=0):
+            raise AssertionError
+
+
 async def test_connections_beyond_the_bound_are_refused_and_the_others_go_on() -> None:
     app = app_of(lambda x: x)
     async with listening(app, port=0, max_connections=2) as url, contextlib.AsyncExitStack() as stack:

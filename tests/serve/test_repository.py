@@ -270,6 +270,6 @@ async def test_clients_that_must_show_a_certificate(certificate: Tls) -> None:
 async def test_files_that_are_no_certificate(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("nothing")
     for path in (tmp_path / "cert.pem", tmp_path / "none.pem"):
-        with pytest.raises(OSError, match=r"TLS with Tls\("):
+        with pytest.raises(OSError, match=rf"^TLS with {path}, which must be PEM files that fit together: "):
             async with listening(app_of(Loads()), port=0, tls=Tls(path)):
                 pass

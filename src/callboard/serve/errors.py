@@ -18,7 +18,16 @@ from callboard.patterns.fairshare.settings import UnknownTenant
 from callboard.patterns.quarantine.errors import Quarantined
 from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped, SlowReader
 
-__all__ = ["BadModelResult", "BadRequest", "HttpError", "NotReady", "Refusal", "needs_extra", "refusal_of"]
+__all__ = [
+    "BadModelResult",
+    "BadRequest",
+    "CannotListen",
+    "HttpError",
+    "NotReady",
+    "Refusal",
+    "needs_extra",
+    "refusal_of",
+]
 
 RETRY_AFTER = 1
 """The default of ``Retry-After``, in seconds."""
@@ -31,6 +40,10 @@ class BadRequest(AccelError, ValueError):
 
 class BadModelResult(AccelError):
     """A model returned something else than it declares: status 500."""
+
+
+class CannotListen(OSError):
+    """An app cannot be served: its port cannot be listened on, or a file of its TLS cannot be used."""
 
 
 class NotReady(AccelError):

@@ -42,5 +42,7 @@ def find_app(where: str) -> App:
             raise
         raise ValueError(f"there is no module {module!r} here") from e
     if not isinstance(found, App):
-        raise ValueError(f"{name!r} of {module} is {type(found).__name__}; it must be a callboard.serve.App")
+        is_what = f"has no {name!r}" if found is None else f"has a {type(found).__name__} as {name!r}"
+        apps = ", ".join(key for key, value in vars(sys.modules[module]).items() if isinstance(value, App))
+        raise ValueError(f"module {module} {is_what}; its callboard.serve.App: {apps or 'none'}")
     return found

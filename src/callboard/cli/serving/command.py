@@ -4,11 +4,13 @@ import argparse
 import functools
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from callboard.cli.serving.apps import demo, find_app
 from callboard.cli.serving.live import ClearingHandler, show
 from callboard.core.errors import BackendUnavailable
+from callboard.serve.errors import CannotListen
 from callboard.serve.http.starting import LOOPBACK, MAX_CONNECTIONS, PORT, Tls, serve
 
 __all__ = ["add_serve"]
@@ -35,8 +37,10 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument(
         "--host", default=LOOPBACK, help="address to listen on; default: %(default)s, this machine only"
     )
-    parser.add_argument("--port", type=int, default=PORT, help="default: %(default)s; 0 for any free one")
-    parser.add_argument("--max-connections", type=int, default=MAX_CONNECTIONS, help="default: %(default)s")
+    parser.add_argument("--port", type=_whole(0, 65535), default=PORT, help="default: %(default)s; 0 for any free one")
+    parser.add_argument(
+        "--max-connections", type=_whole(1, 1 << 31), default=MAX_CONNECTIONS, help="default: %(default)s"
+    )
     parser.add_argument("--token-file", type=Path, help="file with the bearer token that clients must send")
     parser.add_argument("--tls-cert", type=Path, help="file with the certificate and its chain, in PEM: serves HTTPS")
     parser.add_argument("--tls-key", type=Path, help="file with its key, if it is not in the same file")
@@ -54,18 +58,37 @@ def _run(given: argparse.Namespace) -> int:
         app = demo(given.device) if given.demo else find_app(given.app)
         if given.token_file is not None:
             app.token = _token(given.token_file)
+        tls = _tls(given)
+    except (BackendUnavailable, OSError, ValueError) as e:
+        return _refused(e)
+    try:
         serve(
             app,
             host=given.host,
             port=given.port,
             max_connections=given.max_connections,
-            tls=_tls(given),
+            tls=tls,
             beside=functools.partial(show, app, sys.stderr),
         )
-    except (BackendUnavailable, OSError, ValueError) as e:
-        print(f"callboard serve: {e}", file=sys.stderr)
-        return 2
+    except (BackendUnavailable, CannotListen) as e:  # others are of the app's lifespan, and need their traceback
+        return _refused(e)
     return 0
+
+
+def _refused(error: Exception) -> int:
+    print(f"callboard serve: {error}", file=sys.stderr)
+    return 2
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    """A converter of an argument to a number between these."""
+
+    def convert(text: str) -> int:
+        if text.isascii() and text.isdigit() and least <= int(text) <= most:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"it must be a number from {least} to {most}, but is {text!r}")
+
+    return convert
 
 
 def _tls(given: argparse.Namespace) -> Tls | None:

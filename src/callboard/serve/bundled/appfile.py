@@ -97,7 +97,7 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
     sys.path.insert(0, str(path.resolve().parent))
     for name, model in file.models.items():
         try:
-            _add_function(app, name, model)
+            _add_function(app, name, model, path.resolve().parent)
         except (ValueError, TypeError) as e:
             raise ValueError(f"{path}: models.{name}: {e}") from e
     return app
@@ -108,7 +108,7 @@ def _limits(file: AppFile) -> EdgeLimits:
     return EdgeLimits(**options)
 
 
-def _add_function(app: App, name: str, model: _Model) -> None:
+def _add_function(app: App, name: str, model: _Model, folder: Path) -> None:
     """Add a model, unless it is an ONNX file, which needs a device."""
     kinds = [kind for kind in ("onnx", "call", "embeddings") if getattr(model, kind) is not None]
     if len(kinds) != 1:
@@ -120,6 +120,8 @@ def _add_function(app: App, name: str, model: _Model) -> None:
     if kinds != ["call"] and any(tensors.values()):
         raise ValueError(f"inputs and outputs are for call only: {kinds[0]} declares its own")
     if model.onnx is not None:
+        if not (folder / model.onnx).is_file():
+            raise ValueError(f"there is no file {folder / model.onnx}, which onnx names")
         return
     target: Any = _function(model.call or model.embeddings or "")
     if model.max_batch > 1:

@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 
 from callboard.serve.app import App
+from callboard.serve.errors import CannotListen
 from callboard.serve.http.bounded import bounded
 from callboard.serve.http.starting import Tls
 
@@ -170,15 +171,17 @@ async def _cancelled_if(over: asyncio.Event) -> AsyncIterator["asyncio.Task[None
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind, protocol)
+    listener = None
     try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.setblocking(False)
     except OSError as e:
-        listener.close()
-        raise OSError(e.errno, f"cannot listen on {host}:{port}: {e.strerror}") from e
+        if listener is not None:
+            listener.close()
+        raise CannotListen(e.errno, f"cannot listen on {host}:{port}: {e.strerror}") from e
     return listener
 
 
@@ -186,14 +189,20 @@ def _server(app: App, host: str, port: int, max_connections: int, tls: Tls | Non
     """A server whose port is open.
 
     Raises:
-        OSError: The port cannot be listened on, or a file of ``tls`` cannot be used.
+        ValueError: ``port`` or ``max_connections`` is out of range.
+        CannotListen: The port cannot be listened on, or a file of ``tls`` cannot be used.
     """
+    if not 0 <= port < 1 << 16:  # the system would take the rest of a division
+        raise ValueError(f"port must be from 0 to 65535, but is {port}")
+    if max_connections < 1:
+        raise ValueError(f"max_connections must be at least 1, but is {max_connections}")
     listener = _listener(host, port)
     try:
         return _Server(app, listener, max_connections, tls, signals=signals)
     except OSError as e:  # ssl.SSLError is one
         listener.close()
-        raise OSError(e.errno, f"TLS with {tls}: {e.strerror or e}") from e
+        files = "" if tls is None else ", ".join(map(str, filter(None, (tls.certificate, tls.key, tls.client_ca))))
+        raise CannotListen(f"TLS with {files}, which must be PEM files that fit together: {e.strerror or e}") from e
 
 
 def _tls_options(tls: Tls) -> dict[str, Any]:

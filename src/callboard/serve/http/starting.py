@@ -57,6 +57,7 @@ def serve(
 
     Raises:
         BackendUnavailable: Starlette or uvicorn is not installed (extra ``serve``).
+        ValueError: ``port`` or ``max_connections`` is out of range.
         OSError: The port cannot be opened; a file of ``tls`` cannot be read, or has the wrong content.
         Exception: Raised by ``lifespan``.
     """
@@ -83,7 +84,7 @@ async def listening(
         app, host, port, max_connections, tls: See :func:`serve`.
 
     Raises:
-        BackendUnavailable, OSError, Exception: As for :func:`serve`.
+        BackendUnavailable, ValueError, OSError, Exception: As for :func:`serve`.
     """
     with needs_extra():
         from callboard.serve.http.listening import run_inside
