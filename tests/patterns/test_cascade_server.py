@@ -111,6 +111,24 @@ async def test_a_wrong_result_and_a_hook_that_raises_are_failures_of_the_stage(c
         assert [each.failed for each in cascade.stats().stages] == [1, 1]
 
 
+@pytest.mark.parametrize("on_error", ["escalate", "fallback", "fail"])
+async def test_results_without_confidence_are_a_mistake_that_no_earlier_answer_hides(
+    clock: ManualClock, on_error: Any
+) -> None:
+    async def unsure(items: list[Any]) -> list[Any]:
+        return [(item, 0.1) for item in items]
+
+    async def echo(items: list[Any]) -> list[Any]:
+        return items
+
+    async with lab([CascadeStage(unsure, 0.5), CascadeStage(echo, on_error=on_error)], clock) as cascade:
+        error = await outcome(cascade.submit_nowait("ab"))
+        assert isinstance(error, TypeError)
+        assert "give such pairs, of the last stage too, or set confidence=" in str(error)
+        stats = cascade.stats()
+        assert (stats.failed, stats.degraded, [each.failed for each in stats.stages]) == (1, 0, [0, 1])
+
+
 async def test_the_answer_that_is_there_at_the_deadline_is_given(clock: ManualClock) -> None:
     small, large = sure_of(1), sure_of(9)
     async with lab([CascadeStage(small, 0.5), CascadeStage(large)], clock) as cascade:

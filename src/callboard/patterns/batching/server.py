@@ -12,6 +12,7 @@ from callboard.patterns.batching.results import Rows, rows_of
 from callboard.patterns.batching.running import BatchRunner
 from callboard.patterns.batching.settings import BatchSettings, Dispatch, check_choice
 from callboard.patterns.batching.workers import Workers
+from callboard.patterns.contract.checks import check_callable
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
@@ -87,7 +88,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     Raises:
         ValueError: A setting out of range, or settings that contradict each other.
-        TypeError: ``batch_fn`` cannot be called.
+        TypeError: ``batch_fn``, ``bucket``, ``cost`` or ``pad`` cannot be called; a number of items is no integer.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             join_buckets=join_buckets,
             delays=timeout_action == "delay",
         )
+        check_callable(bucket=bucket, cost=cost, pad=pad)
         check_choice("order", order, "arrival", "deadline")
         check_choice("timeout_action", timeout_action, "reject", "delay")
         check_choice("on_error", on_error, "fail", "bisect", "retry_single")

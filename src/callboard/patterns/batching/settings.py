@@ -2,14 +2,14 @@
 
 from collections.abc import Sized
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from callboard.patterns.contract.checks import OneOf, check_whole
 from callboard.patterns.requests.waiting import Limits
 
 __all__ = ["BatchSettings", "Dispatch", "check_choice", "pow2_length"]
 
 
-class Dispatch(StrEnum):
+class Dispatch(OneOf):
     """The rule by which a free executor takes a batch that is not full. Members equal their texts."""
 
     ADAPTIVE = "adaptive"
@@ -56,14 +56,11 @@ class BatchSettings:
     delays: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_batch < 1:
-            raise ValueError(f"max_batch must be at least 1, but is {self.max_batch}")
+        check_whole(1, max_batch=self.max_batch, max_concurrent_batches=self.max_concurrent_batches)
         if not self.max_wait >= 0:
             raise ValueError(f"max_wait must be at least 0 seconds, but is {self.max_wait}")
         if self.max_batch_cost is not None and not self.max_batch_cost > 0:
             raise ValueError(f"max_batch_cost must be positive, but is {self.max_batch_cost}")
-        if self.max_concurrent_batches < 1:
-            raise ValueError(f"max_concurrent_batches must be at least 1, but is {self.max_concurrent_batches}")
         if self.limits.count < self.max_batch:
             raise ValueError(
                 f"max_queue is {self.limits.count}: no batch could reach max_batch, which is {self.max_batch}"

@@ -15,7 +15,7 @@ from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.cascade.calibration import Calibration, calibrate
 from callboard.patterns.cascade.drift import Drift, DriftAlarm, DriftMonitor
 from callboard.patterns.cascade.reliability import calibration_error
-from callboard.patterns.cascade.stages import CascadeStage, OnError, clears, on_failure
+from callboard.patterns.cascade.stages import CascadeStage, NoConfidence, OnError, clears, on_failure
 from callboard.patterns.requests.calling import deliverable
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull
@@ -128,6 +128,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
 
     Raises:
         ValueError: There are no stages, or a setting is out of range.
+        TypeError: A stage is not a ``CascadeStage``, or its function cannot be called.
     """
 
     def __init__(
@@ -145,6 +146,9 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         super().__init__(name, clock)
         if not stages:
             raise ValueError("a cascade needs at least one stage")
+        for stage in stages:
+            if not isinstance(stage, CascadeStage):
+                raise TypeError(f"a stage is {stage!r}; give a cb.CascadeStage(function, threshold=...)")
         if not 0 <= shadow <= 1:
             raise ValueError(f"shadow must be a share from 0 to 1, but is {shadow}")
         self._stages = tuple(stages)
@@ -343,6 +347,10 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         if error is None:
             try:
                 answer, confidence = stage.answer(future.result())
+            except NoConfidence as e:
+                self._failures[index] += 1
+                self._fail(entry, e)
+                return
             except Exception as e:  # of a hook: this stage has failed for this request
                 error = e
             else:

@@ -3,12 +3,16 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Literal
 
 from callboard.patterns.cascade.confidence import margin, max_probability, negative_entropy
+from callboard.patterns.contract.checks import OneOf
 
-__all__ = ["CascadeStage", "OnError", "clears", "on_failure"]
+__all__ = ["CascadeStage", "NoConfidence", "OnError", "clears", "on_failure"]
+
+
+class NoConfidence(TypeError):
+    """A stage's results have no confidence: a mistake in the program, which no other stage's answer makes good."""
 
 
 CONFIDENCES: dict[str, Callable[[Any], float]] = {
@@ -17,7 +21,7 @@ CONFIDENCES: dict[str, Callable[[Any], float]] = {
 """Confidence functions by name, for ``CascadeStage.confidence``."""
 
 
-class OnError(StrEnum):
+class OnError(OneOf):
     """Treatment of a request for which a stage fails. Members equal their texts."""
 
     ESCALATE = "escalate"
@@ -73,16 +77,19 @@ class CascadeStage:
         """Answer and confidence of a result of the function.
 
         Raises:
-            TypeError: It is not a pair, and there is no ``confidence``.
+            NoConfidence: It is not a pair of an answer and a number, and there is no ``confidence``.
         """
         if self._confidence is not None:
             return result, float(self._confidence(result))
-        if not (isinstance(result, tuple) and len(result) == 2):
-            kind = type(result).__name__
-            raise TypeError(
-                f"a stage without confidence= must return pairs of answer and confidence, but returned a {kind}"
-            )
-        return result[0], float(result[1])
+        if isinstance(result, tuple) and len(result) == 2:
+            try:
+                return result[0], float(result[1])
+            except (TypeError, ValueError):  # no number
+                pass
+        raise NoConfidence(
+            f"a stage without confidence= must return pairs of answer and confidence, but returned {result!r:.100}; "
+            "return such pairs, of the last stage too, or set confidence="
+        )
 
 
 def clears(confidence: float, threshold: float, *, last: bool) -> bool:

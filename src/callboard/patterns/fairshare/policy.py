@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.fairshare.nodes import Leaf
 from callboard.patterns.fairshare.settings import FairOverflow, Path, Tenant, shown
 from callboard.patterns.fairshare.tree import FairTree
@@ -30,8 +31,7 @@ class FairPolicy:
     def __init__(
         self, settings: Mapping[Path, Tenant], default: Tenant | None, max_queue: int, overflow: FairOverflow
     ) -> None:
-        if max_queue < 1:
-            raise ValueError(f"max_queue must be at least 1, but is {max_queue}")
+        check_whole(1, max_queue=max_queue)
         self.tree = FairTree(settings, default)
         self.max_queue = max_queue
         self.blocked = 0

@@ -9,6 +9,7 @@ from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost, Withdrawn
 from callboard.patterns.batching.outer import warn_of_small_batches
 from callboard.patterns.batching.policy import SETTLE
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.contract.outlet import STREAMED
 from callboard.patterns.fairshare.policy import FairPolicy
@@ -71,7 +72,7 @@ class FairShareScheduler(RequestServer[T, R]):
 
     Raises:
         ValueError: A setting out of range.
-        TypeError: ``dispatcher`` cannot be called.
+        TypeError: ``dispatcher`` cannot be called, or ``tenants`` is not a mapping.
 
     A request says ``tenant=``; one of a tenant without settings ends in :class:`UnknownTenant` where there is no
     ``default``.
@@ -97,8 +98,9 @@ class FairShareScheduler(RequestServer[T, R]):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(name, clock)
-        if max_in_flight < 1:
-            raise ValueError(f"max_in_flight must be at least 1, but is {max_in_flight}")
+        check_whole(1, max_in_flight=max_in_flight)
+        if tenants is not None and not isinstance(tenants, Mapping):
+            raise TypeError(f"tenants is {tenants!r}; give a dict of weights, or of cb.Tenant, by name")
         if block_timeout is not None and not block_timeout > 0:
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         if not (charge is None or charge == "seconds" or callable(charge)):

@@ -2,10 +2,10 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from callboard.actors.errors import AccelError
+from callboard.patterns.contract.checks import OneOf
 
 __all__ = ["FairOverflow", "Path", "Tenant", "UnknownTenant", "path_of", "shown"]
 
@@ -27,7 +27,7 @@ class UnknownTenant(AccelError, KeyError):
     __str__ = Exception.__str__  # KeyError shows its argument's repr
 
 
-class FairOverflow(StrEnum):
+class FairOverflow(OneOf):
     """Treatment of a request for which there is no room. Members equal their texts."""
 
     REJECT = "reject"

@@ -6,12 +6,20 @@ from collections.abc import Callable, Hashable
 from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.hotswap.canary import Canary
 from callboard.patterns.hotswap.errors import SwapInProgress
 from callboard.patterns.hotswap.memory import DeviceMemory
 from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapReport
 from callboard.patterns.hotswap.swapping import SwapMode, Swapper
-from callboard.patterns.hotswap.versions import ModelVersion, Version, VersionBook, VersionState, VersionStats
+from callboard.patterns.hotswap.versions import (
+    ModelVersion,
+    Version,
+    VersionBook,
+    VersionState,
+    VersionStats,
+    check_version,
+)
 from callboard.patterns.requests.calling import Executor, deliverable
 from callboard.patterns.requests.ending import STOP_TIMEOUT, within
 from callboard.patterns.requests.entries import Entry, State
@@ -65,6 +73,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
 
     Raises:
         ValueError: A setting out of range.
+        TypeError: ``first`` is not a ``ModelVersion``.
     """
 
     def __init__(
@@ -89,8 +98,8 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         super().__init__(name, clock)
         if concurrent_swaps not in ("wait", "refuse"):
             raise ValueError(f'concurrent_swaps must be "wait" or "refuse", but is {concurrent_swaps!r}')
-        if max_concurrent is not None and max_concurrent < 1:
-            raise ValueError(f"max_concurrent must be at least 1 or None, but is {max_concurrent}")
+        check_whole(1, max_concurrent=1 if max_concurrent is None else max_concurrent)
+        check_version(first)
         if block_timeout is not None and not block_timeout > 0:
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         self._first = first
@@ -126,9 +135,11 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
             SwapFailed: Before the flip; the old version is still active.
             SwapInProgress: Another swap runs, and ``concurrent_swaps`` is ``"refuse"``.
             ValueError: A version of that name is loaded.
+            TypeError: ``version`` is not a ``ModelVersion``.
             ServerStopped: The server has stopped, is draining, or stopped before the swap was done.
             RuntimeError: Called on another loop than the server's.
         """
+        check_version(version)
         return await self._swap(lambda: self._book.add(version), canary, mode)
 
     async def activate(self, version: str, *, canary: Canary | None = None, mode: SwapMode = "auto") -> SwapReport:

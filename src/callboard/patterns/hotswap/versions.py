@@ -9,7 +9,7 @@ from typing import Any
 from callboard.patterns.hotswap.errors import UnknownVersion
 from callboard.patterns.requests.stats import Distribution, Histogram
 
-__all__ = ["ModelVersion", "Version", "VersionBook", "VersionState", "VersionStats"]
+__all__ = ["ModelVersion", "Version", "VersionBook", "VersionState", "VersionStats", "check_version"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,16 @@ class ModelVersion:
                 raise TypeError(f"{name} of version {self.version!r} is {given!r}, which cannot be called")
         if self.check is not None and not self.golden:
             raise ValueError(f"version {self.version!r} has a check, but no golden items for it")
+
+
+def check_version(given: object) -> None:
+    """Check what is to be loaded.
+
+    Raises:
+        TypeError: It is not a :class:`ModelVersion`.
+    """
+    if not isinstance(given, ModelVersion):
+        raise TypeError(f"the version is {given!r}; give a cb.ModelVersion(name, load), whose load() makes the model")
 
 
 class VersionState(StrEnum):

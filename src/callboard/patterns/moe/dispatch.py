@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
+from callboard.patterns.contract.checks import OneOf
 from callboard.patterns.moe.arrays import Array, Indices, array_of
 from callboard.patterns.moe.errors import BadExpertResult
 from callboard.patterns.moe.gate import Choice, TopK, weights_of
@@ -15,7 +15,7 @@ from callboard.patterns.moe.gate import Choice, TopK, weights_of
 __all__ = ["Capacity", "CapacityPolicy", "Dispatch", "combine", "dispatch", "row_result", "without"]
 
 
-class CapacityPolicy(StrEnum):
+class CapacityPolicy(OneOf):
     """Treatment of a token whose expert has no room. Members equal their texts."""
 
     DROPLESS = "dropless"

@@ -1,18 +1,18 @@
 """From the logits of a gate to the experts of each token and their weights. Pure functions of arrays."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
+from callboard.patterns.contract.checks import OneOf
 from callboard.patterns.moe.arrays import Array, Indices, floats_of
 from callboard.patterns.moe.errors import BadGate
 
 __all__ = ["Choice", "Score", "TopK", "choose", "jittered", "weights_of"]
 
 
-class Score(StrEnum):
+class Score(OneOf):
     """The function that turns logits into scores. Members equal their texts."""
 
     SOFTMAX = "softmax"

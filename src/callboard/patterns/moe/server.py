@@ -11,6 +11,7 @@ import numpy as np
 
 from callboard.actors.clock import Clock
 from callboard.core.ref import GpuRef
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.moe.arrays import Array, array_of
 from callboard.patterns.moe.backward import MoeBackward, MoeGradients, Tape, loss_gradient, of_logits, of_rows
 from callboard.patterns.moe.balance import entropy, load_of, updated_bias
@@ -117,8 +118,7 @@ class MoeRouter(RequestServer[Any, MoeResult]):
             raise ValueError(f"jitter must be at least 0 and below 1, but is {jitter}")
         if on_expert_error not in ("fail", "renormalise"):
             raise ValueError(f'on_expert_error must be "fail" or "renormalise", but is {on_expert_error!r}')
-        if max_concurrent < 1:
-            raise ValueError(f"max_concurrent must be at least 1, but is {max_concurrent}")
+        check_whole(1, max_concurrent=max_concurrent)
         if block_timeout is not None and not block_timeout > 0:
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         self._rule = top_k if isinstance(top_k, TopK) else TopK(top_k)

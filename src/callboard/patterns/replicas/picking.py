@@ -6,9 +6,9 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from enum import StrEnum
 from typing import Any, NamedTuple
 
+from callboard.patterns.contract.checks import OneOf
 from callboard.patterns.replicas.member import Member, Phase
 
 __all__ = [
@@ -34,7 +34,7 @@ MOST_CHOICES = 8
 """Replicas that are compared for a request where the caller gives no number."""
 
 
-class ReplicaPolicy(StrEnum):
+class ReplicaPolicy(OneOf):
     """The policy that selects a replica. Members equal their texts."""
 
     ROUND_ROBIN = "round_robin"

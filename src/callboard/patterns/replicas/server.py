@@ -2,10 +2,11 @@
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.replicas.autoscale import Autoscale
@@ -87,7 +88,7 @@ class ModelReplicaPool(RequestServer[T, R]):
 
     Raises:
         ValueError: A setting out of range, or settings that contradict each other; two replicas of one name.
-        TypeError: A replica or a policy that cannot be called.
+        TypeError: ``replicas`` is neither a list nor a number; a replica or a policy that cannot be called.
     """
 
     def __init__(
@@ -122,12 +123,13 @@ class ModelReplicaPool(RequestServer[T, R]):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(name, clock)
-        if max_ongoing < 1 or attempts < 1:
-            raise ValueError(f"max_ongoing and attempts must be at least 1, but are {max_ongoing} and {attempts}")
+        check_whole(1, max_ongoing=max_ongoing, attempts=attempts)
         if hedging is not None and not idempotent:
             raise ValueError("hedging runs requests twice: it needs idempotent=True")
         if block_timeout is not None and not block_timeout > 0:
             raise ValueError(f"block_timeout must be positive seconds or None, but is {block_timeout}")
+        if not isinstance(replicas, int | Iterable):
+            raise TypeError(f"replicas is {replicas!r}; give a list of replicas, or a number and `make=`")
         if isinstance(replicas, int) and (replicas < 1 or make is None):
             raise ValueError(f"{replicas} replicas: at least one is needed, and `make=`, which makes them")
         if autoscale is not None and make is None:

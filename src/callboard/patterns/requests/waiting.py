@@ -5,8 +5,8 @@ import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
+from callboard.patterns.contract.checks import OneOf, check_whole
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
 
@@ -51,7 +51,7 @@ class DeadlineLane(Lane):
         return [self.pop(self.first().number) for _ in range(count)]
 
 
-class OverflowPolicy(StrEnum):
+class OverflowPolicy(OneOf):
     """Treatment of a request for which a full queue has no room. Members equal their texts."""
 
     REJECT = "reject"
@@ -79,8 +79,7 @@ class Limits:
     overflow: OverflowPolicy = OverflowPolicy.REJECT
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"max_queue must be at least 1, but is {self.count}")
+        check_whole(1, max_queue=self.count)
         if self.cost is not None and not self.cost > 0:
             raise ValueError(f"max_queue_cost must be positive, but is {self.cost}")
 

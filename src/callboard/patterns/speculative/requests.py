@@ -45,6 +45,9 @@ class Decode:
     on_tokens: Callable[[list[int]], object] | None = None
 
     def __post_init__(self) -> None:
+        texts: list[Any] = [self.prefix, *self.stop]
+        if any(isinstance(each, str) for each in texts):
+            raise TypeError("prefix and stop are tokens, not text: encode it with the tokenizer of the model")
         if not len(self.prefix):
             raise ValueError("prefix is empty; give at least one token, such as that of the beginning of a text")
         if self.max_new_tokens is not None and self.max_new_tokens < 1:

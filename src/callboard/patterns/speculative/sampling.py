@@ -1,12 +1,12 @@
 """``Sampler``: the choice of the tokens of one request, and its random numbers."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from callboard.patterns.contract.checks import OneOf
 from callboard.patterns.speculative.acceptance import (
     Floats,
     Outcome,
@@ -23,7 +23,7 @@ from callboard.patterns.speculative.trees import walk
 __all__ = ["Acceptance", "Sampler"]
 
 
-class Acceptance(StrEnum):
+class Acceptance(OneOf):
     """The acceptance rule for proposed tokens at a temperature above 0. Members equal their texts."""
 
     REJECTION = "rejection"

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
 from callboard.patterns.batching.results import copies
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.outlet import STREAMED
 from callboard.patterns.requests.calling import Executor, deliverable
 from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
@@ -96,8 +97,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         super().__init__(name, clock)
         if max_total_tokens < 2:
             raise ValueError(f"max_total_tokens must be at least 2, but is {max_total_tokens}")
-        if max_batch < 1:
-            raise ValueError(f"max_batch must be at least 1, but is {max_batch}")
+        check_whole(1, max_batch=max_batch)
         if block_timeout is not None and not block_timeout > 0:
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         if not callable(getattr(target, "forward", None)) or not callable(getattr(target, "begin", None)):

@@ -1,10 +1,10 @@
 """``StepPolicy``: which sequences take part in the next step. Pure: no I/O and no clock, time is an argument."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from callboard.patterns.batching.continuous.steps import Slot
+from callboard.patterns.contract.checks import OneOf, check_whole
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge
 from callboard.patterns.requests.waiting import Limits, WaitingLine
@@ -12,7 +12,7 @@ from callboard.patterns.requests.waiting import Limits, WaitingLine
 __all__ = ["Preemption", "StepPlan", "StepPolicy", "StepSettings"]
 
 
-class Preemption(StrEnum):
+class Preemption(OneOf):
     """The rule for preempting a running sequence, which is recomputed later. Members equal their texts."""
 
     NEVER = "never"
@@ -47,8 +47,7 @@ class StepSettings:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        if self.max_batch < 1:
-            raise ValueError(f"max_batch must be at least 1, but is {self.max_batch}")
+        check_whole(1, max_batch=self.max_batch)
         for name in ("max_batch_cost", "max_admitted_cost"):
             value = getattr(self, name)
             if value is not None and not value > 0:

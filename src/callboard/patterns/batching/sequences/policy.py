@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from callboard.patterns.batching.sequences.slots import SequenceLost, SequenceSlot, WhyLost
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import QueueFull
 
@@ -42,9 +43,7 @@ class SequenceSettings:
     max_queue: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("workers", "max_batch", "max_sequences", "max_queue"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        check_whole(1, **{name: getattr(self, name) for name in ("workers", "max_batch", "max_sequences", "max_queue")})
         if not 0 < self.idle_timeout < float("inf"):
             raise ValueError(f"idle_timeout must be positive seconds, but is {self.idle_timeout}")
 
