@@ -1,7 +1,9 @@
 """Lines of a host's output."""
 
+import io
 import logging
 import os
+import sys
 
 import pytest
 from hypothesis import given
@@ -46,6 +48,45 @@ def test_records(caplog: pytest.LogCaptureFixture) -> None:
     ]
     assert caplog.records[0].__dict__["host"] == "cuda:0"
     assert list(log.tail) == ["err"]
+
+
+def test_without_handlers_output_goes_to_the_streams_of_the_application(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.NullHandler()])
+    log = HostLog("cuda:0", 4711)
+    log.stdout("out")
+    log.stderr("err")
+    log.record("torch", logging.ERROR, "100 % broken %s")
+    assert capsys.readouterr() == ("out\n", "err\n")
+    assert list(log.tail) == ["err"]
+
+
+@pytest.mark.parametrize("where", ["callboard.host", "callboard"])
+def test_a_handler_on_the_way_to_the_root_is_enough(
+    where: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    seen: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", seen.append)
+    monkeypatch.setattr(logging.getLogger(where), "handlers", [handler])
+    log = HostLog("cuda:0", 4711)
+    log.stderr("err")
+    assert [record.getMessage() for record in seen] == ["[cuda:0 4711] stderr: err"]
+    monkeypatch.setattr(logging.getLogger("callboard"), "propagate", False)
+    monkeypatch.setattr(logging.getLogger(where), "handlers", [])
+    log.stderr("more")
+    assert capsys.readouterr() == ("", "more\n")
+
+
+def test_a_stream_that_is_closed_or_missing_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    closed = io.StringIO()
+    closed.close()
+    for stream in (closed, None):
+        monkeypatch.setattr(sys, "stdout", stream)
+        HostLog("cuda:0", 4711).stdout("out")
 
 
 def test_pipe() -> None:

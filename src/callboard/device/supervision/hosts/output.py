@@ -2,8 +2,11 @@
 
 import logging
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TextIO
 
 from callboard.device.supervision.hosts.stackdump import StackDump
 
@@ -43,6 +46,8 @@ class LineSplitter:
 class HostLog:
     """The output of one host: stdout (INFO) and stderr (WARNING) line by line, log records with their own level.
 
+    Where the application has no handler for them, stdout and stderr go to its own, so that what a resident actor prints
+    is seen as if it ran in the application; log records are dropped then, as those of the application's libraries are.
     Records carry ``host`` (the label), ``host_pid`` and ``host_logger`` (``"stdout"``, ``"stderr"`` or the name in the
     host).
 
@@ -63,12 +68,33 @@ class HostLog:
             LOGGER.log(level, "[%s %d] %s: %s", self._label, self._pid, logger, text, extra=extra)
 
     def stdout(self, line: str) -> None:
-        self.record("stdout", logging.INFO, line)
+        if _has_handler(LOGGER):
+            self.record("stdout", logging.INFO, line)
+        else:
+            _print(line, sys.stdout)
 
     def stderr(self, line: str) -> None:
         if rest := self.dump.take(line):
             self.tail.append(rest)
-        self.record("stderr", logging.WARNING, line)
+        if _has_handler(LOGGER):
+            self.record("stderr", logging.WARNING, line)
+        else:
+            _print(line, sys.stderr)
+
+
+def _has_handler(logger: logging.Logger) -> bool:
+    """True if the application handles the records of this logger."""
+    found: logging.Logger | None = logger
+    while found is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in found.handlers):
+            return True
+        found = found.parent if found.propagate else None
+    return False
+
+
+def _print(line: str, stream: TextIO | None) -> None:
+    with suppress(OSError, ValueError):  # closed, or its reader has gone: nothing depends on it
+        print(line, file=stream, flush=True)
 
 
 class OutputPipe:
