@@ -43,6 +43,30 @@ def given(name: str, array: Any, datatype: str, *, binary: bool = True) -> Any:
     return found
 
 
+async def test_a_sequence() -> None:
+    def totals(items: list[Any], slots: list[cb.SequenceSlot]) -> list[Any]:
+        for item, slot in zip(items, slots, strict=True):
+            slot.state = item if slot.start else slot.state + item
+        return [slot.state for slot in slots]
+
+    def work(client: Any) -> None:
+        assert "sequence_batching" in client.get_model_config("total")
+        for name in (7, "seven"):
+            for x, total in ((1.0, 1.0), (2.0, 3.0)):
+                found = client.infer(
+                    "total",
+                    [given("x", np.array([x], "f4"), "FP32")],
+                    sequence_id=name,
+                    sequence_start=x == 1.0,
+                    sequence_end=x == 2.0,
+                )
+                assert found.as_numpy("y") == [total]
+
+    app = App("lab")
+    app.add_model("total", cb.SequenceBatchingServer(totals), inputs=X, outputs=Y)
+    await with_triton(app, work)
+
+
 async def test_health_metadata_index_and_statistics() -> None:
     def work(client: Any) -> None:
         assert client.is_server_live()

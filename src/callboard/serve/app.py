@@ -132,9 +132,11 @@ class App:
             model: A function, plain or async, or ``functools.partial(actor.call, Class.method)`` of a resident actor,
                 which gets the arrays in the order of ``inputs``. Or a ``DynamicBatchingServer``, whose items are the
                 array of a request, or the tuple of them if there are several inputs; it is started and drained with
-                the app. Or a ``ModelVersion`` that loads either: the app loads it, and it can be replaced while
-                requests run. It returns the outputs as a dict, as a tuple in the order of ``outputs``, or the only one
-                by itself. Arrays are NumPy's or ``GpuRef``.
+                the app. Or a ``SequenceBatchingServer``, whose items are the same: the parameters ``sequence_id``,
+                ``sequence_start`` and ``sequence_end`` of a request name its sequence. Or a ``ModelVersion`` that loads
+                a function or a server: the app loads it, and it can be replaced while requests run. It returns the
+                outputs as a dict, as a tuple in the order of ``outputs``, or the only one by itself. Arrays are
+                NumPy's or ``GpuRef``.
             inputs, outputs: Names, datatypes and shapes; requests that do not fit get 400.
             version: Version in URLs.
             device: Device that the model computes on: while it opens, or is replaced, the model is not ready.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from callboard.patterns.batching.sequences.server import SequenceBatchingServer
 from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.fairshare.settings import Tenant
@@ -130,6 +131,8 @@ def server_of(
             server, at_once = CallServer(model, concurrency=concurrency, max_queue=max_queue, name=name), concurrency
         if tenants is None:
             return [server]
+        if isinstance(server, SequenceBatchingServer):
+            raise ValueError(f"model {name!r} has sequences, whose requests run in order: tenants cannot share it")
         if isinstance(server, DynamicBatchingServer):
             at_once = max(at_once, 2 * server.max_batch)
         front: Server = FairShareScheduler(

@@ -14,6 +14,7 @@ from callboard.core.errors import (
     ShapeError,
     Unrecoverable,
 )
+from callboard.patterns.batching.sequences.slots import SequenceLost
 from callboard.patterns.fairshare.settings import UnknownTenant
 from callboard.patterns.quarantine.errors import Quarantined
 from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped, SlowReader
@@ -94,6 +95,8 @@ def refusal_of(error: BaseException) -> Refusal:
             return Refusal(413, text)
         case UnknownTenant():
             return Refusal(403, text)
+        case SequenceLost():
+            return Refusal(409, text)
         case QueueFull():
             seconds = RETRY_AFTER if error.retry_after is None else max(1, math.ceil(error.retry_after))
             return Refusal(429, text, seconds)

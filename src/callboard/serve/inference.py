@@ -40,7 +40,14 @@ __all__ = [
     "update_trace_setting",
 ]
 
-EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics"]
+EXTENSIONS = [
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "schedule_policy",
+    "sequence",
+    "statistics",
+]
 PLATFORM = "callboard"
 
 
@@ -97,6 +104,7 @@ async def config(app: App, request: Request, body: memoryview) -> Body:
             "max_batch_size": 0,
             "input": [_configured(tensor) for tensor in model.inputs],
             "output": [_configured(tensor) for tensor in model.outputs],
+            **({"sequence_batching": {}} if isinstance(model, TensorModel) and model.has_sequences else {}),
         }
     )
 
@@ -130,6 +138,7 @@ async def _answered(
         timeout=min(limits, default=None),
         priority=asked.priority,
         tenant=app.tenant_of(request.headers),
+        sequence=asked.sequence,
     )
     mark("COMPUTE_END")
     return Body(*encoded(model.name, model.version, asked, results, app.regions))

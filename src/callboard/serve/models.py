@@ -10,11 +10,13 @@ import numpy as np
 
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
+from callboard.patterns.batching.sequences.server import SequenceBatchingServer
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
 from callboard.patterns.requests.stats import ServerStats
 from callboard.serve.calls import CallServer
 from callboard.serve.chain import Chain, Server
+from callboard.serve.encoding.messages import InSequence
 from callboard.serve.errors import BadModelResult, BadRequest, NotReady
 from callboard.serve.tensors import Array, Tensor
 
@@ -81,13 +83,13 @@ class Model:
         """Takes its requests."""
         return self.chain.front
 
-    async def _submit(self, item: Any, tenant: Hashable, timeout: float | None, priority: int = 0) -> Any:
-        """The response to one item."""
+    async def _submit(self, item: Any, tenant: Hashable, timeout: float | None, priority: int = 0, **more: Any) -> Any:
+        """The response to one item; ``more`` are options of its server."""
         server = self.server
         if isinstance(server, FairShareScheduler):
             value = await server.submit(item, tenant=tenant, timeout=timeout, priority=priority)
         else:
-            value = await server.submit(item, timeout=timeout, priority=priority)
+            value = await server.submit(item, timeout=timeout, priority=priority, **more)
         return value.response if isinstance(value, HotSwapReply) else value
 
     def why_not_ready(self) -> str | None:
@@ -137,18 +139,38 @@ class TensorModel(Model):
             if not names or len(set(names)) < len(names):
                 raise ValueError(f"model {name!r}: {kind} must be tensors of different names, but are {names}")
 
+    @property
+    def has_sequences(self) -> bool:
+        """True if each of its requests belongs to a sequence with a state."""
+        return isinstance(self.server, SequenceBatchingServer)
+
     async def infer(
-        self, arrays: tuple[Any, ...], *, timeout: float | None, priority: int, tenant: Hashable = None
+        self,
+        arrays: tuple[Any, ...],
+        *,
+        timeout: float | None,
+        priority: int,
+        tenant: Hashable = None,
+        sequence: InSequence | None = None,
     ) -> dict[str, Array]:
-        """Run one request; the outputs by name.
+        """Run one request; the outputs by name. A model without sequences does not look at ``sequence``.
 
         Raises:
+            BadRequest: The model has sequences, and the request belongs to none.
             BadModelResult: The result does not fit the declared outputs.
             Exception: Raised by ``submit`` of the server.
         """
         single = len(arrays) == 1 and not isinstance(self.chain.last, CallServer)
+        more: dict[str, Any] = {}
+        if self.has_sequences:
+            if sequence is None:
+                raise BadRequest(
+                    f"a request to model {self.name!r} belongs to a sequence: give the parameter sequence_id, and "
+                    "sequence_start with its first request"
+                )
+            more = {"sequence": sequence.id, "start": sequence.start, "end": sequence.end}
         with self._asked():
-            value = await self._submit(arrays[0] if single else arrays, tenant, timeout, priority)
+            value = await self._submit(arrays[0] if single else arrays, tenant, timeout, priority, **more)
             results = self._named(value)
             found: dict[str, Array] = {}
             for tensor in self.outputs:
@@ -198,9 +220,15 @@ class EmbeddingModel(Model):
         self.outputs = [Tensor("embedding", "FP32", [-1, -1])]
 
     async def infer(
-        self, arrays: tuple[Any, ...], *, timeout: float | None, priority: int, tenant: Hashable = None
+        self,
+        arrays: tuple[Any, ...],
+        *,
+        timeout: float | None,
+        priority: int,
+        tenant: Hashable = None,
+        sequence: InSequence | None = None,
     ) -> dict[str, Array]:
-        """Vectors of an array of UTF-8 texts.
+        """Vectors of an array of UTF-8 texts, which belong to no sequence.
 
         Raises:
             BadRequest: There is no text, or one is empty or not UTF-8.

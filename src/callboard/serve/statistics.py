@@ -7,6 +7,7 @@ left out.
 from typing import Any
 
 from callboard.patterns.batching.figures import BatchingStats
+from callboard.patterns.batching.sequences.server import SequenceStats
 from callboard.patterns.requests.stats import Distribution
 from callboard.serve.calls import CallStats
 from callboard.serve.models import Model
@@ -20,7 +21,7 @@ MILLISECONDS = 1e3
 def statistics_of(model: Model) -> dict[str, Any]:
     """The entry of a model in ``model_stats``."""
     stats, run = model.stats(), model.run_stats()
-    run_time = run.run_time if isinstance(run, BatchingStats | CallStats) else None
+    run_time = run.run_time if isinstance(run, BatchingStats | CallStats | SequenceStats) else None
     inference: dict[str, Any] = {
         "success": _summed(stats.total_time),
         "fail": {"count": model.failures, "ns": round(model.failed_seconds * NANOSECONDS)},

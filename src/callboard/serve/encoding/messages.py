@@ -12,7 +12,7 @@ from callboard.serve.encoding.regions import Place, Regions
 from callboard.serve.errors import BadRequest
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["HEADER_LENGTH", "InferBody", "InferRequest", "encoded", "parsed"]
+__all__ = ["HEADER_LENGTH", "InSequence", "InferBody", "InferRequest", "encoded", "parsed"]
 
 HEADER_LENGTH = "inference-header-content-length"
 """The HTTP header with the length of a message's JSON, after which raw tensor data begin."""
@@ -43,6 +43,20 @@ class InferBody(msgspec.Struct):
     outputs: list[_Output] = []
 
 
+class InSequence(msgspec.Struct, frozen=True):
+    """The sequence that a request belongs to, by Triton's sequence extension.
+
+    Attributes:
+        id: Its name, which the client has chosen.
+        start: It begins the sequence.
+        end: It ends the sequence.
+    """
+
+    id: int | str
+    start: bool
+    end: bool
+
+
 class InferRequest(msgspec.Struct, frozen=True):
     """A request that was read and checked.
 
@@ -53,6 +67,7 @@ class InferRequest(msgspec.Struct, frozen=True):
         priority: Priority in the order of the blueprints: larger is more urgent.
         timeout: Seconds; None if the client set no limit.
         places: Destinations in shared memory of the outputs that are not part of the response, by name.
+        sequence: Sequence of the request; None if the client names none.
     """
 
     id: str
@@ -61,6 +76,7 @@ class InferRequest(msgspec.Struct, frozen=True):
     priority: int
     timeout: float | None
     places: dict[str, Place] = {}
+    sequence: InSequence | None = None
 
 
 _decoder = msgspec.json.Decoder(InferBody)
@@ -105,6 +121,7 @@ def parsed(
         priority=HIGHEST - level,
         timeout=timeout * MICROSECOND if timeout else None,
         places=places,
+        sequence=_sequence(request.parameters),
     )
 
 
@@ -166,6 +183,18 @@ def _arrays(request: InferBody, raw: memoryview, inputs: list[Tensor], regions: 
     if position != len(raw):
         raise BadRequest(f"{len(raw) - position} bytes follow the last input")
     return tuple(found[name] for name in known)
+
+
+def _sequence(parameters: dict[str, Any]) -> InSequence | None:
+    found = parameters.get("sequence_id", 0)
+    if isinstance(found, bool) or not isinstance(found, int | str):
+        raise BadRequest(f"the parameter sequence_id must be an integer or a string, but is {found!r}")
+    start, end = (_flag(parameters, name, False) for name in ("sequence_start", "sequence_end"))
+    if found in (0, ""):  # clients of Triton send these for none
+        if start or end:
+            raise BadRequest("sequence_start and sequence_end need sequence_id, which names the sequence")
+        return None
+    return InSequence(found, start, end)
 
 
 def _flag(parameters: dict[str, Any], name: str, default: bool) -> bool:
