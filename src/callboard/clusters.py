@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, final
 from callboard.core.errors import BackendUnavailable
 from callboard.device.client.handle import Device
 from callboard.device.config import DeviceConfig, DeviceOptions
+from callboard.device.opening import remote_config
 from callboard.device.supervision.remote.place import LOST_AFTER
 from callboard.device.supervision.supervisor import DeviceSupervisor
 from callboard.device.supervision.watch import Stopped
@@ -84,6 +85,7 @@ class Cluster:
         """
         if pinned and node is None:
             raise ValueError("pinned=True needs node=: the node that the device stays on")
+        remote_config(config, options)  # a bad option is refused before a place is asked for
         nodes = await self._engine.nodes()
         chosen = "" if node is None else _named(node, nodes).id
         if which == "auto":

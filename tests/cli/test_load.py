@@ -263,7 +263,7 @@ async def test_what_cannot_be_loaded_is_said(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (["http://127.0.0.1:1"], "127.0.0.1"),
+        (["http://127.0.0.1:1"], "the server at 127.0.0.1:1 cannot be reached: Connect call failed"),
         (["ftp://x"], "'ftp://x' is not a URL of a server"),
         (["http://x", "--clients", "0"], "not a number of at least 1"),
         (["http://x", "--rate", "0"], "must be above 0"),

@@ -147,6 +147,13 @@ def test_a_requirement_binds_auto(register: Register, monkeypatch: pytest.Monkey
     assert registry.resolve("auto")[1].uuid == "GPU-0"
 
 
+def test_a_requirement_that_is_not_known_is_refused(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLBOARD_REQUIRE", "gpu")
+    register("cuda", Toy("GPU-0"))
+    with pytest.raises(ValueError, match="CALLBOARD_REQUIRE is 'gpu'; use 'cuda', or unset it"):
+        registry.resolve("auto")
+
+
 def test_cuda_never_is_another(register: Register) -> None:
     register("cuda", Toy(why="no driver"))
     with pytest.raises(BackendUnavailable, match="no driver"):

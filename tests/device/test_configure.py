@@ -90,6 +90,19 @@ def test_a_bad_value_of_the_environment_names_the_variable() -> None:
     check_environment({"CALLBOARD_REQUIRE": "", "CALLBOARD_SPIN": "0.5"})
 
 
+def test_settings_of_several_values_are_json_in_the_environment() -> None:
+    there = {"CALLBOARD_WARM": '["blas", "fft"]', "CALLBOARD_PRIORITIES": ' {"blas": 1}'}
+    config = device_config("thread", None, {}, there)
+    assert (config.host.warm, config.host.priorities) == (("blas", "fft"), {"blas": 1})
+    for name, text, says in (
+        ("WARM", "blas,fft", r"Expected `array`, got `str`; write JSON, such as \["),
+        ("WARM", "[blas]", "write JSON, such as"),
+        ("PRIORITIES", "blas=1", r"Expected `object`, got `str`; write JSON, such as \{"),
+    ):
+        with pytest.raises(ValueError, match=f"set by CALLBOARD_{name} in the environment.*{says}"):
+            device_config("thread", None, {}, {f"CALLBOARD_{name}": text})
+
+
 def test_every_variable_of_the_page_is_known_and_others_are_not() -> None:
     named = set(re.findall(r"`(CALLBOARD_[A-Z_]+)`", PAGE.read_text("utf-8")))
     assert len(named) >= 5

@@ -10,6 +10,7 @@ from serve_lab import client_of, request_of, tensor
 
 from callboard.cli.serving.apps import find_app
 from callboard.serve.bundled.appfile import app_of
+from callboard.serve.errors import BadAppFile
 
 MODULE = """
 def double(x):
@@ -89,6 +90,19 @@ async def test_an_onnx_file_beside_it(folder: Path) -> None:
         found = await http.post("/v2/models/mul/infer", json={"inputs": [x]})
         assert found.json()["outputs"][0]["data"] == [1, 2, 3, 4, 5, 6]
         assert (await http.post("/v2/repository/models/mul/load")).status_code == 200
+
+
+async def test_an_onnx_file_that_cannot_be_loaded_is_named_with_its_model(folder: Path) -> None:
+    datasets = pytest.importorskip("onnxruntime.datasets", reason="for the extra onnx")
+    shutil.copy(datasets.get_example("mul_1.onnx"), folder / "mul.onnx")
+    (folder / "junk.onnx").write_text("junk")
+    for model, says in (
+        ('onnx = "mul.onnx"\nmax_batch = 8', r"app.toml: models.m: .*mul.onnx: the first extent of each tensor must"),
+        ('onnx = "junk.onnx"', r"app.toml: models.m: .*junk.onnx failed"),
+    ):
+        with pytest.raises(BadAppFile, match=says):
+            async with client_of(app_of(written(folder, f'device = "cpu"\n[models.m]\n{model}\n'))):
+                raise AssertionError
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ async def test_seed_and_temperature_reach_the_decoder() -> None:
         ({"max_tokens": 0}, "max_tokens must be from 1 to 64"),
         ({"max_tokens": 65}, "max_tokens must be from 1 to 64, but is 65"),
         ({"temperature": -1}, "temperature must be a number of at least 0"),
-        ({"prompt": ""}, "prefix is empty"),
+        ({"prompt": ""}, "the prompt has no tokens; give at least one"),
         ({"prompt": ["a", "b"]}, "only one prompt per request"),
         ({"stop": ["a", ""]}, "stop has an empty string"),
         ({"suffix": "x"}, "suffix is 'x'"),

@@ -87,6 +87,7 @@ def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
     Raises:
         BackendUnavailable: There is no such backend or device, or it cannot be used; the text says why.
         TypeError: ``spec`` is not a str.
+        ValueError: ``CALLBOARD_REQUIRE`` is something else.
     """
     if not isinstance(spec, str):
         raise TypeError(f"device {spec!r}: pass a name, 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID")
@@ -110,10 +111,13 @@ def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
 
 def _auto() -> tuple[AccelBackend, DeviceInfo]:
     global _warned
+    required = os.environ.get("CALLBOARD_REQUIRE", "")
+    if required not in ("", "cuda"):
+        raise ValueError(f"CALLBOARD_REQUIRE is {required!r}; use 'cuda', or unset it")
     try:
         return resolve("cuda")
     except BackendUnavailable as e:
-        if os.environ.get("CALLBOARD_REQUIRE") == "cuda":
+        if required:
             raise BackendUnavailable(f"CALLBOARD_REQUIRE=cuda and no CUDA device can be used: {e}") from e
         with _lock:
             warn, _warned = not _warned and _nvidia_device_present(), True

@@ -48,6 +48,9 @@ _OTHERS: dict[str, tuple[str, ...] | None] = {
 }
 """Variables that are not settings of a device, with the words that they take (None: any text)."""
 
+_AS_JSON = {"warm": '["memory", "blas"]', "priorities": '{"blas": 1}'}
+"""Settings of a device that are no single value, with an example of their text."""
+
 _NUMBERS = {"CACHE_BYTES": range(2**63), "CPU_DEVICES": range(1, 1025)}
 """Variables that are not settings of a device and take an integer, with its range."""
 
@@ -109,9 +112,10 @@ def _told(why: str, device: Mapping[str, Any], variables: Mapping[str, str]) -> 
     name = found[2]
     values, cls = (device["host"], HostConfig) if found[1] else (device, DeviceConfig)
     words = words_of(get_type_hints(cls, include_extras=True)[name])
-    return f"{name} = {values[name]!r}{variables.get(name, '')}: " + (
-        f"use one of {', '.join(map(repr, words))}" if words else why[: found.start()]
-    )
+    cure = f"use one of {', '.join(map(repr, words))}" if words else why[: found.start()]
+    if name in variables and name in _AS_JSON:
+        cure += f"; write JSON, such as {_AS_JSON[name]}"
+    return f"{name} = {values[name]!r}{variables.get(name, '')}: {cure}"
 
 
 def check_environment(environ: Mapping[str, str] = os.environ) -> None:
@@ -174,7 +178,12 @@ def check_libraries(config: DeviceConfig, libraries: Collection[str]) -> None:
 
 
 def _parsed(text: str) -> Any:
-    """Numbers, ``none``, ``true`` and ``false`` as such; anything else as text."""
+    """Numbers, ``none``, ``true``, ``false`` and JSON's arrays and objects as such; anything else as text."""
+    if text.lstrip().startswith(("[", "{")):
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return text
     lowered = text.strip().lower()
     if lowered in ("none", ""):
         return None

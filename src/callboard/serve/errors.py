@@ -20,6 +20,7 @@ from callboard.patterns.quarantine.errors import Quarantined
 from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped, SlowReader
 
 __all__ = [
+    "BadAppFile",
     "BadModelResult",
     "BadRequest",
     "CannotListen",
@@ -45,6 +46,10 @@ class BadModelResult(AccelError):
 
 class CannotListen(OSError):
     """An app cannot be served: its port cannot be listened on, or a file of its TLS cannot be used."""
+
+
+class BadAppFile(AccelError, ValueError):
+    """A TOML file describes no app, or names a model that cannot be loaded."""
 
 
 class NotReady(AccelError):

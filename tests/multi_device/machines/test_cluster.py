@@ -218,6 +218,9 @@ async def test_refusals() -> None:
             await cluster.device("cpu", pinned=True)
         with pytest.raises(ValueError, match="names 2 nodes"):
             await cluster.device("cpu", node="address")
+        with pytest.raises(ValueError, match="unknown option 'place_timeout'; use one of "):
+            await cluster.device("cuda", place_timeout=5)  # type: ignore[call-arg]
+        assert not engine.requests
         with pytest.raises(cb.PlacementFailed):
             await cluster.device("cuda")
         with pytest.raises(ValueError, match="isolation"):

@@ -160,6 +160,8 @@ async def _asked(connections: Connections, path: str) -> Any:
         response = await connections.request("GET", path)
     except TimeoutError as e:
         raise ValueError(f"{path} was not answered in time") from e
+    except OSError as e:
+        raise ValueError(f"the server at {connections.address} cannot be reached: {e.strerror or e}") from e
     if response.status != 200:
         raise ValueError(f"{path}: status {response.status}: {response.body[:200].decode(errors='replace')}")
     return json.loads(response.body)

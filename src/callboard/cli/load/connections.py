@@ -56,6 +56,11 @@ class Connections:
                 self._ssl.check_hostname = False
                 self._ssl.verify_mode = ssl.CERT_NONE
 
+    @property
+    def address(self) -> str:
+        """Host and port of the server, without credentials."""
+        return self._headers["host"]
+
     async def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> Response:
         """Send a request and read its response.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from callboard.cli.serving.apps import demo, find_app
 from callboard.cli.serving.live import ClearingHandler, show
 from callboard.core.errors import BackendUnavailable
-from callboard.serve.errors import CannotListen
+from callboard.serve.errors import BadAppFile, CannotListen
 from callboard.serve.http.starting import LOOPBACK, MAX_CONNECTIONS, PORT, Tls, serve
 
 __all__ = ["add_serve"]
@@ -70,7 +70,11 @@ def _run(given: argparse.Namespace) -> int:
             tls=tls,
             beside=functools.partial(show, app, sys.stderr),
         )
-    except (BackendUnavailable, CannotListen) as e:  # others are of the app's lifespan, and need their traceback
+    except (
+        BackendUnavailable,
+        BadAppFile,
+        CannotListen,
+    ) as e:  # others are of the app's lifespan, and need their traceback
         return _refused(e)
     return 0
 

@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 
 import callboard as cb
+from callboard.actors.errors import ActorStopped
 from callboard.serve.app import App, EdgeLimits
 from callboard.serve.encoding.regions import Regions
+from callboard.serve.errors import BadAppFile
 from callboard.serve.tensors import Tensor
 
 __all__ = ["AppFile", "app_of"]
@@ -68,7 +70,8 @@ class AppFile(msgspec.Struct, forbid_unknown_fields=True):
 def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
     """The app that a file describes; it opens the device when it starts, if one of the models needs it.
 
-    Modules are also searched in the folder of the file.
+    Modules are also searched in the folder of the file. Its lifespan raises :class:`BadAppFile` for an ONNX file that
+    cannot be loaded.
 
     Raises:
         OSError: The file cannot be read.
@@ -87,7 +90,7 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
     header = file.tenant_header
     app = App(
         file.name,
-        lifespan=functools.partial(_lifespan, file=file, folder=path.resolve().parent),
+        lifespan=functools.partial(_lifespan, file=file, path=path, folder=path.resolve().parent),
         token=token,
         tenant=None if header is None else lambda headers: headers.get(header),
         model_control=file.model_control,
@@ -156,21 +159,24 @@ def _function(where: str) -> Any:
 
 
 @asynccontextmanager
-async def _lifespan(app: App, *, file: AppFile, folder: Path) -> AsyncIterator[None]:
+async def _lifespan(app: App, *, file: AppFile, path: Path, folder: Path) -> AsyncIterator[None]:
     files = {name: model for name, model in file.models.items() if model.onnx is not None}
     if not files:
         yield
         return
     async with cb.device(file.device) as device:
         for name, model in files.items():
-            await app.add_onnx(
-                name,
-                folder / (model.onnx or ""),
-                device,
-                version=model.version,
-                max_batch=model.max_batch,
-                max_queue=model.max_queue,
-                threads=model.threads,
-                tenants=model.tenants,
-            )
+            try:
+                await app.add_onnx(
+                    name,
+                    folder / (model.onnx or ""),
+                    device,
+                    version=model.version,
+                    max_batch=model.max_batch,
+                    max_queue=model.max_queue,
+                    threads=model.threads,
+                    tenants=model.tenants,
+                )
+            except (ActorStopped, ValueError) as e:
+                raise BadAppFile(f"{path}: models.{name}: {e}") from e
         yield

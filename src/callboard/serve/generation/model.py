@@ -83,6 +83,8 @@ class TextModel(Model):
         if not all(asked.stop):
             raise BadRequest("stop has an empty string")
         tokens = list(self._encode(asked.prompt)) if isinstance(asked.prompt, str) else asked.prompt
+        if not len(tokens):
+            raise BadRequest("the prompt has no tokens; give at least one, such as that of the beginning of a text")
         try:
             item = Decode(
                 tokens,
