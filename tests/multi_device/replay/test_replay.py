@@ -233,6 +233,34 @@ async def test_a_message_that_cannot_be_recorded_is_refused() -> None:
         assert await ref.ask(Plain(value=1)) == "int"  # and nobody was restarted
 
 
+async def test_a_message_that_was_refused_is_no_input_of_a_replay() -> None:
+    async with cb.ReplayHarness() as harness:
+        async with cb.ActorSystem("demo", recorder=harness) as system:
+            ref = taker(system)
+            assert await ref.ask(Plain(value=1)) == "int"
+            with pytest.raises(cb.NotRecordable):
+                await ref.ask(Plain(value=object()))
+            assert await ref.ask(Plain(value=2.5)) == "float"
+        report = await harness.verify(taker, patience=5.0)
+    assert (report.same, report.inputs, report.outputs) == (True, 2, 2)
+
+
+async def test_an_override_of_what_is_no_input_is_refused() -> None:
+    async with cb.ReplayHarness() as harness:
+        async with cb.ActorSystem("demo", recorder=harness) as system:
+            assert await taker(system).ask(Plain(value=1)) == "int"
+        with pytest.raises(
+            ValueError, match="override has record 99, which is no input of the run; its inputs are from"
+        ):
+            await harness.what_if(taker, {99: Plain(value=2)})
+
+
+def test_a_journal_in_place_of_the_mode_is_told_where_it_belongs() -> None:
+    for mode in (cb.MemoryJournal(), "records"):
+        with pytest.raises(ValueError, match=r"say 'off' or .*; a journal is given as journal="):
+            cb.ReplayHarness(mode)  # type: ignore[arg-type]
+
+
 async def test_degraded_its_class_is_recorded_and_a_replay_stops_there(caplog: pytest.LogCaptureFixture) -> None:
     async with cb.ReplayHarness(on_failure="degrade") as harness:
         async with cb.ActorSystem("demo", recorder=harness) as system:

@@ -92,8 +92,7 @@ class Tap(ABC):
 
     def pill(self, kind: InputKind) -> None:
         """An input without a message."""
-        self.count += 1
-        self.received(kind, None, 0)
+        self._received(kind, None, 0)
         self.ended()
 
     def around(self, handler: Handler) -> Handler:
@@ -104,8 +103,7 @@ class Tap(ABC):
         cell = self.cell
         origin, self._origin = self._origin, None
         kind, detail = origin if origin is not None else ("ask" if type(cell.current) is Ask else "tell", 0)
-        self.count = number = self.count + 1
-        self.received(kind, message, detail)
+        number = self._received(kind, message, detail)
         try:
             result = handler(message)
         except BaseException as error:  # of any class: it is passed on
@@ -123,6 +121,16 @@ class Tap(ABC):
         done.add_done_callback(partial(self._completed, number))
         self.ended()
         return done
+
+    def _received(self, kind: InputKind, message: Any, detail: int) -> int:
+        """Report an input; its number. One that is refused is not handled, and its number is the next one's."""
+        self.count = number = self.count + 1
+        try:
+            self.received(kind, message, detail)
+        except BaseException:
+            self.count = number - 1
+            raise
+        return number
 
     async def _awaited(self, number: int, result: Coroutine[Any, Any, Any]) -> Any:
         try:

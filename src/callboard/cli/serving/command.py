@@ -70,11 +70,7 @@ def _run(given: argparse.Namespace) -> int:
             tls=tls,
             beside=functools.partial(show, app, sys.stderr),
         )
-    except (
-        BackendUnavailable,
-        BadAppFile,
-        CannotListen,
-    ) as e:  # others are of the app's lifespan, and need their traceback
+    except (BackendUnavailable, BadAppFile, CannotListen) as e:  # others are of its lifespan: with their traceback
         return _refused(e)
     return 0
 

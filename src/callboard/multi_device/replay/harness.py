@@ -20,7 +20,7 @@ from callboard.multi_device.placement.hints import Candidate, PlacementHints
 from callboard.multi_device.placement.policies import Chooser, PlacementPolicy, chooser_of
 from callboard.multi_device.replay.codec import Codec
 from callboard.multi_device.replay.driver import BATCHES, Build, Replay
-from callboard.multi_device.replay.entries import VERSION, Entry, Recalled, Run, decode, encode, this_run
+from callboard.multi_device.replay.entries import VERSION, Entry, Input, Recalled, Run, decode, encode, this_run
 from callboard.multi_device.replay.errors import JournalCorrupt, JournalFailed
 from callboard.multi_device.replay.journals.memory import MemoryJournal
 from callboard.multi_device.replay.journals.protocol import Journal
@@ -117,7 +117,7 @@ class ReplayHarness:
         retry: float = 1.0,
         clock: Clock | None = None,
     ) -> None:
-        self.mode = ReplayMode(mode)
+        self.mode = _mode(mode)
         if snapshot_every is not None and snapshot_every < 1:
             raise ValueError(f"snapshot_every is {snapshot_every}; it is at least 1, or None")
         self._journal = MemoryJournal() if journal is None else journal
@@ -415,12 +415,22 @@ class ReplayHarness:
             from_snapshot: Begin at the last snapshot of each actor that has one (before ``until``).
             until: Sequence of the last record to replay.
             patience: Seconds to wait for each output; longer is a divergence.
+
+        Raises:
+            ValueError: There is no such run, or ``override`` has a sequence that is no input of it.
         """
         if self.mode is ReplayMode.RECORD:
             await self.committed()
         found = await asyncio.to_thread(self._last_run, run)
         if until is not None:
             found = [(sequence, entry) for sequence, entry in found if sequence <= until]
+        inputs = {sequence for sequence, entry in found if isinstance(entry, Input)}
+        for sequence in override or {}:
+            if sequence not in inputs:
+                there = f"from {min(inputs)} to {max(inputs)}" if inputs else "none"
+                raise ValueError(
+                    f"override has record {sequence}, which is no input of the run; its inputs are {there}"
+                )
 
         def make_codec(resolve_actor: Callable[[str], ActorRef[Any] | None]) -> Codec:
             return self._make_codec(resolve_actor=resolve_actor)
@@ -462,3 +472,10 @@ class ReplayHarness:
             while await replay.step() is not None:
                 pass
         return replay.report
+
+
+def _mode(given: object) -> ReplayMode:
+    modes = [str(mode) for mode in ReplayMode]
+    if given not in modes:
+        raise ValueError(f"mode is {given!r}; say {' or '.join(map(repr, modes))}; a journal is given as journal=")
+    return ReplayMode(given)
