@@ -54,6 +54,10 @@ async def test_an_entity_has_one_actor_on_the_device_that_owns_it(
         await region.entity("1").call(Cart.fail)
     assert (await region.entity("1").call(Cart.add, 0))[2] == [1, 11, 21, 0]
     assert repr(region.entity("1")) == "<EntityRef carts/1>"
+    with pytest.raises(
+        AttributeError, match=r"an EntityRef has no attribute 'add'; .* entity\.call\(Class\.add, \.\.\.\)"
+    ):
+        region.entity("1").add(0)
 
 
 async def test_handovers_lose_and_reorder_nothing(

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar
 
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.protocol.residents.actor import ResidentActor
@@ -88,6 +88,10 @@ class EntityRef(Generic[A]):
     def device(self) -> str | None:
         """UUID of the device that owns the entity's shard; None if there is none."""
         return self._region.owner(self.id)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        cure = "" if name.startswith("_") else f"; a method of its actor is called with entity.call(Class.{name}, ...)"
+        raise AttributeError(f"an EntityRef has no attribute {name!r}{cure}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<EntityRef {self._region.region_id}/{self.id}>"

@@ -267,7 +267,7 @@ class FairShareScheduler(RequestServer[T, R]):
         run = self._running.get(entry.number)
         if run is None or run.worker is asyncio.current_task():
             return future
-        if run.aside is not None or (reason == "cancelled" and not self._call.on_thread):
+        if run.aside is not None or (reason in ("cancelled", "expired") and not self._call.on_thread):
             del self._running[entry.number]
             self._resumed(run)
             run.worker.cancel()  # what it waits for is of no use any more
@@ -359,7 +359,7 @@ class FairShareScheduler(RequestServer[T, R]):
                     self._policy.finish(entry, entry.cost, self._clock.time())
                 self._fail(entry, self._stopped(), "stopped")  # it has no other end
                 raise
-            error = Withdrawn(f"{self.name}: the caller has left")  # for the charge
+            error = Withdrawn(f"{self.name}: the caller has left, or its deadline has passed")  # for the charge
         finally:
             self._running.pop(entry.number, None)
             if run.aside is not None:  # another task of the call waits, and is left alone
