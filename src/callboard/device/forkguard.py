@@ -6,10 +6,13 @@ thread continues in it. callboard cannot work there, so it must fail at once and
 
 import contextlib
 import os
+import sys
+import threading
+import traceback
 import weakref
-from typing import Protocol
+from typing import NoReturn, Protocol
 
-__all__ = ["Guarded", "forked_error", "guard"]
+__all__ = ["ForkedCopy", "Guarded", "forked_error", "guard"]
 
 
 class Guarded(Protocol):
@@ -35,6 +38,50 @@ def guard(thing: Guarded) -> None:
     if not _registered:
         _registered = True
         os.register_at_fork(after_in_child=_after_fork)
+
+
+class ForkedCopy:
+    """Notices that user code on a thread of ours has forked, and ends the copy when it comes back from that code.
+
+    The copy has the host's sockets, and would answer and take messages in its place.
+
+    Args:
+        thread: The thread that calls user code.
+
+    Attributes:
+        here: True if this process is such a copy.
+    """
+
+    __slots__ = ("__weakref__", "_thread", "here")
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+        self.here = False
+        guard(self)
+
+    def after_fork(self) -> None:
+        self.here = threading.current_thread() is self._thread
+
+    def checked(self, error: BaseException) -> BaseException:
+        """The error that user code raised; does not return in a copy."""
+        if self.here:
+            self.end(error)
+        return error
+
+    def end(self, error: BaseException | None = None) -> NoReturn:
+        """End the copy, with the status of a ``SystemExit``, and otherwise with 1 and a line on stderr."""
+        code = 1
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        else:
+            what = "returned" if error is None else "".join(traceback.format_exception(error)).rstrip()
+            with contextlib.suppress(Exception):  # the stream may be closed
+                sys.stderr.write(
+                    f"{self._thread.name}: process {os.getpid()}, forked by a method, came back from it and was ended; "
+                    f"end such a process with os._exit(): {what}\n"
+                )
+                sys.stderr.flush()
+        os._exit(code)
 
 
 def forked_error(what: str) -> RuntimeError:

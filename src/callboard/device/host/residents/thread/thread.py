@@ -13,6 +13,7 @@ from callboard.actors._runtime.table import find
 from callboard.actors.errors import AskTimeout, ReplyError, UnhandledMessage
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand, StructOperand
+from callboard.device.forkguard import ForkedCopy
 from callboard.device.host.context.parking import Holds
 from callboard.device.host.context.pending import FAILED
 from callboard.device.host.context.timelines import Timeline
@@ -77,6 +78,7 @@ class ActorThread:
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._decisions: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"callboard-resident-{start.name}", daemon=True)
+        self._copy = ForkedCopy(self._thread)
         self._thread.start()
 
     @property
@@ -144,8 +146,7 @@ class ActorThread:
         """The calls that it did not run; called after it has ended."""
         items = []
         while not self._items.empty():
-            item = self._items.get()
-            if item is not None:
+            if (item := self._items.get()) is not None:
                 items.append(item)
         return items
 
@@ -225,6 +226,8 @@ class ActorThread:
             method, arguments, keywords = self._unpacked(item) if result_of is None else (result_of, [], {})
             answer = False
             result = method(*arguments, **keywords)
+            if self._copy.here:
+                self._copy.end()
             if services.local is not None:
                 services.local.finish()
             answer = True
@@ -233,7 +236,7 @@ class ActorThread:
             del result
             ended = EndedCall(self, item, value, adopted)
         except BaseException as e:  # any error from a user's method
-            error = e
+            error = self._copy.checked(e)
         running.set(None)
         if item.staged is not None:
             item.staged.drop()  # if it has failed before they were read
