@@ -48,7 +48,7 @@ class AsyncForking(Forking):
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 @pytest.mark.parametrize("cls", [Forking, AsyncForking])
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-async def test_a_forked_process_that_comes_back_from_a_method_is_ended(cls: type[Forking], isolation: str) -> None:
+async def test_a_forked_process_that_comes_back_from_a_method_is_ended(cls: type[Forking], isolation: Any) -> None:
     async with cb.device("cpu", isolation=isolation, standby=None) as dev:
         actor: Any = dev.actor_of(cb.Props(cls), name="forking").with_timeout(LIMIT)
         methods: list[Any] = [Forking.fork] if cls is Forking else [Forking.fork, AsyncForking.later]
