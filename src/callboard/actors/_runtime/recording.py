@@ -127,7 +127,7 @@ class Tap(ABC):
         self.count = number = self.count + 1
         try:
             self.received(kind, message, detail)
-        except BaseException:
+        except BaseException:  # of any class: it is passed on
             self.count = number - 1
             raise
         return number
