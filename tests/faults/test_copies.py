@@ -1,6 +1,7 @@
 """Hosts that die in the middle of copies, and while ops are parked."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path

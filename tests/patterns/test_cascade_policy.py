@@ -68,7 +68,9 @@ def test_what_follows_a_failure(policy: OnError, last: bool, answered: bool, lat
 def test_what_a_stage_answers() -> None:
     assert CascadeStage(len).answer(("x", 1)) == ("x", 1.0)
     assert CascadeStage(len, confidence=max).answer([1, 3]) == ([1, 3], 3.0)
-    with pytest.raises(TypeError, match="must return pairs of answer and confidence, but returned 'xy'; return such pairs"):
+    with pytest.raises(
+        TypeError, match="must return pairs of answer and confidence, but returned 'xy'; return such pairs"
+    ):
         CascadeStage(len).answer("xy")
     with pytest.raises(TypeError, match=r"but returned \('a', None\)"):
         CascadeStage(len).answer(("a", None))
