@@ -89,7 +89,7 @@ def test_activations_of_large_and_broken_numbers(session: Any, kind: Any) -> Non
 
 def test_an_activation_without_a_number_takes_none(session: Any) -> None:
     x = session.put(np.ones(3, "f4"))
-    with pytest.raises(ShapeError, match=r"parameter is 2\.0, and relu has none"):
+    with pytest.raises(ShapeError, match=r"parameter is 2\.0, but relu has no parameter"):
         session.submit(dnn.Activation(x=x, kind="relu", parameter=2))
     with pytest.raises(ShapeError, match="that of softplus must be > 0"):
         session.submit(dnn.Activation(x=x, kind="softplus", parameter=0.0))

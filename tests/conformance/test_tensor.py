@@ -336,7 +336,7 @@ def test_dtypes_are_refused_by_name(session: Any) -> None:
     small = session.put(np.ones((2, 2), "i1"))
     whole = session.put(np.ones((2, 2), "i4"))
     modes = {"modes_a": "ij", "modes_b": "jk", "modes_out": "ik"}
-    with pytest.raises(ShapeError, match=re.escape("b is f64[2, 2] and a is f32[2, 2]: convert one")):
+    with pytest.raises(ShapeError, match=re.escape("b is f64[2, 2] and a is f32[2, 2]: both must have one dtype")):
         session.submit(Contract(a=one, b=other, **modes))
     with pytest.raises(ShapeError, match=re.escape("a is i8[2, 2]; its dtype must be one of")):
         session.submit(Contract(a=small, b=small, **modes))

@@ -124,7 +124,7 @@ async def test_results_without_confidence_are_a_mistake_that_no_earlier_answer_h
     async with lab([CascadeStage(unsure, 0.5), CascadeStage(echo, on_error=on_error)], clock) as cascade:
         error = await outcome(cascade.submit_nowait("ab"))
         assert isinstance(error, TypeError)
-        assert "give such pairs, of the last stage too, or set confidence=" in str(error)
+        assert "return such pairs, of the last stage too, or set confidence=" in str(error)
         stats = cascade.stats()
         assert (stats.failed, stats.degraded, [each.failed for each in stats.stages]) == (1, 0, [0, 1])
 

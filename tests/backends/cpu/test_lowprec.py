@@ -130,7 +130,7 @@ def test_any_real_dtype_is_taken(dtype: Any) -> None:
 def test_what_encode_f8_refuses() -> None:
     with pytest.raises(ValueError, match="dtype f16: encode_f8 makes f8_e4m3 or f8_e5m2"):
         encode_f8(1.0, "f16")
-    with pytest.raises(ValueError, match="overflow 'wrap'"):
+    with pytest.raises(ValueError, match="overflow is 'wrap'"):
         encode_f8(1.0, "f8_e4m3", "wrap")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="complex128"):
         encode_f8(1j)

@@ -179,7 +179,7 @@ async def test_seeds_choices_and_times_outside_of_actors(tmp_path: Any) -> None:
             assert (seed, now) == recorded[:2]
             np.testing.assert_array_equal(drawn, recorded[2])
             assert [choose(None, there) for _ in range(2)] == [there[2], there[0]]  # type: ignore[arg-type]
-            with pytest.raises(cb.ReplayDiverged, match="asks for 'seed' once more"):
+            with pytest.raises(cb.ReplayDiverged, match="asks for 'seed' more often"):
                 harness.seed()
     off = cb.ReplayHarness("off")
     assert off.seed() != off.seed()
