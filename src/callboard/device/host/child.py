@@ -25,8 +25,8 @@ from callboard.device.protocol.residents.importing import enter_host
 
 SWITCH_INTERVAL = 2e-5
 COLLECT_AFTER = 10_000
-"""Containers that are made before Python looks for cycles: ops in flight are more than its 700, and would become old
-and have all of the heap searched every few thousand ops."""
+"""Containers allocated between two collections of garbage. With Python's default of 700, ops in flight would survive
+collections, and the whole heap would be searched every few thousand ops."""
 
 
 def main() -> None:

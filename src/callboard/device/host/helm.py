@@ -112,7 +112,7 @@ class Helm:
             raise failure
 
     def _returned(self) -> bool:
-        self._timer.clear()  # before the note below: what a call sets behind that is to go off
+        self._timer.clear()  # before the note below: a timer that a call sets after the note must go off
         self._armed = False  # before looking: a call that begins after the look sets the timer itself
         with self._lock:
             if self.holder is not None:

@@ -14,8 +14,9 @@ class Stalls:
     stream whose oldest unfinished work waits for another stream is not judged before that one has completed its part,
     so the stream found is the one that the others wait for.
 
-    Time passes by looks: of what lies between two of them, :data:`AT_MOST` counts. A longer pause means that the host
-    itself did not run (a debugger, a frozen container, a machine with too much to do), and perhaps its streams neither.
+    Time is counted at polls, and a pause between two of them counts for at most :data:`AT_MOST` of the limit. A longer
+    pause means that the host itself did not run (a debugger, a frozen container, an overloaded machine), and its
+    streams may not have run either.
 
     Args:
         limit: Seconds for which a stream that has work may finish nothing.
