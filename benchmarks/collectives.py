@@ -86,7 +86,9 @@ async def back(world: cb.World) -> float:
     device = world.devices[-1]
     await device.standby_ready()
     began, formation = time.perf_counter(), world.formation
-    os.kill(device.health().host_pid or 0, signal.SIGKILL)
+    host = device.health().host_pid
+    assert host is not None
+    os.kill(host, signal.SIGKILL)
     while world.formation == formation:
         try:
             await world.barrier()

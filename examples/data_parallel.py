@@ -46,7 +46,9 @@ async def main(kind: str) -> None:
             weights = np.zeros((8, 1))
             for number in range(STEPS):
                 if number == STEPS // 2:
-                    os.kill(devices[-1].health().host_pid or 0, signal.SIGKILL)
+                    victim = devices[-1].health().host_pid
+                    assert victim is not None  # the world is ready, so each device has a host
+                    os.kill(victim, signal.SIGKILL)
                 weights = await step(weights)
             print(f"{world.size} ranks, formed {world.formation} times, {world.stats().completed} collectives")
 
