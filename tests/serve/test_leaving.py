@@ -144,7 +144,7 @@ async def test_the_port_is_open_while_the_app_starts() -> None:
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port that nobody is given: it is bound here, and whoever names it may listen on it all the same."""
+    """A port that is bound here, so that it is given to no other program; a program that names it can still listen."""
     with socket.socket() as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(("127.0.0.1", 0))

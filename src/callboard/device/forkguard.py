@@ -41,7 +41,7 @@ def guard(thing: Guarded) -> None:
 
 
 class ForkedCopy:
-    """Notices that user code on a thread of ours has forked, and ends the copy when it comes back from that code.
+    """A process that user code forked, on a thread of callboard: it is ended when that code returns in it.
 
     The copy has the host's sockets, and would answer and take messages in its place.
 

@@ -148,7 +148,7 @@ def test_a_timer_that_goes_off_as_the_last_one_is_cleared_does_not_leave_the_nex
     assert not helm._returned()
     monkeypatch.undo()
     helm.begin()
-    assert readable(helm._timer.descriptor, TIME), "nobody would take the place of a call that does not end"
+    assert readable(helm._timer.descriptor, TIME), "no thread would take the place of a call that does not end"
     Waiting(helm).serves()
     assert helm.holder is None
 

@@ -5,7 +5,6 @@ Imports few modules before it sends Hello; the main thread is the admitting thre
 
 import argparse
 import faulthandler
-import gc
 import importlib
 import io
 import json
@@ -16,6 +15,7 @@ import socket
 import sys
 import traceback
 
+from callboard.device.host import collecting
 from callboard.device.host.channel import ChannelClosed
 from callboard.device.host.childcontrol import ControlThread, LogForwarder, die_with
 from callboard.device.host.socketchannel import Pulse, SocketChannel
@@ -24,9 +24,6 @@ from callboard.device.protocol.messages import VERSION, Hello
 from callboard.device.protocol.residents.importing import enter_host
 
 SWITCH_INTERVAL = 2e-5
-COLLECT_AFTER = 10_000
-"""Containers allocated between two collections of garbage. With Python's default of 700, ops in flight would survive
-collections, and the whole heap would be searched every few thousand ops."""
 
 
 def main() -> None:
@@ -45,7 +42,7 @@ def main() -> None:
     # An admitting loop that polls keeps the GIL from the control thread for seconds at the default of 5 ms.
     if sys.getswitchinterval() > SWITCH_INTERVAL:
         sys.setswitchinterval(SWITCH_INTERVAL)
-    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
+    collecting.rarely()
     for descriptor in (arguments.op_fd, arguments.control_fd):
         os.set_inheritable(descriptor, False)
     pulse = Pulse()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from callboard.actors.errors import ActorStopped
 from callboard.core.backend import Memory
 from callboard.core.errors import AccelError, MailboxFull, OutOfMemory, Withdrawn
+from callboard.device.host import collecting
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.timelines import Timeline
@@ -159,6 +160,7 @@ class HostActors:
             self._holders.append(holder)
             self._enter(holder)
             return
+        collecting.as_usual()
         try:
             actor = ActorThread(message, self)
         except RuntimeError as e:
