@@ -15,8 +15,9 @@ Storable = Literal["f16", "bf16", "f32", "i8", "f8_e4m3", "f8_e5m2"]
 FACTORS = tuple(DTYPES[name] for name in get_args(Storable))
 
 
-BLOCK = 64
-"""Extents are rounded up to it where metadata is counted."""
+BLOCK = 128, 256
+"""Rows, and bytes of a row, that extents are rounded up to when metadata is counted. cuSPARSELt 0.8 asks for less, but
+its kernels read the metadata of whole tiles, of up to that many bytes of a row."""
 
 
 class Group(NamedTuple):
@@ -57,14 +58,15 @@ class StructuredRef(StructOperand, tag="structured"):
 
 
 def compressed_bytes(dtype: DType, shape: tuple[int, ...]) -> int:
-    """The size of ``data``: of each matrix the stored elements, and metadata in blocks of 64 x 64 elements.
+    """The size of ``data``: of each matrix the stored elements, and metadata in whole blocks (:data:`BLOCK`).
 
     This is room for the forms of all backends. Metadata is a byte for 8 elements; of f32 cuSPARSELt has 4 times that.
     """
     outer, k = shape[-2:]
     size, kept, _ = group_of(dtype)
-    blocks = -(-outer // BLOCK) * -(-k // BLOCK)
-    matrix = outer * (k // size * kept) * dtype.itemsize + blocks * BLOCK * BLOCK // (2 if size == 2 else 8)
+    rows, columns = BLOCK[0], BLOCK[1] // dtype.itemsize
+    blocks = -(-outer // rows) * -(-k // columns)
+    matrix = outer * (k // size * kept) * dtype.itemsize + blocks * rows * columns // (2 if size == 2 else 8)
     return matrix * (shape[0] if len(shape) == 3 else 1)
 
 
