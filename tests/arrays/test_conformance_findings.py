@@ -147,11 +147,7 @@ def test_what_is_not_finite_gives_nan(session: cb.sync.Device, stack: tuple[int,
     assert not np.isfinite(linalg.det(ref).get()).any()
     assert not np.isfinite(linalg.slogdet(ref).logabsdet.get()).any()
     for result in (linalg.solve(ref, ones), linalg.inv(ref)) if math.isnan(bad) else ():
-        try:
-            assert np.isnan(result.get()).any()
-        except cb.NumericalError:  # cuSOLVER's LU of one matrix can take a 0 for the pivot
-            assert session.name.startswith("cuda")
-            assert not stack
+        assert np.isnan(result.get()).any()
     finite = session.put(np.broadcast_to(np.eye(3), a.shape).copy())
     assert not np.isfinite(linalg.solve(finite, session.put(np.array([1.0, bad, 2.0]))).get()).all()
 

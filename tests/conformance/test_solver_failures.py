@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from solver_lab import FLOATS, execute
+from solver_lab import FLOATS, execute, regular
 
 import callboard.kernel.solver as solver
 from callboard.core.dtype import DTYPES, DType
@@ -13,6 +13,7 @@ from callboard.core.errors import NumericalError, ShapeError
 from callboard.kernel.solver import (
     Cholesky,
     CholeskySolve,
+    Determinant,
     Inverse,
     LeastSquares,
     Lu,
@@ -124,6 +125,32 @@ def test_nan_is_computed_with_where_that_is_wanted(session: Any, cls: Any) -> No
     result = execute(session, cls(**operands(session, cls, DTYPES["f64"], np.nan), check_finite=False))
     parts = [session.get(part) for part in (result if isinstance(result, tuple) else (result,))]
     assert any(np.isnan(part).any() for part in parts)
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+@pytest.mark.parametrize("at", [(1, 1), (2, 0), (0, 2)])
+@pytest.mark.parametrize("cls", [Solve, Inverse, Determinant], ids=lambda cls: cls.__name__)
+def test_a_nan_in_the_matrix_makes_all_of_the_result_nan(
+    session: Any, cls: Any, at: tuple[int, int], dtype: DType
+) -> None:
+    """Also if the matrix would be singular with a 0 there."""
+    for n in (3, 70):
+        a = np.eye(n, dtype=dtype.np)
+        a[at] = np.nan
+        given = {"b": session.put(np.ones(n, dtype.np))} if cls is Solve else {}
+        result = execute(session, cls(a=session.put(a), **given, check_finite=False))
+        assert np.isnan(session.get(result)).all()
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_a_matrix_without_nan_is_the_same_unchecked(session: Any, dtype: DType) -> None:
+    a, b = regular(dtype, (5, 5), 1), np.ones(5, dtype.np)
+    ref, right = session.put(a), session.put(b)
+    for cls, given in ((Solve, {"a": ref, "b": right}), (Inverse, {"a": ref}), (Determinant, {"a": ref})):
+        got, want = (session.get(execute(session, cls(**given, check_finite=check))) for check in (False, True))
+        np.testing.assert_array_equal(got, want)
+    with pytest.raises(NumericalError, match="pivot 2 is exactly 0"):
+        execute(session, Solve(a=session.put(singular(dtype)), b=session.put(np.ones(4, dtype.np)), check_finite=False))
 
 
 def test_the_right_hand_side_is_looked_at_too(session: Any) -> None:

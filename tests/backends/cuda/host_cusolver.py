@@ -14,7 +14,16 @@ from host_driver import HostDriver, StatusError, array_at
 
 from callboard.backends.cpu.solver.lapack import Array, Work, lapack
 from callboard.backends.cuda.solver.jobs import SolverArgs
-from callboard.backends.cuda.solver.plans import BAD_INDICES, DIAGONAL, FAILED, FOUND, INFO, ITEM, NOT_FINITE
+from callboard.backends.cuda.solver.plans import (
+    BAD_INDICES,
+    DIAGONAL,
+    FAILED,
+    FOUND,
+    INFO,
+    ITEM,
+    NOT_FINITE,
+    WITHOUT_RESULT,
+)
 from callboard.core.dtype import DTYPES
 
 LETTERS = {0: "s", 1: "d", 4: "c", 5: "z"}
@@ -117,6 +126,7 @@ class HostCusolver:
         self._workspaces(*work)
         view, pivots = self.matrix(a, LETTERS[t], m, n, lda), np.zeros(min(m, n), np.int32)
         factors = np.array(view, order="F")
+        factors[~np.isfinite(factors)] = 0  # cuSOLVER does so with NaN
         self._say(info, lapack(LETTERS[t] + "getrf", m, n, factors, m, pivots))
         view[...] = factors
         self.vector(p, np.int64, len(pivots))[...] = pivots
@@ -427,10 +437,14 @@ class Kernel:
         return self._at(p.status, 16, np.int32)
 
     def _finite(self, p: SolverArgs) -> None:
-        x = self._at(p.x, p.rows).reshape(-1, 2 if p.mode else 1)
+        x = self._at(p.x, p.rows).reshape(-1, 2 if p.mode & 1 else 1)
         bad = ~np.isfinite(x).all(axis=1)
         x[bad] = 0
-        self._status(p)[NOT_FINITE] += np.count_nonzero(bad)
+        self._status(p)[WITHOUT_RESULT if p.mode & 2 else NOT_FINITE] += np.count_nonzero(bad)
+
+    def _without_result(self, p: SolverArgs) -> None:
+        if self._status(p)[WITHOUT_RESULT]:
+            self._at(p.x, p.rows)[...] = np.nan
 
     def _stack(self, p: SolverArgs) -> Array:
         return self._at(p.x, p.rows * p.cols * p.batch).reshape(p.batch, p.cols, p.rows).swapaxes(1, 2)

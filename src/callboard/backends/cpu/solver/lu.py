@@ -42,6 +42,14 @@ def rows_of_pivots(tag: str, pivots: Array, n: int) -> Array:
     return (pivots + 1).astype(np.int32)
 
 
+def _nan_finder(op: Solve | Inverse | Determinant) -> Callable[[Array], bool]:
+    """Return a function that tells whether a matrix has NaN; always False where NaN is refused.
+
+    Not every LAPACK takes a NaN for a pivot: OpenBLAS finds a complex matrix with one singular.
+    """
+    return (lambda a: False) if op.check_finite else (lambda a: bool(np.isnan(a).any()))
+
+
 def lu(op: Lu) -> Plan:
     """Called with ``(a, lu, pivots)``."""
     dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)
@@ -80,11 +88,14 @@ def solve(op: Solve) -> Plan:
     """Called with ``(a, b, x)``."""
     dtype, tag, stage_a, stage_b = op.a.dtype, tag_of(op), staged(op.a), staged(op.b)
     (view_x,) = outputs(op, "x")
-    check = checker(op)
+    check, has_nan = checker(op), _nan_finder(op)
 
     def work(a: int, b: int, x: int) -> None:
         factors, right = stage_a(a), stage_b(b)
         check(factors, right)
+        if has_nan(factors):
+            view_x(x)[...] = np.nan
+            return
         rows, info = getrf(dtype, factors)
         if info:
             raise singular(tag, info)
@@ -99,11 +110,14 @@ def inverse(op: Inverse) -> Plan:
     """Called with ``(a, out)``."""
     dtype, tag, stage, n = op.a.dtype, tag_of(op), staged(op.a), op.a.shape[0]
     (view_out,) = outputs(op, "out")
-    check = checker(op)
+    check, has_nan = checker(op), _nan_finder(op)
 
     def work(a: int, out: int) -> None:
         factors = stage(a)
         check(factors)
+        if has_nan(factors):
+            view_out(out)[...] = np.nan
+            return
         rows, info = getrf(dtype, factors)
         if info:
             raise singular(tag, info)
@@ -118,11 +132,14 @@ def determinant(op: Determinant) -> Plan:
     """Called with ``(a, out)``."""
     dtype, stage = op.a.dtype, staged(op.a)
     (view_out,) = outputs(op, "out")
-    check = checker(op)
+    check, has_nan = checker(op), _nan_finder(op)
 
     def work(a: int, out: int) -> None:
         factors = stage(a)
         check(factors)
+        if has_nan(factors):
+            view_out(out)[...] = np.nan
+            return
         rows, _ = getrf(dtype, factors)
         exchanges = int(np.count_nonzero(rows != np.arange(1, len(rows) + 1)))
         product = np.prod(np.diagonal(factors), dtype=dtype.np)

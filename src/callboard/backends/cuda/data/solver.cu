@@ -16,7 +16,7 @@ struct SolverArgs {
 
 enum {
     INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE,
-    STRUCTURE, VALUES, RESIDUAL, ZEROS, HOLLOW
+    STRUCTURE, VALUES, RESIDUAL, ZEROS, HOLLOW, WITHOUT_RESULT
 };
 
 const int THREADS = 256;
@@ -34,11 +34,12 @@ __device__ bool is_finite(double v) {
 __device__ i64 first_thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ i64 all_threads() { return (i64)gridDim.x * blockDim.x; }
 
-// x: ``rows`` reals. Elements are counted, so a complex one (mode 1: pairs) whose two halves are bad counts once.
+// x: ``rows`` reals. Elements are counted, so a complex one (mode bit 0: pairs) whose two halves are bad counts once.
+// Bit 1: count them in status[WITHOUT_RESULT].
 template <typename R>
 __device__ void finite(const SolverArgs& p) {
     R* x = (R*)p.x;
-    const i64 width = p.mode ? 2 : 1;
+    const i64 width = p.mode & 1 ? 2 : 1;
     int bad = 0;
     for (i64 i = first_thread() * width; i < p.rows; i += all_threads() * width) {
         bool fine = is_finite(x[i]) && (width == 1 || is_finite(x[i + 1]));
@@ -48,7 +49,15 @@ __device__ void finite(const SolverArgs& p) {
             if (width == 2) x[i + 1] = 0;
         }
     }
-    if (bad) atomicAdd(p.status + NOT_FINITE, bad);
+    if (bad) atomicAdd(p.status + (p.mode & 2 ? WITHOUT_RESULT : NOT_FINITE), bad);
+}
+
+// x: ``rows`` reals, all NaN if status[WITHOUT_RESULT] is not 0.
+template <typename R>
+__device__ void without_result(const SolverArgs& p) {
+    if (!p.status[WITHOUT_RESULT]) return;
+    for (i64 i = first_thread(); i < p.rows; i += all_threads())
+        ((R*)p.x)[i] = (R)__longlong_as_double(0x7ff8000000000000ll);
 }
 
 // x: batch of rows x cols. mode 0: zero above the diagonal; 1: below it.
@@ -345,6 +354,7 @@ extern "C" __global__ void csr_judge(const __grid_constant__ SolverArgs p) {
     extern "C" __global__ void name##_c128(const __grid_constant__ SolverArgs p) { name<Complex<double>>(p); }
 
 REAL(finite)
+REAL(without_result)
 REAL(conjugate)
 REAL(range_values)
 REAL(unpack)

@@ -29,6 +29,8 @@ __all__ = ["Job", "Part", "SolverArgs", "columns", "rows"]
 
 
 ALIGNMENT = 256
+WITHOUT_RESULT_MODE = 2
+"""Mode of the kernel that counts NaN and infinities: they are no failure, and the results become NaN."""
 
 
 class SolverArgs(ctypes.Structure):
@@ -114,19 +116,23 @@ class Job:
 
     # -- copies --------------------------------------------------------------------------------------------------------
 
-    def load(self, operand: Operand, layout: Layout | None = None, into: Part | None = None) -> tuple[Part, Step]:
+    def load(
+        self, operand: Operand, layout: Layout | None = None, into: Part | None = None, replaces: bool = False
+    ) -> tuple[Part, Step]:
         """Return a copy of an operand in the workspace, column-major by default, and the step that makes it.
 
         NaN and infinities are counted in the status and become 0, so that no routine meets them; unless the op has
-        ``check_finite=False``.
+        ``check_finite=False``. Then they are left as they are, or with ``replaces`` become 0 all the same, but are
+        counted for :meth:`without_result`.
         """
         part = self.part(columns(operand.layout) if layout is None else layout) if into is None else into
         copy = copier(self.solver.driver, self.solver.device.kernels, operand.layout, part.layout)
         dtype = operand.dtype
         length = (part.layout.last + 1) * (2 if dtype.is_complex else 1)
-        if not (dtype.is_float or dtype.is_complex) or not length or not self._checks:
+        if not (dtype.is_float or dtype.is_complex) or not length or not (self._checks or replaces):
             return part, lambda native, base, address: copy(native, address, base + part.at)
-        finite = self.kernel(f"finite_{dtype.real}", length, rows=length, mode=int(dtype.is_complex))
+        mode = dtype.is_complex + (0 if self._checks else WITHOUT_RESULT_MODE)
+        finite = self.kernel(f"finite_{dtype.real}", length, rows=length, mode=mode)
 
         def step(native: int, base: int, address: int) -> None:
             copy(native, address, base + part.at)
@@ -160,6 +166,15 @@ class Job:
                 check(memset(at, 2**32 - 1, words * (size - first), native), "cuMemsetD32Async")
 
         return run
+
+    def without_result(self, part: Part) -> Callable[[int, int], None]:
+        """``run(native, base)``: fill a part without gaps with NaN if ``load(…, replaces=True)`` has found NaN."""
+        dtype, size = part.layout.dtype, part.layout.size
+        if self._checks or not size:
+            return lambda native, base: None
+        length = size * (2 if dtype.is_complex else 1)
+        fill = self.kernel(f"without_result_{dtype.real}", length, rows=length)
+        return lambda native, base: fill(native, base, x=base + part.at)
 
     def identity(self, part: Part) -> Callable[[int, int], None]:
         """``run(native, base)``: fill a column-major matrix with the identity."""

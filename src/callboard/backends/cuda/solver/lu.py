@@ -22,6 +22,15 @@ WIDE_TO_I32, I32_TO_WIDE, WIDE_TO_WIDE = 1, 2, 3
 """Modes of the kernels that count pivots anew."""
 
 
+def _load_matrix(job: Job, a: Operand) -> tuple[Part, Callable[[int, int, int], None]]:
+    """Load the matrix of an op that may have ``check_finite=False``.
+
+    ``xgetrf`` of small matrices takes a NaN for 0 (cuSOLVER of CUDA 13 on an H100), and gives finite factors or a pivot
+    of 0. So it never gets one: :meth:`Job.without_result` writes the NaN of the result.
+    """
+    return job.load(a, replaces=True)
+
+
 def _getrf(job: Job, a: Part) -> tuple[Part, Callable[[int], None]]:
     """Room for the pivots (i64, from 1), and ``run(base)``, which factors ``a`` in place."""
     (m, n), kind, anchor = a.layout.shape, TYPES[a.layout.dtype.name], job.solver.anchor
@@ -116,10 +125,10 @@ def solve(solver: "Cusolver", op: Solve) -> SolverPlan:
     job = Job(solver, op)
     if not op.a.size:
         return job.nothing()
-    a, load_a = job.load(op.a)
+    a, load_a = _load_matrix(job, op.a)
     b, load_b = right_hand_side(job, op.b)
     pivots, factor = _getrf(job, a)
-    substitute = _getrs(job, "n", a, pivots, b)
+    substitute, spread_nan = _getrs(job, "n", a, pivots, b), job.without_result(b)
     store = as_output(job, "x", b)
 
     def run(native: int, base: int, at_a: int, at_b: int, at_x: int) -> None:
@@ -127,6 +136,7 @@ def solve(solver: "Cusolver", op: Solve) -> SolverPlan:
         load_b(native, base, at_b)
         factor(base)
         substitute(base)
+        spread_nan(native, base)
         store(native, base, at_x)
 
     return job.plan(run, singular)
@@ -137,16 +147,18 @@ def inverse(solver: "Cusolver", op: Inverse) -> SolverPlan:
     job = Job(solver, op)
     if not op.a.size:
         return job.nothing()
-    a, load = job.load(op.a)
+    a, load = _load_matrix(job, op.a)
     pivots, factor = _getrf(job, a)
     b = job.array(op.a.dtype, *op.a.shape)
     identity, substitute, store = job.identity(b), _getrs(job, "n", a, pivots, b), job.store("out", b)
+    spread_nan = job.without_result(b)
 
     def run(native: int, base: int, at_a: int, at_out: int) -> None:
         load(native, base, at_a)
         factor(base)
         identity(native, base)
         substitute(base)
+        spread_nan(native, base)
         store(native, base, at_out)
 
     return job.plan(run, singular)
@@ -166,14 +178,15 @@ def determinant(solver: "Cusolver", op: Determinant) -> SolverPlan:
             store(native, base, at_out)
 
         return job.plan(empty)
-    a, load = job.load(op.a)
+    a, load = _load_matrix(job, op.a)
     pivots, factor = _getrf(job, a)
-    product = job.kernel(f"determinant_{dtype}", 1, blocks=1, rows=n)
+    product, spread_nan = job.kernel(f"determinant_{dtype}", 1, blocks=1, rows=n), job.without_result(value)
 
     def run(native: int, base: int, at_a: int, at_out: int) -> None:
         load(native, base, at_a)
         factor(base)
         product(native, base, x=base + a.at, y=base + pivots.at, z=base + value.at)
+        spread_nan(native, base)
         store(native, base, at_out)
 
     return job.plan(run)  # a pivot of 0 is an answer here

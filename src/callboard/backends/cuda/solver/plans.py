@@ -28,6 +28,7 @@ __all__ = [
     "STATUS",
     "STRUCTURE",
     "VALUES",
+    "WITHOUT_RESULT",
     "ZEROS",
     "SolverPlan",
     "StatusCheck",
@@ -45,6 +46,8 @@ read."""
 STRUCTURE, VALUES, RESIDUAL, ZEROS, HOLLOW = range(9, 14)
 """Words of the status of a sparse system: whether structure and elements differ from the factored ones; the number of
 solutions that do not satisfy it; the number of stored zeros; the number of rows whose diagonal element is 0."""
+WITHOUT_RESULT = 14
+"""Word of the status: the number of NaN and infinities in a matrix whose results are all NaN if there is one."""
 STATUS = 16
 
 
@@ -65,6 +68,8 @@ class StatusCheck(NamedTuple):
         for info in (status[INFO], status[SPARE]):
             if info < 0:
                 raise LibraryError(f"{self.tag}: cuSOLVER refuses argument {-info}", "cusolver", info)
+        if status[WITHOUT_RESULT]:
+            return status  # the routine has factored zeros instead: its pivots mean nothing
         for word, (limit, meaning) in self.bounds.items():
             if status[word] > limit:
                 error = meaning(self.tag, status[word])
