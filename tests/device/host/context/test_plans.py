@@ -1,6 +1,7 @@
 """Caching and closing of plans, and the statistics about them."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -10,6 +11,7 @@ from tests.device.steps import Left, LeftLibrary, Right, StepsBackend, added, ev
 from callboard.core.backend import Status
 from callboard.core.errors import ContextPoisoned
 from callboard.core.library import Library, launches, prepares
+from callboard.device.host.context.plans.cache import Plans
 from callboard.device.protocol.messages import Calls
 from callboard.kernel.memory import Empty, Fill
 
@@ -117,6 +119,15 @@ def test_the_plan_used_least_recently_gives_way(host: Hosted) -> None:
     assert said("prepare") == ["1", "2", "3", "2"]
     assert said("close") == ["2", "3"]
     assert left(host) == {"entries": 2, "hits": 2, "misses": 4, "evictions": 2}
+
+
+def test_of_plans_that_were_only_replayed_the_oldest_gives_way() -> None:
+    """A recording launches its ops' plans without taking sequence numbers of their timelines."""
+    plans, library = Plans(), SimpleNamespace(lib="left", max_plans=2)
+    for signature in (b"z", b"a", b"m", b"b"):
+        replayed: Any = SimpleNamespace(library=library, used=0, ready=True, pins=0, launched=0)
+        plans.add(signature, replayed)
+    assert list(plans.by_signature) == [b"m", b"b"]
 
 
 def test_a_plan_is_closed_when_its_last_user_is_done(host: Hosted) -> None:

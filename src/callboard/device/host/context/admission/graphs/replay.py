@@ -401,7 +401,10 @@ class Replay:
         self._graphs.clear()
         self._leaving.clear()
         for step in self.steps:
-            step.plan.pins -= 1
+            plan = step.plan
+            plan.pins -= 1
+            if plan.library is not None:  # None: it was refused
+                plan.used = max(plan.used, plan.timeline.issued)  # no older than ops launched by now
         self.steps = []
 
     def stats(self) -> dict[str, Any]:
