@@ -69,6 +69,14 @@ class Given:
         wanted = scale_of(self.dtype) if dtype is None else dtype
         return self.session.put(np.array(value, wanted.np)) if self._on_device else value
 
+    def hermitian(self, packed: bool) -> Array:
+        """One with a real diagonal: with an alpha of 0 the imaginary parts may be cleared, or stay."""
+        c = self.packed if packed else self.c
+        ends = np.cumsum(np.arange(self.n, 0, -1))  # of the columns of the lower triangle
+        diagonal = (ends - np.arange(self.n, 0, -1),) if packed else np.diag_indices(self.n)
+        c[diagonal] = c[diagonal].real
+        return c
+
 
 def twice(array: Array) -> Array:
     return array * array.dtype.type(2)
@@ -131,6 +139,16 @@ def rank_1(cls: Any) -> Case:
     return lambda x: (cls(x=x.bad(x.n), y=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...)
 
 
+def hermitian_rank(cls: Any) -> Case:
+    def case(x: Given) -> tuple[Any, Any, Any]:
+        a = x.hermitian(cls.packed)
+        vectors = {name: x.bad(x.n) for name in ("x", "y") if name in cls.__struct_fields__}
+        scale = x.dtype if "y" in vectors else x.dtype.real
+        return cls(**vectors, a=x.put(a), alpha=x.number(0, scale)), a, ...
+
+    return case
+
+
 def triangular(cls: Any, **flags: Any) -> Case:
     def case(x: Given) -> tuple[Any, Any, Any]:
         return cls(a=x.bad(x.n, x.n), b=x.bad(x.n, x.n), alpha=x.number(0), **flags), np.zeros_like(x.c), ...
@@ -174,14 +192,10 @@ CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
         cls.__name__.lower(): (structured(cls), tuple(d.name for d in cls.dtypes))
         for cls in (blas.Symv, blas.Hemv, blas.Spmv, blas.Hpmv, blas.Sbmv, blas.Hbmv, blas.Gbmv)
     },
-    "her2": (lambda x: (blas.Her2(x=x.bad(x.n), y=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...), BLAS[2:]),
+    **{cls.__name__.lower(): (hermitian_rank(cls), BLAS[2:]) for cls in (blas.Her, blas.Her2, blas.Hpr, blas.Hpr2)},
     "syr2": (lambda x: (blas.Syr2(x=x.bad(x.n), y=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...), BLAS),
     "symm": (product(Symm), BLAS),
     "symm on the right": (product(Symm, left=False), BLAS),
-    "hpr2": (
-        lambda x: (blas.Hpr2(x=x.bad(x.n), y=x.bad(x.n), a=x.put(x.packed), alpha=x.number(0)), x.packed, ...),
-        BLAS[2:],
-    ),
     "spr": (lambda x: (Spr(x=x.bad(x.n), a=x.put(x.packed), alpha=x.number(0)), x.packed, ...), BLAS[:2]),
     "syr": (lambda x: (Syr(x=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...), BLAS),
     "syrk": (rank_k(Syrk, lower=True), BLAS),

@@ -149,8 +149,8 @@ class HermitianRank1(Op[BlasActor, GpuRef]):
     Args:
         x: ``[n]``, c64 or c128; beside a row-major ``a`` it does not run backwards.
         a: ``[n, n]``, same dtype; row- or column-major. Only the triangle that ``lower`` names is read and written; the
-            imaginary parts of its diagonal are taken as 0, and set to 0 unless ``alpha`` is 0. Packed:
-            ``[n * (n + 1) / 2]`` without gaps, the columns of that triangle one after the other.
+            imaginary parts of its diagonal are taken as 0, and set to 0 (with an ``alpha`` of 0 they may stay as they
+            are). Packed: ``[n * (n + 1) / 2]`` without gaps, the columns of that triangle one after the other.
         alpha: Real number, or 0-d array of the real dtype.
         lower: The lower triangle; else the upper one.
     """
@@ -192,9 +192,9 @@ class SymmetricRank2(Op[BlasActor, GpuRef]):
         y: ``[n]``, same dtype. Beside a Hermitian row-major or a complex symmetric ``a``, neither of them runs
             backwards.
         a: ``[n, n]``, same dtype; row- or column-major. Only the triangle that ``lower`` names is read and written; of
-            a Hermitian diagonal the imaginary parts are taken as 0, and set to 0 unless ``alpha`` is 0. Packed:
-            ``[n * (n + 1) / 2]`` without gaps, the rows of that triangle one after the other, the columns of a
-            Hermitian one.
+            a Hermitian diagonal the imaginary parts are taken as 0, and set to 0 (with an ``alpha`` of 0 they may stay
+            as they are). Packed: ``[n * (n + 1) / 2]`` without gaps, the rows of that triangle one after the other,
+            the columns of a Hermitian one.
         alpha: Number or 0-d array of the arrays' dtype.
         lower: The lower triangle; else the upper one.
     """

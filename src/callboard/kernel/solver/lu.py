@@ -112,8 +112,8 @@ class Solve(Op[SolverActor, GpuRef], tag="solver.solve"):
         a: ``[n, n]``, f32, f64, c64 or c128.
         b: ``[n]`` or ``[n, columns]``, same dtype.
         x: Shape and dtype of ``b``; may be ``b``.
-        check_finite: Refuse NaN and infinities. Without it a NaN in ``a`` makes the whole result NaN; so does an infinity
-            on CUDA. The CPU computes with infinities as LAPACK does.
+        check_finite: Refuse NaN and infinities. Without it a NaN in ``a`` makes the whole result NaN. So does an
+            infinity on CUDA; the CPU computes with infinities as LAPACK does.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -140,8 +140,8 @@ class Inverse(Op[SolverActor, GpuRef], tag="solver.inverse"):
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128.
         out: Same shape and dtype; may be ``a``.
-        check_finite: Refuse NaN and infinities. Without it a NaN in ``a`` makes the whole result NaN; so does an infinity
-            on CUDA. The CPU computes with infinities as LAPACK does.
+        check_finite: Refuse NaN and infinities. Without it a NaN in ``a`` makes the whole result NaN. So does an
+            infinity on CUDA; the CPU computes with infinities as LAPACK does.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -165,8 +165,8 @@ class Determinant(Op[SolverActor, GpuRef], tag="solver.determinant"):
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128.
         out: 0-d, same dtype.
-        check_finite: Refuse NaN and infinities. Without it a NaN in ``a`` makes the whole result NaN; so does an infinity
-            on CUDA. The CPU computes with infinities as LAPACK does.
+        check_finite: Refuse NaN and infinities. Without it a NaN in ``a`` makes the whole result NaN. So does an
+            infinity on CUDA; the CPU computes with infinities as LAPACK does.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
