@@ -20,12 +20,13 @@ from gpu_check.groups import ROOT
 from gpu_check.results import BY, OF
 from gpu_check.sections import CARDS, FILE
 
-__all__ = ["MARKED", "first_dtype"]
+__all__ = ["EXECUTED", "MARKED", "first_dtype", "listen_to_devices", "message_of"]
 
 MARKED = "cuda_ops"
 """Name of the user property: reports carry it from xdist's workers."""
 
-_executed: set[str] = set()
+EXECUTED: set[str] = set()
+"""What the running test has executed so far."""
 
 
 def _listen_to_sessions() -> None:
@@ -39,18 +40,19 @@ def _listen_to_sessions() -> None:
         if "cuda" not in self.backend.name:
             return submit(self, op)
         tag = info_of(type(op)).tag
-        _executed.add(tag)
+        EXECUTED.add(tag)
         answer = submit(self, op)
         _note_dtype(op)
         engine = self.engine_of(op)
         if engine is not None:
-            _executed.add(f"{tag}{BY}{engine}")
+            EXECUTED.add(f"{tag}{BY}{engine}")
         return answer
 
     LibrarySession.submit = record  # type: ignore[method-assign]
 
 
-def _listen_to_devices() -> None:
+def listen_to_devices() -> None:
+    """Note the ops that devices on CUDA are given."""
     from callboard.core.op import info_of
     from callboard.device.client.line.port import OpPort
 
@@ -59,15 +61,23 @@ def _listen_to_devices() -> None:
 
     @functools.wraps(submit)
     def record(self: Any, op: Any, extra: Any = None, keep: Any = None, depth: int = default, into: Any = None) -> Any:
-        if "cuda" in self.name:
-            _executed.add(info_of(type(op)).tag)
+        message = message_of(op) if "cuda" in self.name else None
+        if message is not None:
+            EXECUTED.add(info_of(type(message)).tag)
         # one frame more stands between the caller, whose line errors name, and the op line
         answer = submit(self, op, extra, keep, depth + 1, into)
-        if "cuda" in self.name:
-            _note_dtype(op)
+        if message is not None:
+            _note_dtype(message)
         return answer
 
     OpPort.submit = record  # type: ignore[method-assign]
+
+
+def message_of(op: Any) -> Any:
+    """The message that an op line is given, or is given the maker of."""
+    from callboard.core.op import Repeated
+
+    return op.made() if isinstance(op, Repeated) else op
 
 
 def _note_dtype(op: Any) -> None:
@@ -76,7 +86,7 @@ def _note_dtype(op: Any) -> None:
 
     dtype = first_dtype(op)
     if dtype is not None:
-        _executed.add(f"{info_of(type(op)).tag}{OF}{dtype}")
+        EXECUTED.add(f"{info_of(type(op)).tag}{OF}{dtype}")
 
 
 def first_dtype(op: Any) -> str | None:
@@ -111,17 +121,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fault: kills processes or poisons contexts")
     _take_card()
     _listen_to_sessions()
-    _listen_to_devices()
+    listen_to_devices()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Note which ops the test executed."""
-    _executed.clear()
+    EXECUTED.clear()
     try:
         return (yield)
     finally:
-        item.user_properties.append((MARKED, sorted(_executed)))
+        item.user_properties.append((MARKED, sorted(EXECUTED)))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
