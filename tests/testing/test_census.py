@@ -1,10 +1,13 @@
 """Objects that count as left behind."""
 
+import contextlib
 import os
+import socket
 import threading
 
 import pytest
 
+from callboard.backends.cuda.collective import nccl
 from callboard.testing.census import Census, LeftBehind, nothing_left
 
 
@@ -26,6 +29,25 @@ def test_the_drivers_own_descriptors_are_not(before: int, now: int) -> None:
     assert alive.since(census(before)) == ["process 7"]
     assert census(before, "pipe").since(census(before)) == ["pipe"]
     assert census(now, "pipe").since(census(now)) == ["pipe"]
+
+
+def test_the_socket_of_a_unique_id_that_is_not_used_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as ids were made meanwhile; only sockets that listen for TCP connections."""
+    monkeypatch.setattr(nccl, "unique_ids", 7)
+    before = Census.take()
+    with contextlib.ExitStack() as opened:
+        first, second = (opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2))
+        assert len(Census.take().since(before)) == 2
+        monkeypatch.setattr(nccl, "unique_ids", 8)
+        assert len(left := Census.take().since(before)) == 1
+        assert left[0].endswith(", listening")
+        monkeypatch.setattr(nccl, "unique_ids", 9)
+        assert Census.take().since(before) == []
+        first.close()
+        pair = [opened.enter_context(one) for one in socket.socketpair()]
+        assert len(left := Census.take().since(before)) == 2
+        assert {int(text.split()[1][:-1]) for text in left} == {one.fileno() for one in pair}
+        assert second.fileno() >= 0
 
 
 def test_a_descriptor_and_a_thread_are_named() -> None:

@@ -6,6 +6,7 @@ Two of them, before and after, show what the code in between left behind.
 import gc
 import os
 import re
+import socket
 import stat
 import sys
 import threading
@@ -30,6 +31,8 @@ DEVICES = ("/dev/nvidiactl", "/dev/dxg")
 HOST = b"callboard.device.host.child"
 
 NVIDIA = (b"/libnvidia-ml.so", b"/libcuda.so", b"/libnccl.so")
+NCCL = "callboard.backends.cuda.collective.nccl"
+LISTENS = ", listening"
 GPU = re.compile("/dev/nvidia[0-9]+")
 WITHOUT_CONTEXT = 8
 """Most descriptors of one GPU without a context: NVML has 1 and the driver 4, and a context has 16 (driver 580)."""
@@ -49,6 +52,7 @@ class Census(NamedTuple):
         threads: Threads named ``callboard-…`` that are not meant to last as long as the process.
         driver: State of NVIDIA's libraries in this process: how many are loaded, how many descriptors of unified memory
             they have, and whether there is a context. Each of these opens descriptors permanently.
+        unique_ids: Unique ids that NCCL has made. It keeps a listening socket for each that no communicator has used.
     """
 
     processes: dict[object, str]
@@ -56,6 +60,7 @@ class Census(NamedTuple):
     mappings: dict[object, str]
     threads: dict[object, str]
     driver: int
+    unique_ids: int = 0
 
     @classmethod
     def take(cls) -> "Census":
@@ -69,15 +74,19 @@ class Census(NamedTuple):
         wanted = any(MEMFD in text for text in descriptors.values()) or any(map(os.path.exists, DEVICES))
         maps = _read("/proc/self/maps") if wanted else b""
         processes = dict(_processes()) if _has_children() else {}
-        return cls(processes, descriptors, dict(_mappings(maps)), dict(_threads()), _driver(maps))
+        return cls(processes, descriptors, dict(_mappings(maps)), dict(_threads()), _driver(maps), _unique_ids())
 
     def since(self, before: "Census") -> list[str]:
         """Descriptions of objects that are new since the census."""
         if self.driver > before.driver:  # its own descriptors look like ours
             before = before._replace(descriptors=self.descriptors)
-        return [
-            text for now, then in zip(self[:4], before[:4], strict=True) for key, text in now.items() if key not in then
+        new = [
+            [text for key, text in now.items() if key not in then]
+            for now, then in zip(self[:4], before[:4], strict=True)
         ]
+        for text in [text for text in new[1] if text.endswith(LISTENS)][: self.unique_ids - before.unique_ids]:
+            new[1].remove(text)
+        return [text for texts in new for text in texts]
 
 
 @contextmanager
@@ -145,7 +154,22 @@ def _descriptors() -> Iterator[tuple[object, str]]:
             continue
         ours = stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode) or target.startswith((MEMFD, "anon_inode:"))
         if ours and number not in lasting:
-            yield (number, target), f"descriptor {number}: {target}"
+            suffix = LISTENS if stat.S_ISSOCK(mode) and _listens(number) else ""
+            yield (number, target), f"descriptor {number}: {target}{suffix}"
+
+
+def _listens(descriptor: int) -> bool:
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as copy:
+            return copy.family in (socket.AF_INET, socket.AF_INET6) and bool(
+                copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            )
+    except OSError:  # closed meanwhile
+        return False
+
+
+def _unique_ids() -> int:
+    return getattr(sys.modules.get(NCCL), "unique_ids", 0)
 
 
 def _lasting_descriptors() -> frozenset[int]:

@@ -42,6 +42,10 @@ IN_DEVICE_MEMORY, HOST_IMMEDIATE = 0, 1
 IN_PROGRESS = 7
 """``ncclResult_t``."""
 
+unique_ids = 0
+"""Unique ids that NCCL has made in this process. For each it listens on a socket, until the ranks of a communicator
+have connected; nothing closes the socket of an id that is not used."""
+
 ENVIRONMENT = {
     # Connect all ranks when the communicator is made, on its own thread: else the first collective of each kind does,
     # on the thread that serves the host, and waits for the other ranks there.
@@ -121,7 +125,9 @@ class Nccl(Vendor):
 
     def unique_id(self) -> bytes:
         """Return a new id by which the ranks of one communicator connect; this process answers them."""
+        global unique_ids
         made: bytes = bytes(self.checked("ncclGetUniqueId", self.library.get_unique_id))
+        unique_ids += 1
         return made
 
     def connect(self, size: int, rank: int, unique_id: bytes) -> Comm:
