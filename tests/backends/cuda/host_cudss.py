@@ -9,8 +9,8 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from host_cusolver import Kernel
 from host_driver import HostDriver, StatusError, array_at
+from host_solver_kernels import Kernel
 
 from callboard.backends.cpu.solver.lapack import Array
 from callboard.backends.cuda.solver.jobs import SolverArgs
