@@ -15,7 +15,7 @@ from gpu_check.coverage import proofs
 from gpu_check.groups import FAULTS, ROOT, libraries, ops_of, suite_group, suites
 from gpu_check.results import cases_of, counts_of, uses_of
 from gpu_check.sanitizer import SECTION as SANITIZER
-from gpu_check.sections import FOLDERS, benchmark_section, cards_of, probe, sanitized, test_section
+from gpu_check.sections import FOLDERS, benchmark_section, cards_of, memory_of, probe, sanitized, test_section
 from gpu_check.summary import HARDWARE, stored, summary_of, written
 
 SECTIONS = ("conformance", "faults", "bench")
@@ -76,8 +76,11 @@ def main(arguments: list[str] | None = None) -> int:
         _say(f"== {section}, at most {seconds:.0f} s")
         if section == "bench":
             record["benchmarks"] = {}
-            for what, one in benchmark_section(given.device, seconds, given.quick, given.benchmark):
+            memory = memory_of(record["probe"], given.device)
+            for what, one in benchmark_section(given.device, seconds, given.quick, given.benchmark, memory):
                 record["benchmarks"][what] = one
+                if "left_out" in one:
+                    _say(f"{what}: {one['left_out']}")
                 good &= one["ended"]["code"] == 0
                 _store(given, name, record, lines)
         elif section == SANITIZER:

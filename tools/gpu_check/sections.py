@@ -5,6 +5,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,9 +26,11 @@ __all__ = [
     "TESTS",
     "benchmark_section",
     "cards_of",
+    "memory_of",
     "probe",
     "sanitized",
     "test_section",
+    "too_large",
 ]
 
 TESTS = {
@@ -65,6 +68,9 @@ BENCHMARKS: dict[str, list[str]] = {
     "pipeline": ["pipeline.py"],
     "resident": ["resident.py", "--rounds", "4"],
 }
+
+SPARE_GIB = 8.0
+"""Memory of a card beside what a benchmark holds: two contexts, their libraries' workspaces."""
 
 DOCTOR_TIME = 60.0
 GRACE = 5.0
@@ -145,14 +151,36 @@ def test_section(
     return [json.loads(line) for line in lines], ended
 
 
+def memory_of(found: dict[str, Any], device: str) -> float | None:
+    """GiB of the device that a probe has found; None if the doctor could not open it."""
+    backend, _, index = device.partition(":")
+    name = f"{backend}:{index or 0}"
+    details = [d["detail"] for b in found["doctor"]["backends"] for d in b.get("devices", []) if d["name"] == name]
+    told = re.search(r"of ([0-9.]+) GiB free", details[0]) if details else None
+    return None if told is None else float(told[1])
+
+
+def too_large(command: list[str], memory: float | None) -> str | None:
+    """Why a benchmark does not fit a device with so many GiB; None if it does, or the memory is unknown."""
+    held = float(command[command.index("--hold") + 1]) if "--hold" in command else 0.0
+    if memory is None or held + SPARE_GIB <= memory:
+        return None
+    return f"left out: it holds {held:g} GiB and needs {SPARE_GIB:g} GiB more; the device has {memory:g} GiB"
+
+
 def benchmark_section(
-    device: str, seconds: float, quick: bool, only: list[str]
+    device: str, seconds: float, quick: bool, only: list[str], memory: float | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run the benchmarks; gives the name of each and what it stored, which is a part if its time was too short.
 
-    One may take half of the time that is left, the last all of it: so none leaves the others without.
+    One may take half of the time that is left, the last all of it: so none leaves the others without. Of one that does
+    not fit the device's ``memory`` (GiB), it gives the reason as ``left_out``.
     """
-    wanted = {n: c for n, c in BENCHMARKS.items() if not only or c[0].removesuffix(".py") in only}
+    chosen = {n: c for n, c in BENCHMARKS.items() if not only or c[0].removesuffix(".py") in only}
+    left_out = {n: why for n, c in chosen.items() if device.startswith("cuda") and (why := too_large(c, memory))}
+    for name, why in left_out.items():
+        yield name, {"left_out": why, "ended": {"timed_out": False, "seconds": 0.0, "code": 0}}
+    wanted = {n: c for n, c in chosen.items() if n not in left_out}
     deadline = time.monotonic() + seconds
     for i, (name, command) in enumerate(wanted.items(), 1):
         left = deadline - time.monotonic()

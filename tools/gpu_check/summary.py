@@ -90,6 +90,8 @@ def _figures(benchmark: Mapping[str, Any]) -> dict[str, Any]:
     ended = benchmark.get("ended", {})
     if ended.get("timed_out") or ended.get("code"):
         found["ended"] = ended
+    if "left_out" in benchmark:
+        found["left_out"] = benchmark["left_out"]
     if "rounds" in benchmark.get("settings", {}):
         found["rounds"] = benchmark["settings"]["rounds"]
     bars = [bar for bar in benchmark.get("bars", ()) if bar["held"] is not None]

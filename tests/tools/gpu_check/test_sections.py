@@ -121,6 +121,38 @@ def test_benchmarks_are_merged_and_those_without_time_are_named(monkeypatch: pyt
     assert all(one["ended"]["timed_out"] for one in late.values())
 
 
+def test_a_benchmark_that_does_not_fit_the_device_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def run(command: list[str], seconds: float, environment: dict[str, str]) -> dict[str, Any]:
+        ran.append(" ".join(command[command.index("--hold") :]))
+        return {"code": 0, "seconds": 1.0, "timed_out": False}
+
+    monkeypatch.setattr(sections, "_run", run)
+    found = dict(sections.benchmark_section("cuda", 100.0, False, ["recovery"], 79.2))
+    assert ran == ["--hold 1"]
+    assert found["recovery, 100 GiB held"]["left_out"].endswith("the device has 79.2 GiB")
+    assert found["recovery, 100 GiB held"]["ended"]["code"] == 0
+    for memory in (139.8, None):
+        ran.clear()
+        found = dict(sections.benchmark_section("cuda:0", 100.0, False, ["recovery"], memory))
+        assert len(ran) == len(found) == 2
+        assert not any("left_out" in one for one in found.values())
+
+
+def test_the_probe_tells_the_memory_of_the_device() -> None:
+    devices = [
+        {"name": f"cuda:{i}", "detail": f"NVIDIA X, 1.5 of {n} GiB free, opened"} for i, n in enumerate((79.2, 40))
+    ]
+    found = {"doctor": {"backends": [{"name": "cpu"}, {"name": "cuda", "devices": devices}]}}
+    assert [sections.memory_of(found, device) for device in ("cuda", "cuda:1", "cuda:2", "cpu")] == [
+        79.2,
+        40,
+        None,
+        None,
+    ]
+
+
 @pytest.mark.usefixtures("everything")
 @pytest.mark.slow
 def test_each_worker_has_one_of_several_cards(tmp_path: Path) -> None:

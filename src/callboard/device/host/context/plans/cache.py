@@ -51,7 +51,7 @@ class Plans:
         limit = plan.library.max_plans
         if len(kept.plans) >= (MAX_PLANS if limit is None else limit):
             unused = [(p.used, h) for h, p in kept.plans.items() if p.ready and not p.pins]
-            unused.sort(key=itemgetter(0))  # of those only replayed, none was launched: the oldest first
+            unused.sort(key=itemgetter(0))  # ties, of plans that were only replayed: oldest first
             many = MAX_PLANS // 2 if limit is None else len(kept.plans) - limit + 1
             for _, old in unused[:many]:
                 self._drop(kept, old)
