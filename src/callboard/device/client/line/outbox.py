@@ -45,6 +45,7 @@ class Outbox:
         here: True if the host admits on the loop's thread, so that batching gains nothing.
         queue: Items that are not sent yet.
         released: Buffers whose last ref was dropped.
+        scheduled: Calls were queued in this iteration of the loop, which flushes them in the next.
         thread: Id of the loop's thread.
         shorten: Returns the calls to send in place of calls that are sent together; None: they are sent unchanged.
     """
@@ -60,7 +61,7 @@ class Outbox:
         self._name = name
         self._linger = linger
         self._in_vain = self._pauses = 0
-        self._scheduled = self._paused = False
+        self.scheduled = self._paused = False
         self._scheduled_at = 0.0
         self._burst = FIRST
         self._forked = False
@@ -103,7 +104,7 @@ class Outbox:
         """Have the loop flush in its next iteration; send part of a long burst before that. Any thread."""
         if self.shorten is not None:
             self._remind_together()
-        elif not self._scheduled:
+        elif not self.scheduled:
             self._schedule()
         elif len(self.queue) >= self._burst and self.host is not None and get_ident() == self.thread:
             self._burst = min(2 * self._burst, self.host.batch)
@@ -114,7 +115,7 @@ class Outbox:
         here = get_ident() == self.thread
         if len(self.queue) >= TOGETHER:
             self.flush()
-        elif here and not self._scheduled:
+        elif here and not self.scheduled:
             self._schedule()
         elif not here and not self._paused:
             self._paused = True
@@ -148,7 +149,7 @@ class Outbox:
         if self._forked:
             raise forkguard.forked_error(f"device {self._name}")
         if get_ident() != self.thread:
-            if not self._scheduled:
+            if not self.scheduled:
                 self._schedule()
             return
         if self.released.ids:
@@ -179,8 +180,13 @@ class Outbox:
         came = host.linger(done, self._linger)
         self._pauses = self._in_vain = 0 if came else min(64, 2 * self._in_vain + 1)
 
+    def look(self) -> None:
+        """Take the messages that have come. On another thread than the loop's, does nothing."""
+        if self.host is not None and get_ident() == self.thread:
+            self.host.linger(lambda: False, 0.0)
+
     def _schedule(self) -> None:
-        self._scheduled = self.released.due = True
+        self.scheduled = self.released.due = True
         self._scheduled_at = time.perf_counter()
         if get_ident() == self.thread:
             self._loop.call_soon(self._turn)
@@ -190,7 +196,7 @@ class Outbox:
     def _turn(self) -> None:
         """Flush at the end of a burst, in an iteration of the loop."""
         # First: items that are queued, and buffers that are released from now on are not of this turn.
-        self._scheduled = self.released.due = False
+        self.scheduled = self.released.due = False
         self._burst = FIRST
         self.flush()
 
@@ -209,7 +215,7 @@ class Outbox:
 
     def _on_release(self) -> None:
         self.released.rearm()
-        if not self._scheduled:
+        if not self.scheduled:
             self.flush()
 
     # -- hosts come and go ---------------------------------------------------------------------------------------------

@@ -53,6 +53,8 @@ class OpPort:
         recordings: Number of recordings that are open.
         outbox: Calls that have not been sent, and the host that they are sent to.
         peer: Copies to and from other devices; None if there are none.
+        sources: The devices whose arrays calls still wait for, by a number for each wait; None where the array comes
+            from a thread of this process.
         unanswered: Ops without a completion.
         chains: Finds repeated chains of calls; None if this is disabled.
         deferrals: Refs whose ops are submitted later; None if that is off.
@@ -86,6 +88,7 @@ class OpPort:
         self.services: RefServices  # the device sets it
         self.deferrals = Deferred(self) if config.fuse and "elementwise" in libraries else None
         self.peer: Any = None
+        self.sources: dict[int, OpPort | None] = {}
         self.chains: Any = None
         self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self.unanswered.entries) + n <= self._room)
         forkguard.guard(self)
@@ -254,11 +257,20 @@ class OpPort:
         self.outbox.flush()
 
     def awaited(self, reply: Reply[Any]) -> None:
-        """Send queued calls; if this is the only op in flight, poll for its completion for a moment."""
+        """Send queued calls; if this is the only op in flight, poll for its completion for a moment.
+
+        If it waits for an array of another device, that device's answer is polled for first.
+        """
         outbox = self.outbox
         if outbox.queue or outbox.released.ids or self._forked:
             outbox.flush()
-        if len(self.unanswered.entries) == 1:
+        if len(self.unanswered.entries) != 1:
+            return
+        for source in list(self.sources.values())[:1]:
+            if source is not None:
+                source.flush()
+                source.outbox.linger(lambda: not self.sources)
+        if not self.sources:
             outbox.linger(reply.done)
 
     def withdraw(self, reply: Reply[Any]) -> bool:

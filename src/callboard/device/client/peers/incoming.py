@@ -26,21 +26,24 @@ class Incoming:
         port: Op line of the device that copies.
         layout: Row-major.
         route: The two devices, for errors.
+        source: Op line on which the other device answers; None if a thread of this process has the answer.
 
     Attributes:
         ref: The operand.
     """
 
-    __slots__ = ("_port", "_route", "ref")
+    __slots__ = ("_port", "_route", "_source", "ref")
 
-    def __init__(self, port: OpPort, layout: Layout, route: str) -> None:
+    def __init__(self, port: OpPort, layout: Layout, route: str, source: OpPort | None = None) -> None:
         self._port = port
+        self._source = source
         self._route = route
         self.ref: GpuRef[Any] = GpuRef(port, port.allocation(), layout, port.generation)
         self.ref._resolve()
 
     def expect(self) -> None:
         """Announce it: before the ops that read it. Any thread."""
+        self._port.sources[self.ref.allocation.id] = self._source
         self._say(Expect(self.ref.allocation.id))
 
     def arrive(self, where: list[Any]) -> None:
@@ -55,6 +58,7 @@ class Incoming:
 
     def _post(self, message: Plain) -> None:
         def post() -> None:
+            self._port.sources.pop(self.ref.allocation.id, None)
             if self._port.generation == self.ref.generation and self._port.stopped is None:
                 self._say(message)
                 self._port.flush()

@@ -32,12 +32,13 @@ class LentCopy:
         self._target = target
         self._here = lender.here
         self._route = route
-        self._incoming = Incoming(target.port, ref.layout, route)
+        self._incoming = Incoming(target.port, ref.layout, route, source.port)
         self._loan = Loan(lender, [ref], [False], self._held, self._failed)
 
     def begin(self, out: GpuRef[Any] | None) -> GpuRef[Any]:
         """Take places in the orders of both devices and return the copy. Raises as an op; nothing is copied then."""
-        incoming = self._incoming
+        incoming, outbox = self._incoming, self._source.port.outbox
+        first = not outbox.scheduled
         incoming.expect()
         try:
             self._loan.ask(f"copy {self._route}")
@@ -49,6 +50,10 @@ class LentCopy:
         except BaseException:  # likewise: nothing else ends the loan
             self._over()
             raise
+        if first:
+            outbox.flush()
+        else:  # a burst keeps the loop from the source's answers, without which no copy begins
+            outbox.look()
         return copy
 
     def _held(self, shared: list[Any]) -> None:

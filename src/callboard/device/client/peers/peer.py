@@ -83,7 +83,7 @@ class Peer:
 
     def _empty(self, source: "Peer", ref: GpuRef[Any], out: GpuRef[Any] | None, route: str) -> GpuRef[Any]:
         """Copy an array without elements: only check that the output can be made."""
-        incoming = Incoming(self.port, ref.layout, route)
+        incoming = Incoming(self.port, ref.layout, route, source.port)
         incoming.expect()
         try:
             source.port.submit(Copy(src=ref), keep=_Told(incoming))

@@ -70,6 +70,7 @@ class LentArguments:
             call.shared = self._shared
         else:
             call.withdrawn = True
+            self._port.sources[call.id] = self._lender.port
             self._port.outbox.hold(self._gate)
         return call
 
@@ -87,12 +88,17 @@ class LentArguments:
         self._open()
 
     def _open(self) -> None:
-        self._gate.is_open = True
+        self._let()
         self._port.flush()
+
+    def _let(self) -> None:
+        self._gate.is_open = True
+        if self._call is not None:
+            self._port.sources.pop(self._call.id, None)
 
     def over(self, failure: OpFailure | None) -> None:
         """The call has ended, or will not run."""
-        self._gate.is_open = True
+        self._let()
         self._loan.over(failure)
 
 
