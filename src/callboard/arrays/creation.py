@@ -3,7 +3,7 @@
 import cmath
 import math
 from collections.abc import Callable
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 import numpy as np
 
@@ -300,7 +300,7 @@ def ones_like(x: GpuRef[Mode], /, *, dtype: DTypeLike | None = None, device: str
     return full_like(x, 1, dtype=dtype, device=device)
 
 
-def meshgrid(*arrays: GpuRef[Mode], indexing: str = "xy") -> tuple[GpuRef[Mode], ...]:
+def meshgrid(*arrays: GpuRef[Mode], indexing: Literal["xy", "ij"] = "xy") -> tuple[GpuRef[Mode], ...]:
     """For each 1-d array the coordinate that it gives on the grid of all: views, repeated with steps of 0.
 
     Args:

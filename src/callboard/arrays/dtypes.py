@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from callboard.arrays.fusion import call_of, deferred
-from callboard.arrays.handles import Ref, cast, check_array, check_device, is_scalar, submit
+from callboard.arrays.handles import Ref, Scalar, cast, check_array, check_device, is_scalar, submit
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
@@ -156,7 +156,7 @@ def isdtype(dtype: DTypeLike, kind: DTypeLike | str | tuple[DTypeLike | str, ...
     return own is as_dtype(kind, "kind")
 
 
-def result_type(*arrays_and_dtypes: Any) -> DType:
+def result_type(*arrays_and_dtypes: DTypeLike | Ref | Scalar) -> DType:
     """The dtype that these promote to; Python's numbers take that of the arrays where possible.
 
     Raises:

@@ -20,7 +20,7 @@ from callboard.kernel.memory import Copy, Fill
 __all__ = ["assign", "by_arrays", "take", "take_along_axis"]
 
 
-def take(x: GpuRef[Mode], indices: Ref, /, *, axis: int | None = None) -> GpuRef[Mode]:
+def take(x: GpuRef[Mode], indices: GpuRef[Mode], /, *, axis: int | None = None) -> GpuRef[Mode]:
     """The elements (the lines) of ``x`` at these places along an axis: a copy.
 
     Args:
@@ -40,7 +40,7 @@ def take(x: GpuRef[Mode], indices: Ref, /, *, axis: int | None = None) -> GpuRef
     return taken
 
 
-def take_along_axis(x: GpuRef[Mode], indices: Ref, /, *, axis: int = -1) -> GpuRef[Mode]:
+def take_along_axis(x: GpuRef[Mode], indices: GpuRef[Mode], /, *, axis: int = -1) -> GpuRef[Mode]:
     """For each line along an axis the elements at its own places: ``indices`` has as many axes as ``x``."""
     check_array("take_along_axis", "x", x)
     along = axis_of("take_along_axis", x, axis)

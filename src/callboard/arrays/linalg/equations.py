@@ -5,7 +5,7 @@ import math
 from callboard.arrays import elementwise, statistics
 from callboard.arrays.dtypes import result_type
 from callboard.arrays.elementwise import apply
-from callboard.arrays.handles import Ref, cast, check_array, device_of, submit
+from callboard.arrays.handles import cast, check_array, device_of, submit
 from callboard.arrays.linalg.decompositions import svd
 from callboard.arrays.linalg.matrices import cutoff, floating, matrices
 from callboard.arrays.linalg.results import LstsqResult
@@ -63,7 +63,7 @@ def inv(x: GpuRef[Mode], /) -> GpuRef[Mode]:
     return solve(a, device_of(a).eye(a.shape[-1], dtype=a.dtype))
 
 
-def pinv(x: GpuRef[Mode], /, *, rtol: float | Ref | None = None) -> GpuRef[Mode]:
+def pinv(x: GpuRef[Mode], /, *, rtol: float | GpuRef[Mode] | None = None) -> GpuRef[Mode]:
     """The Moore-Penrose inverses, by singular values.
 
     Args:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from callboard.arrays import statistics
 from callboard.arrays.elementwise import apply
-from callboard.arrays.handles import Ref, cast, check_array, device_of, submit
+from callboard.arrays.handles import cast, check_array, device_of, submit
 from callboard.arrays.linalg.decompositions import svdvals
 from callboard.arrays.linalg.householder import triangle_of
 from callboard.arrays.linalg.matrices import cutoff, each_matrix, floating, matrices
@@ -74,7 +74,7 @@ def matrix_norm(
     return found.reshape((*x.shape[:-2], 1, 1)) if keepdims else found  # type: ignore[no-any-return]
 
 
-def matrix_rank(x: GpuRef[Mode], /, *, rtol: float | Ref | None = None) -> GpuRef[Mode]:
+def matrix_rank(x: GpuRef[Mode], /, *, rtol: float | GpuRef[Mode] | None = None) -> GpuRef[Mode]:
     """The number of singular values larger than ``rtol`` times the largest (:func:`pinv`), int64."""
     a = matrices("matrix_rank", x)
     s = svdvals(a)

@@ -3,23 +3,32 @@
 import string
 from collections.abc import Sequence
 from types import EllipsisType
-from typing import Any
+from typing import Any, overload
 
 from callboard.arrays.dtypes import together
 from callboard.arrays.handles import Ref, check_array, submit
 from callboard.arrays.products.contracting import computed_in, converted
 from callboard.core.errors import ShapeError
+from callboard.core.mode import Mode
+from callboard.core.ref import GpuRef
 from callboard.kernel.tensor import Einsum
+from callboard.kernel.tensor.network import Optimize
 
 __all__ = ["einsum"]
 
 LABELS = string.ascii_uppercase + string.ascii_lowercase
 """Letters for the labels 0 to 51, in the order of the labels: implicit outputs of an equation are ordered by letter."""
 
-Labels = Sequence["int | EllipsisType"]
+Labels = Sequence[int | EllipsisType]
 
 
-def einsum(*arguments: "str | Ref | Labels", optimize: Any = "auto") -> Any:
+@overload
+def einsum(equation: str, /, *operands: GpuRef[Mode], optimize: Optimize = "auto") -> GpuRef[Mode]: ...
+@overload
+def einsum(
+    operand: GpuRef[Mode], labels: Labels, /, *more: GpuRef[Mode] | Labels, optimize: Optimize = "auto"
+) -> GpuRef[Mode]: ...
+def einsum(*arguments: str | Ref | Labels, optimize: Optimize = "auto") -> Any:
     """The sum of products that an equation names, as ``numpy.einsum``; both of its forms.
 
     ``xp.einsum("ij,jk->ik", a, b)`` and ``xp.einsum(a, [0, 1], b, [1, 2], [0, 2])`` are the same product. Operands are
