@@ -23,12 +23,12 @@ async def main(which: str) -> None:
     async with cb.device(which) as device:
         u, spare = device.put(plate), device.empty(plate.shape)
         limit, go = device.put(np.float32(0.5)), device.put(np.bool_(True))
-        with device.record(u=u, limit=limit, go=go) as cooling:  # nothing runs yet
-            with cooling.while_(go, most=100_000) as turns:
+        with device.record(u=u, limit=limit, go=go) as recording:  # nothing runs yet
+            with recording.while_(go, most=100_000) as turns:
                 heat_step(u, 0.2, next=spare)
                 heat_step(spare, 0.2, next=u)
                 above(peak=hottest(u), limit=limit, out=go)
-            cooling.returns(u, turns)
+            cooling = recording.returns(u, turns)
         print(cooling.dot())
 
         for warmest in (0.5, 0.25, 0.1):

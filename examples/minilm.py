@@ -18,8 +18,8 @@ async def main(name: str) -> None:
     async with cb.device(name) as gpu:
         weights, text = weights_on(gpu, folder), {key: gpu.put(value) for key, value in given.items()}
         said = await encoded(gpu, weights, text).get()
-        with gpu.record(**text) as model:
-            model.returns(encoded(gpu, weights, text))
+        with gpu.record(**text) as recording:
+            model = recording.returns(encoded(gpu, weights, text))
         replayed = await model.replay().get()
         turned = await model.replay(**{key: value[::-1].copy() for key, value in given.items()}).get()
     away = float(np.abs(said - vectors).max())

@@ -22,11 +22,11 @@ async def main(device: str) -> None:
     plate[N // 4 : N // 2, N // 3 : N // 2] = 100.0
     async with cb.device(device) as dev:
         heat, second = dev.put(plate), dev.put(laplacian(N))
-        with dev.record(heat=heat) as step:  # nothing runs yet
+        with dev.record(heat=heat) as recording:  # nothing runs yet
             flow = dev.blas.gemm(second, heat)
             flow = dev.blas.gemm(heat, second, c=flow, beta=1.0)
             dev.blas.axpy(flow.reshape(-1), heat.reshape(-1), alpha=STEP)  # heat += STEP * flow
-            step.returns(heat)
+            step = recording.returns(heat)
         print(step)
         for node in step.nodes:
             print(f"  {node.at}: {node.op}, after {list(node.after)}")

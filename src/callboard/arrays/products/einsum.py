@@ -3,10 +3,10 @@
 import string
 from collections.abc import Sequence
 from types import EllipsisType
-from typing import Any, overload
+from typing import Any
 
 from callboard.arrays.dtypes import together
-from callboard.arrays.handles import Ref, check_array, submit
+from callboard.arrays.handles import check_array, submit
 from callboard.arrays.products.contracting import computed_in, converted
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
@@ -22,39 +22,36 @@ LABELS = string.ascii_uppercase + string.ascii_lowercase
 Labels = Sequence[int | EllipsisType]
 
 
-@overload
-def einsum(equation: str, /, *operands: GpuRef[Mode], optimize: Optimize = "auto") -> GpuRef[Mode]: ...
-@overload
 def einsum(
-    operand: GpuRef[Mode], labels: Labels, /, *more: GpuRef[Mode] | Labels, optimize: Optimize = "auto"
-) -> GpuRef[Mode]: ...
-def einsum(*arguments: str | Ref | Labels, optimize: Optimize = "auto") -> Any:
+    equation: str | GpuRef[Mode], /, *operands: GpuRef[Mode] | Labels, optimize: Optimize = "auto"
+) -> GpuRef[Mode]:
     """The sum of products that an equation names, as ``numpy.einsum``; both of its forms.
 
     ``xp.einsum("ij,jk->ik", a, b)`` and ``xp.einsum(a, [0, 1], b, [1, 2], [0, 2])`` are the same product. Operands are
     promoted to one dtype; integers wrap around.
 
     Args:
-        arguments: An equation and its operands; or operands, each with its labels (0 to 51, ``...``), and the labels of
-            the result, which may be left out.
+        equation: An equation; or the first operand.
+        operands: The operands of the equation; or the labels of the first operand (0 to 51, ``...``), further operands,
+            each with its labels, and the labels of the result, which may be left out.
         optimize: Strategy by which opt_einsum chooses the order of products (:class:`callboard.kernel.tensor.Einsum`).
 
     Raises:
         TypeError: Neither form.
         ShapeError: The equation does not fit the operands; names operand, label and extents.
     """
-    if arguments and isinstance(arguments[0], str):
-        equation, given = arguments[0], list(arguments[1:])
+    if isinstance(equation, str):
+        text, given = equation, list[Any](operands)
     else:
-        equation, given = _equation(arguments)
-    operands = [check_array("einsum", f"operand {at}", x) for at, x in enumerate(given)]
-    if not operands:
+        text, given = _equation((equation, *operands))
+    arrays = [check_array("einsum", f"operand {at}", x) for at, x in enumerate(given)]
+    if not arrays:
         raise TypeError("xp.einsum: there is no operand; pass an equation and arrays, or arrays each with its labels")
-    operands = together(*operands)
-    dtype = operands[0].dtype
+    arrays = together(*arrays)
+    dtype = arrays[0].dtype
     work = computed_in(dtype)
-    taken = tuple(converted(x, work) for x in operands)
-    return converted(submit(operands[0], Einsum(equation=equation, operands=taken, optimize=optimize)), dtype)
+    taken = tuple(converted(x, work) for x in arrays)
+    return converted(submit(arrays[0], Einsum(equation=text, operands=taken, optimize=optimize)), dtype)
 
 
 def _equation(arguments: Sequence[Any]) -> tuple[str, list[Any]]:

@@ -191,7 +191,13 @@ class DeviceApi(Generic[Mode]):
 
     # -- recordings ----------------------------------------------------------------------------------------------------
 
-    def record(self, *ops: Op[Any, Any], **inputs: GpuRef[Mode]) -> Recording[Mode]:
+    @overload
+    def record(self, **inputs: GpuRef[Mode]) -> Recording[Mode, Reply[None]]: ...
+    @overload
+    def record(self, *ops: Op[Any, GpuRef], **inputs: GpuRef[Mode]) -> Recording[Mode, GpuRef[Mode]]: ...
+    @overload
+    def record(self, *ops: Op[Any, Any], **inputs: GpuRef[Mode]) -> Recording[Mode]: ...
+    def record(self, *ops: Op[Any, Any], **inputs: GpuRef[Mode]) -> Recording[Mode, Any]:
         """A recording of ops, to be replayed as one (:class:`callboard.Recording`).
 
         Args:

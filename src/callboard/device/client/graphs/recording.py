@@ -3,13 +3,14 @@
 from collections.abc import Coroutine, Mapping
 from contextlib import AbstractContextManager
 from contextvars import Token
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, overload
+from types import GenericAlias, TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.ref import GpuRef
+from callboard.core.reply import Reply
 from callboard.device.client.graphs.blocks import Cases, else_block, if_block, switch_block, while_block
 from callboard.device.client.graphs.building import Input, built
 from callboard.device.client.graphs.drawing import dot, svg
@@ -21,7 +22,16 @@ from callboard.device.client.line.transfers import Transfers
 from callboard.kernel.recording import Recorder, recorder
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
     from callboard.device.client.line.port import OpPort
+
+    Result_co = TypeVarWithDefault(
+        "Result_co", covariant=True, default=GpuRef[Mode] | tuple[GpuRef[Mode], ...] | Reply[None]
+    )
+else:
+    Result_co = TypeVar("Result_co", covariant=True)
 
 __all__ = ["Recording"]
 
@@ -29,15 +39,15 @@ MOST_REPLAYS = 10_000
 """Replays in one message, so that one message does not hold the host for long."""
 
 
-class Recording(Generic[Mode]):
+class Recording(Generic[Mode, Result_co]):
     """A chain of ops, called once and replayed as one: one message, and one launch where the device records graphs.
 
     ::
 
         with dev.record(x=x) as step:
             h = dev.blas.gemm(x, w)
-            step.returns(dev.tensor.permute("ij->ji", h))
-        y = step.replay(x=batch)  # a ref at once, as of every op
+            layer = step.returns(dev.tensor.permute("ij->ji", h))  # step itself; type checkers know its results
+        y = layer.replay(x=batch)  # a ref at once, as of every op
 
     Inside the block ops are checked and kept, and do not run. Arrays that they make belong to the recording, and every
     replay writes them again, in the same memory: copy what has to outlive the next replay (``dev.copy(y)``). Results
@@ -54,6 +64,9 @@ class Recording(Generic[Mode]):
     Attributes:
         nodes: Its ops, and which ops each has to come after.
     """
+
+    if not TYPE_CHECKING:  # to leave out Result_co; typing's own TypeVar has defaults from Python 3.13 on
+        __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
         self, port: "OpPort", transfers: Transfers, services: RecordingServices, inputs: Mapping[str, GpuRef[Any]]
@@ -102,8 +115,18 @@ class Recording(Generic[Mode]):
         self.nodes = nodes_of(taken.ops, taken.blocks)
         self._state = ""
 
-    def returns(self, *refs: GpuRef[Mode]) -> None:
+    @overload
+    def returns(self) -> "Recording[Mode, Reply[None]]": ...
+    @overload
+    def returns(self, ref: GpuRef[Mode], /) -> "Recording[Mode, GpuRef[Mode]]": ...
+    @overload
+    def returns(self, *refs: GpuRef[Mode]) -> "Recording[Mode, tuple[GpuRef[Mode], ...]]": ...
+    def returns(self, *refs: GpuRef[Mode]) -> "Recording[Mode, Any]":
         """Have :meth:`replay` give these arrays. Called inside the block.
+
+        Returns:
+            The recording itself. To type checkers :meth:`replay` returns these arrays there, and a reply without value
+            elsewhere.
 
         Raises:
             TypeError: Not a ref.
@@ -118,6 +141,7 @@ class Recording(Generic[Mode]):
                 raise ShapeError(f"returns: no op of the recording writes {ref.layout!r}")
             taken.check_block(ref, "returns")
         self._returned = refs
+        return self
 
     def _open(self, what: str) -> OpRecorder:
         if self._recorder is None:
@@ -191,7 +215,7 @@ class Recording(Generic[Mode]):
 
     # -- replaying -----------------------------------------------------------------------------------------------------
 
-    def replay(self, n: int = 1, /, **inputs: Any) -> Any:
+    def replay(self, n: int = 1, /, **inputs: "GpuRef[Mode] | ArrayLike") -> Result_co:
         """Run the recorded ops again, ``n`` times one after the other.
 
         While another recording of the device is open, record them there instead, on arrays of that recording, which
@@ -213,23 +237,35 @@ class Recording(Generic[Mode]):
         """
         if type(n) is not int or not 1 <= n <= MOST_REPLAYS:
             raise ValueError(f"n is {n!r}; one message replays 1 to {MOST_REPLAYS:,} times")
-        return self._ready().run(n, inputs)
+        result: Result_co = self._ready().run(n, inputs)
+        return result
 
-    def prepare(self, **inputs: Any) -> Any:
+    def prepare(self, **inputs: "GpuRef[Mode] | ArrayLike") -> Reply[None]:
         """Make the plans and the graph now, and run nothing; :meth:`replay` does it on first use.
 
         Returns:
             A reply without value; awaiting it raises what cannot be recorded on this device.
         """
-        return self._ready().run(0, inputs)
+        reply: Reply[None] = self._ready().run(0, inputs)
+        return reply
 
     @overload
     def replay_while(
-        self: "Recording[Asynchronous]", go: GpuRef[Asynchronous], /, most: int, every: int = 1, **inputs: Any
+        self: "Recording[Asynchronous, Any]",
+        go: GpuRef[Asynchronous],
+        /,
+        most: int,
+        every: int = 1,
+        **inputs: "GpuRef[Asynchronous] | ArrayLike",
     ) -> Coroutine[Any, Any, int]: ...
     @overload
     def replay_while(
-        self: "Recording[Blocking]", go: GpuRef[Blocking], /, most: int, every: int = 1, **inputs: Any
+        self: "Recording[Blocking, Any]",
+        go: GpuRef[Blocking],
+        /,
+        most: int,
+        every: int = 1,
+        **inputs: "GpuRef[Blocking] | ArrayLike",
     ) -> int: ...
     def replay_while(self, go: GpuRef[Any], /, most: int, every: int = 1, **inputs: Any) -> Any:
         """Replay until an array signals the end, such as an iteration until convergence.
@@ -263,7 +299,7 @@ class Recording(Generic[Mode]):
                 break
         return done
 
-    def clone(self) -> "Recording[Mode]":
+    def clone(self) -> "Recording[Mode, Result_co]":
         """Another recording of the same ops, on the same inputs, with separate output arrays.
 
         So its results are not overwritten by replays of this one, nor the other way round.
@@ -272,7 +308,7 @@ class Recording(Generic[Mode]):
             GpuRefStale: Inputs were lost with the context, or freed; give :meth:`replay` others first.
         """
         named = {one.name: one.ref for one in self._ready().built.inputs if one.named}
-        twin: Recording[Mode] = Recording(self._port, self._transfers, self._services, named)
+        twin: Recording[Mode, Result_co] = Recording(self._port, self._transfers, self._services, named)
         with twin:
             made = self._ready().run(1, {})
             twin.returns(*(made if isinstance(made, tuple) else (made,) if isinstance(made, GpuRef) else ()))
@@ -298,9 +334,9 @@ class Recording(Generic[Mode]):
     _repr_svg_ = svg
 
     @overload
-    def stats(self: "Recording[Asynchronous]") -> Coroutine[Any, Any, RecordingStats]: ...
+    def stats(self: "Recording[Asynchronous, Any]") -> Coroutine[Any, Any, RecordingStats]: ...
     @overload
-    def stats(self: "Recording[Blocking]") -> RecordingStats: ...
+    def stats(self: "Recording[Blocking, Any]") -> RecordingStats: ...
     def stats(self) -> Any:
         """Statistics of the recording in the context host. Raises as :meth:`callboard.Device.stats`."""
         return self._services._recording_stats(self._ready().built.handle.id)
