@@ -120,7 +120,9 @@ class Recording(Generic[Mode, Result_co]):
     @overload
     def returns(self, ref: GpuRef[Mode], /) -> "Recording[Mode, GpuRef[Mode]]": ...
     @overload
-    def returns(self, *refs: GpuRef[Mode]) -> "Recording[Mode, tuple[GpuRef[Mode], ...]]": ...
+    def returns(
+        self, ref: GpuRef[Mode], second: GpuRef[Mode], /, *more: GpuRef[Mode]
+    ) -> "Recording[Mode, tuple[GpuRef[Mode], ...]]": ...
     def returns(self, *refs: GpuRef[Mode]) -> "Recording[Mode, Any]":
         """Have :meth:`replay` give these arrays. Called inside the block.
 
