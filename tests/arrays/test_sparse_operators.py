@@ -45,6 +45,46 @@ def test_products_with_sparse_matrices_and_numbers(session: cb.sync.Device, form
         np.testing.assert_allclose(session.sparse.to_scipy(scaled).toarray(), HOST.toarray() * factor, rtol=1e-12)
 
 
+@pytest.mark.parametrize("other", FORMATS)
+@pytest.mark.parametrize("form", FORMATS)
+def test_sums_and_differences(session: cb.sync.Device, form: str, other: str) -> None:
+    second = sp.random_array((7, 5), density=0.5, rng=RNG, format="csr")
+    a, b = on_device(session, form), session.sparse.from_scipy(second.asformat(other))
+    for found, want in ((a + b, HOST + second), (a - b, HOST - second), (a - a, HOST - HOST)):
+        back = session.sparse.to_scipy(found)
+        assert type(back) is sp.csr_array
+        assert back.has_canonical_format
+        np.testing.assert_array_equal(back.toarray(), want.toarray())
+    assert (a - a).nnz == HOST.nnz  # entries that cancel are stored
+
+
+def test_sums_of_several_dtypes_and_of_none(session: cb.sync.Device) -> None:
+    a, none = on_device(session, "csr"), session.sparse.from_scipy(sp.csr_array((7, 5)))
+    wide = session.sparse.from_dense(session.array(HOST.toarray()), index="i64")
+    found = a.astype("f32") + wide.astype("c64")
+    assert (found.values.dtype.name, found.indices.dtype.name) == ("c64", "i64")
+    np.testing.assert_allclose(session.sparse.to_scipy(found).toarray(), 2 * HOST.toarray(), rtol=1e-6)
+    assert (none + none).nnz == 0
+    np.testing.assert_array_equal(session.sparse.to_scipy(none - a).toarray(), -HOST.toarray())
+
+
+def test_sums_that_do_not_fit_are_refused(session: cb.sync.Device) -> None:
+    a, dense = on_device(session, "csr"), session.array(np.ones((7, 5)))
+    with pytest.raises(cb.ShapeError, match=r"\+: a CsrRef of shape \(7, 5\) and a CscRef of shape \(5, 7\)"):
+        a + a.T
+    for wrong in (lambda: a + 1, lambda: np.float32(1) - a, lambda: a - dense, lambda: dense + a):
+        with pytest.raises(TypeError, match=r"the result is dense; take dev\.sparse\.to_dense\(a\) instead of a"):
+            wrong()
+    for wrong in (lambda: a + np.ones((7, 5)), lambda: np.ones((7, 5)) - a):
+        with pytest.raises(TypeError, match=r"of a CsrRef .*array of the host \(float64.*dev\.put\(array\)"):
+            wrong()
+    with pytest.raises(TypeError, match="unsupported operand"):
+        a - "x"
+    blocks = session.sparse.from_scipy(sp.bsr_array(np.eye(4), blocksize=(2, 2)))
+    with pytest.raises(TypeError, match=r"-: a BsrRef of shape \(4, 4\) consists of blocks.*'csr'"):
+        blocks - blocks
+
+
 def test_dtypes_are_promoted(session: cb.sync.Device) -> None:
     a, x = on_device(session, "csr"), RNG.normal(size=5).astype(np.float32)
     assert (a.astype("f32") @ session.array(x)).dtype.name == "f32"
@@ -88,3 +128,7 @@ async def test_nothing_waits_in_asyncio() -> None:
         gram = await (a.T @ a)
         assert gram.shape == (5, 5)
         assert (await asyncio.wait_for(dev.sparse.to_scipy(gram), 10)).nnz == gram.nnz
+        total = await (a + 2 * a)
+        np.testing.assert_allclose((await dev.sparse.to_scipy(total)).toarray(), 3 * HOST.toarray())
+        with pytest.raises(cb.ShapeError, match="its extents depend on data: await it first"):
+            (a + a) + a

@@ -36,6 +36,10 @@ async def faces(gpu: cb.Device, a: cb.GpuRef, m: CsrRef) -> None:
     assert_type(gpu.sparse.sp_mv(m, a, alpha=0.5), cb.GpuRef)
     assert_type(gpu.sparse.sp_gemm(m, m), CsrRef)
     assert_type(await gpu.sparse.sp_gemm(m, m), CsrRef)
+    assert_type(m @ a, cb.GpuRef)
+    assert_type(a @ m, cb.GpuRef)
+    assert_type(m @ m, CsrRef)
+    assert_type(await (m + m.T - 2 * m / 3), CsrRef)
     assert_type(gpu.sparse_lt.matmul(gpu.sparse_lt.compress(a), a), cb.GpuRef)
     assert_type(gpu.tensor.einsum("ij,jk->ik", a, a), cb.GpuRef)
     assert_type(gpu.tensor.contract(a, a, "ij", (1, 2), "ik"), cb.GpuRef)
@@ -102,6 +106,9 @@ def faces(gpu: cb.Device, a: cb.GpuRef, m: CsrRef) -> None:
     gpu.solver.syevdx_range(a)  # E
     gpu.sparse.sp_mv(a, a)  # E
     gpu.sparse.sp_gemm(m, a)  # E
+    m @ 2  # E
+    m + a  # E
+    1 - m  # E
     gpu.sparse_lt.matmul(a, a, activation="tanh")  # E
     gpu.tensor.einsum(a, "ij->ji")  # E
     gpu.tensor.reduction(a, "ij")  # E

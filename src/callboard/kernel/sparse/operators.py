@@ -1,13 +1,17 @@
-"""Operators of sparse matrices: products with arrays and with other sparse matrices, and with numbers."""
+"""Operators of sparse matrices: products with arrays, with other sparse matrices and with numbers, and sums."""
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import msgspec
 import numpy as np
 
 from callboard.core.errors import ShapeError
+from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.memory import Copy
+
+if TYPE_CHECKING:
+    from callboard.kernel.sparse.formats import CsrRef
 
 __all__ = ["SparseOperators"]
 
@@ -25,12 +29,12 @@ METHODS = {
 
 
 class SparseOperators:
-    """``a @ x``, ``x @ a``, ``a * 2``, ``a / 2`` and ``-a``, as those of SciPy's sparse arrays.
+    """``a @ x``, ``x @ a``, ``a + b``, ``a - b``, ``a * 2``, ``a / 2`` and ``-a``, as those of SciPy's sparse arrays.
 
     Matrix and array are promoted to one dtype by the standard's rules; one that sparse libraries do not have (an
     integer) is refused. Other settings are those of the messages:
-    :class:`SpMv <callboard.kernel.sparse.SpMv>`, :class:`SpMm <callboard.kernel.sparse.SpMm>` and
-    :class:`SpGemm <callboard.kernel.sparse.SpGemm>`.
+    :class:`SpMv <callboard.kernel.sparse.SpMv>`, :class:`SpMm <callboard.kernel.sparse.SpMm>`,
+    :class:`SpGemm <callboard.kernel.sparse.SpGemm>` and, of sums, :class:`Sort <callboard.kernel.sparse.Sort>`.
     """
 
     __slots__ = ()
@@ -39,6 +43,10 @@ class SparseOperators:
     values: Any
     shape: tuple[int, int]
 
+    @overload
+    def __matmul__(self, other: GpuRef[Mode]) -> GpuRef[Mode]: ...
+    @overload
+    def __matmul__(self, other: "SparseOperators") -> "CsrRef": ...
     def __matmul__(self, other: Any) -> Any:
         """With ``[n]`` or ``[n, columns]`` an array; with a sparse matrix a ``CsrRef``, to be awaited for its entries.
 
@@ -50,14 +58,33 @@ class SparseOperators:
             return NotImplemented
         if isinstance(other, SparseOperators):
             return self._times_sparse(other)
-        return self._times(other, transpose=False) if isinstance(other, GpuRef) else self._not_beside(other)
+        return self._times(other, transpose=False) if isinstance(other, GpuRef) else self._not_beside("@", other)
 
-    def __rmatmul__(self, other: Any) -> Any:
+    def __rmatmul__(self, other: GpuRef[Mode]) -> GpuRef[Mode]:
         if not isinstance(other, GpuRef):
-            return self._not_beside(other)
-        if other.ndim == 1:
-            return self._times(other, transpose=True)
-        return self._times(other.T, transpose=True).T if other.ndim == 2 else self._times(other, transpose=True)
+            return self._not_beside("@", other)
+        found = self._times(other.T if other.ndim == 2 else other, transpose=True)
+        return found.T if other.ndim == 2 else found  # type: ignore[no-any-return]
+
+    def __add__(self, other: "SparseOperators") -> "CsrRef":
+        """With a sparse matrix of this shape, to be awaited for its entries; those that cancel to 0 are stored.
+
+        Raises:
+            ShapeError: Shapes differ, or sparse libraries do not support the dtype that both promote to.
+            TypeError: A number or a dense array, or a matrix of blocks.
+        """
+        return self._sum("+", other)  # type: ignore[no-any-return]
+
+    def __sub__(self, other: "SparseOperators") -> "CsrRef":
+        return self._sum("-", other)  # type: ignore[no-any-return]
+
+    if not TYPE_CHECKING:  # only to refuse: type checkers do so where there is no such method
+
+        def __radd__(self, other: Any) -> Any:
+            return self._not_added("+", other)
+
+        def __rsub__(self, other: Any) -> Any:
+            return self._not_added("-", other)
 
     def __mul__(self, number: Any) -> Self:
         if not isinstance(number, NUMBERS):
@@ -80,13 +107,20 @@ class SparseOperators:
             instead = f"; use {METHODS[name]}" if name in METHODS else ""
             raise AttributeError(f"{type(self).__name__} has no {name!r}{instead}", name=name, obj=self)
 
-    def _not_beside(self, other: Any) -> Any:
+    def _not_beside(self, sign: str, other: Any) -> Any:
         if isinstance(other, np.ndarray):
             raise TypeError(
-                f"@ of {self._shown} and an array of the host ({other.dtype}{list(other.shape)}): put that on the "
+                f"{sign} of {self._shown} and an array of the host ({other.dtype}{list(other.shape)}): put that on the "
                 "device first, dev.put(array)"
             )
         return NotImplemented
+
+    def _not_added(self, sign: str, other: Any) -> Any:
+        if isinstance(other, (*NUMBERS, GpuRef)):
+            raise TypeError(
+                f"{sign} of {self._shown} and {other!r}: the result is dense; take dev.sparse.to_dense(a) instead of a"
+            )
+        return self._not_beside(sign, other)
 
     def astype(self, dtype: Any) -> Self:
         """The matrix with its values in another dtype, by the same indices."""
@@ -118,6 +152,31 @@ class SparseOperators:
         a: Any = self.astype(dtype)._rows()
         b: Any = other.astype(dtype)._rows()
         return services.submit(SpGemm(a=a, b=b))
+
+    def _sum(self, sign: str, other: Any) -> Any:
+        """The entries of both by rows; those of one place are added up."""
+        if not isinstance(self.values, GpuRef):
+            return NotImplemented
+        if not isinstance(other, SparseOperators):
+            return self._not_added(sign, other)
+        from callboard.kernel.sparse.conversions import Convert
+        from callboard.kernel.sparse.formats import CooRef, SparseRef
+        from callboard.kernel.sparse.ordering import Sort
+
+        if other.shape != self.shape:
+            raise ShapeError(f"{sign}: {self._shown} and {other._shown}; both must have the same shape")
+        for matrix in (self, other):
+            if not isinstance(matrix, SparseRef):
+                raise TypeError(
+                    f"{sign}: {matrix._shown} consists of blocks: dev.sparse.convert it to 'csr' and await it"
+                )
+        services = self.values._port.services
+        xp = services.xp
+        dtype = xp.result_type(self.values, other.values)
+        terms: list[Any] = [self.astype(dtype), other.astype(dtype) if sign == "+" else -other.astype(dtype)]
+        both = [a if isinstance(a, CooRef) else services.submit(Convert(a=a, format="coo")) for a in terms]
+        values, rows, cols = (xp.concat([getattr(a, part) for a in both]) for part in ("values", "rows", "cols"))
+        return services.submit(Sort(a=CooRef(values, rows, cols, self.shape)._rows(), duplicates="sum"))
 
     def _rows(self) -> Any:
         from callboard.kernel.sparse.conversions import Convert
