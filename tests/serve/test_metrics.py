@@ -48,6 +48,7 @@ async def test_metrics() -> None:
     assert found['callboard_model_requests_total{model="double",version="1",end="completed"}'] == 1
     assert found['callboard_model_total_seconds_count{model="double",version="1"}'] == 1
     assert found["callboard_ready"] == found["callboard_http_requests_open"] == 1
+    assert found["callboard_http_connections_stalled_total"] == 0
 
 
 async def test_names_are_quoted_and_devices_are_counted() -> None:

@@ -1,7 +1,6 @@
 """Models that are loaded, replaced and unloaded over HTTP; tenants; embeddings under the Open Inference Protocol."""
 
 import asyncio
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -210,32 +209,6 @@ async def test_embeddings_under_both_protocols(batched: bool) -> None:
 
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    try:
-        subprocess.run(
-            [*command, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=TIMEOUT
-        )
-    except (FileNotFoundError, subprocess.CalledProcessError) as e:
-        pytest.skip(f"no certificate can be made: {e}")
-    return Tls(certificate, key)
 
 
 async def test_https(certificate: Tls) -> None:

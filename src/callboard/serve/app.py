@@ -41,16 +41,19 @@ class EdgeLimits:
         max_body: Bytes of a body, also after it was decompressed; beyond that the status is 413.
         body_timeout: Seconds in which a body must have arrived; else 408.
         request_timeout: Seconds from the body's end until the response at most; else 504. None: as the client asks.
+        send_timeout: Seconds in which a client must take some bytes of a response; else its connection is closed, and
+            what was not sent is freed. It applies under :func:`serve` and :func:`listening`, on Linux.
         drain_timeout: Seconds that requests in progress have at the end; requests that are still running then get 503.
     """
 
     max_body: int = 64 * MIB
     body_timeout: float = 30.0
     request_timeout: float | None = None
+    send_timeout: float = 60.0
     drain_timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("max_body", "body_timeout", "request_timeout", "drain_timeout"):
+        for name in ("max_body", "body_timeout", "request_timeout", "send_timeout", "drain_timeout"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} must be positive, but is {value}")

@@ -14,12 +14,20 @@ ENDS = ("completed", "failed", "cancelled", "expired", "rejected", "dropped", "s
 
 
 class Figures:
-    """Counts of HTTP responses, and seconds that models took."""
+    """Counts of HTTP responses, and seconds that models took.
+
+    Attributes:
+        responses: Responses by route and status.
+        seconds: Seconds from a request's head to its response, by route.
+        open: Requests that have no response yet.
+        stalls: Connections that were closed because the client took nothing for ``EdgeLimits.send_timeout``.
+    """
 
     def __init__(self) -> None:
         self.responses: dict[tuple[str, int], int] = {}
         self.seconds: dict[str, Histogram] = {}
         self.open = 0
+        self.stalls = 0
 
     def responded(self, route: str, status: int, seconds: float) -> None:
         """Count a response.
@@ -34,6 +42,10 @@ class Figures:
         if route not in self.seconds:
             self.seconds[route] = Histogram()
         self.seconds[route].add(seconds)
+
+    def stalled(self) -> None:
+        """Count a connection that was closed because its client took nothing."""
+        self.stalls += 1
 
 
 def exposition(figures: Figures, models: Iterable[Model], ready: bool) -> str:
@@ -51,6 +63,10 @@ def _edge(figures: Figures, ready: bool) -> Iterator[str]:
     )
     for (route, status), count in sorted(figures.responses.items()):
         yield f'callboard_http_responses_total{{route="{_quoted(route)}",status="{status}"}} {count}'
+    yield from _head(
+        "callboard_http_connections_stalled_total", "counter", "Connections closed: the client took nothing."
+    )
+    yield f"callboard_http_connections_stalled_total {figures.stalls}"
     yield from _head("callboard_http_request_seconds", "summary", "Seconds from a request's head to its response.")
     for route, histogram in sorted(figures.seconds.items()):
         found = histogram.snapshot()

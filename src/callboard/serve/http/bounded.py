@@ -1,29 +1,44 @@
-"""A limit of connections: further ones are refused, while the others continue.
+"""Limits of connections: how many there are, and how long a client may take nothing of its response.
 
 Connections report when they are lost.
 """
 
 import asyncio
+import logging
+import socket
 from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from callboard.serve.figures import Figures
 from callboard.serve.http.leaving import CONNECTION
 
 __all__ = ["bounded"]
 
 REFUSED_FOR = 5.0
 """Seconds until a refused connection that asks nothing is closed."""
+USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
+"""The socket option of RFC 5482; None where the system has none."""
+LONGEST = 2**31 - 1
+"""Milliseconds that the option takes at most."""
+
+_log = logging.getLogger("callboard.serve")
 
 
-def bounded(most: int) -> type[asyncio.Protocol]:
-    """Uvicorn's protocol with a limit of connections; one beyond it gets a 503 response and is closed.
+def bounded(most: int, send_timeout: float, figures: Figures) -> type[asyncio.Protocol]:
+    """Uvicorn's protocol with limits of connections.
+
+    A connection beyond ``most`` gets a 503 response and is closed. The kernel ends one whose client takes nothing of its
+    response for ``send_timeout`` seconds; what was not sent is freed, and ``figures.stalls`` counts it. The event loop
+    cannot measure that: a transport of TLS reports no bytes while the one below it is full, and a response that fits the
+    kernel's buffer has left all transports.
 
     uvicorn's own ``limit_concurrency`` refuses requests on all connections as soon as there are that many, idle ones
     included: a client that opened many once, and keeps them, would keep all others from being served.
     """
     base: Any = AutoHTTPProtocol
+    wait = min(max(1, round(send_timeout * 1e3)), LONGEST)
 
     class Bounded(base):  # type: ignore[misc]
         _lost = False
@@ -32,6 +47,9 @@ def bounded(most: int) -> type[asyncio.Protocol]:
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.app_state: dict[str, Any] = self.app_state | {CONNECTION: self}  # uvicorn gives each request a copy
+            if USER_TIMEOUT is not None:
+                connection: socket.socket = transport.get_extra_info("socket")
+                connection.setsockopt(socket.IPPROTO_TCP, USER_TIMEOUT, wait)
             self.limit_concurrency = None  # of uvicorn: 0 is exceeded by every request, None by none
             if len(self.connections) > most:
                 self.limit_concurrency = 0
@@ -40,6 +58,9 @@ def bounded(most: int) -> type[asyncio.Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             self._lost = True
+            if isinstance(exc, TimeoutError):
+                figures.stalled()
+                _log.info("a client took nothing of its response for %g s: its connection is closed", send_timeout)
             if self._on_lost is not None:
                 self._on_lost()
 
