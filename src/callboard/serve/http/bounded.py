@@ -29,10 +29,10 @@ _log = logging.getLogger("callboard.serve")
 def bounded(most: int, send_timeout: float, figures: Figures) -> type[asyncio.Protocol]:
     """Uvicorn's protocol with limits of connections.
 
-    A connection beyond ``most`` gets a 503 response and is closed. The kernel ends one whose client takes nothing of its
+    A connection beyond ``most`` gets a 503 response and is closed. The kernel ends one whose client takes nothing of a
     response for ``send_timeout`` seconds; what was not sent is freed, and ``figures.stalls`` counts it. The event loop
-    cannot measure that: a transport of TLS reports no bytes while the one below it is full, and a response that fits the
-    kernel's buffer has left all transports.
+    cannot measure that: a transport of TLS reports no bytes while the one below it is full, and a response that fits
+    the kernel's buffer has left all transports.
 
     uvicorn's own ``limit_concurrency`` refuses requests on all connections as soon as there are that many, idle ones
     included: a client that opened many once, and keeps them, would keep all others from being served.
