@@ -5,10 +5,12 @@ import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 from callboard.device.host.channel import Channel
@@ -18,6 +20,7 @@ from callboard.device.protocol.wire import UnknownKind
 PR_SET_PDEATHSIG = 1
 released = threading.Event()  # ends a "stick" in a thread
 sticks = threading.Event()  # one has begun
+held: list[SharedMemory] = []
 
 
 def serve(channel: Channel) -> int:
@@ -164,6 +167,22 @@ def do_fork(channel: Channel, argument: bytes) -> None:
         os._exit(0)
     channel.send(Answer(0, b"%d" % pid))
     channel.leave(3)
+
+
+def do_start(channel: Channel, argument: bytes) -> bytes:
+    """Start a process that lasts, and is named by its kind."""
+    command = "trap '' TERM; echo; exec sleep 1000" if argument == b"stubborn" else "echo; exec sleep 1000"
+    process = subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, start_new_session=argument == b"session")
+    assert process.stdout is not None
+    process.stdout.readline()
+    return b"%d" % process.pid
+
+
+def do_share(channel: Channel, argument: bytes) -> bytes:
+    """Shared memory that only multiprocessing's resource tracker removes, if this process is killed."""
+    shared = SharedMemory(create=True, size=16)
+    held.append(shared)
+    return shared.name.encode()
 
 
 def do_state(channel: Channel, argument: bytes) -> bytes:

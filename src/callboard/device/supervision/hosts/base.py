@@ -52,8 +52,8 @@ class Host(abc.ABC):
 
     Attributes:
         pid: Process id; this process's own for a thread.
-        reaped: Resolves when nothing of the host can run or write any more (its process has been waited for, its thread
-            joined).
+        reaped: Resolves when nothing of the host can run or write any more: its process has been waited for, and those
+            that it had started have ended; its thread is joined.
         here: It admits on the loop's thread: calls gain nothing by being sent together.
         batch: Most queued calls of a burst before they are sent.
     """

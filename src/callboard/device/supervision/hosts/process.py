@@ -24,6 +24,7 @@ from callboard.device.protocol.messages import (
 )
 from callboard.device.protocol.wire import TruncatedStream, UnknownKind
 from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
+from callboard.device.supervision.hosts.group import HostGroup
 from callboard.device.supervision.hosts.launch import Launched, launch, wait_status
 from callboard.device.supervision.hosts.liveness import Liveness
 from callboard.device.supervision.hosts.monitor import Monitor, WatchedHost, default_monitor
@@ -61,6 +62,7 @@ class ProcessHost(Host):
         self.reaped = loop.create_future()
         self._loop = loop
         self._pidfd = child.pidfd
+        self._group = HostGroup(loop, child.pid)
         self._control = child.control
         self._on_message = on_message
         self._on_end: Callable[[HostEnd], None] | None = on_end
@@ -251,11 +253,13 @@ class ProcessHost(Host):
         if self._status is None:
             self._stream_ended = True
             self._line.close()
+            self._group.terminate()
             self._report_end()
 
     def _exited(self) -> None:
         """The process has ended; its exit status, and its last messages in the socket, are still to be read."""
         self._loop.remove_reader(self._pidfd)
+        self._group.terminate()
         self._status = wait_status(self._pidfd)
         if self._stream_ended:
             self._hand_over()
@@ -275,6 +279,13 @@ class ProcessHost(Host):
 
     def _finish(self) -> None:
         self._report_end()
+        self._group.when_gone(self._all_gone)
+
+    def _all_gone(self, gone: bool) -> None:
+        if not gone:
+            LOGGER.warning(
+                "[%s %d] processes that it had started were killed, and are still there", self.label, self.pid
+            )
         if not self.reaped.done():
             self.reaped.set_result(None)
 
