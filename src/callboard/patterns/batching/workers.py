@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.patterns.batching.policy import SETTLE, Batch, BatchPolicy
 from callboard.patterns.requests.alarm import Alarm
+from callboard.patterns.requests.inside import Inside
 
 if TYPE_CHECKING:
     from callboard.patterns.batching.server import DynamicBatchingServer
@@ -81,7 +82,8 @@ class Workers:
             if not batch.entries:
                 continue
             self.pump()  # another executor may be free, and there may be more
-            ended = await server._runner.run(batch)
+            with Inside(server):
+                ended = await server._runner.run(batch)
             if asyncio.current_task() in self._delivering:
                 break
             if ended > 1:

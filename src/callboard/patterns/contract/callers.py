@@ -68,6 +68,7 @@ class Callers(ABC, Generic[T, R]):
             ItemTooLarge: It does not fit into a batch, or not into the queue.
             ServerStopped: The server has stopped, is draining, or stopped meanwhile.
             TypeError: An option that this server does not take.
+            RuntimeError: A server of batches gets it from its own function, which would wait for itself.
             Exception: Raised by the function, or returned for this item; or raised by ``cost`` or ``bucket``.
         """
         if asyncio.get_running_loop() is not self._loop:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn
 
 from callboard.actors.errors import HandlerCancelled
 from callboard.device.client.residents.ref import ResidentRef
+from callboard.patterns.requests.inside import part_of_this
 
 __all__ = ["Executor", "UserCall", "deliverable", "is_quick"]
 
@@ -63,7 +64,8 @@ class UserCall:
             if self._pool is None:
                 found = self._function(*arguments)
             else:
-                found = await asyncio.get_running_loop().run_in_executor(self._pool, _caught, self._function, arguments)
+                work = part_of_this(_caught, self._pool)
+                found = await asyncio.get_running_loop().run_in_executor(self._pool, work, self._function, arguments)
                 if isinstance(found, _Raised):
                     found.reraise()
             return found if isinstance(found, list) or not inspect.isawaitable(found) else await found

@@ -24,6 +24,7 @@ from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, Stage
 from callboard.patterns.requests.feeding import Feeders
 from callboard.patterns.requests.future import RequestFuture
+from callboard.patterns.requests.inside import check_outside
 from callboard.patterns.requests.stats import Histogram
 
 __all__ = ["RequestServer"]
@@ -101,6 +102,11 @@ class RequestServer(Callers[T, R]):
         if self._closing or self._loop is None:
             self._count("rejected")
             raise self._refusal()
+        try:
+            check_outside(self, self.name)
+        except RuntimeError:
+            self._count("rejected")
+            raise
         deadline: float | None = None
         cost: float | None = None
         priority = 0

@@ -16,6 +16,7 @@ from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge
+from callboard.patterns.requests.inside import Inside
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy
@@ -266,7 +267,8 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
     async def _step(self, slots: list[Slot[Any, Any]]) -> None:
         started = self._clock.time()
         try:
-            results = rows_of(await self._call(slots), len(slots))
+            with Inside(self):
+                results = rows_of(await self._call(slots), len(slots))
         except Exception as e:  # the user's function may raise anything: its sequences end in that
             self._failed_steps += 1
             self._step_failed(slots, deliverable(e))

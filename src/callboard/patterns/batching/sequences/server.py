@@ -17,6 +17,7 @@ from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.inside import Inside
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
 
@@ -210,7 +211,8 @@ class SequenceBatchingServer(RequestServer[T, R]):
         started = self._clock.time()
         try:
             items, slots = [entry.item for entry in entries], [slot for _, slot in batch]
-            rows = rows_of(await self._calls[worker](items, slots), len(entries))
+            with Inside(self):
+                rows = rows_of(await self._calls[worker](items, slots), len(entries))
         except Exception as e:  # the user's function may raise anything: its requests end in that
             self._failed_batches += 1
             self._batch_failed(worker, entries, deliverable(e))
