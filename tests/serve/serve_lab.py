@@ -15,10 +15,10 @@ TIMEOUT = 20.0
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Wait for what no event tells of."""
+    """Let the loop run until it holds: no event tells of it."""
     async with asyncio.timeout(TIMEOUT):
         while not condition():  # noqa: ASYNC110 -- the state of another part of the process
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
 
 
 class Tally:

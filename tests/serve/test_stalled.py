@@ -19,8 +19,8 @@ from callboard.serve.figures import Figures
 from callboard.serve.http import bounded
 
 INFER = "/v2/models/large/infer"
-COUNT = 16 << 20
-"""Numbers of a response: 64 MiB, more than the kernel keeps for both ends of a connection."""
+COUNT = 4 << 20
+"""Numbers of a response: 16 MiB, more than the kernel keeps for both ends of a connection."""
 
 needs_option = pytest.mark.skipif(bounded.USER_TIMEOUT is None, reason="this system has no TCP_USER_TIMEOUT")
 
