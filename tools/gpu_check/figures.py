@@ -246,6 +246,7 @@ BLOCKS: dict[str, list[Figure] | Problems] = {
     "encoder": Problems("encoder"),
     "fft": Problems("fft"),
     "rng": Problems("rng"),
+    "dnn": Problems("dnn"),
     "rnn": Problems("rnn"),
     "solver": Problems("solver"),
     "sparse": Problems("sparse"),
