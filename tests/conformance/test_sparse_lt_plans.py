@@ -27,4 +27,4 @@ async def test_plans_are_kept_by_signature_and_not_by_value() -> None:
 def test_the_example_of_the_package_runs(capsys: pytest.CaptureFixture[str]) -> None:
     example = textwrap.dedent((sparse_lt.__doc__ or "").partition("::\n")[2])
     exec(compile(example, "the docstring of callboard.kernel.sparse_lt", "exec"), {"__name__": "example"})
-    assert capsys.readouterr().out.strip() == "(32, 64) 0.625"
+    assert capsys.readouterr().out.strip() == "(32, 128) 0.625"

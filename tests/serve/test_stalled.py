@@ -65,7 +65,7 @@ async def connection(
 
 def transports() -> list[Any]:
     """The transports of this process that are open."""
-    found: list[Any] = [each for each in gc.get_objects() if isinstance(each, asyncio.Transport)]
+    found: list[Any] = [each for each in gc.get_objects() if issubclass(type(each), asyncio.Transport)]
     return [each for each in found if not each.is_closing()]
 
 

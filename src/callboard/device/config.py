@@ -21,7 +21,7 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
         completion: How the host waits for work in flight: ``"polled"``, ``"host_fn"`` or ``"sync"``; None uses the
             backend's default.
         spin: Seconds that a polling host continues to poll for new work after the last one finished; four times as long
-            for the next call of a resident actor that serves.
+            where the last pause was shorter than that, and for the next call of a resident actor that serves.
         streams: ``"chained"``: one for libraries whose ops mostly follow one another, and one for each other
             actor; ``"per_actor"``, ``"single"`` or ``"pooled"``.
         pooled_streams: Number of streams when ``streams`` is ``"pooled"``.

@@ -7,9 +7,9 @@ skip the others. A matrix is pruned, compressed once, and then multiplied often:
 
     rng = np.random.default_rng(1)
     with cb.sync.device("auto") as gpu:
-        x, w = (gpu.put(rng.standard_normal(s, np.float32)) for s in ((32, 128), (64, 128)))
+        x, w = (gpu.put(rng.standard_normal(s, np.float32)) for s in ((32, 128), (128, 128)))
         layer = gpu.sparse_lt.compress(gpu.sparse_lt.prune(w))
-        y = gpu.sparse_lt.linear(x, layer, bias=gpu.zeros(64), activation="relu")
+        y = gpu.sparse_lt.linear(x, layer, bias=gpu.zeros(128), activation="relu")
         print(y.shape, layer.data.nbytes / w.nbytes)
 """
 

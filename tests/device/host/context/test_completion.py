@@ -54,6 +54,35 @@ def test_polling_spins_for_a_moment_after_the_last_op_and_blocks_then() -> None:
     completion.close()
 
 
+@pytest.mark.parametrize("messages", [False, True], ids=["ops", "messages that are no ops"])
+def test_polling_spins_longer_where_work_comes_back_soon(messages: bool) -> None:
+    now = [10.0]
+    completion = PolledCompletion(0.5, lambda: now[0])
+
+    def pause(seconds: float) -> list[bool]:
+        """Whether it still spins after 0.4, 0.6, 1.9 and 2.1 seconds of a pause."""
+        began, spins = now[0], []
+        completion.wait(flying=False)
+        for at in (0.4, 0.6, 1.9, 2.1):
+            if at < seconds:
+                now[0] = began + at
+                spins.append(completion.wait(flying=False) == 0)
+        now[0] = began + seconds
+        if messages:
+            completion.came()
+        else:
+            completion.wait(flying=True)
+        return spins
+
+    assert pause(1.8) == [True, False]
+    assert pause(3.0) == [True, True, True, False]
+    assert pause(1.8) == [True, False]
+    assert pause(1.8) == [True, True]
+    assert pause(0.1) == []
+    assert pause(3.0) == [True, True, True, False]
+    assert pause(3.0) == [True, False, False, False]
+
+
 @pytest.mark.parametrize("name", ["host_fn", "sync"])
 def test_a_stream_that_has_passed_wakes_the_admitting_thread_once_per_seal(name: str) -> None:
     woken = Woken()

@@ -18,6 +18,9 @@ from callboard.device.host.context.timelines import Timeline
 
 __all__ = ["Completion", "HostFnCompletion", "PolledCompletion", "SyncCompletion", "completion_for"]
 
+SOON = 4.0
+"""See :class:`PolledCompletion`."""
+
 WATCHDOG = 0.02
 """Seconds between polls while waiting to be woken: a stream with a sticky error may never wake the thread."""
 
@@ -43,6 +46,10 @@ class Completion(abc.ABC):
     def watch(self, timelines: Sequence[Timeline]) -> None:
         """Called before the admitting thread waits: new work may have been enqueued on some of these timelines."""
 
+    def came(self) -> None:
+        """Messages have come."""
+        return
+
     def close(self) -> None:
         """End everything the strategy started."""
 
@@ -50,7 +57,9 @@ class Completion(abc.ABC):
 class PolledCompletion(Completion):
     """Spin while work is in flight and for ``spin`` seconds after; block when idle.
 
-    The fastest strategy where polling is cheap (CUDA).
+    The fastest strategy where polling is cheap (CUDA). After a pause that was shorter than :data:`SOON` times
+    ``spin``, it spins for that long: an application that waits for one device after the other, or handles each result,
+    comes back so soon, and this thread need not be woken then.
 
     Args:
         spin: Seconds.
@@ -59,17 +68,25 @@ class PolledCompletion(Completion):
 
     def __init__(self, spin: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._spin = spin
+        self._longer = SOON * spin
+        self._now = spin  # how long to spin in this pause
         self._clock = clock
-        self._until = 0.0
+        self._idle = 0.0  # since when; 0 while there is work
 
     def wait(self, flying: bool) -> float | None:
         if flying:
-            self._until = 0.0
+            if self._idle:
+                self.came()
             return 0
         now = self._clock()
-        if self._until == 0.0:
-            self._until = now + self._spin
-        return 0 if now < self._until else None
+        if not self._idle:
+            self._idle = now
+        return 0 if now - self._idle < self._now else None
+
+    def came(self) -> None:
+        if self._idle:
+            self._now = self._longer if self._clock() - self._idle < self._longer else self._spin
+            self._idle = 0.0
 
     def watch(self, timelines: Sequence[Timeline]) -> None:
         pass

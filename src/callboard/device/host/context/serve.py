@@ -144,6 +144,8 @@ class ContextHost:
         """The message handling of :meth:`turn`; returns and raises the same."""
         for message in messages:
             self.handle(message)
+        if messages and self._context is not None:
+            self._context.completion.came()
         if self._residents is None or self._flying or not self._residents.all_ready(messages):
             self.settle()
         else:  # there is nothing to settle
