@@ -40,8 +40,17 @@ class Parent(cb.ResidentActor):
         return os.getpid()
 
 
-@pytest.mark.parametrize("own_process", [False, True])
-@pytest.mark.parametrize("how", ["subprocess", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "how, own_process",
+    [
+        ("subprocess", False),
+        ("spawn", True),
+        *(
+            pytest.param(how, own, marks=pytest.mark.slow)
+            for how, own in [("subprocess", True), ("spawn", False), ("forkserver", False), ("forkserver", True)]
+        ),
+    ],
+)
 async def test_they_end_where_the_host_is_replaced_and_closed(how: str, own_process: bool) -> None:
     async with cb.device("cpu", isolation="process") as dev:
         actor = dev.actor_of(cb.Props(Parent), name="parent", own_process=own_process).with_timeout(BOUND)
