@@ -1,4 +1,4 @@
-"""callboard: typed, supervised actors for accelerator libraries, and arrays that know when their context was lost.
+"""callboard: typed, supervised actors for accelerator libraries, and array refs that detect a lost context.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Images: a library that callboard does not have."""
+"""Image operations, as an example of a library from another distribution."""
 
 from callboard_image.messages import Grayscale, ImageActor
 

@@ -1,4 +1,6 @@
-"""The actor model: systems, references, mailboxes, supervision, death watch, stash, timers. No arrays, no devices.
+"""The actor model: systems, references, mailboxes, supervision, death watch, stash, timers.
+
+This package imports nothing about arrays or devices.
 
 ::
 

@@ -1,1 +1,1 @@
-"""Execution of ops: a folder for each backend, found by entry point and imported by the registry only."""
+"""Execution of ops: one package per backend, found by entry point and imported by the registry only."""

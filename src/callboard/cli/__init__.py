@@ -1,4 +1,4 @@
-"""The command line, ``callboard``: demo, doctor, bench."""
+"""The command line, ``callboard``: demo, doctor, bench, serve, host, load, api."""
 
 from collections.abc import Sequence
 

@@ -1,1 +1,1 @@
-"""The nouns that every backend shares: dtypes, layouts, refs, ops, errors, and the backend boundary."""
+"""Types that all backends share: dtypes, layouts, refs, ops, errors, and the interface of a backend."""

@@ -1,1 +1,5 @@
-"""Devices: ``client`` in the application, ``host`` next to the context, ``protocol`` between, ``supervision`` above."""
+"""Devices, divided by the process in which code runs.
+
+``client`` and ``supervision`` run in the application, ``host`` and ``inside`` run in the context host, and ``protocol``
+runs in both.
+"""

@@ -1,7 +1,7 @@
 """The compute libraries of a device: their messages and typed methods.
 
-Called, the package is the decorator ``@cb.kernel``: :func:`callboard.kernel.nvrtc.kernel`. A package and a function
-cannot both be ``callboard.kernel`` otherwise.
+The package is callable: ``@cb.kernel(...)`` is the decorator :func:`callboard.kernel.nvrtc.kernel`. Otherwise a package
+and a function could not both have the name ``callboard.kernel``.
 """
 
 import sys

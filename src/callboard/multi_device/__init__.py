@@ -1,1 +1,1 @@
-"""Many devices of one program: which of them gets the next piece of work, and which of them keeps an entity."""
+"""Several devices of one program: placement of work and entities, links, collectives, replay, nodes of a cluster."""

@@ -1,1 +1,1 @@
-"""Serving blueprints: servers that keep one contract for the requests that they are given."""
+"""Serving blueprints: servers with one common contract for requests."""

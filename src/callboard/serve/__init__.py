@@ -1,6 +1,6 @@
 """Serving over HTTP: models under the Open Inference Protocol v2, and embeddings under OpenAI's API.
 
-It needs the extra ``serve`` (Starlette and uvicorn) to answer requests; apps can be defined without.
+Answering requests requires the extra ``serve`` (Starlette and uvicorn); apps can be defined without it.
 """
 
 from callboard.serve.app import App, EdgeLimits

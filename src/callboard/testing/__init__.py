@@ -1,1 +1,1 @@
-"""For tests, ours and users': sessions without an actor system, faults on demand, tolerances."""
+"""Support for tests, also for users' tests: sessions without an actor system, fault injection, tolerances."""

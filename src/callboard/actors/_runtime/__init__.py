@@ -1,1 +1,1 @@
-"""The implementation behind actor references: cells, their lanes and their life cycle. Not for users."""
+"""The implementation behind actor references: cells, their mailbox lanes and their life cycle. Not public."""

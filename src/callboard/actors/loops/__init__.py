@@ -1,1 +1,1 @@
-"""Loops and threads: on which one an actor runs, how a message reaches it, how a thread without a loop waits."""
+"""Event loops and threads that actors run on, delivery of messages to them, and waits of threads without a loop."""

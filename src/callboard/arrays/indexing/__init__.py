@@ -1,1 +1,1 @@
-"""Indexing by arrays, where views are not enough."""
+"""Indexing by arrays: selections that no view can express."""

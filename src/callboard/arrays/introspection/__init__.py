@@ -1,1 +1,1 @@
-"""Statements of the namespace about itself: capabilities, and errors for names it lacks."""
+"""Introspection of the namespace: its capabilities, and errors for names that it lacks."""

@@ -1,10 +1,10 @@
-"""``xp.linalg``: linear algebra of matrices and of stacks of them, by :mod:`callboard.kernel.solver`.
+"""``xp.linalg``: linear algebra of matrices and stacks of matrices, through :mod:`callboard.kernel.solver`.
 
-Arrays that are not floating are computed in float64, halves in float32. Where the solver has no op for a stack, its
-matrices are taken one after the other.
+Arrays of integers or booleans are computed in float64, and half-precision arrays in float32. If the solver has no op
+for a stack, the matrices of the stack are processed one after the other.
 
-A NaN or an infinity in a matrix gives NaN by ``det``, ``inv``, ``qr``, ``slogdet`` and ``solve``. By the others, whose
-routines iterate, the result fails with ``NumericalError``.
+A NaN or an infinity in a matrix gives NaN in the results of ``det``, ``inv``, ``qr``, ``slogdet`` and ``solve``. The
+results of the other functions, whose routines iterate, fail with ``NumericalError``.
 """
 
 from callboard.arrays.linalg.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals

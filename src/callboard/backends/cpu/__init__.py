@@ -1,4 +1,4 @@
-"""The CPU backend: the reference that every op is compared with, and a device where there is no other."""
+"""The CPU backend: the reference for the results of every op, and the device of machines without a GPU."""
 
 from callboard.backends.cpu.device import CpuBackend
 

@@ -1,4 +1,4 @@
-"""The CUDA backend: NVIDIA GPUs through the driver, cuBLAS and NVRTC."""
+"""The CUDA backend: NVIDIA GPUs, through the driver API, NVIDIA's libraries and NVRTC."""
 
 from callboard.backends.cuda.cuda_backend import CudaBackend
 

@@ -1,1 +1,1 @@
-"""``callboard demo``: a real job that loses its context in the middle and continues."""
+"""``callboard demo``: a job that loses its context in the middle and continues."""

@@ -1,1 +1,1 @@
-"""``callboard doctor``: usable backends and libraries of this machine, and reasons for the others."""
+"""``callboard doctor``: lists the usable backends and libraries of this machine, and why others are not usable."""

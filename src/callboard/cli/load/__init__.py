@@ -1,1 +1,1 @@
-"""``callboard load``: requests to an endpoint, how they ended and how long they took."""
+"""``callboard load``: sends requests to an endpoint, and reports their results and times."""

@@ -1,1 +1,1 @@
-"""``callboard serve``: an app on a port, and its output while it runs."""
+"""``callboard serve``: serves an app on a port, and prints its activity."""

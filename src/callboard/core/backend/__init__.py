@@ -1,12 +1,12 @@
-"""The backend boundary: the operations that an accelerator has to implement.
+"""The interface of a backend: the operations that an accelerator has to implement.
 
-A backend is found by entry point, enumerates devices without touching them, and opens one inside a context host, on the
-host's one admitting thread. From then on that thread makes every call here, except :meth:`AccelDevice.probe` and
-prepares, which may run on the host's helper thread.
+A backend is found by entry point. It enumerates devices without initialising them, and opens one inside a context host,
+on the host's admitting thread. From then on, that thread makes every call of this interface, except
+:meth:`AccelDevice.probe` and prepares, which may run on the host's helper thread.
 
-Asynchrony is real on every backend: ``launch``, ``record`` and ``wait`` return before the work is done; only ``query``,
-``synchronize`` and ``probe`` look at results. Errors are of :mod:`callboard.core.errors`; no vendor exception leaves a
-backend.
+Every backend is asynchronous: ``launch``, ``record`` and ``wait`` return before the work is done, and only ``query``,
+``synchronize`` and ``probe`` report results. Errors are those of :mod:`callboard.core.errors`; no vendor exception
+leaves a backend.
 """
 
 from callboard.core.backend.backend import AccelBackend

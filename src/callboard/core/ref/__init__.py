@@ -1,4 +1,4 @@
-"""Refs: handles of arrays on a device, which are arrays to compute with."""
+"""Refs: handles of device arrays, with the operators and methods of an array."""
 
 from callboard.core.ref.allocation import Allocation, Released
 from callboard.core.ref.deferred import Deferral, Deferrals, DeferredRef

@@ -1,1 +1,1 @@
-"""The application's side: the handle of a device, its calls on their way, callers of resident actors."""
+"""Application side of a device: its handle, the sending of its calls, and callers of resident actors."""

@@ -1,1 +1,1 @@
-"""The other side, in a child process or a thread: the context, its admission and its resident actors."""
+"""Host side of a device, in a child process or a thread: the context, admission of calls, and resident actors."""

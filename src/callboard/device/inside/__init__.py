@@ -1,1 +1,1 @@
-"""The device as a resident actor uses it, inside its context host: ops without messages."""
+"""The device API of a resident actor, inside its context host: ops are launched on the actor's thread."""

@@ -1,1 +1,1 @@
-"""Code of both sides: messages and their encoding, failures, arenas, and the values of resident actors' calls."""
+"""Shared by application and host: messages and their encoding, failures, arenas, values of resident actors' calls."""

@@ -1,6 +1,7 @@
 """Operations of ``dev.array``: conversion, numbering, gather, scatter.
 
-``dev.array(values)`` makes an array. Any strides are taken as they are. The functions of ``dev.xp`` submit these ops.
+``dev.array(values)`` creates an array. Operands of any strides are used as they are. The functions of ``dev.xp`` submit
+these ops.
 """
 
 from callboard.kernel.array.actor import ArrayActor

@@ -1,6 +1,6 @@
 """Operations of ``dev.attention``.
 
-Forward with log-sum-exp, gradients, merging of partial results, and keys and values in pages::
+A forward pass with log-sum-exp, gradients, merging of partial results, and paged keys and values::
 
     import numpy as np, callboard as cb
 

@@ -1,19 +1,20 @@
 """BLAS operations of ``dev.blas``.
 
-Row-major like NumPy. Shapes come from the operands, so no message carries ``m``, ``n``, ``lda`` or ``incx``;
-transposed and strided views are passed as they are. Level 1 has vectors, level 2 a matrix and vectors, level 3
-matrices.
+Arrays are row-major, as in NumPy. Shapes come from the operands, so no message carries ``m``, ``n``, ``lda`` or
+``incx``; transposed and strided views are passed as they are. The operands of level 1 are vectors, those of level 2 a
+matrix and vectors, and those of level 3 matrices.
 
-A factor of 0, a number or a 0-d array:
+Rules for a factor of 0, given as a number or as a 0-d array:
 
-* ``beta`` 0: ``c`` is not read (``y`` of ``gemv`` and its kind, ``b`` of ``geam``), so NaN and infinities there do not
-  spread.
-* ``alpha`` 0, or an inner extent of 0: the result is ``beta * c``, or the array that would be added to; ``trmm`` and
-  ``trsm`` set ``b`` to 0. Do not use it to hide NaN or infinities in the factors of the product: on the CPU they do not
-  spread, as in the reference BLAS; on CUDA they do in the routines of cuBLAS that multiply by 0 (measured with cuBLAS
-  13.1: ``symm``, ``syrk``, ``trsm`` and batches with any ``alpha``, ``gemm`` and ``gerc`` with one on the device).
+* ``beta`` 0: ``c`` is not read (``y`` of ``gemv`` and similar ops, ``b`` of ``geam``), so NaN and infinities there do
+  not spread.
+* ``alpha`` 0, or an inner extent of 0: the result is ``beta * c``, or the array that the product is added to; ``trmm``
+  and ``trsm`` set ``b`` to 0. Do not use it to hide NaN or infinities in the factors of the product: on the CPU they do
+  not spread, as in the reference BLAS; on CUDA they do in the routines of cuBLAS that multiply by 0 (measured with
+  cuBLAS 13.1: ``symm``, ``syrk``, ``trsm`` and batches with any ``alpha``, ``gemm`` and ``gerc`` with one on the
+  device).
 
-``scal`` has no such rule, see :class:`Scal`.
+These rules do not apply to ``scal``, see :class:`Scal`.
 """
 
 from callboard.kernel.blas.actor import BlasActor

@@ -1,7 +1,8 @@
 """Operations of ``dev.blas_lt``: matrix products fused with their prologues and epilogues.
 
-Bias, activation, their derivatives and the gradients of biases in one pass over the result; scaled fp8 factors;
-batches; a result apart from the addend. Row-major like NumPy: a bias has one number for each column.
+The ops compute bias, activation, their derivatives and the gradients of biases in one pass over the result. Factors may
+be scaled fp8, operands may be batches, and the result may be another array than the addend. Arrays are row-major, as in
+NumPy: a bias has one number for each column.
 
 Two layers, forward and backward, without asyncio (``examples/mlp.py`` trains them)::
 

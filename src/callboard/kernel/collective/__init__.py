@@ -1,7 +1,8 @@
-"""Operations of ``dev.collective``: collectives, one rank's part at a time.
+"""Operations of ``dev.collective``: the part of one rank in a collective.
 
-:class:`callboard.World` submits them to all ranks; use it, not these, from an application that has all of the devices.
-A rank makes an :class:`Offer`, gets those of all ranks (:class:`Join`), runs :class:`Run` and ends with :class:`Leave`.
+:class:`callboard.World` submits these ops to all ranks; an application that has all of the devices uses it instead of
+these ops. A rank makes an :class:`Offer`, receives the offers of all ranks (:class:`Join`), executes :class:`Run`, and
+ends with :class:`Leave`.
 """
 
 from callboard.kernel.collective.actor import CollectiveActor

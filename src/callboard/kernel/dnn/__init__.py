@@ -1,7 +1,7 @@
 """Deep learning: convolutions, pooling, norms, activations, losses, recurrent layers (``CudnnActor``).
 
-A family of ops has the module of its name here and in each backend. Its messages are exported by this package, so that
-their tags are known when the package is imported.
+Each family of ops has a module of its name here and in each backend. This package exports all messages, so that
+importing it registers their tags.
 """
 
 from callboard.kernel.dnn.activations import Activation, ActivationBackward

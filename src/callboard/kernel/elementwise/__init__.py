@@ -1,6 +1,6 @@
 """Operations of ``dev.elementwise``, and of the functions made by ``cb.elementwise``.
 
-An expression is text (:mod:`callboard.kernel.elementwise.language`); each backend makes one kernel of it.
+An expression is text (:mod:`callboard.kernel.elementwise.language`); each backend executes it as one kernel.
 """
 
 from callboard.kernel.elementwise.actor import ElementwiseActor

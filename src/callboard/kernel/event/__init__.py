@@ -1,7 +1,7 @@
 """Operations of ``dev.event``.
 
-An event is a point in the work of a device: recorded after ops, reached when they are done. Two of them measure the
-device's time between them; another process can open one and have its own work wait for it.
+An event is a point in the work of a device: it is recorded after ops, and reached when they are done. Two events
+measure the device time between them. Another process can open an event, and make its own work wait for it.
 """
 
 from callboard.kernel.event.actor import EventActor

@@ -1,8 +1,8 @@
 """Operations of ``dev.fft``: Fourier transforms.
 
-Along any one to three axes of arrays of any strides; shapes, names and norms like NumPy's ``fft`` module. Single and
-double precision, and half precision, for which there is no complex type: complex halves are f16 arrays whose last axis
-holds real and imaginary part.
+Transforms run along any one to three axes of arrays of any strides. Shapes, names and norms are those of NumPy's
+``fft`` module. Precisions are single, double and half. There is no complex type of half precision: complex halves are
+f16 arrays whose last axis holds real and imaginary part.
 """
 
 from callboard.kernel.fft.actor import FftActor

@@ -1,4 +1,4 @@
-"""Operations of ``dev.ipc``: memory of other processes.
+"""Operations of ``dev.ipc``: device memory shared between processes.
 
 One process creates and exports a shareable array; another opens the handle and uses the array without a copy. This also
 works between devices of one machine that can access each other's memory. Events order the accesses.

@@ -1,7 +1,7 @@
 """Operations of ``dev.managed``: managed memory.
 
-Arrays that device and host both reach by one address; their pages move to where they are used. Every op takes them as
-any other array.
+A managed array has one address for device and host, and its pages migrate to where they are used. Every op accepts
+managed arrays like other arrays.
 """
 
 from callboard.kernel.managed.actor import ManagedAllocatorActor

@@ -1,4 +1,4 @@
-"""Operations of ``dev.module``: precompiled kernels in cubins, PTX, fatbins and LTO-IR."""
+"""Operations of ``dev.module``: precompiled kernels, as cubins, PTX, fatbins or LTO-IR."""
 
 from callboard.kernel.module.actor import ModuleActor
 from callboard.kernel.module.image import Image

@@ -1,8 +1,8 @@
 """Operations of ``dev.solver``: dense and sparse linear algebra.
 
-Factorisations and solves, eigenvalues and singular values, with the conventions of NumPy and SciPy: arrays are
-row-major, shapes come from the operands, views of any strides are accepted, and inputs are never overwritten. Where
-LAPACK reports a positive ``info`` (a singular or indefinite matrix, an iteration that did not converge), the op and the
+Factorisations and solves, eigenvalues and singular values follow the conventions of NumPy and SciPy: arrays are
+row-major, shapes come from the operands, views of any strides are accepted, and inputs are never overwritten. If LAPACK
+reports a positive ``info`` (a singular or indefinite matrix, an iteration that did not converge), the op and the
 ops called on its result fail with :class:`callboard.NumericalError`.
 """
 

@@ -1,4 +1,4 @@
-"""Sparse matrices: their formats as values, products and conversions (``SparseActor``)."""
+"""Sparse matrices: their formats as struct operands, products and conversions (``SparseActor``)."""
 
 from callboard.kernel.sparse.actor import SparseActor
 from callboard.kernel.sparse.conversions import Check, Convert, FromDense, ToDense, Transpose

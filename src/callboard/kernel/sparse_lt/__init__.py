@@ -1,7 +1,7 @@
 """2:4 structured sparsity: pruning, compression, and products with half of the multiplications.
 
-At most two of every four neighbours in a row of a structured matrix are not 0 (for f32: one of every two); tensor cores
-skip the others. A matrix is pruned, compressed once, and then multiplied often::
+In each row of a structured matrix, at most two of every four adjacent elements are not 0 (for f32: one of every two),
+and tensor cores skip the others. A matrix is pruned and compressed once, and then used in many products::
 
     import numpy as np, callboard as cb
 

@@ -1,10 +1,10 @@
 """Operations of ``dev.tensor``: tensor contraction, reduction, element-wise ops.
 
-Axes are matched by their modes (names), not by their order. Any strides are taken as they are: transposed, sliced,
-reversed and repeated views, and diagonals.
+Axes are matched by their modes (names), not by their order. Operands of any strides are used as they are: transposed,
+sliced, reversed and repeated views, and diagonals.
 
-Sums are taken in a fixed order: equal calls on one device, with the same versions of its libraries, give equal bits,
-unless ``autotune`` has chosen another way.
+Sums are computed in a fixed order: equal calls on one device, with the same versions of its libraries, give equal bits,
+unless ``autotune`` has chosen another algorithm.
 """
 
 from callboard.kernel.tensor.actor import TensorActor

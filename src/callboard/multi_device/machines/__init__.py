@@ -1,4 +1,7 @@
-"""Devices of other machines, placed by a cluster's own engine. An engine's package is an extra, imported lazily."""
+"""Devices of other machines, placed by the engine of a cluster.
+
+The package of an engine is an extra, and is imported when it is first used.
+"""
 
 from callboard.multi_device.machines.engine import ClusterNode, NodeTls, PlacementFailed
 

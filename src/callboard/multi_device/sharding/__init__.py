@@ -1,4 +1,4 @@
-"""Entities over devices: which device owns which, how they are handed over, when they rest."""
+"""Entities distributed over devices: ownership, hand-over and passivation."""
 
 from callboard.multi_device.sharding.entity import EntityRef
 from callboard.multi_device.sharding.errors import RegionStopped

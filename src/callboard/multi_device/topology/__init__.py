@@ -1,4 +1,4 @@
-"""Peer access between devices, and the links it uses."""
+"""Peer access between devices, and the links that it uses."""
 
 from callboard.multi_device.topology.graph import P2pGraph
 from callboard.multi_device.topology.topology import P2pTopology

@@ -1,1 +1,1 @@
-"""Dynamic batching: single requests in, batches to a function or a model, single answers out."""
+"""Dynamic batching: single requests are batched for a function or a model, and answered one by one."""

@@ -1,1 +1,1 @@
-"""Fair sharing: tenants share a server by weight, whatever each of them sends."""
+"""Fair sharing: tenants share a server by weight, regardless of how much each of them sends."""

@@ -1,1 +1,1 @@
-"""Mixture of experts: a gate chooses experts for each token, each expert is called once with all of its tokens."""
+"""Mixture of experts: a gate chooses experts for each token, and each expert is called once with all of its tokens."""

@@ -1,1 +1,1 @@
-"""Pipelines: items through stages, several of them in flight."""
+"""Pipelines: items pass through stages, with several items in flight."""

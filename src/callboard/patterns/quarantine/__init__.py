@@ -1,1 +1,1 @@
-"""Quarantine: a request that was in flight at two losses runs alone, and is refused once it has killed alone."""
+"""Quarantine: a request that was in flight at two losses runs alone, and is refused if it loses the context again."""

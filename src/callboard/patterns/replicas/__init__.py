@@ -1,1 +1,1 @@
-"""A pool of replicas: the choice of the copy of a model that runs a request, and the handling of slow and lost ones."""
+"""A pool of replicas: the choice of the replica that runs a request, and the handling of slow and lost replicas."""

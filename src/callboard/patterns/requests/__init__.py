@@ -1,1 +1,1 @@
-"""A request inside a server, from its submission to its end: shared by the servers of all blueprints."""
+"""A request inside a server, from its submission to its end. The servers of all blueprints share this code."""

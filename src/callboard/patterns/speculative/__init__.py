@@ -1,1 +1,1 @@
-"""Speculative decoding: a draft proposes tokens, the target model verifies several in one pass."""
+"""Speculative decoding: a draft proposes tokens, and the target model verifies several in one pass."""

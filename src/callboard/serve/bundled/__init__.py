@@ -1,1 +1,1 @@
-"""Models that are ready to serve: a sentence encoder with its weights, and the app of the demo."""
+"""Models and apps to serve: a sentence encoder with its weights, ONNX files, apps as TOML files, the demo's app."""

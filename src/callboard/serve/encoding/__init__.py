@@ -1,1 +1,1 @@
-"""Inference requests and responses on the wire."""
+"""Encoding of inference requests and responses."""

@@ -1,1 +1,1 @@
-"""An app on a port: uvicorn's life around it, and the encodings of bodies."""
+"""Serving an app on a port: start and stop of uvicorn, and the encodings of bodies."""

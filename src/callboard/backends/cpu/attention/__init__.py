@@ -1,4 +1,4 @@
-"""Attention on the CPU: blockwise in NumPy, the reference."""
+"""Attention on the CPU: computed in blocks by NumPy; the reference implementation."""
 
 from callboard.backends.cpu.attention.library import CpuAttention
 

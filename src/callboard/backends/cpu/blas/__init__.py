@@ -1,4 +1,4 @@
-"""BLAS on the CPU: SciPy's own BLAS on the memory of the operands, NumPy for routines that BLAS lacks."""
+"""BLAS on the CPU: SciPy's BLAS on the operands' memory, and NumPy for routines that BLAS lacks."""
 
 from callboard.backends.cpu.blas.library import CpuBlas
 

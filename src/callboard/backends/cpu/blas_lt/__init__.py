@@ -1,4 +1,4 @@
-"""BLAS-LT on the CPU: NumPy's products, and the epilogues as formulas."""
+"""BLAS-LT on the CPU: matrix products and epilogues, computed by NumPy."""
 
 from callboard.backends.cpu.blas_lt.library import CpuBlasLt
 

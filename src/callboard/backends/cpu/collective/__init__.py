@@ -1,4 +1,4 @@
-"""Collectives on the CPU: ranks exchange through shared memory, and reduce in the order of the ranks."""
+"""Collectives on the CPU: ranks exchange data through shared memory, and reduce in rank order."""
 
 from callboard.backends.cpu.collective.library import CpuCollective
 

@@ -1,4 +1,4 @@
-"""Deep learning on the CPU: NumPy, the reference."""
+"""Deep learning on the CPU, through NumPy; the reference implementation."""
 
 from callboard.backends.cpu.dnn.library import CpuDnn
 

@@ -1,4 +1,4 @@
-"""Expressions on elements, on the CPU: NumPy, block by block."""
+"""Element-wise expressions on the CPU, through NumPy, in blocks."""
 
 from callboard.backends.cpu.elementwise.library import CpuElementwise
 

@@ -1,4 +1,4 @@
-"""Fourier transforms on a CPU, by SciPy's pocketfft."""
+"""Fourier transforms on the CPU, through SciPy's pocketfft."""
 
 from callboard.backends.cpu.fft.library import CpuFft
 

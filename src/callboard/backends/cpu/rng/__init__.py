@@ -1,4 +1,4 @@
-"""Random numbers with NumPy."""
+"""Random numbers on the CPU, through NumPy."""
 
 from callboard.backends.cpu.rng.library import CpuRng
 

@@ -1,4 +1,4 @@
-"""Structured sparsity on the CPU: NumPy, and the metadata of ``mma.sp``."""
+"""Structured sparsity on the CPU: NumPy, with the metadata format of ``mma.sp``."""
 
 from callboard.backends.cpu.sparse_lt.library import CpuSparseLt
 

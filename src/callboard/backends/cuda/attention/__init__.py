@@ -1,4 +1,4 @@
-"""Attention on CUDA: cuDNN if it has the features of a call, our own kernels for all others."""
+"""Attention on CUDA: cuDNN for calls whose features it supports, custom kernels for the others."""
 
 from callboard.backends.cuda.attention.library import CudaAttention
 

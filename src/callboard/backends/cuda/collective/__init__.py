@@ -1,4 +1,4 @@
-"""Collectives on NVIDIA's GPUs, by NCCL."""
+"""Collectives on NVIDIA GPUs, through NCCL."""
 
 from callboard.backends.cuda.collective.library import CudaCollective
 

@@ -1,4 +1,4 @@
-"""Deep learning on a GPU through cuDNN, and custom kernels for missing ops."""
+"""Deep learning on a GPU through cuDNN, and custom kernels for ops that cuDNN lacks."""
 
 from callboard.backends.cuda.dnn.library import CudaDnn
 

@@ -1,4 +1,4 @@
-"""Expressions on elements, on a GPU: one generated kernel each, compiled by NVRTC."""
+"""Element-wise expressions on a GPU: one generated kernel per expression, compiled by NVRTC."""
 
 from callboard.backends.cuda.elementwise.library import CudaElementwise
 

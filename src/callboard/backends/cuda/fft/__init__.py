@@ -1,4 +1,4 @@
-"""Fourier transforms on a GPU, by cuFFT."""
+"""Fourier transforms on a GPU, through cuFFT."""
 
 from callboard.backends.cuda.fft.library import CudaFft
 

@@ -1,4 +1,4 @@
-"""Binaries of the user's on a GPU."""
+"""Precompiled user kernels on a GPU."""
 
 from callboard.backends.cuda.module.library import CudaModule
 

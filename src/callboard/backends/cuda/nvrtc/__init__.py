@@ -1,4 +1,4 @@
-"""Kernels of the user's own on a GPU."""
+"""User kernels on a GPU, compiled by NVRTC."""
 
 from callboard.backends.cuda.nvrtc.library import CudaNvrtc
 

@@ -1,4 +1,4 @@
-"""Random numbers on a GPU: kernels of our own, and cuRAND."""
+"""Random numbers on a GPU: custom kernels, and cuRAND."""
 
 from callboard.backends.cuda.rng.library import CudaRng
 

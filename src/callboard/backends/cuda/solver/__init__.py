@@ -1,4 +1,4 @@
-"""Linear algebra on a GPU, through cuSOLVER and cuBLAS."""
+"""Linear algebra on a GPU, through cuSOLVER, cuBLAS and cuDSS."""
 
 from callboard.backends.cuda.solver.library import CudaSolver
 

@@ -1,4 +1,4 @@
-"""Sparse matrices on CUDA: cuSPARSE, and custom kernels."""
+"""Sparse matrices on a GPU, through cuSPARSE and custom kernels."""
 
 from callboard.backends.cuda.sparse.library import CudaSparse
 

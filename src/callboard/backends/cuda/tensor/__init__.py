@@ -1,4 +1,4 @@
-"""Tensors on a GPU: matrix products by cuBLAS, everything else by custom kernels."""
+"""Tensors on a GPU: cuBLAS and custom kernels, or cuTENSOR where it is installed and faster."""
 
 from callboard.backends.cuda.tensor.library import CudaTensor
 

@@ -1,1 +1,1 @@
-"""The application's end of the op line: ids, queues, replies, transfers, control requests."""
+"""The application's end of the connection to a host: op ids, queues, replies, transfers, control requests."""

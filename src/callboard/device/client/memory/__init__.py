@@ -1,1 +1,1 @@
-"""Host memory on loan: page-locked buffers with a cap and a queue."""
+"""A pool of page-locked host buffers, with a limit and a queue of requests."""

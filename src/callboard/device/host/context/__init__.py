@@ -1,4 +1,4 @@
-"""The context host: the code that runs with the context, in a child process or a thread."""
+"""The context host: opens the context and executes ops on it, in a child process or a thread."""
 
 from callboard.device.host.context.serve import POISONED, serve
 

@@ -1,1 +1,1 @@
-"""Resident actors: the side that runs them, in the context host."""
+"""Host side of resident actors: runs them in the context host."""

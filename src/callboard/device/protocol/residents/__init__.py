@@ -1,1 +1,1 @@
-"""Parts of resident actors that both sides share: their base class, and the encoding of code, values and exceptions."""
+"""Resident actors in application and host: their base class, and the encoding of code, values and exceptions."""

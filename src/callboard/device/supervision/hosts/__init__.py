@@ -1,1 +1,1 @@
-"""Hosts: where a context lives, a child process or a thread, and the line to it."""
+"""Hosts: the child process, thread or event loop that runs a context, and the connection to it."""

@@ -1,4 +1,4 @@
-"""Recurrent networks on the CPU: NumPy, with the gradients written out."""
+"""Recurrent networks on the CPU: NumPy, with explicit formulas for the gradients."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Recurrent networks on a GPU, by cuDNN's C interface: its graph interface has none."""
+"""Recurrent networks on a GPU, through cuDNN's C API: its graph API has no recurrent networks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Admission: the handling of calls sent to a context host."""
+"""Admission: the path of a call in a context host, from its arrival to its launch."""
 
 from callboard.device.host.context.admission.admission import Admission
 from callboard.device.host.context.admission.arenas import Arenas

@@ -1,1 +1,1 @@
-"""Plans: how the host executes a signature, worked out once and kept while it is used."""
+"""Host plans: the prepared execution of each signature, cached while it is used."""

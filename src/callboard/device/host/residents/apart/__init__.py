@@ -1,1 +1,1 @@
-"""Host side of actors in separate processes: holding arrays for them, and opening theirs."""
+"""Host side of actors in separate processes: holds the arrays of their calls, and copies arrays that they return."""

@@ -1,1 +1,1 @@
-"""The thread of one resident actor: its instance, its calls, its event loop, and what its ``HostContext`` asks for."""
+"""The thread of one resident actor: its instance, calls, event loop and ``HostContext`` requests."""

@@ -1,4 +1,4 @@
-"""Recordings in a context host: their plans, and how they are replayed."""
+"""Recordings in a context host: their plans and replays."""
 
 from callboard.device.host.context.admission.graphs.graphs import GraphActor, Graphs
 
