@@ -259,7 +259,7 @@ class OpPort:
     def awaited(self, reply: Reply[Any]) -> None:
         """Send queued calls; if this is the only op in flight, poll for its completion for a moment.
 
-        If it waits for an array of another device, that device's answer is polled for first.
+        If it waits for an array of another device of this loop, that device's answer is polled for first.
         """
         outbox = self.outbox
         if outbox.queue or outbox.released.ids or self._forked:
@@ -267,7 +267,7 @@ class OpPort:
         if len(self.unanswered.entries) != 1:
             return
         for source in list(self.sources.values())[:1]:
-            if source is not None:
+            if source is not None and source.loop is self.loop:
                 source.flush()
                 source.outbox.linger(lambda: not self.sources)
         if not self.sources:

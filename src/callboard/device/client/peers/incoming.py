@@ -56,9 +56,13 @@ class Incoming:
         failure = msgspec.structs.replace(failure, message=f"copy {self._route}: the source failed: {failure.message}")
         self._post(Arrived(self.ref.allocation.id, self.ref.nbytes, [], failure))
 
+    def forget(self) -> None:
+        """Nothing waits for it any more. Any thread."""
+        self._port.sources.pop(self.ref.allocation.id, None)
+
     def _post(self, message: Plain) -> None:
         def post() -> None:
-            self._port.sources.pop(self.ref.allocation.id, None)
+            self.forget()
             if self._port.generation == self.ref.generation and self._port.stopped is None:
                 self._say(message)
                 self._port.flush()

@@ -1,5 +1,6 @@
 """``LentCopy``: a copy that reads the other device's memory itself, by an imported handle or by its address."""
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from callboard.core.ref import GpuRef
@@ -77,4 +78,6 @@ class LentCopy:
             self._target.actor.fleet.when_reaped(self._over)
 
     def _over(self) -> None:
-        on_loop(self._source.port, lambda: self._loan.over(None))
+        self._incoming.forget()  # a loan that ends before the source's answer has none
+        with contextlib.suppress(RuntimeError):  # the source's loop is closed, and with it the source
+            on_loop(self._source.port, lambda: self._loan.over(None))

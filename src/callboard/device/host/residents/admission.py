@@ -26,6 +26,7 @@ from callboard.device.host.residents.item import Item, used
 from callboard.device.host.residents.staging import HostMemory, StagedCall
 from callboard.device.protocol.messages import ActorCall, Plain
 from callboard.device.protocol.residents.exceptions import described
+from callboard.device.protocol.residents.regions import FRESH
 from callboard.device.protocol.residents.steps import is_closing
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class CallAdmission:
         op = Pending(message.id, 0, None, ())
         self._parked.pop(message.id, None)
         reads, writes = used(message)
-        lib = f"actor:{message.actor}"
+        # Room for the result of a call that runs: behind a parked call of the actor, it would wait for the call itself.
+        lib = None if message.body == FRESH else f"actor:{message.actor}"
         holds = NOTHING if actor is None else actor.holds
         parking = self._context.parking
         if parking.active and parking.blocks(reads, writes, lib, holds):  # if rejected, it spoils its outputs
