@@ -41,7 +41,7 @@ class EdgeLimits:
         max_body: Bytes of a body, also after it was decompressed; beyond that the status is 413.
         body_timeout: Seconds in which a body must have arrived; else 408.
         request_timeout: Seconds from the body's end until the response at most; else 504. None: as the client asks.
-        send_timeout: Seconds in which a client must take some bytes of a response; else its connection is closed, and
+        send_timeout: Seconds in which a client must take some KiB of a response; else its connection is closed, and
             what was not sent is freed. It applies under :func:`serve` and :func:`listening`, on Linux.
         drain_timeout: Seconds that requests in progress have at the end; requests that are still running then get 503.
     """

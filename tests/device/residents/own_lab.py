@@ -111,6 +111,11 @@ class Apart(cb.ResidentActor):
         self.made = self.ctx.device.put(np.arange(n, dtype=np.float64))
         return self.ctx.ref(self.made)
 
+    def make_when_let(self, gate: str, array: cb.In) -> cb.GpuRef:
+        wait_at(gate)
+        self.made = self.ctx.device.put(self.values(array))
+        return self.ctx.ref(self.made)
+
     def change_made(self) -> None:
         self.ctx.device.fill(self.made, 9.0)
 

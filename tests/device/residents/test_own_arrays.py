@@ -62,6 +62,18 @@ async def test_a_call_waits_until_its_arrays_are_written() -> None:
         assert await within(apart.call(Apart.total_of, dev.blas.gemm(x, y))) == 8.0**4
 
 
+async def test_a_call_waits_until_what_it_writes_has_been_read(dev: cb.Device) -> None:
+    apart = dev.actor_of(cb.Props(Apart), own_process=True)
+    await within(apart.ready())
+    for _ in range(2):  # ops whose plans are known are launched at once
+        x = y = await dev.put(np.eye(700))
+        for _ in range(4):  # on the CPU they take longer than the call
+            y = dev.blas.gemm(x, y)
+        await within(apart.call(Apart.increment, x))
+        np.testing.assert_array_equal(await within(y.get()), np.eye(700))
+        np.testing.assert_array_equal(await within(x.get()), np.eye(700) + 1)
+
+
 async def test_views_arrive_as_they_are(dev: cb.Device) -> None:
     apart = dev.actor_of(cb.Props(Apart), own_process=True)
     x = dev.put(np.arange(24.0).reshape(4, 6))
@@ -213,6 +225,24 @@ async def test_results_are_copies_on_the_device(dev: cb.Device) -> None:
     async with asyncio.timeout(BOUND):
         while (await dev.stats()).buffers != before or (await dev.stats()).staged_bytes:
             pass
+
+
+async def test_a_result_has_room_while_later_calls_and_fences_wait_for_the_call(
+    dev: cb.Device, gates: Callable[[str], Gate]
+) -> None:
+    apart, gate = dev.actor_of(cb.Props(Apart), own_process=True), gates("gate")
+    x = dev.put(np.arange(5.0))
+    made = apart.call(Apart.make_when_let, gate.path, x)
+    await within(gate.reached())
+    changed = apart.call(Apart.increment, x)  # of the same array, of the same actor
+    with dev.time() as took:  # a fence behind it
+        after = dev.copy(x)
+    await within(dev.stats())  # all of that has arrived
+    await gate.let_through()
+    np.testing.assert_array_equal(await within((await within(made)).get()), np.arange(5.0))
+    await within(changed)
+    np.testing.assert_array_equal(await within(after.get()), np.arange(5.0) + 1)
+    assert await within(took) >= 0.0
 
 
 async def test_a_result_for_which_the_device_has_no_room_is_an_answer(backend: str) -> None:

@@ -285,3 +285,17 @@ def test_blocks_come_again_where_memory_is_short(total: int, limit: int | None) 
     assert pool.used == 0
     assert pool.cached <= (limit or total * 7 // 8)
     assert pool.misses <= 3
+
+
+def test_readers_stay_users_until_the_write_is_enqueued() -> None:
+    reader, writer = (Timeline(Stream(n)) for n in range(2))  # type: ignore[arg-type]
+    block = BlockPool(Device(), None).take(8)  # type: ignore[arg-type]
+    block.enter(reader, writes=False)
+    reader.issued += 1
+    block.readers[reader] = reader.issued
+    block.after_users(writer)
+    assert not block.idle(), "a call in another process must not write yet"
+    reader.completed = reader.issued
+    assert block.idle()
+    block.before_write(writer)
+    assert not block.readers

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callboard.device.host.context.parking import NOTHING, Holds, Parking
+from callboard.device.host.context.parking import NOTHING, ROOM, Holds, Parking
 
 ACTORS = ("x", "y")
 
@@ -17,7 +17,7 @@ class Message(NamedTuple):
 
     Attributes:
         lib: A library, several (of a recording), an actor of :data:`ACTORS` (its turns hold their buffers until they
-            end), or None: a free.
+            end), ``ROOM`` (it only allocates), or None: a free.
         gate: What it waits for by itself.
         hungry: It finds no memory, once.
         fence: It stays behind all that is parked; ``"between"``: all but frees stay behind it, too.
@@ -44,7 +44,7 @@ class Naive:
         self.closed = False
 
     def blocks(self, reads: Any, writes: Any, lib: Any, own: Holds = NOTHING, fence: Any = None) -> bool:
-        if (fence and self.entries) or (lib is not None and any(entry[5] == "between" for entry in self.entries)):
+        if (fence and self.entries) or (lib not in (None, ROOM) and any(entry[5] == "between" for entry in self.entries)):
             return True
         if lib is not None and (self.closed or any(libs(lib) & libs(entry[4]) for entry in self.entries)):
             return True
@@ -144,7 +144,7 @@ MESSAGE = st.builds(
     Message,
     BUFFERS,
     BUFFERS,
-    st.sampled_from(["a", "b", "", ("a", "b"), ("b", "c"), *ACTORS, None]),
+    st.sampled_from(["a", "b", "", ("a", "b"), ("b", "c"), *ACTORS, ROOM, None]),
     st.one_of(st.none(), st.none(), st.integers(0, 2)),
     st.sampled_from([False, False, False, True]),
     st.sampled_from([None, None, None, None, "behind", "between"]),
@@ -179,7 +179,7 @@ def test_what_goes_on_and_when_is_what_admitting_all_again_would_give(script: li
     place = {number: at for at, number in enumerate(admitted)}
     for late, (reads, writes, lib, _, _, fence) in enumerate(messages):
         for early, (early_reads, early_writes, early_lib, _, _, early_fence) in enumerate(messages[:late]):
-            fenced = fence or (lib is not None and early_fence == "between")
+            fenced = fence or (lib not in (None, ROOM) and early_fence == "between")
             clash = libs(lib) & libs(early_lib) or writes & (early_reads | early_writes) or reads & early_writes
             if fenced or clash:
                 assert place[early] < place[late]

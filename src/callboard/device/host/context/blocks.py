@@ -85,12 +85,16 @@ class Block:
             timeline.follow(self.writer, self.wrote)
 
     def before_write(self, timeline: Timeline) -> None:
-        """Make ``timeline`` run after the last writer and all readers since."""
+        """Make ``timeline`` run after the last writer and all readers since; the write is enqueued next."""
+        self.after_users(timeline)
+        self.readers.clear()
+
+    def after_users(self, timeline: Timeline) -> None:
+        """Make ``timeline`` run after the last writer and all readers since, which stay users: :meth:`idle`."""
         self.before_read(timeline)
         for reader, seq in self.readers.items():
             if reader is not timeline:
                 timeline.follow(reader, seq)
-        self.readers.clear()
 
     def give(self, pool: "BlockPool") -> bool:
         """The application has freed the buffer; True when no ref to it is left."""

@@ -17,10 +17,15 @@ from typing import Any
 from callboard.core.op import Fence
 from callboard.device.protocol.messages import Plain
 
-__all__ = ["NOTHING", "Holds", "Parking"]
+__all__ = ["NOTHING", "ROOM", "Holds", "Parking"]
 
 Libs = str | tuple[str, ...] | None
 
+ROOM = "memory.empty"
+"""In place of the library of ops that only allocate: they do not stay behind fences.
+
+A call that runs may need room for its result, and the fence may wait for the end of that call.
+"""
 
 FENCES = ("behind", "between")
 
@@ -154,14 +159,14 @@ class Parking:
 
         Args:
             reads, writes: Buffers that it only reads; buffers that it writes, makes or frees.
-            lib: Library, or resident actor, of the message; for a recording, all its libraries. None for a free: it is
-                ordered by its buffers only, and does not wait for memory.
+            lib: Library, or resident actor, of the message; for a recording, all its libraries. :data:`ROOM`: it
+                waits for its buffers and for memory only. None for a free: it waits for its buffers only.
             own: Holds of the same resident actor: its calls do not block each other.
             fence: Fence of the op; it makes the op wait for all parked messages.
         """
         if self._current is not None:
             return False  # it is admitted again because nothing blocks it
-        if (self._fence is not None and lib is not None) or (fence in FENCES and self._parked):
+        if (self._fence is not None and lib not in (None, ROOM)) or (fence in FENCES and self._parked):
             return True  # a free passes: the fence may wait for the memory that it releases
         if lib is not None:
             if self.closed:
@@ -265,7 +270,7 @@ class Parking:
         self._number += 1
         ahead: set[Parked] = set(self._parked) if parked.fence in FENCES else set()
         self._parked.add(parked)
-        if self._fence is not None and parked.lib is not None:
+        if self._fence is not None and parked.lib not in (None, ROOM):
             ahead.add(self._fence)
         if parked.fence == "between":
             self._fence = parked

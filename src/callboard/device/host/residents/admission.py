@@ -183,7 +183,7 @@ class CallAdmission:
         busy = not all(block.idle() for block, _ in item.blocks)
         for block, writes in item.blocks:
             if writes:
-                block.before_write(timeline)
+                block.after_users(timeline)  # a holder says that the array may be written when they are done
                 block.source = item.op
             else:
                 block.before_read(timeline)

@@ -16,6 +16,7 @@ from callboard.core.op import OPS, Fence, Op, info_of, outputs_of
 from callboard.core.operand import Operand
 from callboard.core.opinfo import read_signature
 from callboard.device.host.context.blocks import BindingCache
+from callboard.device.host.context.parking import ROOM
 from callboard.device.host.context.plans.binding import Binding, binding_of
 from callboard.device.host.context.timelines import SEAL_EVERY, seal_every
 from callboard.device.protocol.messages import Call
@@ -109,6 +110,8 @@ class Plan:
         self.fence: Fence | None = op.fence
         if self.fence == "ahead":
             self.order = None
+        elif self.tag == ROOM:
+            self.order = ROOM
         self.answers = op.answers is not None
         made = outputs_of(op)
         self.blank: list[Any] = [None] * len(info.dynamic)
