@@ -68,6 +68,12 @@ def test_sums_of_several_dtypes_and_of_none(session: cb.sync.Device) -> None:
     np.testing.assert_array_equal(session.sparse.to_scipy(none - a).toarray(), -HOST.toarray())
 
 
+def test_a_sum_that_is_no_number_warns_nobody(session: cb.sync.Device, recwarn: pytest.WarningsRecorder) -> None:
+    a = session.sparse.from_scipy(sp.csr_array(np.array([[np.inf, 1.0]])))
+    np.testing.assert_array_equal(session.sparse.to_scipy(a - a).toarray(), [[np.nan, 0.0]])
+    assert not recwarn.list
+
+
 def test_sums_that_do_not_fit_are_refused(session: cb.sync.Device) -> None:
     a, dense = on_device(session, "csr"), session.array(np.ones((7, 5)))
     with pytest.raises(cb.ShapeError, match=r"\+: a CsrRef of shape \(7, 5\) and a CscRef of shape \(5, 7\)"):
@@ -77,6 +83,9 @@ def test_sums_that_do_not_fit_are_refused(session: cb.sync.Device) -> None:
             wrong()
     for wrong in (lambda: a + np.ones((7, 5)), lambda: np.ones((7, 5)) - a):
         with pytest.raises(TypeError, match=r"of a CsrRef .*array of the host \(float64.*dev\.put\(array\)"):
+            wrong()
+    for wrong in (lambda: a + HOST, lambda: HOST - a, lambda: a @ HOST.T, lambda: HOST.T @ a):
+        with pytest.raises(TypeError, match=r"a matrix of the host \(float64.*dev\.sparse\.from_scipy\(matrix\)"):
             wrong()
     with pytest.raises(TypeError, match="unsupported operand"):
         a - "x"

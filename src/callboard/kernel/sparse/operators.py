@@ -109,11 +109,17 @@ class SparseOperators:
 
     def _not_beside(self, sign: str, other: Any) -> Any:
         if isinstance(other, np.ndarray):
-            raise TypeError(
-                f"{sign} of {self._shown} and an array of the host ({other.dtype}{list(other.shape)}): put that on the "
-                "device first, dev.put(array)"
-            )
-        return NotImplemented
+            kind, put = "an array", "dev.put(array)"
+            if sign != "@":
+                put += "; the result is dense, so take dev.sparse.to_dense(a) instead of a"
+        elif type(other).__module__.startswith("scipy.sparse"):
+            kind, put = "a matrix", "dev.sparse.from_scipy(matrix)"
+        else:
+            return NotImplemented
+        raise TypeError(
+            f"{sign} of {self._shown} and {kind} of the host ({other.dtype}{list(other.shape)}): "
+            f"put that on the device first, {put}"
+        )
 
     def _not_added(self, sign: str, other: Any) -> Any:
         if isinstance(other, (*NUMBERS, GpuRef)):

@@ -44,7 +44,9 @@ class Naive:
         self.closed = False
 
     def blocks(self, reads: Any, writes: Any, lib: Any, own: Holds = NOTHING, fence: Any = None) -> bool:
-        if (fence and self.entries) or (lib not in (None, ROOM) and any(entry[5] == "between" for entry in self.entries)):
+        if (fence and self.entries) or (
+            lib not in (None, ROOM) and any(entry[5] == "between" for entry in self.entries)
+        ):
             return True
         if lib is not None and (self.closed or any(libs(lib) & libs(entry[4]) for entry in self.entries)):
             return True
