@@ -15,7 +15,7 @@ __all__ = ["ImageApi"]
 
 
 class ImageApi(Api[Mode]):
-    """Images: a library that callboard does not have."""
+    """Image operations, as an example of a library from another distribution."""
 
     __slots__ = ()
 

@@ -21,7 +21,7 @@ __all__ = ["CollectiveApi"]
 
 
 class CollectiveApi(Methods[Mode]):
-    """Operations of ``dev.collective``: collectives, one rank's part at a time."""
+    """Operations of ``dev.collective``: the part of one rank in a collective."""
 
     __slots__ = ()
 

@@ -20,7 +20,7 @@ __all__ = ["IpcApi"]
 
 
 class IpcApi(Methods[Mode]):
-    """Operations of ``dev.ipc``: memory of other processes."""
+    """Operations of ``dev.ipc``: device memory shared between processes."""
 
     __slots__ = ()
 

@@ -14,6 +14,6 @@ __all__ = ["ModuleApi"]
 
 
 class ModuleApi(Methods[Mode]):
-    """Operations of ``dev.module``: precompiled kernels in cubins, PTX, fatbins and LTO-IR."""
+    """Operations of ``dev.module``: precompiled kernels, as cubins, PTX, fatbins or LTO-IR."""
 
     __slots__ = ()

@@ -26,7 +26,7 @@ __all__ = ["SparseApi"]
 
 
 class SparseApi(Methods[Mode]):
-    """Sparse matrices: their formats as values, products and conversions (``SparseActor``)."""
+    """Sparse matrices: their formats as struct operands, products and conversions (``SparseActor``)."""
 
     __slots__ = ()
 
