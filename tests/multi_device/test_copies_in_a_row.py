@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.multi_device.copies_lab import BOUND, how, numbers, pair
+from tests.multi_device.copies_lab import BOUND, numbers, pair
 
-import callboard as cb
 from callboard.device.client.line.outbox import Outbox
 from callboard.device.client.peers.lent import LentCopy
 
@@ -29,22 +28,24 @@ async def test_an_awaited_copy_polls_for_the_source_before_the_target(
 ) -> None:
     if which == "sharing":
         request.getfixturevalue("sharing")
-    polled: list[bool] = []
+    polled: list[tuple[bool, bool]] = []
     poll = Outbox.linger
 
     def linger(outbox: Outbox, done: Callable[[], bool]) -> None:
+        polled.append((outbox is target.outbox, bool(target.sources)))
         poll(outbox, done)
-        polled.append(outbox._in_vain == 0)
 
-    monkeypatch.setattr(Outbox, "linger", linger)
-    settings: dict[str, Any] = {"standby": None, "linger": BOUND, **how(isolation)}
-    async with cb.device(f"{which}:0", **settings) as a, cb.device(f"{which}:1", **settings) as b:
+    async with pair(isolation, isolation, which) as (a, b), asyncio.timeout(BOUND):
         x, out = await a.put(numbers()), await b.zeros(12)
-        for _ in range(10):
-            await b.put(x, out=out)
+        target: Any = out._port
+        with monkeypatch.context() as patch:
+            patch.setattr(Outbox, "linger", linger)
+            for _ in range(10):
+                await b.put(x, out=out)
         np.testing.assert_array_equal(await out.get(), numbers())
-    assert polled
-    assert all(polled), "polled the target for all of the time, which waited for the source"
+        assert not target.sources
+    assert (False, True) in polled, "did not poll the source"
+    assert (True, True) not in polled, "polled the target, which waited for the source"
 
 
 async def test_copies_of_a_burst_begin_while_it_is_submitted(sharing: None, monkeypatch: pytest.MonkeyPatch) -> None:
