@@ -1,15 +1,9 @@
 """``cb.sync`` type-checks as it behaves: ``get()`` of a blocking ref is the array, and the two kinds do not mix."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-import callboard
-
-SOURCE = Path(callboard.__file__).parents[1]
+from tests.checkers import CHECKERS, judge
 
 GOOD = """
 from typing import Any, assert_type
@@ -101,32 +95,10 @@ def mixed(gpu: cb.sync.Device, other: cb.Device, a: cb.sync.Ref, b: cb.GpuRef) -
     b.get().sum()  # E
 """
 
-CHECKERS = {
-    "mypy": ["--strict", "--no-error-summary", "--hide-error-context"],
-    "pyright": ["--pythonpath", sys.executable],
-}
-
-
-def errors(checker: str, folder: Path, name: str) -> set[int]:
-    command = [sys.executable, "-m", checker, *CHECKERS[checker], name]
-    environment = {**os.environ, "MYPYPATH": str(SOURCE)}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    lines = [line for line in done.stdout.splitlines() if name in line and "error" in line]
-    return {int(line.partition(f"{name}:")[2].partition(":")[0]) for line in lines}
-
 
 @pytest.mark.typing
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_good_passes_and_bad_does_not(tmp_path: Path, checker: str) -> None:
-    pytest.importorskip(checker)
-    (tmp_path / "pyrightconfig.json").write_text(f'{{"extraPaths": ["{SOURCE}"]}}')
-    (tmp_path / "good.py").write_text(GOOD)
-    (tmp_path / "bad.py").write_text(BAD)
-    assert errors(checker, tmp_path, "good.py") == set()
-    wanted = {number for number, line in enumerate(BAD.splitlines(), 1) if line.endswith("# E")}
-    assert errors(checker, tmp_path, "bad.py") == wanted
+    judge(checker, tmp_path, GOOD, BAD)

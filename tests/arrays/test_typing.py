@@ -4,7 +4,7 @@ import runpy
 from pathlib import Path
 
 import pytest
-from tests.kernel.blas.test_typing import CHECKERS, SOURCE, check
+from tests.checkers import CHECKERS, SOURCE, judge
 
 import callboard as cb
 
@@ -99,14 +99,7 @@ def einsums(gpu: cb.Device, a: cb.sync.Ref, b: cb.GpuRef) -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_good_passes_and_bad_does_not(tmp_path: Path, checker: str) -> None:
-    pytest.importorskip(checker)
-    (tmp_path / "pyrightconfig.json").write_text(f'{{"extraPaths": ["{SOURCE}"]}}')
-    (tmp_path / "good.py").write_text(GOOD)
-    (tmp_path / "bad.py").write_text(BAD)
-    assert check(checker, tmp_path / "good.py") == {}
-    wanted = {number for number, line in enumerate(BAD.splitlines(), 1) if line.endswith("# E")}
-    got = check(checker, tmp_path / "bad.py")
-    assert set(got) == wanted, [got.get(n) or BAD.splitlines()[n - 1] for n in set(got) ^ wanted]
+    judge(checker, tmp_path, GOOD, BAD)
 
 
 def test_the_stub_has_the_names_of_the_module() -> None:

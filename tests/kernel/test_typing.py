@@ -6,7 +6,7 @@ BLAS, the library of the first examples, has its own (``blas/test_typing.py``).
 from pathlib import Path
 
 import pytest
-from tests.kernel.blas.test_typing import CHECKERS, SOURCE, check
+from tests.checkers import CHECKERS, judge
 
 GOOD = """
 from typing import Any, assert_type
@@ -139,11 +139,4 @@ async def messages(gpu: cb.Device, a: cb.GpuRef, m: CsrRef) -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_good_passes_and_bad_does_not(tmp_path: Path, checker: str) -> None:
-    pytest.importorskip(checker)
-    (tmp_path / "pyrightconfig.json").write_text(f'{{"extraPaths": ["{SOURCE}"]}}')
-    (tmp_path / "good.py").write_text(GOOD)
-    (tmp_path / "bad.py").write_text(BAD)
-    assert check(checker, tmp_path / "good.py") == {}
-    wanted = {number for number, line in enumerate(BAD.splitlines(), 1) if line.endswith("# E")}
-    got = check(checker, tmp_path / "bad.py")
-    assert set(got) == wanted, [got.get(n) or BAD.splitlines()[n - 1] for n in set(got) ^ wanted]
+    judge(checker, tmp_path, GOOD, BAD)

@@ -1,12 +1,9 @@
 """User code type-checks, and wrong code does not, in mypy and in pyright alike."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-SOURCE = Path(__file__).parents[3] / "src"
+from tests.checkers import CHECKERS, judge
 
 GOOD = """
 from typing import TypeVar, assert_type
@@ -98,49 +95,10 @@ def wrong(blas: BlasApi, a: GpuRef) -> None:
     ask_other(Dot(x=a, y=a))  # E
 """
 
-CHECKERS = {
-    "mypy": ["-m", "mypy", "--strict", "--no-error-summary", "--no-pretty", "--config-file="],
-    "pyright": ["-m", "pyright", "--pythonpath", sys.executable],
-}
-
-
-def check(checker: str, path: Path) -> dict[int, str]:
-    """The errors of a checker by line."""
-    options = ["--cache-dir", str(path.parent / "cache")] if checker == "mypy" else []
-    done = subprocess.run(
-        [sys.executable, *CHECKERS[checker], *options, path.name],
-        cwd=path.parent,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "MYPYPATH": str(SOURCE), "PYTHONPATH": str(SOURCE)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    errors: dict[int, str] = {}
-    for line in done.stdout.splitlines():
-        if path.name in line and "error" in line:
-            number = line.partition(path.name + ":")[2].partition(":")[0]
-            errors[int(number)] = line
-    return errors
-
-
-@pytest.fixture
-def sources(tmp_path: Path) -> Path:
-    """A project of its own, so that the checkers look at nothing else."""
-    (tmp_path / "pyrightconfig.json").write_text(f'{{"extraPaths": ["{SOURCE}"]}}')
-    (tmp_path / "good.py").write_text(GOOD)
-    (tmp_path / "bad.py").write_text(BAD)
-    return tmp_path
-
 
 @pytest.mark.typing
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("checker", CHECKERS)
-def test_good_passes_and_bad_does_not(sources: Path, checker: str) -> None:
-    pytest.importorskip(checker)
-    assert check(checker, sources / "good.py") == {}
-    wanted = {number for number, line in enumerate(BAD.splitlines(), 1) if line.endswith("# E")}
-    got = check(checker, sources / "bad.py")
-    assert set(got) == wanted, [got.get(n) or BAD.splitlines()[n - 1] for n in set(got) ^ wanted]
+def test_good_passes_and_bad_does_not(tmp_path: Path, checker: str) -> None:
+    judge(checker, tmp_path, GOOD, BAD)

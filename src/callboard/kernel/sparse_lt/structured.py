@@ -17,7 +17,7 @@ FACTORS = tuple(DTYPES[name] for name in get_args(Storable))
 
 BLOCK = 128, 256
 """Rows, and bytes of a row, that extents are rounded up to when metadata is counted. cuSPARSELt 0.8 asks for less, but
-its kernels read the metadata of whole tiles, of up to that many bytes of a row."""
+read the metadata of a whole tile, of 64 rows and 256 bytes of a row (fp8, on an H100)."""
 
 
 class Group(NamedTuple):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.kernel.blas.test_typing import CHECKERS, SOURCE, check
+from tests.checkers import CHECKERS, judge
 
 import callboard as cb
 from callboard.core.mode import Blocking
@@ -89,14 +89,7 @@ def replays(dev: cb.Device, a: cb.GpuRef, b: cb.sync.Ref) -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_good_passes_and_bad_does_not(tmp_path: Path, checker: str) -> None:
-    pytest.importorskip(checker)
-    (tmp_path / "pyrightconfig.json").write_text(f'{{"extraPaths": ["{SOURCE}"]}}')
-    (tmp_path / "good.py").write_text(GOOD)
-    (tmp_path / "bad.py").write_text(BAD)
-    assert check(checker, tmp_path / "good.py") == {}
-    wanted = {number for number, line in enumerate(BAD.splitlines(), 1) if line.endswith("# E")}
-    got = check(checker, tmp_path / "bad.py")
-    assert set(got) == wanted, [got.get(n) or BAD.splitlines()[n - 1] for n in set(got) ^ wanted]
+    judge(checker, tmp_path, GOOD, BAD)
 
 
 def test_returns_gives_the_recording_and_its_class_takes_one_parameter_or_two() -> None:
