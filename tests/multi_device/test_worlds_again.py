@@ -1,12 +1,14 @@
 """Collectives that are called again with arrays of the same layouts: their parts are worked out once."""
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.multi_device.world_lab import begin, put, right
 
 import callboard as cb
+from callboard.device.client.prepared import Prepared, Sent
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.timeout(300)]
 
@@ -61,3 +63,52 @@ async def test_a_collective_that_is_called_again_takes_room_of_all_ranks_or_none
                 await reply
             await world.all_reduce(xs, out=xs)
             assert world.formation == 1
+
+
+async def test_every_rank_has_its_part_before_the_replies_are_made(
+    devices: list[cb.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    send, enter = Prepared.send, Prepared.enter
+
+    def sends(self: Prepared, *given: Any) -> Sent:
+        steps.append("send")
+        return send(self, *given)
+
+    def enters(self: Prepared, *given: Any) -> None:
+        steps.append("enter")
+        enter(self, *given)
+
+    async with cb.world(devices[:3]) as world:
+        xs = put(world, [np.ones(8)] * 3)
+        await world.all_reduce(xs, out=xs)
+        with monkeypatch.context() as patch:
+            patch.setattr(Prepared, "send", sends)
+            patch.setattr(Prepared, "enter", enters)
+            await world.all_reduce(xs, out=xs)
+        np.testing.assert_array_equal(await xs[2].get(), np.full(8, 9.0))
+    assert steps == ["send"] * 3 + ["enter"] * 3
+
+
+async def test_a_part_that_cannot_be_sent_ends_the_call_on_the_ranks_that_have_theirs(
+    devices: list[cb.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = Prepared.send
+
+    def sends(self: Prepared, *given: Any) -> Sent:
+        if self.port is devices[1]._port:
+            raise RuntimeError("no way")
+        return send(self, *given)
+
+    async with cb.world(devices[:2]) as world, asyncio.timeout(60):
+        xs, generations = put(world, [np.ones(8)] * 2), [device.generation for device in devices]
+        await world.all_reduce(xs, out=xs)
+        with monkeypatch.context() as patch:
+            patch.setattr(Prepared, "send", sends)
+            with pytest.raises(RuntimeError, match="no way"):
+                world.all_reduce(xs, out=xs)
+        await world.ready()
+        assert world.formation == 2
+        ys = put(world, [np.ones(8)] * 2)
+        np.testing.assert_array_equal(await (await world.all_reduce(ys, out=ys))[0].get(), np.full(8, 2.0))
+        assert [device.generation for device in devices] == generations  # no host was lost

@@ -7,7 +7,7 @@ same layouts have the same signatures. So the steps of ``submit`` are separate m
 
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from callboard.core.errors import UnsupportedOp
 from callboard.core.op import Op, info_of
@@ -21,7 +21,7 @@ from callboard.kernel.recording import recorder
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
 
-__all__ = ["Prepared", "Receiver", "prepare"]
+__all__ = ["Prepared", "Receiver", "Sent", "prepare"]
 
 _entry = tuple.__new__
 
@@ -57,7 +57,7 @@ class Prepared:
         self._given = given
 
     def places(self, operands: Sequence[Any], op: Op[Any, Any] | None = None) -> list[int] | None:
-        """Check a call; return the operand bindings for :meth:`submit`. Deferred operands are submitted.
+        """Check a call; return the operand bindings for :meth:`send`. Deferred operands are submitted.
 
         Args:
             operands: The operands, in order.
@@ -96,45 +96,66 @@ class Prepared:
                 deferrals.before_write(operands[at].allocation)
         return found
 
-    def submit(
-        self,
-        places: list[int],
-        operands: Sequence[Any],
-        numbers: list[int | float],
-        receiver: Receiver,
-        origin: "tuple[str | None, CodeType, int]",
-    ) -> None:
-        """Send a call that :meth:`places` has just checked.
+    def send(self, places: list[int], numbers: list[int | float]) -> "Sent":
+        """Send a call that :meth:`places` has just checked; :meth:`enter` must follow.
 
         Args:
             places: Placements that :meth:`places` returned.
-            operands: The same operands.
             numbers: The scalars of the call, in order.
+        """
+        port, outbox = self.port, self.port.outbox
+        pending, generation, mint = port.unanswered.entries, port.generation, port.mint
+        call = Call(mint(), self._signature, places, numbers, [mint() for _ in self._plan.outputs])
+        return Sent(call, pending, generation, (outbox.here or not pending) and outbox.send(call))
+
+    def enter(
+        self,
+        sent: "Sent",
+        operands: Sequence[Any],
+        receiver: Receiver,
+        origin: "tuple[str | None, CodeType, int]",
+    ) -> None:
+        """Register a call, so that its completion finds the receiver; queue it if it could not be sent at once.
+
+        Args:
+            sent: What :meth:`send` returned.
+            operands: The operands of the call.
             receiver: Receives the refs, and later the completion.
             origin: Place of the call, for errors.
         """
         port, plan = self.port, self._plan
-        unanswered, outbox = port.unanswered, port.outbox
-        pending, generation, mint = unanswered.entries, port.generation, port.mint
-        op_id = mint()
-        made = [mint() for _ in plan.outputs]
-        call = Call(op_id, self._signature, places, numbers, made)
-        sent = (outbox.here or not pending) and outbox.send(call)
+        outbox = port.outbox
+        call, pending, generation, gone = sent
         refs = [
-            GpuRef(port, Allocation(buffer, outbox.released), layout, generation, 0, op_id)
-            for buffer, layout in zip(made, plan.outputs, strict=True)
+            GpuRef(port, Allocation(buffer, outbox.released), layout, generation, 0, call.id)
+            for buffer, layout in zip(call.outputs, plan.outputs, strict=True)
         ]
         for at in self._given:
             given = operands[at]
-            refs.append(GpuRef(port, given.allocation, given.layout, generation, given.offset, op_id))
+            refs.append(GpuRef(port, given.allocation, given.layout, generation, given.offset, call.id))
         receiver.refs = tuple(refs)
         target: Callable[[], Any] = lambda: receiver
-        pending[op_id] = _entry(Entry, (target, plan.tag, *origin, None))
-        if not sent:
+        pending[call.id] = _entry(Entry, (target, plan.tag, *origin, None))
+        if not gone:
             outbox.add(call)
-        if unanswered.entries is not pending:  # lost meanwhile, as in `OpPort.submit`
-            port.loop.call_soon_threadsafe(unanswered.fail_late, op_id, pending)
+        if port.unanswered.entries is not pending:  # lost meanwhile, as in `OpPort.submit`
+            port.loop.call_soon_threadsafe(port.unanswered.fail_late, call.id, pending)
         outbox.remind()
+
+
+class Sent(NamedTuple):
+    """A call between :meth:`Prepared.send` and :meth:`Prepared.enter`.
+
+    Attributes:
+        call: The message.
+        pending, generation: The port's when it was sent.
+        gone: False: it has to be queued.
+    """
+
+    call: Call
+    pending: dict[int, Entry]
+    generation: int
+    gone: bool
 
 
 def prepare(port: "OpPort", op: Op[Any, Any], returned: Sequence[str]) -> tuple[Prepared, list[Any], list[int | float]]:

@@ -17,7 +17,7 @@ class PartCall(NamedTuple):
     Attributes:
         rank: The rank.
         prepared: The op.
-        places, operands, numbers: Arguments of :meth:`.Prepared.submit`.
+        places, operands, numbers: Arguments of :meth:`.Prepared.send` and :meth:`.Prepared.enter`.
     """
 
     rank: int

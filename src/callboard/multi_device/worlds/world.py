@@ -11,7 +11,7 @@ from callboard.actors.clock import Cancellable, Clock, LoopClock
 from callboard.core.errors import AccelError, BackendUnavailable, ContextLost, Unrecoverable, WorldLost
 from callboard.device.client.handle import Device
 from callboard.device.client.line.entries import origin_of
-from callboard.device.client.prepared import prepare
+from callboard.device.client.prepared import Sent, prepare
 from callboard.device.supervision.watch import Lost, Stopped
 from callboard.kernel.collective.messages import Leave, Run
 from callboard.multi_device.worlds.calls import Collectives, all_refs
@@ -160,16 +160,21 @@ class World(Collectives):
         """Submit the parts of the next call, all of which have been checked."""
         number, call = self._number, self._call_number + 1
         self._call_number = call
-        flight = Flight(number, call, replies, self._part_failed, self._ended)
-        origin = origin_of(4)
-        for rank, prepared, places, operands, numbers in ready:
-            told = flight.part(rank, prepared.port)
+        sent: list[Sent] = []
+        try:
             try:
-                prepared.submit(places, operands, numbers, told, origin)
-            except Exception as e:  # the other ranks may have theirs
-                self._on_loop(self._lose, number, rank, f"its part of call {call} was refused: {e}")
-                raise
-            self._after[rank] = call
+                for _, prepared, places, _, numbers in ready:  # before all else: the last one sent begins the work
+                    sent.append(prepared.send(places, numbers))
+            finally:
+                flight = Flight(number, call, replies, self._part_failed, self._ended)
+                origin = origin_of(4)
+                for (rank, prepared, _, operands, _), one in zip(ready, sent, strict=False):
+                    prepared.enter(one, operands, flight.part(rank, prepared.port), origin)
+                    self._after[rank] = call
+        except Exception as e:  # the other ranks may have theirs
+            rank = ready[len(sent)].rank if len(sent) < len(ready) else -1
+            self._on_loop(self._lose, number, rank, f"its part of call {call} was refused: {e}")
+            raise
         return flight
 
     def _count(self, flight: Flight, sent_bytes: int) -> None:

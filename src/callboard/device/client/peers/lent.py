@@ -9,7 +9,6 @@ from callboard.device.client.peers.incoming import Incoming
 from callboard.device.client.residents.lender import Lender
 from callboard.device.client.residents.line import on_loop
 from callboard.device.client.residents.loan import Loan
-from callboard.kernel.ipc.sharing import process_started
 from callboard.kernel.memory import Copy
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ class LentCopy:
     def begin(self, out: GpuRef[Any] | None) -> GpuRef[Any]:
         """Take places in the orders of both devices and return the copy. Raises as an op; nothing is copied then."""
         incoming, outbox = self._incoming, self._source.port.outbox
-        first = not outbox.scheduled
         incoming.expect()
         try:
             self._loan.ask(f"copy {self._route}")
@@ -47,23 +45,17 @@ class LentCopy:
             incoming.fail(e)
             raise
         try:
+            outbox.flush()  # the source's host is at work while the copy is submitted
             copy: GpuRef[Any] = self._target.port.submit(Copy(src=incoming.ref, out=out), extra=self)
         except BaseException:  # likewise: nothing else ends the loan
             self._over()
             raise
-        if first:
-            outbox.flush()
-        else:  # a burst keeps the loop from the source's answers, without which no copy begins
-            outbox.look()
+        outbox.look()  # a burst keeps the loop from the source's answers, without which no copy begins
         return copy
 
     def _held(self, shared: list[Any]) -> None:
         [(where, offset)], [(_, shift, *_)] = shared
-        exporter: list[int] = []
-        if not self._here:
-            host = self._source.actor.host
-            pid = -1 if host is None else host.pid
-            exporter = [pid, process_started(pid)]
+        exporter = () if self._here else self._source.process
         self._incoming.arrive([where, offset + shift, *exporter])
 
     def _failed(self, failure: OpFailure) -> None:

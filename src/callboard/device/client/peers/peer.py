@@ -14,12 +14,14 @@ from callboard.device.client.peers.lent import LentCopy
 from callboard.device.client.peers.staged import staged_copy
 from callboard.device.client.residents.lender import Lender
 from callboard.device.supervision.lifecycle import State
+from callboard.kernel.ipc.sharing import process_started
 from callboard.kernel.memory import Copy
 from callboard.kernel.recording import recorder
 
 if TYPE_CHECKING:
     from callboard.device.client.line.answers import Answers
     from callboard.device.supervision.actor import DeviceActor
+    from callboard.device.supervision.hosts.base import Host
 
 __all__ = ["Peer", "Route"]
 
@@ -40,7 +42,18 @@ class Peer:
         self.actor = actor
         self._answers = answers
         self._borrowed: dict[Peer, Borrowed] = {}
+        self._process: tuple[Host | None, tuple[int, int]] = None, (-1, -1)
         port.peer = self
+
+    @property
+    def process(self) -> tuple[int, int]:
+        """Process id and start time of the device's host; -1 and -1 if it has none."""
+        host = self.actor.host
+        known, process = self._process
+        if known is not host:
+            process = (-1, -1) if host is None else (host.pid, process_started(host.pid))
+            self._process = host, process
+        return process
 
     def put(self, ref: GpuRef[Any], dtype: DTypeLike | None, out: GpuRef[Any] | None) -> GpuRef[Any]:
         """See :meth:`callboard.Device.put`. Any thread."""
@@ -72,11 +85,11 @@ class Peer:
         route = f"from {source.port.name} to {self.port.name}"
         if not ref.size:
             return self._empty(source, ref, out, route)
-        how = _route(source.actor, self.actor)
-        if how == "arenas":
-            return staged_copy(source, self, ref, out, route)
         borrowed = self._borrowed.get(source)
         if borrowed is None:
+            how = _route(source.actor, self.actor)
+            if how == "arenas":
+                return staged_copy(source, self, ref, out, route)
             borrowed = self._borrowed.setdefault(source, Borrowed(source, self, here=how == "address"))
         borrowed.lender.start()
         return LentCopy(source, self, borrowed.lender, ref, route).begin(out)

@@ -241,6 +241,7 @@ class ContextActor:
         self.advance()
         self.report()
         self.lending.close()
+        self.arrivals.close()
         self.completion.close()
         self.admission.plans.close()
         for actor in self.libraries.actors.values():
@@ -256,6 +257,7 @@ class ContextActor:
     def abandon(self) -> None:
         """Release the resources of a dead context that can still be released."""
         self.helper.close()
+        self.arrivals.close()
         self.completion.close()
         if self._stalled:
             return  # any driver call would wait for work that never ends

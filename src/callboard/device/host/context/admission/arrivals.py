@@ -9,13 +9,13 @@ from typing import Any
 from callboard.core.backend import Memory
 from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
 from callboard.device.host.context.admission.attached import Attached
+from callboard.device.host.context.admission.exporters import Exporters
 from callboard.device.host.context.admission.refusing import NO_MEMORY
 from callboard.device.host.context.blocks import Block, BlockPool
 from callboard.device.host.context.parking import Holds, Parking
 from callboard.device.host.context.pending import FLYING, OK, Pending
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.messages import Arrived, Expect, FailureMessage
-from callboard.kernel.ipc.sharing import process_started
 
 __all__ = ["Arrivals"]
 
@@ -55,6 +55,7 @@ class Arrivals:
         self._parking = parking
         self._attached = attached
         self._holds = Holds()
+        self._exporters = Exporters()
         self._expected: set[int] = set()
         self._unread: list[ArrivedBlock] = []  # blocks whose reads have not been validated yet
         self._leaving: list[ArrivedBlock] = []
@@ -95,10 +96,14 @@ class Arrivals:
         unread = [block for block in self._unread if not block.readers or not block.idle()]
         for block in self._unread:
             if block not in unread:
-                _settle(block)
+                self._settle(block)
         self._leaving[:] = [block for block in self._leaving if not block.idle()]
         self._unread = [block for block in unread if block.readers or block.buffer in self._buffers]
         return bool(self._unread or self._leaving)
+
+    def close(self) -> None:
+        """The context ends."""
+        self._exporters.close()
 
     def _failed(self, nbytes: int, failure: FailureMessage) -> Block:
         block = Block(NO_MEMORY, nbytes)
@@ -122,15 +127,14 @@ class Arrivals:
             self._unread.append(block)
         return block
 
-
-def _settle(block: ArrivedBlock) -> None:
-    """All that was enqueued to read the block has been executed."""
-    source = block.source
-    if source is None or source.state != FLYING or block.exporter is None:
-        return
-    pid, started = block.exporter
-    if process_started(pid) == started:
-        source.state = OK
-        return
-    lost = ContextPoisoned(f"the context that the array was copied from ended while it was copied (process {pid})")
-    source.fail(as_failure(source.id, lost))
+    def _settle(self, block: ArrivedBlock) -> None:
+        """All that was enqueued to read the block has been executed."""
+        source = block.source
+        if source is None or source.state != FLYING or block.exporter is None:
+            return
+        if self._exporters.live(*block.exporter):
+            source.state = OK
+            return
+        pid = block.exporter[0]
+        lost = ContextPoisoned(f"the context that the array was copied from ended while it was copied (process {pid})")
+        source.fail(as_failure(source.id, lost))
