@@ -18,6 +18,7 @@ from tests.multi_device.world_lab import BOUND, begin, put, right
 import callboard as cb
 from callboard.actors import ManualClock
 from callboard.core.reply import Cause, OpFailure
+from callboard.device.client.line.outbox import Outbox
 from callboard.kernel.collective import Look, Part, Run, Step
 from callboard.multi_device.worlds import forming
 from callboard.multi_device.worlds.flight import Flight
@@ -405,14 +406,14 @@ async def test_a_world_that_cannot_form_says_so(devices: list[cb.Device], monkey
             await cb.world(devices[:2])
 
 
-async def test_awaiting_looks_for_parts_until_one_is_late() -> None:
+async def test_awaiting_polls_for_all_parts_together_if_each_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for a single op: the loop is held for a moment where that is likely to be enough."""
     seen: list[str] = []
 
     class Part:
-        def __init__(self, name: str, comes: bool) -> None:
-            self.name, self.comes, self.there = name, comes, False
-            self.port = self
+        def __init__(self, name: str, in_flight: int, there: bool) -> None:
+            self.name, self.in_flight, self.there = name, in_flight, there
+            self.port = self.outbox = self
 
         def done(self) -> bool:
             return self.there
@@ -420,18 +421,18 @@ async def test_awaiting_looks_for_parts_until_one_is_late() -> None:
         def flush(self) -> None:
             seen.append(f"flush {self.name}")
 
-        def awaited(self, part: "Part") -> None:
-            seen.append(f"look {self.name}")
-            self.there = self.comes
-
-    reply: cb.Collective[Any] = Collective(asyncio.get_running_loop(), "barrier", lambda refs: None)
-    parts: list[Any] = [Part("a", True), Part("b", False), Part("c", True)]
-    reply.called((), parts)
-    waiting = asyncio.ensure_future(_settled(reply))
-    await asyncio.sleep(0)
-    assert seen == ["flush a", "flush b", "flush c", "look a", "look b"]
-    reply.succeed()
-    await waiting
+    monkeypatch.setattr(Outbox, "linger_together", lambda waits: seen.extend(outbox.name for outbox, _ in waits))
+    alone = Part("a", 1, False)
+    for last, polled in ((1, ["a", "c"]), (2, [])):
+        reply: cb.Collective[Any] = Collective(asyncio.get_running_loop(), "barrier", lambda refs: None)
+        parts: list[Any] = [alone, Part("b", 0, True), Part("c", last, False)]
+        reply.called((), parts)
+        waiting = asyncio.ensure_future(_settled(reply))
+        await asyncio.sleep(0)
+        assert seen == ["flush a", "flush b", "flush c", *polled]
+        seen.clear()
+        reply.succeed()
+        await waiting
 
 
 async def test_a_device_that_stops_stops_the_world(devices: list[cb.Device]) -> None:

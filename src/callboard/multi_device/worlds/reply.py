@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Cause, OpFailure, Reply
+from callboard.device.client.line.outbox import Outbox
 
 if TYPE_CHECKING:
     from callboard.multi_device.worlds.flight import PartReply
@@ -28,13 +29,11 @@ class Port:
             part.port.flush()
 
     def awaited(self, reply: Reply[Any]) -> None:
-        """Send the queued calls; if a part is its device's only op, poll for its completion for a moment."""
+        """Send the queued calls; if each part is its device's only op, poll for their completions for a moment."""
         self.flush()
-        for part in self.parts:
-            if not part.done():
-                part.port.awaited(part)
-                if not part.done():  # the others take as long
-                    return
+        waiting = [part for part in self.parts if not part.done()]
+        if all(part.port.in_flight == 1 for part in waiting):
+            Outbox.linger_together([(part.port.outbox, part.done) for part in waiting])
 
     def withdraw(self, reply: Reply[Any]) -> bool:
         return False  # other ranks would wait for the part that is taken back

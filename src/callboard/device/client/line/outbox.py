@@ -7,7 +7,7 @@ host on the loop's own thread.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import get_ident
 
 import msgspec
@@ -169,15 +169,39 @@ class Outbox:
         take longer than the configured time, it polls seldom: each failed poll doubles the number of awaits that skip
         polling.
         """
+        host = self._polled()
+        if host is not None:
+            self._count(host.linger(done, self._linger))
+
+    @staticmethod
+    def linger_together(waits: "Sequence[tuple[Outbox, Callable[[], bool]]]") -> None:
+        """Like :meth:`linger`, for ops of several devices, each the only one in flight there.
+
+        Messages are taken in the order in which they come. Does nothing unless all of the devices can be polled.
+        """
+        polled = [(outbox._polled(), done) for outbox, done in waits]
+        until = time.perf_counter() + min((outbox._linger for outbox, _ in waits), default=0.0)
+        left = [(host, done) for host, done in polled if host is not None]
+        if len(left) < len(polled):
+            return
+        while left and time.perf_counter() < until:
+            left = [(host, done) for host, done in left if not host.linger(done, 0.0)]
+        for outbox, done in waits:
+            outbox._count(done())
+
+    def _polled(self) -> Host | None:
+        """The host, if it may be polled now; counts a poll that is skipped."""
         host = self.host
         if host is None or not self._linger or get_ident() != self.thread:
-            return
+            return None
         if time.perf_counter() - self._scheduled_at >= LOOP_TURN:
-            return
+            return None
         if self._pauses:
             self._pauses -= 1
-            return
-        came = host.linger(done, self._linger)
+            return None
+        return host
+
+    def _count(self, came: bool) -> None:
         self._pauses = self._in_vain = 0 if came else min(64, 2 * self._in_vain + 1)
 
     def look(self) -> None:
