@@ -6,10 +6,14 @@
 
 Each all-reduce of f32, in place, is waited for before the next one. Ranks are processes, of callboard too: on GPUs all
 that there are, on CPUs as many as ``CALLBOARD_CPU_DEVICES`` says (2).
+
+The other libraries poll until an all-reduce has ended. "callboard" has the default settings: the loop polls for at most
+0.4 ms. "callboard, polling" polls for as long as the others (``linger``).
 """
 
 import asyncio
 import importlib.util
+import itertools
 import os
 import signal
 import subprocess
@@ -28,6 +32,8 @@ import callboard as cb
 from callboard.core import registry
 
 SMALL = 8 << 10
+POLLING = 0.05
+"""Seconds; longer than any of the all-reduces."""
 
 
 class Ranks:
@@ -97,9 +103,10 @@ async def back(world: cb.World) -> float:
     return time.perf_counter() - began
 
 
-async def opened(system: cb.System, kind: str, size: int) -> cb.World:
+async def opened(system: cb.System, kind: str, size: int, **more: Any) -> cb.World:
     """A world of the first devices, each in a process of its own with a standby."""
     how: dict[str, Any] = {"isolation": "process", "standby": "hot" if kind == "cuda" else "warm", "max_restarts": 1000}
+    how |= more
     return await cb.world([await system.device(f"{kind}:{rank}", **how) for rank in range(size)])
 
 
@@ -122,24 +129,30 @@ def main() -> None:
         stack.callback(lambda: runner.run(system.__aexit__(None, None, None)))
         world = runner.run(opened(system, kind, size))
         stack.callback(lambda: runner.run(world.close()))
+        eager = runner.run(cb.System("polling").__aenter__())
+        stack.callback(lambda: runner.run(eager.__aexit__(None, None, None)))
+        polling = runner.run(opened(eager, kind, size, standby=None, linger=POLLING))
+        stack.callback(lambda: runner.run(polling.close()))
         peers = {name: stack.enter_context(Ranks(name, kind, size, folder)) for name in others}
         for nbytes, count in counts.items():
             subjects: dict[str, Callable[[], float]] = {
-                "callboard": lambda n=nbytes, c=count: runner.run(ours(world, n, c))  # type: ignore[misc]
+                "callboard": lambda n=nbytes, c=count: runner.run(ours(world, n, c)),  # type: ignore[misc]
+                "callboard, polling": lambda n=nbytes, c=count: runner.run(ours(polling, n, c)),  # type: ignore[misc]
             }
             for name, ranks in peers.items():
                 subjects[name] = lambda r=ranks, n=nbytes, c=count: r.all_reduce(n, c)  # type: ignore[misc]
             title = f"all-reduce of {nbytes >> 10:,} KiB, {size} ranks"
             found = interleave(subjects, given.rounds, title)
             record[title] = table(title, found, micros, "torch")
-            for name in peers:
-                ratio = ratios(found, "callboard", name)
+            for subject, name in itertools.product(("callboard", "callboard, polling"), peers):
+                ratio = ratios(found, subject, name)
                 value = None if ratio is None else ratio["median"]
+                what = f"{title}, {subject}"
                 if nbytes == SMALL and name == "torch":
-                    bars.append(Bar(f"{title}: time beside {name}", value, 1.5, at_least=False))
+                    bars.append(Bar(f"{what}: time beside {name}", value, 1.5, at_least=False))
                 elif nbytes != SMALL:
                     speed = None if value is None else 1 / value
-                    bars.append(Bar(f"{title}: speed beside {name}", speed, 0.97, at_least=True))
+                    bars.append(Bar(f"{what}: speed beside {name}", speed, 0.97, at_least=True))
         found = interleave({"callboard": lambda: runner.run(back(world))}, given.rounds, "a rank lost")
         record["back"] = table("the world back after a killed rank", found, seconds, "callboard")
         bars.append(Bar("the world back after a killed rank, s", max(found["callboard"]), 2.0, at_least=False))

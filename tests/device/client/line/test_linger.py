@@ -28,8 +28,7 @@ class Polled:
 
 
 @pytest.fixture
-async def outboxes(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Outbox]]:
-    monkeypatch.setattr(sys.modules[Outbox.__module__], "LOOP_TURN", 60.0)
+async def outboxes() -> AsyncIterator[list[Outbox]]:
     made = [Outbox(asyncio.get_running_loop(), name, 60.0) for name in "abc"]
     yield made
     for outbox in made:
@@ -59,7 +58,10 @@ async def test_a_device_that_cannot_be_polled_stops_the_polling(outboxes: list[O
     assert polled(outboxes, [1, 1, 1]) == []
 
 
-async def test_ops_that_take_longer_are_polled_for_seldom(outboxes: list[Outbox]) -> None:
+async def test_ops_that_take_longer_are_polled_for_seldom(
+    outboxes: list[Outbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[Outbox.__module__], "LOOP_TURN", 60.0)
     outboxes[2]._linger = 1e-9  # over at once
     assert len(polled(outboxes, [None, None, None])) <= 3
     assert [outbox._pauses for outbox in outboxes] == [1, 1, 1]

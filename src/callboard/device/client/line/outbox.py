@@ -29,7 +29,8 @@ PAUSE = 2e-3
 """Seconds that calls of other threads than the loop's are kept then, for more to be sent with them, unless one is
 awaited."""
 LOOP_TURN = 1e-3
-"""Seconds after which the loop gets an iteration, however short the ops that are awaited in a row."""
+"""Seconds after which the loop gets an iteration, however short the ops that are awaited in a row; ``linger`` seconds
+if that is longer."""
 
 
 class Outbox:
@@ -194,7 +195,7 @@ class Outbox:
         host = self.host
         if host is None or not self._linger or get_ident() != self.thread:
             return None
-        if time.perf_counter() - self._scheduled_at >= LOOP_TURN:
+        if time.perf_counter() - self._scheduled_at >= max(LOOP_TURN, self._linger):
             return None
         if self._pauses:
             self._pauses -= 1
