@@ -166,13 +166,15 @@ class Outbox:
     def linger(self, done: Callable[[], bool]) -> None:
         """Poll for the completion of the only op in flight, for at most the configured time.
 
-        Does not poll when an iteration of the loop is due: awaiting op after op must not starve other tasks. Where ops
-        take longer than the configured time, it polls seldom: each failed poll doubles the number of awaits that skip
+        If an iteration of the loop is due, it comes first: awaiting op after op must not starve other tasks. Where ops
+        take longer than the configured time, polls seldom: each failed poll doubles the number of awaits that skip
         polling.
         """
-        host = self._polled()
-        if host is not None:
-            self._count(host.linger(done, self._linger))
+        if self._polls():
+            if self._turn_due():
+                self._loop.call_soon(self._linger_now, done)
+            else:
+                self._linger_now(done)
 
     @staticmethod
     def linger_together(waits: "Sequence[tuple[Outbox, Callable[[], bool]]]") -> None:
@@ -180,27 +182,28 @@ class Outbox:
 
         Messages are taken in the order in which they come. Does nothing unless all of the devices can be polled.
         """
-        polled = [(outbox._polled(), done) for outbox, done in waits]
-        until = time.perf_counter() + min((outbox._linger for outbox, _ in waits), default=0.0)
-        left = [(host, done) for host, done in polled if host is not None]
-        if len(left) < len(polled):
-            return
-        while left and time.perf_counter() < until:
-            left = [(host, done) for host, done in left if not host.linger(done, 0.0)]
-        for outbox, done in waits:
-            outbox._count(done())
+        able = [outbox._polls() for outbox, _ in waits]
+        if waits and all(able):
+            if any(outbox._turn_due() for outbox, _ in waits):
+                waits[0][0]._loop.call_soon(_linger_now, waits)
+            else:
+                _linger_now(waits)
 
-    def _polled(self) -> Host | None:
-        """The host, if it may be polled now; counts a poll that is skipped."""
-        host = self.host
-        if host is None or not self._linger or get_ident() != self.thread:
-            return None
-        if time.perf_counter() - self._scheduled_at >= max(LOOP_TURN, self._linger):
-            return None
+    def _polls(self) -> bool:
+        """Whether an await may poll; counts one that skips polling."""
+        if self.host is None or not self._linger or get_ident() != self.thread:
+            return False
         if self._pauses:
             self._pauses -= 1
-            return None
-        return host
+            return False
+        return True
+
+    def _turn_due(self) -> bool:
+        return time.perf_counter() - self._scheduled_at >= max(LOOP_TURN, self._linger)
+
+    def _linger_now(self, done: Callable[[], bool]) -> None:
+        if self.host is not None and not done():
+            self._count(self.host.linger(done, self._linger))
 
     def _count(self, came: bool) -> None:
         self._pauses = self._in_vain = 0 if came else min(64, 2 * self._in_vain + 1)
@@ -267,3 +270,13 @@ class Outbox:
         """In a forked child: send nothing, and leave the loop alone, because its wake-up descriptor is the parent's."""
         self._forked = True
         self.released.close()
+
+
+def _linger_now(waits: Sequence[tuple[Outbox, Callable[[], bool]]]) -> None:
+    """Read the lines in turn until all ops are done, for the shortest of the configured times at most."""
+    until = time.perf_counter() + min((outbox._linger for outbox, _ in waits), default=0.0)
+    left = list(waits)
+    while left and time.perf_counter() < until:
+        left = [(o, done) for o, done in left if o.host is not None and not done() and not o.host.linger(done, 0.0)]
+    for outbox, done in waits:
+        outbox._count(done())
