@@ -8,7 +8,7 @@ import pytest
 import callboard as cb
 from callboard.core.dtype import DTYPES
 from callboard.device.host.residents.operands import host_memory
-from callboard.device.protocol.residents.tensors import tensor_memory
+from callboard.device.protocol.residents.tensors import tensor_items, tensor_memory
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -63,6 +63,40 @@ def test_what_attributes_do_not_say(other: Any) -> None:
 
 def test_a_tensor_of_the_host_is_not_on_a_device() -> None:
     assert tensor_memory(torch.zeros(3), on_host=False) is None
+
+
+@pytest.mark.parametrize("name", [name for name in SHARED if name != "bf16"])
+def test_torch_gives_the_items_of_a_tensor_in_host_memory(name: str) -> None:
+    tensor = torch.arange(12).to(getattr(torch, DTYPES[name].np.name)).reshape(3, 4).T
+    items = tensor_items(tensor, None)
+    assert items is not None
+    np.testing.assert_array_equal(items, np.arange(12).astype(DTYPES[name].np).reshape(3, 4).T, strict=True)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: np.ones(3),
+        lambda: torch.zeros(3, dtype=torch.bfloat16),
+        lambda: torch.zeros(3, requires_grad=True),
+        lambda: torch.zeros(3, dtype=torch.complex64).conj(),
+        lambda: torch.eye(3).to_sparse(),
+        lambda: torch.zeros(3, device="meta"),
+        lambda: torch.zeros(3).as_subclass(Subclass),
+    ],
+)
+def test_other_arrays_are_copied_by_an_op(other: Any) -> None:
+    assert tensor_items(other(), None) is None
+    assert tensor_items(torch.zeros(3), 0) is None  # not on the GPU
+
+
+@pytest.mark.gpu
+def test_small_tensors_on_the_gpu_are_copied_by_torch() -> None:
+    small, large = torch.arange(6, device="cuda").reshape(2, 3), torch.zeros(1 << 20, device="cuda")
+    np.testing.assert_array_equal(tensor_items(small.T, 0), np.arange(6).reshape(2, 3).T, strict=True)
+    assert tensor_items(large, 0) is None
+    assert tensor_items(small, 1) is None
+    assert tensor_items(small, None) is None
 
 
 class Tensors(cb.ResidentActor):

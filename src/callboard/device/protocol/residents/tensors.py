@@ -4,10 +4,13 @@ import functools
 import sys
 from typing import Any
 
+import numpy as np
+
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import Layout, layout_of
+from callboard.device.protocol.residents.values import INLINE
 
-__all__ = ["tensor_memory"]
+__all__ = ["tensor_items", "tensor_memory"]
 
 _NAMES = {name: held.np.name for name, held in DTYPES.items() if not name.startswith(("f8", "f4"))}
 """Torch attribute name of each dtype; torch uses the names of NumPy."""
@@ -24,16 +27,7 @@ def tensor_memory(array: Any, *, on_host: bool) -> tuple[int, Layout] | None:
         None for values that DLPack has to describe or reject: anything but a tensor, a tensor of a subclass or of
         another device, an empty one, and one that is sparse, conjugated, negated, or requires a gradient.
     """
-    torch: Any = sys.modules.get("torch")
-    if (
-        torch is None
-        or type(array) is not getattr(torch, "Tensor", None)
-        or not (array.is_cpu if on_host else array.is_cuda)
-        or array.requires_grad
-        or array.layout is not torch.strided
-        or array.is_conj()
-        or array.is_neg()
-    ):
+    if not _is_plain(array, on_host):
         return None
     dtype = _dtypes().get(array.dtype)
     if dtype is None or not array.numel():
@@ -41,7 +35,47 @@ def tensor_memory(array: Any, *, on_host: bool) -> tuple[int, Layout] | None:
     return array.data_ptr(), layout_of(dtype, tuple(array.shape), array.stride())
 
 
+def tensor_items(array: Any, ordinal: int | None) -> "np.ndarray[Any, Any] | None":
+    """The items of a tensor, if torch has them on the host at least as soon as an op of ours.
+
+    Those are tensors in host memory, whose memory this is, and on a GPU the small ones, which travel in the message: a
+    copy of them here, after the work on torch's present stream.
+
+    Args:
+        array: Any object.
+        ordinal: GPU that the tensor is to be on; None: it is to be in host memory.
+
+    Returns:
+        None for all other values, and for dtypes that NumPy does not have.
+    """
+    on_host = ordinal is None
+    if not _is_plain(array, on_host) or array.dtype not in _numpy_dtypes():
+        return None
+    if not on_host and (array.get_device() != ordinal or array.nbytes > INLINE):
+        return None
+    items: np.ndarray[Any, Any] = array.numpy() if on_host else array.cpu().numpy()
+    return items
+
+
+def _is_plain(array: Any, on_host: bool) -> bool:
+    torch: Any = sys.modules.get("torch")
+    return not (
+        torch is None
+        or type(array) is not getattr(torch, "Tensor", None)
+        or not (array.is_cpu if on_host else array.is_cuda)
+        or array.requires_grad
+        or array.layout is not torch.strided
+        or array.is_conj()
+        or array.is_neg()
+    )
+
+
 @functools.cache
 def _dtypes() -> dict[Any, DType]:
     torch: Any = sys.modules["torch"]
     return {getattr(torch, name): DTYPES[ours] for ours, name in _NAMES.items() if hasattr(torch, name)}
+
+
+@functools.cache
+def _numpy_dtypes() -> frozenset[Any]:
+    return frozenset(dtype for dtype, ours in _dtypes().items() if ours.np.isbuiltin == 1)

@@ -10,6 +10,7 @@ from callboard.device.host.residents.lending import Lendings
 from callboard.device.host.residents.operands import Adopted
 from callboard.device.host.residents.thread.coroutines import running
 from callboard.device.host.residents.thread.currents import Currents
+from callboard.device.protocol.residents.tensors import tensor_items
 from callboard.device.protocol.residents.values import DeviceArray
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ class ContextServices:
 
     def host(self, array: Any) -> DeviceArray | np.ndarray[Any, Any]:
         """See :meth:`HostContext.host`."""
-        return array if type(array) is np.ndarray else self.device().elsewhere(array)
+        if type(array) is np.ndarray:
+            return array
+        items = tensor_items(array, None if self._site.on_host else self._site.ordinal)
+        return self.device().elsewhere(array) if items is None else items
 
     def adopt(self, array: Any) -> Adopted:
         """See :meth:`HostContext.ref`."""
