@@ -243,10 +243,33 @@ __device__ void upper(const CubArgs& p) {
 
 const int AHEAD = 4;  // samples that a thread loads before it counts them
 
+template <typename T> struct Narrow { static const bool is = sizeof(T) < 4; };  // f32 has all of its values
+template <> struct Narrow<float> { static const bool is = true; };
+
+// The bin is (value - lower) * scale, rounded down, in f64. Conversions to f64 and back take longer than the sample's way
+// from memory. So it is computed in f32 first: that decides, unless it is within its error of a bound between two bins.
 template <typename T, typename A>
 struct Even {
-    static __device__ int bin(const CubArgs& p, T x) {
-        const double value = (double)widen<A, T>(x);
+    const CubArgs& p;
+    const float lower, scale, margin, most;
+
+    __device__ Even(const CubArgs& p)
+        : p(p),
+          lower((float)p.lower),
+          scale((float)p.scale),
+          margin((float)(p.bins * 2.5e-7 + 1.001 * fabs(p.lower - (double)(float)p.lower) * p.scale)),
+          most((float)p.bins - margin) {}
+
+    __device__ int bin(T x) const {
+        if (Narrow<T>::is) {
+            const float at = ((float)widen<A, T>(x) - lower) * scale;
+            const float part = at - truncf(at);
+            if (at > margin && at < most && part > margin && part < 1.0f - margin) return (int)at;
+        }
+        return exact((double)widen<A, T>(x));
+    }
+
+    __device__ int exact(double value) const {
         if (!(value >= p.lower && value < p.upper)) return -1;
         const int at = __double2int_rz(__dmul_rn(__dsub_rn(value, p.lower), p.scale));  // not negative: rounded down
         return at < p.bins ? at : p.bins - 1;
@@ -255,7 +278,11 @@ struct Even {
 
 template <typename T, typename A>
 struct Ranged {
-    static __device__ int bin(const CubArgs& p, T x) {
+    const CubArgs& p;
+
+    __device__ Ranged(const CubArgs& p) : p(p) {}
+
+    __device__ int bin(T x) const {
         const A value = widen<A, T>(x);
         if (value != value) return -1;
         const i64 at = bound_of<T, A, true>((const T*)p.b, p.bins + 1, value) - 1;
@@ -263,42 +290,45 @@ struct Ranged {
     }
 };
 
+// Counts sample i, in counters of the block or in the result.
+template <typename T, typename Rule>
+__device__ __forceinline__ void tally(const CubArgs& p, const Rule& rule, u32* counters, i64 i, T x) {
+    const i64 channel = p.k == 1 ? 0 : i % p.k;
+    if (channel >= p.m) return;
+    const int bin = rule.bin(x);
+    if (bin < 0) return;
+    if (p.shared) {
+        atomicAdd(counters + channel * p.bins + bin, 1u);
+    } else {
+        atomicAdd((u64*)p.out + channel * p.bins + bin, (u64)1);
+    }
+}
+
 // In counters of the block, where they fit, and from there into the result; it has been cleared.
 template <typename T, typename Rule>
 __device__ void count(const CubArgs& p) {
     extern __shared__ u32 counters[];
-    u64* out = (u64*)p.out;
     const i64 total = p.m * p.bins;
     if (p.shared) {
         for (i64 i = threadIdx.x; i < total; i += blockDim.x) counters[i] = 0;
         __syncthreads();
     }
+    const Rule rule(p);
+    const T* samples = (const T*)p.a;
     const i64 step = threads();
-    for (i64 first = thread(); first < p.n; first += AHEAD * step) {
+    i64 first = thread();
+    for (; first + (AHEAD - 1) * step < p.n; first += AHEAD * step) {
         T x[AHEAD];
 #pragma unroll
-        for (int j = 0; j < AHEAD; j++) {
-            if (first + j * step < p.n) x[j] = ((const T*)p.a)[first + j * step];
-        }
+        for (int j = 0; j < AHEAD; j++) x[j] = samples[first + j * step];
 #pragma unroll
-        for (int j = 0; j < AHEAD; j++) {
-            const i64 i = first + j * step;
-            if (i >= p.n) break;
-            const i64 channel = p.k == 1 ? 0 : i % p.k;
-            if (channel >= p.m) continue;
-            const int bin = Rule::bin(p, x[j]);
-            if (bin < 0) continue;
-            if (p.shared) {
-                atomicAdd(counters + channel * p.bins + bin, 1u);
-            } else {
-                atomicAdd(out + channel * p.bins + bin, (u64)1);
-            }
-        }
+        for (int j = 0; j < AHEAD; j++) tally(p, rule, counters, first + j * step, x[j]);
     }
+    for (; first < p.n; first += step) tally(p, rule, counters, first, samples[first]);
     if (p.shared) {
         __syncthreads();
         for (i64 i = threadIdx.x; i < total; i += blockDim.x) {
-            if (counters[i]) atomicAdd(out + i, (u64)counters[i]);
+            if (counters[i]) atomicAdd((u64*)p.out + i, (u64)counters[i]);
         }
     }
 }
