@@ -241,35 +241,12 @@ __device__ void upper(const CubArgs& p) {
 
 // -- histograms: n samples, of k channels one after the other, the first m of which are counted --------------------------
 
-const int AHEAD = 4;  // samples that a thread loads before it counts them
+const int AHEAD = 8;  // samples that a thread loads before it counts them; more need more registers than it has
 
-template <typename T> struct Narrow { static const bool is = sizeof(T) < 4; };  // f32 has all of its values
-template <> struct Narrow<float> { static const bool is = true; };
-
-// The bin is (value - lower) * scale, rounded down, in f64. Conversions to f64 and back take longer than the sample's way
-// from memory. So it is computed in f32 first: that decides, unless it is within its error of a bound between two bins.
 template <typename T, typename A>
 struct Even {
-    const CubArgs& p;
-    const float lower, scale, margin, most;
-
-    __device__ Even(const CubArgs& p)
-        : p(p),
-          lower((float)p.lower),
-          scale((float)p.scale),
-          margin((float)(p.bins * 2.5e-7 + 1.001 * fabs(p.lower - (double)(float)p.lower) * p.scale)),
-          most((float)p.bins - margin) {}
-
-    __device__ int bin(T x) const {
-        if (Narrow<T>::is) {
-            const float at = ((float)widen<A, T>(x) - lower) * scale;
-            const float part = at - truncf(at);
-            if (at > margin && at < most && part > margin && part < 1.0f - margin) return (int)at;
-        }
-        return exact((double)widen<A, T>(x));
-    }
-
-    __device__ int exact(double value) const {
+    static __device__ int bin(const CubArgs& p, T x) {
+        const double value = (double)widen<A, T>(x);
         if (!(value >= p.lower && value < p.upper)) return -1;
         const int at = __double2int_rz(__dmul_rn(__dsub_rn(value, p.lower), p.scale));  // not negative: rounded down
         return at < p.bins ? at : p.bins - 1;
@@ -278,11 +255,7 @@ struct Even {
 
 template <typename T, typename A>
 struct Ranged {
-    const CubArgs& p;
-
-    __device__ Ranged(const CubArgs& p) : p(p) {}
-
-    __device__ int bin(T x) const {
+    static __device__ int bin(const CubArgs& p, T x) {
         const A value = widen<A, T>(x);
         if (value != value) return -1;
         const i64 at = bound_of<T, A, true>((const T*)p.b, p.bins + 1, value) - 1;
@@ -292,10 +265,10 @@ struct Ranged {
 
 // Counts sample i, in counters of the block or in the result.
 template <typename T, typename Rule>
-__device__ __forceinline__ void tally(const CubArgs& p, const Rule& rule, u32* counters, i64 i, T x) {
+__device__ __forceinline__ void tally(const CubArgs& p, u32* counters, i64 i, T x) {
     const i64 channel = p.k == 1 ? 0 : i % p.k;
     if (channel >= p.m) return;
-    const int bin = rule.bin(x);
+    const int bin = Rule::bin(p, x);
     if (bin < 0) return;
     if (p.shared) {
         atomicAdd(counters + channel * p.bins + bin, 1u);
@@ -313,7 +286,6 @@ __device__ void count(const CubArgs& p) {
         for (i64 i = threadIdx.x; i < total; i += blockDim.x) counters[i] = 0;
         __syncthreads();
     }
-    const Rule rule(p);
     const T* samples = (const T*)p.a;
     const i64 step = threads();
     i64 first = thread();
@@ -322,9 +294,9 @@ __device__ void count(const CubArgs& p) {
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) x[j] = samples[first + j * step];
 #pragma unroll
-        for (int j = 0; j < AHEAD; j++) tally(p, rule, counters, first + j * step, x[j]);
+        for (int j = 0; j < AHEAD; j++) tally<T, Rule>(p, counters, first + j * step, x[j]);
     }
-    for (; first < p.n; first += step) tally(p, rule, counters, first, samples[first]);
+    for (; first < p.n; first += step) tally<T, Rule>(p, counters, first, samples[first]);
     if (p.shared) {
         __syncthreads();
         for (i64 i = threadIdx.x; i < total; i += blockDim.x) {
@@ -345,6 +317,9 @@ __device__ void ranged(const CubArgs& p) {
 
 #define KERNEL(name, work, T, A) \
     extern "C" __global__ void work##_##name(const __grid_constant__ CubArgs p) { work<T, A>(p); }
+// As many blocks as are launched for a count (COUNTING_BLOCKS) run at once: it ends with the last one.
+#define COUNTING(name, work, T, A)                             \
+    extern "C" __global__ void __launch_bounds__(256, 8) work##_##name(const __grid_constant__ CubArgs p) { work<T, A>(p); }
 #define KERNELS(name, T, A)          \
     KERNEL(name, canonical, T, A)    \
     KERNEL(name, rounded, T, A)      \
@@ -352,8 +327,8 @@ __device__ void ranged(const CubArgs& p) {
     KERNEL(name, extreme, T, A)      \
     KERNEL(name, lower, T, A)        \
     KERNEL(name, upper, T, A)        \
-    KERNEL(name, even, T, A)         \
-    KERNEL(name, ranged, T, A)
+    COUNTING(name, even, T, A)       \
+    COUNTING(name, ranged, T, A)
 
 #define FLOATING(name, T, A)            \
     KERNELS(name, T, A)                 \
