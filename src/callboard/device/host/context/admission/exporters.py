@@ -32,7 +32,7 @@ class Exporters:
             os.close(descriptor)
         self._known.clear()
 
-    def _find(self, pid: int, started: int) -> tuple[int, select.poll] | None:
+    def _find(self, pid: int, started: int) -> "tuple[int, select.poll] | None":
         for process, (descriptor, poll) in list(self._known.items()):
             if poll.poll(0):
                 os.close(descriptor)
