@@ -55,6 +55,16 @@ def parts(a: cb.sync.Ref, b: cb.GpuRef) -> None:
     assert_type(xp.linalg.matrix_rank(a, rtol=a), cb.sync.Ref)
 
 
+def of_refs(a: cb.sync.Ref, b: cb.GpuRef) -> None:
+    of_a, of_b = a.__array_namespace__(), b.__array_namespace__(api_version="2024.12")
+    assert_type(of_a, Namespace[Blocking])
+    assert_type(of_a.add(a, a), cb.sync.Ref)
+    assert_type(of_a.zeros(3), cb.sync.Ref)
+    assert_type(of_b.add(b, b), cb.GpuRef)
+    assert_type(of_b.zeros(3), cb.GpuRef)
+    assert_type(of_b.linalg.inv(b), cb.GpuRef)
+
+
 def einsums(gpu: cb.Device, a: cb.sync.Ref, b: cb.GpuRef) -> None:
     assert_type(gpu.xp.einsum("ij,jk->ik", b, b), cb.GpuRef)
     assert_type(gpu.xp.einsum(b, [0, 1], b, [1, 2], [0, 2], optimize="dp"), cb.GpuRef)
@@ -83,6 +93,8 @@ def module(a: cb.sync.Ref, b: cb.GpuRef) -> None:
     cb.xp.linalg.svd(a).U.result().nothing  # E
     cb.xp.linalg.matrix_rank(a, rtol=b)  # E
     text: str = cb.xp.pi  # E
+    b.__array_namespace__().expo(b)  # E
+    b.__array_namespace__().zeros(3).result().get().nothing  # E
 
 
 def einsums(gpu: cb.Device, a: cb.sync.Ref, b: cb.GpuRef) -> None:

@@ -22,7 +22,7 @@ from callboard.core.reply import Reply
 __all__ = ["AccelRef", "GpuRef", "stale"]
 
 
-class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # type: ignore[misc] # other than a reply, it has values
+class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]):  # type: ignore[misc] # other than a reply, it has values
     """A handle of an array on a device: an operand at once, a reply when awaited, an array to compute with.
 
     ``await ref`` waits for the op that writes it, raises that op's error, and gives the ref itself. Slicing gives views

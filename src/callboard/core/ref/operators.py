@@ -1,13 +1,17 @@
 """The array interface of a ref: operators, methods and the array API's protocol, computed by the device's namespace."""
 
 import operator
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
 import numpy as np
 
 from callboard.core.dtype import DTypeLike
+from callboard.core.mode import Mode
 from callboard.core.operand import Operand
 from callboard.core.ref.html import html_of
+
+if TYPE_CHECKING:
+    from callboard.arrays.namespace import Namespace
 
 __all__ = ["ArrayOperators"]
 
@@ -32,7 +36,7 @@ OPERANDS = (Operand, bool, int, float, complex, np.number, np.bool_)
 Axis = int | tuple[int, ...] | None
 
 
-class ArrayOperators:
+class ArrayOperators(Generic[Mode]):
     """Operators as the array API standard 2024.12 has them, and further methods of NumPy arrays.
 
     An operand is an array of the same device or a number. Results are refs, pending like all others. In-place operators
@@ -285,7 +289,7 @@ class ArrayOperators:
 
     # -- protocols -----------------------------------------------------------------------------------------------------
 
-    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> "Namespace[Mode]":
         """The namespace ``dev.xp`` of its device, in the version 2024.12.
 
         Raises:
@@ -293,7 +297,8 @@ class ArrayOperators:
         """
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
             raise ValueError(f"api_version is {api_version!r}; there is 2024.12, which has all of the earlier ones")
-        return self._port.services.xp
+        xp: Namespace[Mode] = self._port.services.xp
+        return xp
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         name = UFUNCS.get(ufunc.__name__)
