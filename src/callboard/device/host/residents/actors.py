@@ -424,8 +424,8 @@ class HostActors:
             self._leaving.append(actor.timeline)
 
     def _has_left(self, timeline: Timeline) -> bool:
-        if timeline.ops or timeline.completed < timeline.issued:
-            return False
+        if timeline.ops or timeline.completed < timeline.issued or not timeline.stream.query():
+            return False  # not idle: work in flight, or a wait that was enqueued for a call that did not run
         self._on_stage.context.streams.release(timeline)
         return True
 

@@ -42,8 +42,7 @@ class CallEndings:
             return
         op, actor = ended.item.op, ended.actor
         op.answer = ended.value
-        seq = self._next_seq(actor, follows=bool(ended.adopted) and self._follow(ended))
-        op.seq = seq
+        op.seq = seq = self._next_seq(actor, follows=self._follow(ended))
         self._trace(ended)
         if ended.adopted:
             self._issued.append((op, ended.adopted))
@@ -100,7 +99,10 @@ class CallEndings:
         self._trace(ended, failed=True)
         if ended.asked:
             ended.actor.decide(own=source is None)
-        self._finish(ended.item, ended.actor, self._next_seq(ended.actor) if ended.item.blocks else 0)
+        item, seq = ended.item, 0
+        if item.blocks and item.began:
+            seq = self._next_seq(ended.actor, follows=self._follow(ended))
+        self._finish(item, ended.actor, seq)
 
     def _trace(self, ended: EndedCall, failed: bool = False) -> None:
         """Record a call that ran, if a trace is installed; of one that succeeded, the ledger notes the completion."""
@@ -133,9 +135,19 @@ class CallEndings:
         self._context.device.trim()
 
     def _follow(self, ended: EndedCall) -> bool:
-        """Order the call's end after the users of arrays that it lends again; return whether there are any."""
+        """Order a call's end after users of its arrays that it was not admitted behind.
+
+        Arrays that it may have written have one if another actor has lent their memory again meanwhile, or a borrower
+        has returned it.
+
+        Returns:
+            Whether arrays that it lends again have any.
+        """
         timeline, follows = ended.actor.timeline, False
         assert timeline is not None
+        for block, writes in ended.item.blocks if ended.item.began else ():
+            if writes and block.writer is not None and block.writer is not timeline:
+                timeline.follow(block.writer, block.wrote)
         for adopted in ended.adopted:
             if not adopted.block.idle():
                 adopted.block.before_write(timeline)
@@ -159,11 +171,16 @@ class CallEndings:
         return timeline.issued
 
     def _finish(self, item: Item, actor: "ActorThread | Holder", seq: int) -> None:
-        """Record the call as the last user of its device arrays, and release them."""
+        """Record a call that has run as the last user of its device arrays, and release them.
+
+        One that did not begin leaves the users of its arrays as they were: on a CPU only a call that runs waits for
+        them, and they may still be in flight. So does one that another process ran: its arrays were idle when they were
+        held for it, and its work is done.
+        """
         op, timeline = item.op, actor.timeline
         assert timeline is not None
         del self._running[item.message.id]
-        for block, writes in item.blocks:
+        for block, writes in item.blocks if item.began else ():
             block.only = None
             if writes:
                 block.readers.clear()
