@@ -1,4 +1,4 @@
-"""Whether a process that owns memory still lives."""
+"""Whether a process that owns memory has ended."""
 
 import os
 import subprocess
@@ -20,20 +20,20 @@ def test_a_process_lives_until_it_ends() -> None:
     exporters = Exporters()
     with _child() as child:
         process = child.pid, process_started(child.pid)
-        assert exporters.live(*process)
-        assert exporters.live(*process)
+        assert not exporters.ended(*process)
+        assert not exporters.ended(*process)
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is not reaped yet
-        assert not exporters.live(*process)
-    assert not exporters.live(*process)
+        assert exporters.ended(*process)
+    assert exporters.ended(*process)
     exporters.close()
 
 
 def test_another_process_of_the_same_id_is_not_taken_for_it() -> None:
     own = os.getpid()
     exporters = Exporters()
-    assert not exporters.live(own, process_started(own) + 1)
-    assert exporters.live(own, process_started(own))
+    assert exporters.ended(own, process_started(own) + 1)
+    assert not exporters.ended(own, process_started(own))
     exporters.close()
 
 
@@ -42,9 +42,9 @@ def test_descriptors_of_processes_that_have_ended_are_closed() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         with _child() as child:
-            assert exporters.live(child.pid, process_started(child.pid))
+            assert not exporters.ended(child.pid, process_started(child.pid))
             child.kill()
-    assert exporters.live(*own)
+    assert not exporters.ended(*own)
     assert len(os.listdir("/proc/self/fd")) == before + 1
     exporters.close()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -7,7 +7,7 @@ other ops continue.
 from typing import Any
 
 from callboard.core.backend import Memory
-from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
+from callboard.core.errors import AccelError, ContextPoisoned, DriverError, Unrecoverable
 from callboard.device.host.context.admission.attached import Attached
 from callboard.device.host.context.admission.exporters import Exporters
 from callboard.device.host.context.admission.refusing import NO_MEMORY
@@ -21,6 +21,9 @@ __all__ = ["Arrivals"]
 
 SOMEWHERE = 256
 """Address of an array without elements."""
+
+ENDING = 2.0
+"""Seconds to wait for the end of a process whose memory cannot be opened. It takes up to a second with a GPU."""
 
 
 class ArrivedBlock(Block):
@@ -81,7 +84,7 @@ class Arrivals:
         except (ContextPoisoned, Unrecoverable):
             raise
         except AccelError as e:  # it cannot be opened here
-            block = self._failed(message.nbytes, as_failure(buffer, e))
+            block = self._failed(message.nbytes, as_failure(buffer, self._reason(message, e)))
         block.buffer = buffer
         self._buffers[buffer] = block
         self._parking.release((), (buffer,), self._holds)
@@ -132,9 +135,17 @@ class Arrivals:
         source = block.source
         if source is None or source.state != FLYING or block.exporter is None:
             return
-        if self._exporters.live(*block.exporter):
+        if self._exporters.ended(*block.exporter):
+            source.fail(as_failure(source.id, _lost(block.exporter[0])))
+        else:
             source.state = OK
-            return
-        pid = block.exporter[0]
-        lost = ContextPoisoned(f"the context that the array was copied from ended while it was copied (process {pid})")
-        source.fail(as_failure(source.id, lost))
+
+    def _reason(self, message: Arrived, error: AccelError) -> AccelError:
+        """Why memory cannot be opened: a driver takes away that of a process that ends before the process has ended."""
+        exporter = message.where[2:]
+        ends = isinstance(error, DriverError) and exporter and self._exporters.ended(exporter[0], exporter[1], ENDING)
+        return _lost(exporter[0]) if ends else error
+
+
+def _lost(pid: int) -> ContextPoisoned:
+    return ContextPoisoned(f"the context that the array was copied from ended while it was copied (process {pid})")

@@ -1,4 +1,4 @@
-"""``Exporters``: tells whether processes that own memory which this one reads still live."""
+"""``Exporters``: tells whether processes that own memory which this one reads have ended."""
 
 import os
 import select
@@ -17,14 +17,15 @@ class Exporters:
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[int, select.poll]] = {}
 
-    def live(self, pid: int, started: int) -> bool:
-        """Whether the process lives.
+    def ended(self, pid: int, started: int, within: float = 0.0) -> bool:
+        """Whether the process has ended.
 
         Args:
             pid, started: Process id and start time (:func:`.process_started`), which together name no other process.
+            within: Seconds to wait for its end.
         """
         known = self._known.get((pid, started)) or self._find(pid, started)
-        return known is not None and not known[1].poll(0)
+        return known is None or bool(known[1].poll(within * 1e3))
 
     def close(self) -> None:
         """Close the descriptors."""
