@@ -164,21 +164,3 @@ def test_they_end_where_the_application_is_killed(tmp_path: Path, where: str, st
             for watched in (usual, stubborn, apart, *members):
                 watched.kill()
                 watched.close()
-
-
-async def test_they_end_where_the_node_is_killed(tmp_path: Path) -> None:
-    """The parent of a host on another machine is its node."""
-    secret = "a token of 24 characters"
-    token = tmp_path / "token"
-    token.write_text(secret)
-    with Program("-m", "callboard", "host", "--listen", "127.0.0.1:0", "--token-file", str(token)) as node:
-        address = node.line("listening at ").partition(",")[0]
-        async with cb.device("cpu", node=cb.Node(address, token=secret), close_timeout=1.0) as dev:
-            actor = dev.actor_of(cb.Props(Parent), name="parent").with_timeout(BOUND)
-            started = Watched(await actor.call(Parent.start, "subprocess"))
-            try:
-                os.kill(node.process.pid, signal.SIGKILL)
-                assert await asyncio.to_thread(started.gone)
-            finally:
-                started.kill()
-                started.close()

@@ -167,8 +167,8 @@ def test_those_that_sigterm_leaves_get_sigkill(monkeypatch: pytest.MonkeyPatch, 
     assert members.ends == [ended]
     assert number == signal.SIGKILL
     assert first == 0.0
-    assert processgroup.GRACE <= second <= processgroup.GRACE + processgroup.PAUSES[1]
-    assert members.loop.now <= 2 * (processgroup.GRACE + processgroup.PAUSES[1])
+    assert group_module.GRACE <= second <= group_module.GRACE + group_module.PAUSES[1]
+    assert members.loop.now <= 2 * (group_module.GRACE + group_module.PAUSES[1])
 
 
 async def test_one_that_has_ended_and_was_not_waited_for_does_not_count() -> None:
