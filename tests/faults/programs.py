@@ -104,10 +104,5 @@ class Watched:
         """Whether it ends in time."""
         return bool(select.select([self._pidfd], [], [], seconds)[0])
 
-    def kill(self) -> None:
-        """Kill it, unless it has ended."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-
     def close(self) -> None:
         os.close(self._pidfd)

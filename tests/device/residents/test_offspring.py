@@ -1,4 +1,4 @@
-"""Processes that methods of a resident actor start end with the host, also where it or the application is killed."""
+"""Processes that methods of a resident actor start end with the host, also where it is killed."""
 
 import asyncio
 import contextlib
@@ -7,17 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.faults.load import BOUND, lost_and_recovered, signal_host
-from tests.faults.programs import Program, Watched
+from tests.faults.programs import Watched
 
 import callboard as cb
-from callboard.device.host import processgroup
 
 pytestmark = [
     pytest.mark.fault,
@@ -42,14 +39,6 @@ class Parent(cb.ResidentActor):
 
     def pid(self) -> int:
         return os.getpid()
-
-    def children(self) -> int:
-        """How many processes this one could wait for, now that the guard has been started."""
-        for thread in threading.enumerate():
-            if thread.name == "callboard-guard":
-                thread.join(BOUND)
-        with open(f"/proc/self/task/{os.getpid()}/children") as children:
-            return len(children.read().split())
 
 
 @pytest.mark.parametrize(
@@ -85,82 +74,3 @@ async def _started(actor: "cb.ResidentRef[Parent]", how: str) -> int:
         while True:
             with contextlib.suppress(cb.ContextPoisoned):
                 return await actor.call(Parent.start, how)
-
-
-async def test_the_guard_is_no_child_of_the_host() -> None:
-    """``os.wait()`` of an actor must not wait for it."""
-    async with cb.device("cpu", isolation="process") as dev:
-        actor = dev.actor_of(cb.Props(Parent), name="parent").with_timeout(BOUND)
-        assert await actor.call(Parent.children) == 0
-        assert len(_members(await actor.call(Parent.pid))) == 2
-
-
-# -- the application is killed -----------------------------------------------------------------------------------------
-
-APPLICATION = """
-import asyncio, ctypes, os, subprocess, sys
-from multiprocessing.shared_memory import SharedMemory
-import callboard as cb
-
-class Parent(cb.ResidentActor):
-    def start(self) -> None:
-        for name, command, session in [
-            ("usual", "echo; exec sleep 1000", False),
-            ("stubborn", "trap '' TERM; echo; exec sleep 1000", False),
-            ("apart", "echo; exec sleep 1000", True),
-        ]:
-            process = subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, start_new_session=session)
-            process.stdout.readline()
-            print(name, process.pid, flush=True)
-        self.shared = SharedMemory(create=True, size=16)
-        print("shared", self.shared.name, flush=True)
-        print("host", os.getpid(), flush=True)
-
-    def hold(self) -> None:
-        print("holding", flush=True)
-        ctypes.PyDLL(None).pause()  # keeps the GIL
-
-async def main():
-    async with cb.device("cpu", isolation="process", standby=None) as dev:
-        actor = dev.actor_of(cb.Props(Parent), name="parent", own_process=sys.argv[1] == "own_process")
-        await actor.call(Parent.start)
-        if sys.argv[2] == "held":
-            held = actor.call(Parent.hold)
-        await asyncio.Event().wait()
-
-asyncio.run(main())
-"""
-
-
-def _members(group: int) -> list[int]:
-    return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and processgroup._group_of(pid) == group]
-
-
-@pytest.mark.parametrize(
-    "where, state", [("host", "idle"), ("host", "held"), ("own_process", "idle"), ("host", "stopped")]
-)
-def test_they_end_where_the_application_is_killed(tmp_path: Path, where: str, state: str) -> None:
-    script = tmp_path / "application.py"
-    script.write_text(APPLICATION)
-    with Program(str(script), where, state) as program:
-        usual, stubborn, apart = (Watched(int(program.line(name))) for name in ("usual", "stubborn", "apart"))
-        segment = Path("/dev/shm") / program.line("shared")
-        host = int(program.line("host"))
-        members = [Watched(pid) for pid in _members(host)]
-        try:
-            assert {host, usual.pid, stubborn.pid} < {member.pid for member in members}
-            if state == "held":
-                program.line("holding")
-            elif state == "stopped":
-                os.kill(host, signal.SIGSTOP)
-                os.kill(usual.pid, signal.SIGSTOP)
-            assert segment.exists()
-            os.kill(program.process.pid, signal.SIGKILL)
-            for member in members:
-                assert member.gone(), f"{member.pid} outlives the application"
-            assert not apart.gone(0.0)
-            assert not segment.exists()
-        finally:
-            for watched in (usual, stubborn, apart, *members):
-                watched.kill()
-                watched.close()

@@ -15,7 +15,7 @@ import socket
 import sys
 import traceback
 
-from callboard.device.host import collecting, offspring
+from callboard.device.host import collecting
 from callboard.device.host.channel import ChannelClosed
 from callboard.device.host.childcontrol import ControlThread, LogForwarder, die_with
 from callboard.device.host.socketchannel import Pulse, SocketChannel
@@ -33,7 +33,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the application; it closes us
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by the spawner until here
     parent = die_with(arguments.parent)
-    offspring.end_with(parent)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     _restore_path()

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -14,11 +13,8 @@ from typing import Any
 
 import pytest
 
-from callboard.device.host import processgroup
 from callboard.device.supervision.hosts import group as group_module
 from callboard.device.supervision.hosts.group import HostGroup
-
-PR_SET_CHILD_SUBREAPER = 36
 
 Start = Callable[..., Awaitable[Any]]
 pytestmark = [
@@ -88,22 +84,6 @@ async def test_shared_memory_of_a_killed_host_is_removed(start: Start) -> None:
     assert not segment.exists()
 
 
-@pytest.mark.fault
-async def test_an_application_that_adopts_them_waits_for_them(start: Start) -> None:
-    """As PID 1 of a container does, where no other process would."""
-    prctl = ctypes.CDLL(None).prctl
-    talk = await start()
-    with watched(await talk.ask("start", b"usual")):
-        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        try:
-            os.kill(talk.host.pid, signal.SIGKILL)
-            await talk.ended()
-        finally:
-            prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-        with pytest.raises(ChildProcessError):
-            os.waitid(os.P_PGID, talk.host.pid, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222
-
-
 # -- the order of signals, and the time between them -------------------------------------------------------------------
 
 
@@ -136,8 +116,8 @@ class Members:
         self.count = 2
         self._left = left
         monkeypatch.setattr(os, "killpg", self._killpg)
-        monkeypatch.setattr(os, "listdir", lambda folder: ["self", *map(str, range(1, self.count + 1))])
-        monkeypatch.setattr(processgroup, "_group_of", lambda pid: 4711)
+        monkeypatch.setattr(os, "listdir", lambda folder: ["self", *map(str, range(self.count))])
+        monkeypatch.setattr(group_module, "_group_of", lambda pid: 4711)
         self.ends: list[bool] = []
         loop: Any = self.loop
         group = HostGroup(loop, 4711)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from callboard.actors.errors import ActorStopped
 from callboard.core.backend import Memory
 from callboard.core.errors import AccelError, MailboxFull, OutOfMemory, Withdrawn
-from callboard.device.host import collecting, offspring
+from callboard.device.host import collecting
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.timelines import Timeline
@@ -161,7 +161,6 @@ class HostActors:
             self._enter(holder)
             return
         collecting.as_usual()
-        offspring.guard()
         try:
             actor = ActorThread(message, self)
         except RuntimeError as e:

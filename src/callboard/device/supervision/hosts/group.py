@@ -6,9 +6,12 @@ import os
 import signal
 from collections.abc import Callable
 
-from callboard.device.host.processgroup import GRACE, PAUSES, runs
-
 __all__ = ["HostGroup"]
+
+GRACE = 0.5
+"""Seconds between SIGTERM and SIGKILL, and then those that a killed process gets to go."""
+PAUSES = (0.002, 0.1)
+"""Seconds between two polls, the first and the most: no event tells of the end of a process that is no child."""
 
 
 class HostGroup:
@@ -20,8 +23,6 @@ class HostGroup:
 
     The kernel gives the number of a group to no process while a member exists, the unreaped host included. So it is
     signalled before the host is reaped, and afterwards only where that has left members.
-
-    Where the application ends first, a member ends the others (:mod:`callboard.device.host.offspring`).
 
     Args:
         loop: The loop on whose thread this is used.
@@ -48,8 +49,7 @@ class HostGroup:
         self._poll(then, PAUSES[0])
 
     def _poll(self, then: Callable[[bool], None], pause: float) -> None:
-        if not (self._send(0) and runs(self._leader)):
-            self._wait_for_ended()
+        if not self._runs():
             then(True)
         elif self._loop.time() < self._until:
             self._loop.call_later(pause, self._poll, then, min(2 * pause, PAUSES[1]))
@@ -60,6 +60,10 @@ class HostGroup:
             self._send(signal.SIGKILL)
             self.when_gone(then)
 
+    def _runs(self) -> bool:
+        """Whether a member runs: one that has ended, but was not waited for by PID 1 yet, is a member, too."""
+        return self._send(0) and any(_group_of(pid) == self._leader for pid in filter(str.isdigit, os.listdir("/proc")))
+
     def _send(self, number: int) -> bool:
         """Signal all; False if there is none that this process may signal."""
         try:
@@ -68,8 +72,10 @@ class HostGroup:
             return False
         return True
 
-    def _wait_for_ended(self) -> None:
-        """Wait for members that are this process's children now: it is PID 1 of a container, or a subreaper."""
-        with contextlib.suppress(ChildProcessError):
-            while os.waitid(os.P_PGID, self._leader, os.WEXITED | os.WNOHANG):
-                pass
+
+def _group_of(pid: str) -> int | None:
+    """The group of a process; None if it has ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat:
+        state, _, group, *_ = stat.read().rpartition(b")")[2].split(None, 3)  # behind "pid (name)"
+        return None if state in b"ZX" else int(group)
+    return None
