@@ -142,7 +142,7 @@ async def test_an_op_whose_plan_is_prepared_parks_with_its_library_and_readers_o
     ],
 )
 async def test_asks_in_a_row_leave_the_loop_its_turns(options: dict[str, str]) -> None:
-    async with cb.device("cpu", standby=None, linger=10.0, **options) as device:
+    async with cb.device("cpu", standby=None, linger=0.005, **options) as device:
         x = await device.put(ones())
         turns = 0
 
@@ -153,7 +153,7 @@ async def test_asks_in_a_row_leave_the_loop_its_turns(options: dict[str, str]) -
                 turns += 1
 
         task = asyncio.create_task(other())
-        for _ in range(2000):
+        for _ in range(20_000):
             await device.blas.scal(x, alpha=1.0)
             if turns > 3:
                 break
