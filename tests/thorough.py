@@ -16,7 +16,7 @@ import pytest
 
 REPEATS = ("thread:cpu", "process:cpu", "node:cpu", "recorded:cpu")
 """Sessions that compute on the CPU what ``library:cpu`` does, behind a host and a wire, or as recordings."""
-MOST = 17
+MOST = 20
 """Cases of any test that a plain run executes, for each session."""
 PLACES = frozenset({"thread", "process", "loop", "host_fn", "polled"})
 """Parameters that say where a context is, or how it finds out that work is done."""
