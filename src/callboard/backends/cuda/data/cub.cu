@@ -241,7 +241,7 @@ __device__ void upper(const CubArgs& p) {
 
 // -- histograms: n samples, of k channels one after the other, the first m of which are counted --------------------------
 
-const int AHEAD = 8;  // samples that a thread loads before it counts them; more need more registers than it has
+const int AHEAD = 8;  // samples that a thread loads before it counts them; 4 and 16 take longer
 
 template <typename T, typename A>
 struct Even {

@@ -36,7 +36,7 @@ def tensor_memory(array: Any, *, on_host: bool) -> tuple[int, Layout] | None:
 
 
 def tensor_items(array: Any, ordinal: int | None) -> "np.ndarray[Any, Any] | None":
-    """The items of a tensor, if torch has them on the host at least as soon as an op of ours.
+    """The items of a tensor as an array, where torch takes no longer to give them than a download takes.
 
     Those are tensors in host memory, whose memory this is, and on a GPU the small ones, which travel in the message: a
     copy of them here, after the work on torch's present stream.

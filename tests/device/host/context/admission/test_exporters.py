@@ -48,3 +48,17 @@ def test_descriptors_of_processes_that_have_ended_are_closed() -> None:
     assert len(os.listdir("/proc/self/fd")) == before + 1
     exporters.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_process_that_was_never_found_has_ended() -> None:
+    assert Exporters().ended(-1, -1)
+
+
+def test_without_a_descriptor_the_start_time_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(pid: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    own = os.getpid()
+    assert not Exporters().ended(own, process_started(own))
+    assert Exporters().ended(own, process_started(own) + 1)

@@ -23,7 +23,7 @@ SOMEWHERE = 256
 """Address of an array without elements."""
 
 ENDING = 2.0
-"""Seconds to wait for the end of a process whose memory cannot be opened. It takes up to a second with a GPU."""
+"""Seconds to wait, at most, for the end of a process whose memory cannot be opened."""
 
 
 class ArrivedBlock(Block):

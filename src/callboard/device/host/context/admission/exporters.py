@@ -24,7 +24,12 @@ class Exporters:
             pid, started: Process id and start time (:func:`.process_started`), which together name no other process.
             within: Seconds to wait for its end.
         """
-        known = self._known.get((pid, started)) or self._find(pid, started)
+        if pid <= 0:  # it had ended before it was asked for
+            return True
+        try:
+            known = self._known.get((pid, started)) or self._find(pid, started)
+        except OSError:  # this process may have no more descriptors, or none of processes
+            return process_started(pid) != started
         return known is None or bool(known[1].poll(within * 1e3))
 
     def close(self) -> None:
