@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.leaves_nothing]
 BOUND = 20.0
 MOMENT = 0.25
 """Seconds that an op which must not run yet gets to run anyway; without the safeguard it takes a fraction of this."""
+MOMENTS = 1
+"""Such waits, one after the other. A machine that stands still meanwhile ends one of them, not all."""
 LARGE = 1 << 17
 """Elements of an array whose memory is given back at once; small ones are freed several at a time."""
 
@@ -54,7 +56,14 @@ def ones(n: int = 64, value: float = 1.0) -> np.ndarray:
 
 async def a_moment(event: str) -> None:
     """Until an op has set the event; it may not be able to."""
-    await asyncio.to_thread(events[event].wait, MOMENT)
+    for _ in range(MOMENTS):
+        if await asyncio.to_thread(events[event].wait, MOMENT):
+            return
+
+
+async def done(event: str) -> None:
+    """Until an op has set the event. Without the safeguards, a copy of its result would not wait for it."""
+    assert await asyncio.to_thread(events[event].wait, BOUND)
 
 
 async def equal(reply: Any, expected: np.ndarray) -> None:
@@ -79,11 +88,12 @@ async def a_reader_waits_for_the_writer(dev: cb.Device) -> None:
 async def a_writer_waits_for_the_readers(dev: cb.Device) -> None:
     x = dev.put(ones())
     await x
-    late = dev.ask(Right(x=x, after="go"))
+    late = dev.ask(Right(x=x, after="go", sets="read"))
     dev.ask(Bump(x=x, n=10, sets="written"))
     dev._port.flush()
     await a_moment("written")
     events["go"].set()
+    await done("read")
     await equal(late, ones() * 2)
     await equal(x, ones() * 11)
 
@@ -97,7 +107,7 @@ async def a_writer_waits_for_the_writer(dev: cb.Device) -> None:
     dev._port.flush()
     await a_moment("written")
     events["go"].set()
-    assert await asyncio.to_thread(events["bumped"].wait, BOUND)  # without the safeguard, a copy would not wait for it
+    await done("bumped")
     await equal(x, ones() * 42)
 
 
@@ -105,7 +115,7 @@ async def memory_in_use_is_not_used_again(dev: cb.Device) -> None:
     x = dev.put(ones(LARGE))
     y = dev.put(ones(LARGE))
     await dev.drain()
-    late = dev.ask(Left(x=x, after="go"))
+    late = dev.ask(Left(x=x, after="go", sets="read"))
     x.free()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "SPARES", 0)
@@ -113,6 +123,7 @@ async def memory_in_use_is_not_used_again(dev: cb.Device) -> None:
         dev._port.flush()
         await a_moment("written")
     events["go"].set()
+    await done("read")
     await equal(late, ones(LARGE) * 2)
     await equal(other, ones(LARGE) * 7)
 
@@ -224,7 +235,7 @@ async def test_the_check_fails_without_the_safeguard(
     check: Check, mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutation(monkeypatch)
-    monkeypatch.setitem(globals(), "MOMENT", BOUND / 2)  # the ops come now, if late on a busy machine
+    monkeypatch.setitem(globals(), "MOMENTS", 60)  # the ops come now, if late on a busy machine
     async with opened() as dev:
         with pytest.raises((AssertionError, pytest.fail.Exception)) as caught:
             await check(dev)
