@@ -187,6 +187,15 @@ async def test_closing_during_a_rebuild(standby: str | None) -> None:
         assert kinds[-1] == "Stopped"
 
 
+async def test_closing_does_not_wait_until_a_standby_has_started() -> None:
+    async with process("warm") as dev:
+        async with asyncio.timeout(BOUND):
+            while (spare := dev._actor._standby.host) is None:
+                await dev._actor._standby.changed()
+        os.kill(spare.pid, signal.SIGSTOP)
+    assert spare._cause == ("killed", "its device has stopped")  # the close would have killed it after its timeout
+
+
 async def test_closing_at_once_after_opening_without_waiting() -> None:
     async with cb.System("test") as system:
         dev = await system.device("cpu", isolation="process", standby="hot", wait=False)

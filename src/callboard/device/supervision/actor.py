@@ -400,8 +400,9 @@ class DeviceActor(Actor):
             if loss is not None:
                 self.events.publish(Lost(self.port.generation, loss, failed, now))
             self.events.publish(Stopped(error, now))
+            starting = self._standby.state == "starting"  # then it has nothing to finish, and would first finish starting
             spare = self._standby.stop()
-            if spare is not None and event is not Event.STOP:
+            if spare is not None and (starting or event is not Event.STOP):
                 spare.kill("its device has stopped")
             self._wake_ready()
 
