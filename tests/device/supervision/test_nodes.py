@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,13 @@ import pytest
 from tests.multi_device.waiting import until
 
 import callboard as cb
+from callboard.device.protocol.handshake import accept_client
 from callboard.device.protocol.messages import Calls, Completions
+from callboard.device.protocol.remote import HostEndMessage, Start, Started
 from callboard.device.protocol.wire import encode_frame
+from callboard.device.supervision.hosts.base import HostEnd
 from callboard.device.supervision.hosts.process import ProcessHost
-from callboard.device.supervision.remote.host import RemoteHost
+from callboard.device.supervision.remote.host import Address, RemoteHost
 from callboard.device.supervision.remote.link import Link
 from callboard.device.supervision.remote.node import NodeServer
 
@@ -122,6 +125,50 @@ async def test_a_completion_that_cannot_be_read_ends_the_host_and_not_the_node(
             await device.ready()
             assert (await device.put(np.ones(4)).get()).sum() == 4
     assert cuts == []
+
+
+async def test_a_host_that_has_greeted_its_node_before_the_application_hears_that_it_has_started(
+    server: tuple[NodeServer, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = ProcessHost.start
+
+    async def late(
+        loop: Any, env: Any, on_message: Callable[[Any], None], on_end: Callable[[Any], None], **options: Any
+    ) -> ProcessHost:
+        greeted = asyncio.Event()
+
+        def said(message: Any) -> None:
+            on_message(message)
+            greeted.set()
+
+        host = await start(loop, env, said, on_end, **options)
+        async with asyncio.timeout(BOUND):
+            await greeted.wait()
+        return host
+
+    monkeypatch.setattr(ProcessHost, "start", late)
+    async with cb.device("cpu", node=cb.Node(server[1], token=TOKEN)) as device:
+        assert (await device.put(np.ones(4)).get()).sum() == 4
+        assert device.health().restarts == 0
+
+
+async def test_a_host_whose_end_comes_with_its_start_has_ended() -> None:
+    """Both are read at once, before the caller of ``start`` has the host."""
+
+    async def node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await accept_client(reader, writer, TOKEN)
+        writer.write(encode_frame(Started(1, [])) + encode_frame(HostEndMessage("exited", "exit code 1", "")))
+        writer.close()
+
+    stub = await asyncio.start_server(node, "127.0.0.1")
+    ends: asyncio.Queue[HostEnd] = asyncio.Queue()
+    address = Address("127.0.0.1", stub.sockets[0].getsockname()[1], TOKEN)
+    start = Start("cpu", "a host", hang_after=9.0, step_timeout=9.0, interval=1.0, lost_after=9.0)
+    async with asyncio.timeout(BOUND):
+        await RemoteHost.start(address, start, lambda message: None, ends.put_nowait)
+        assert (await ends.get()).reason == "exited"
+        stub.close()
+        await stub.wait_closed()
 
 
 async def test_resident_actors_and_their_arrays(server: tuple[NodeServer, str]) -> None:

@@ -223,7 +223,8 @@ class DeviceActor(Actor):
                 ref.tell(HostSaid(host=host, message=message))
 
         def on_end(end: HostEnd) -> None:
-            ref.tell(HostEnded(host=cell[0], end=end))
+            if cell:  # else the start was given up
+                ref.tell(HostEnded(host=cell[0], end=end))
 
         host = await self._starter.start(on_message, on_end, f"{self.port.name}/{role}")
         cell.append(host)
@@ -400,7 +401,7 @@ class DeviceActor(Actor):
             if loss is not None:
                 self.events.publish(Lost(self.port.generation, loss, failed, now))
             self.events.publish(Stopped(error, now))
-            starting = self._standby.state == "starting"  # then it has nothing to finish, and would first finish starting
+            starting = self._standby.state == "starting"  # asked to close, it would first finish that
             spare = self._standby.stop()
             if spare is not None and (starting or event is not Event.STOP):
                 spare.kill("its device has stopped")

@@ -200,8 +200,6 @@ class RemoteHost(Host):
         if isinstance(answer, Refused):
             host._link.end("refused")
             raise as_error(answer.failure)
-        assert isinstance(answer, Started)
-        host.pid = answer.pid
         host._link.watch(message.interval, message.lost_after)
         if address.lease is not None:
             address.lease.gone.add_done_callback(host._gone)
@@ -303,6 +301,8 @@ class RemoteHost(Host):
         if not self._started.done():
             if not isinstance(message, Started | Refused):
                 raise ProtocolError(f"{type(message).__name__} before it has started")
+            if isinstance(message, Started):
+                self.pid = message.pid  # from now on its end is reported, also if that is read before `start` goes on
             self._started.set_result(message)
         elif isinstance(message, Bytes):
             address, size = self._arenas.get(message.arena, (0, -1))

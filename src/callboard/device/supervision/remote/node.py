@@ -23,6 +23,7 @@ from callboard.device.protocol.messages import (
     Close,
     Completions,
     FromHost,
+    Hello,
     MapArena,
     Open,
     Plain,
@@ -258,6 +259,8 @@ class Session:
     # -- from the host -------------------------------------------------------------------------------------------------
 
     def _said(self, message: FromHost | memoryview) -> None:
+        if isinstance(message, Hello):
+            return  # to this process
         if not isinstance(message, memoryview):
             self._link.send(message)
             return
