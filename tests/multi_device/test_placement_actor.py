@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from typing import Any
 
 import pytest
 from tests.multi_device.waiting import until
@@ -125,3 +126,29 @@ async def test_devices_say_how_much_memory_is_left(monkeypatch: pytest.MonkeyPat
         await until(lambda: pushed[-1].used_bytes < before + GIB // 2)
         assert candidate.free_bytes == pushed[-1].free_bytes + pushed[-1].cached_bytes
         assert not asked
+
+
+async def test_a_stopped_device_is_said_to_be_stopped(devices: list[cb.Device]) -> None:
+    async with cb.PlacementActor(devices) as placement:
+        await devices[1].close()
+        assert placement.explain().refused == {"CPU-1": "it has stopped"}
+
+
+async def test_nothing_is_left_of_one_that_cannot_begin(devices: list[cb.Device]) -> None:
+    await devices[1].close()
+    with pytest.raises(cb.DeviceStopped):
+        async with cb.PlacementActor(devices):
+            pass
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("placing")]
+
+
+@pytest.mark.parametrize("returned", [None, "CPU-0", cb.Candidate("CPU-0")])
+async def test_a_policy_that_returns_none_of_its_candidates(devices: list[cb.Device], returned: Any) -> None:
+    async with cb.PlacementActor(devices, policy=lambda hints, able: returned) as placement:
+        for ask in (placement.pick, placement.explain):
+            with pytest.raises(ValueError, match="returned .*; it has to return one of its candidates"):
+                ask()
+        assert [candidate.choices for candidate in placement.candidates()] == [0] * 4
+    none: Any = None
+    with pytest.raises(TypeError, match="policy is None; pass a name, or a function"):
+        cb.PlacementActor(devices, policy=none)

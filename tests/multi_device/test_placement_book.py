@@ -266,3 +266,23 @@ class Bookkeeping(RuleBasedStateMachine):
 
 
 TestBookkeeping = Bookkeeping.TestCase
+
+
+@pytest.mark.parametrize("lease", [-1.0, float("nan")])
+def test_a_lease_that_is_no_time_reserves_nothing(lease: float) -> None:
+    made = book()
+    for choose in (lambda: made.pick(PlacementHints(), 0.0, lease), lambda: made.gang([PlacementHints()], 0.0, lease)):
+        with pytest.raises(ValueError, match=f"lease is {lease}; it is a number of seconds from 0, or None"):
+            choose()
+    assert [candidate.choices for candidate in made.candidates.values()] == [0] * len(made.candidates)
+
+
+def test_a_gang_of_nobody_is_empty() -> None:
+    assert book().gang([], 0.0, None, linked=True) == book().gang([], 0.0) == []
+
+
+@pytest.mark.parametrize("ids", ["CPU-10", ["CPU-1"], {3}])
+@pytest.mark.parametrize("name", ["near", "avoid"])
+def test_ids_are_a_set_of_texts(name: str, ids: Any) -> None:
+    with pytest.raises(TypeError, match=f"{name} is .*; pass a set of ids of devices"):
+        PlacementHints(**{name: ids})

@@ -264,3 +264,65 @@ async def test_devices_may_leave_while_shards_are_on_their_way(devices: list[cb.
         await asyncio.gather(left, back)
         assert not region._moving
         assert (await region.entity("x").call(Cart.add, 1))[2] == [1]
+
+
+async def test_a_remove_whose_wait_was_cancelled_goes_on(devices: list[cb.Device]) -> None:
+    gate = threading.Event()
+
+    class Slow(cb.ResidentActor):
+        def wait(self) -> None:
+            gate.wait(PATIENCE)
+
+        def quick(self) -> str:
+            return "there"
+
+    async with (
+        asyncio.timeout(PATIENCE),
+        cb.PlacementShardingAdapter("moves", devices[:1], lambda key: cb.Props(Slow), shards=8) as region,
+    ):
+        slow = region.entity("a").call(Slow.wait)
+        adding = asyncio.create_task(region.add(devices[1]))
+        removing = asyncio.create_task(region.remove(devices[0]))
+        await until(lambda: not any(device == devices[0].uuid for device in region.table.owners) or adding.done())
+        adding.cancel()
+        removing.cancel()
+        await asyncio.gather(adding, removing, return_exceptions=True)
+        later = region.entity("a").call(Slow.quick)
+        gate.set()
+        await slow
+        assert await later == "there"
+        await until(lambda: set(region._owners) == {devices[1].uuid})
+
+
+async def test_a_factory_that_fails_leaves_no_entity(devices: list[cb.Device]) -> None:
+    def cart(key: str) -> cb.Props[Cart]:
+        raise LookupError(key)
+
+    async with cb.PlacementShardingAdapter("fails", devices[:1], cart) as region:
+        for key in "ab":
+            with pytest.raises(LookupError, match=key):
+                region.entity(key).call(Cart.fail)
+        assert region.active == []
+
+
+async def test_what_a_region_cannot_be_made_of(devices: list[cb.Device]) -> None:
+    def cart(key: str) -> cb.Props[Cart]:
+        return cb.Props(Cart, key)
+
+    for options, says in (
+        ({"passivate_after": 0.0}, "passivate_after must be more than 0 seconds, but is 0.0"),
+        ({"passivate_after": float("nan")}, "passivate_after must be more than 0 seconds"),
+        ({"handoff_timeout": -1.0}, "handoff_timeout must be more than 0 seconds"),
+        ({"weights": {devices[0].uuid: -1.0}}, "the weight of CPU-0 must be a positive number, but is -1.0"),
+    ):
+        given: Any = options
+        with pytest.raises(ValueError, match=says):
+            cb.PlacementShardingAdapter("carts", devices, cart, **given)
+    with pytest.raises(ValueError, match="in region carts already"):
+        async with cb.PlacementShardingAdapter("carts", [devices[0], devices[0]], cart):
+            pass
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("region")]
+    number: Any = 17
+    async with cb.PlacementShardingAdapter("carts", devices, cart) as region:
+        with pytest.raises(TypeError, match="region carts: the id of an entity is a str; 17 is none"):
+            region.entity(number)

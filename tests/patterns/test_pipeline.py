@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -384,3 +384,33 @@ def test_each_item_ends_once(plans: list[list[str]], in_flight: int, width: int,
         assert stats.retried == sum(tries.values()) - len(plans)
 
     asyncio.run(run())
+
+
+async def test_a_sink_is_closed_when_its_pipeline_ends_by_an_error() -> None:
+    def fails(n: int) -> int:
+        raise ArithmeticError(n)
+
+    async with asyncio.timeout(LIMIT), cb.PipelineSink(cb.PipelineExecutor(fails, in_flight=1), capacity=1) as sink:
+        producers = [asyncio.create_task(sink.submit(n)) for n in range(8)]
+        with pytest.raises(ArithmeticError):
+            async for _ in sink:
+                pass
+        ended = await asyncio.gather(*producers, return_exceptions=True)
+        assert any(isinstance(each, cb.ServerStopped) for each in ended)
+        with pytest.raises(cb.ServerStopped):
+            sink.try_submit(9)
+
+
+async def test_leaving_early_closes_a_generator_that_the_caller_has() -> None:
+    closed: list[bool] = []
+
+    def numbers() -> Iterator[int]:
+        try:
+            yield from range(100)
+        finally:
+            closed.append(True)
+
+    source = numbers()
+    async with contextlib.aclosing(cb.PipelineExecutor(lambda n: n).run(source)) as results:
+        assert await anext(results) == 0
+    assert closed == [True]

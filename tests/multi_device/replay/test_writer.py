@@ -286,3 +286,24 @@ async def test_committed_does_not_block_the_loop() -> None:
 def test_bad_options(options: Any) -> None:
     with pytest.raises(ValueError, match=r"on_failure|positive"):
         JournalWriter(cb.MemoryJournal(), "one", **options)
+
+
+def test_a_hook_that_raises_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    working = threading.Event()
+
+    def told(failure: cb.JournalFailed | None) -> None:
+        if failure is None:
+            working.set()
+        raise ArithmeticError("of the hook")
+
+    journal = Flaky()
+    writer = started(journal, on_failure="degrade", told=told)
+    journal.error = OSError("no space left")
+    writer.put(b"a")
+    writer.flush(LIMIT)
+    journal.error = None
+    assert working.wait(LIMIT)
+    writer.put(b"b")
+    writer.close(LIMIT)
+    assert (writer.stats.recorded, writer.stats.lost) == (1, 1)
+    assert "the hook `told` of the journal one failed" in caplog.text

@@ -107,8 +107,12 @@ class PlacementActor:
         self._clock = clock or LoopClock()
 
     async def __aenter__(self) -> Self:
-        for device in self._given:
-            await self.add(device)
+        try:
+            for device in self._given:
+                await self.add(device)
+        except BaseException:  # a cancellation, too
+            await self.stop()
+            raise
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -174,6 +178,7 @@ class PlacementActor:
 
         Raises:
             NoEligibleDevice: No device can take it; the text names the reason for each of them.
+            ValueError: ``lease`` is below 0, or a policy of the caller's returned none of the candidates.
         """
         self._look()
         return self._choice(self._book.pick(hints, self._clock.time(), lease))
@@ -212,6 +217,7 @@ class PlacementActor:
         for candidate, unanswered, actor in self._seen:  # devices may be many: as few calls as can be
             candidate.in_flight = len(unanswered.entries)
             candidate.ready = actor.state is ready
+            candidate.stopped = actor.state is State.STOPPED
 
     def _choice(self, reservation: Reservation) -> DeviceChoice:
         if reservation.hints.memory_bytes:

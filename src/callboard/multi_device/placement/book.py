@@ -97,7 +97,9 @@ class PlacementBook:
 
         Raises:
             NoEligibleDevice: No device can take it; the text names the reason for each of them.
+            ValueError: ``lease`` is below 0, or no number.
         """
+        _check_lease(lease)
         self.expire(now)
         able = self._able(hints)
         if not able:
@@ -118,8 +120,12 @@ class PlacementBook:
 
         Raises:
             NoEligibleDevice: There is no such set. Nothing has been reserved.
+            ValueError: ``lease`` is below 0, or no number.
         """
+        _check_lease(lease)
         self.expire(now)
+        if not needs:
+            return []
         able = [self._able(need) for need in needs]
         for need, found in zip(needs, able, strict=True):
             if not found:
@@ -186,3 +192,8 @@ class PlacementBook:
     def _refused(self, hints: PlacementHints) -> dict[str, str]:
         reasons = {c.id: c.why_not(hints, self.links.get(c.id, ALONE)) for c in self.candidates.values()}
         return {device: reason for device, reason in reasons.items() if reason is not None}
+
+
+def _check_lease(lease: float | None) -> None:
+    if lease is not None and not lease >= 0:
+        raise ValueError(f"lease is {lease}; it is a number of seconds from 0, or None for no end")

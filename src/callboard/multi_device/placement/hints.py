@@ -1,6 +1,6 @@
 """Requirements of a piece of work, and capacities of a device."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Set
 from dataclasses import dataclass, field
 
 __all__ = ["Candidate", "PlacementHints"]
@@ -21,6 +21,7 @@ class PlacementHints:
         apart: Two choices with an equal ``apart`` are never on one device at the same time.
 
     Raises:
+        TypeError: ``near`` or ``avoid`` is no set of ids.
         ValueError: A number below zero.
     """
 
@@ -37,6 +38,10 @@ class PlacementHints:
         for name in ("min_free_bytes", "memory_bytes", "streams"):
             if (value := getattr(self, name)) < 0:
                 raise ValueError(f"{name} must be at least 0, but is {value}")
+        for name in ("near", "avoid"):
+            ids = getattr(self, name)
+            if not isinstance(ids, Set) or not all(isinstance(id, str) for id in ids):
+                raise TypeError(f"{name} is {ids!r}; pass a set of ids of devices, {{device.uuid, ...}}")
 
 
 @dataclass(slots=True)
@@ -50,6 +55,7 @@ class Candidate:
         total_bytes: Memory.
         streams: Streams that may be reserved.
         ready: True if its context is ready; a device that is being rebuilt is skipped.
+        stopped: True if it will not be ready again.
         in_flight: Ops without a completion, now.
         reserved_bytes, reserved_streams: Memory and streams reserved by choices that are not released.
         choices: The number of choices that are not released.
@@ -64,6 +70,7 @@ class Candidate:
     total_bytes: int = 0
     streams: int = 32
     ready: bool = True
+    stopped: bool = False
     in_flight: int = 0
     reserved_bytes: int = 0
     reserved_streams: int = 0
@@ -100,7 +107,7 @@ class Candidate:
             linked: Ids of the devices that this one is linked to.
         """
         if not self.ready:
-            return "its context is being rebuilt"
+            return "it has stopped" if self.stopped else "its context is being rebuilt"
         if self.id in hints.avoid:
             return "it is to be avoided"
         if hints.backend is not None and self.backend != hints.backend:

@@ -57,13 +57,28 @@ def chooser_of(policy: "PlacementPolicy | str | Chooser") -> Chooser:
     """The function that implements a policy.
 
     Raises:
+        TypeError: Neither a name nor a function.
         ValueError: There is no policy of this name.
     """
     if not isinstance(policy, str):
-        return policy
+        return _checked(policy)
     try:
         known = PlacementPolicy(policy)
     except ValueError:
         names = ", ".join(repr(str(p)) for p in PlacementPolicy)
         raise ValueError(f"policy {policy!r}: use {names}, or pass a function") from None
     return CHOOSERS[known]
+
+
+def _checked(policy: Chooser) -> Chooser:
+    """A policy of the caller's, which may return what is none of the candidates."""
+    if not callable(policy):
+        raise TypeError(f"policy is {policy!r}; pass a name, or a function of the hints and the candidates")
+
+    def choose(hints: PlacementHints, able: Sequence[Candidate]) -> Candidate:
+        chosen = policy(hints, able)
+        if not any(chosen is candidate for candidate in able):
+            raise ValueError(f"the policy {policy!r} returned {chosen!r}; it has to return one of its candidates")
+        return chosen
+
+    return choose

@@ -120,6 +120,8 @@ class ReplayHarness:
         self.mode = _mode(mode)
         if snapshot_every is not None and snapshot_every < 1:
             raise ValueError(f"snapshot_every is {snapshot_every}; it is at least 1, or None")
+        if isinstance(actors, str):
+            raise TypeError(f"actors is {actors!r}; pass a list of patterns, [{actors!r}]")
         self._journal = MemoryJournal() if journal is None else journal
         self._clock = LoopClock() if clock is None else clock
         self._patterns = None if actors is None else list(actors)

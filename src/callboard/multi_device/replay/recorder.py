@@ -77,9 +77,22 @@ class Pen:
         """A value from outside was recalled."""
         self._put(encode(Recalled(actor, name, self._codec.encode(value))))
 
-    def snapshot(self, actor: str, number: int, state: Any) -> None:
-        """The state of an actor between two inputs."""
-        self._put(encode(Snapshot(actor, number, name_of(type(state)), self._codec.encode(state))))
+    def snapshot(self, actor: str, number: int, take: Callable[[], Any]) -> None:
+        """The state of an actor between two inputs; left out, with a warning in the log, if it fails and not strict.
+
+        Raises:
+            Exception: Raised by ``take``, or of a state that cannot be recorded.
+            JournalFailed
+        """
+        try:
+            state = take()
+            data = self._codec.encode(state)
+        except Exception as e:  # of any class: ``take`` is a user's
+            if self._strict:
+                raise
+            _log.warning("%s: no snapshot after input %d: %r", actor, number, e)
+            return
+        self._put(encode(Snapshot(actor, number, name_of(type(state)), data)))
 
 
 class RecordingTap(Tap):
@@ -101,7 +114,7 @@ class RecordingTap(Tap):
         if self._every is not None and before and before % self._every == 0:
             take = getattr(self.cell.actor, "snapshot", None)
             if take is not None:
-                self._pen.snapshot(self.path, before, take())
+                self._pen.snapshot(self.path, before, take)
         self._pen.input(self.path, self.count, kind, message, detail)
 
     def replied(self, number: int, value: Any) -> None:

@@ -287,8 +287,14 @@ class JournalWriter:
         if first:
             what = "is refused" if self._on_failure == "fail" else "is lost until it works again"
             _log.error("%s; what is to be recorded %s", failure, what)
-            if self._told is not None:
+            self._tell(failure)
+
+    def _tell(self, failure: JournalFailed | None) -> None:
+        if self._told is not None:
+            try:
                 self._told(failure)
+            except Exception:  # of any class: the hook is a user's, and the thread has to go on
+                _log.exception("the hook `told` of the journal %s failed", self._identity)
 
     def _try_again(self) -> None:
         """Open it again: the remains of a failed write are cut off, and the gap is reported."""
@@ -306,5 +312,4 @@ class JournalWriter:
             self._unsaid -= lost
             self.failure = None
         _log.warning("the journal %s works again; %d records are lost", self._identity, lost)
-        if self._told is not None:
-            self._told(None)
+        self._tell(None)

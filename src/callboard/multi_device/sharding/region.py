@@ -16,7 +16,7 @@ from callboard.device.supervision.generations import next_generation
 from callboard.device.supervision.watch import Stopped
 from callboard.multi_device.sharding.entity import Entity, EntityRef, Waiting
 from callboard.multi_device.sharding.errors import RegionStopped
-from callboard.multi_device.sharding.table import Move, ShardTable, shard_of
+from callboard.multi_device.sharding.table import Move, ShardTable, check_weights, shard_of
 
 __all__ = ["PlacementShardingAdapter"]
 
@@ -65,7 +65,7 @@ class PlacementShardingAdapter(Generic[A]):
         clock: Source of the time; for tests.
 
     Raises:
-        ValueError: A number that is too small, or two devices of one UUID.
+        ValueError: A number that is too small, or a weight that is not positive; on entering, two devices of one UUID.
     """
 
     def __init__(
@@ -85,6 +85,10 @@ class PlacementShardingAdapter(Generic[A]):
         for name, value in (("max_entities", max_entities), ("max_waiting", max_waiting)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, but is {value}")
+        for name, seconds in (("passivate_after", passivate_after), ("handoff_timeout", handoff_timeout)):
+            if seconds is not None and not seconds > 0:
+                raise ValueError(f"{name} must be more than 0 seconds, but is {seconds}")
+        check_weights(weights or {})
         self.region_id = region_id
         self._given = list(devices)
         self._make: Callable[[str, int], Props[A]] = _of_two(entity)
@@ -108,9 +112,13 @@ class PlacementShardingAdapter(Generic[A]):
         self._started = 0
 
     async def __aenter__(self) -> Self:
-        for device in self._given:
-            self._enter(device)
-        await self._rebalance()
+        try:
+            for device in self._given:
+                self._enter(device)
+            await self._changed()
+        except BaseException:  # a cancellation, too
+            await self.stop()
+            raise
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -119,7 +127,13 @@ class PlacementShardingAdapter(Generic[A]):
     # -- entities ------------------------------------------------------------------------------------------------------
 
     def entity(self, id: str) -> EntityRef[A]:
-        """The address of an entity; nothing is started."""
+        """The address of an entity; nothing is started.
+
+        Raises:
+            TypeError: The id is not a text.
+        """
+        if not isinstance(id, str):
+            raise TypeError(f"region {self.region_id}: the id of an entity is a str; {id!r} is none, pass str(...) of it")
         return EntityRef(self, id)
 
     def owner(self, id: str) -> str | None:
@@ -141,6 +155,8 @@ class PlacementShardingAdapter(Generic[A]):
     async def add(self, device: Device) -> None:
         """Spread the entities over this device, too; returns when its shards have been handed over.
 
+        If the wait is cancelled, the handovers go on.
+
         Raises:
             ValueError: It was added already.
             RegionStopped
@@ -148,14 +164,17 @@ class PlacementShardingAdapter(Generic[A]):
         if self._stopped:
             raise RegionStopped(f"region {self.region_id} has been stopped")
         self._enter(device)
-        await self._rebalance()
+        await self._changed()
 
     async def remove(self, device: Device) -> None:
-        """Hand this device's shards over to the others; returns when that is done. Nothing if it is not there."""
+        """Hand this device's shards over to the others; returns when that is done. Nothing if it is not there.
+
+        If the wait is cancelled, the handovers go on.
+        """
         if self._devices.pop(device.uuid, None) is not None:
             self._watching.pop(device.uuid).cancel()
             self._hold(device)
-            await self._rebalance()
+            await self._changed()
 
     async def stop(self) -> None:
         """Take no more calls, let those in flight end, and stop all actors. The devices stay open."""
@@ -202,7 +221,12 @@ class PlacementShardingAdapter(Generic[A]):
                 )
             entity.waiting.append(Waiting(method, args, kwargs, answer))
         else:
-            self._send(entity, method, args, kwargs, answer)
+            try:
+                self._send(entity, method, args, kwargs, answer)
+            except Exception:  # of the factory, or of the call
+                if entity.actor is None and not entity.waiting:
+                    del self._entities[id]
+                raise
         return answer
 
     def _send(self, entity: Entity[A], method: Any, args: Any, kwargs: Any, answer: "asyncio.Future[Any]") -> None:
@@ -295,6 +319,10 @@ class PlacementShardingAdapter(Generic[A]):
         """Have calls of a leaving device's entities wait until its shards have another owner."""
         self._moving.update(shard for shard, owner in enumerate(self._owners) if owner == device.uuid)
 
+    async def _changed(self) -> None:
+        """Rebalance, in a task of its own: a caller that is cancelled leaves no shard half moved."""
+        await asyncio.shield(self._spawn(self._rebalance()))
+
     async def _rebalance(self) -> None:
         async with self._changing:
             table = self._table.over({uuid: self._weights.get(uuid, 1.0) for uuid in self._devices})
@@ -328,9 +356,9 @@ class PlacementShardingAdapter(Generic[A]):
         """Send the calls that wait; entities that were not called begin with their next call."""
         self._moving.discard(shard)
         for entity in [entity for entity in self._entities.values() if entity.shard == shard]:
-            if not entity.waiting and entity.actor is None:
-                del self._entities[entity.id]
             self._flush(entity)
+            if entity.actor is None:
+                del self._entities[entity.id]
 
     def _flush(self, entity: Entity[A]) -> None:
         while entity.waiting:
@@ -374,10 +402,11 @@ class PlacementShardingAdapter(Generic[A]):
             if not call.answer.done():
                 call.answer.set_exception(error)
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _of_two(entity: Callable[..., Props[A]]) -> Callable[[str, int], Props[A]]:

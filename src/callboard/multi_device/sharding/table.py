@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-__all__ = ["BOUND", "Move", "ShardTable", "shard_of"]
+__all__ = ["BOUND", "Move", "ShardTable", "check_weights", "shard_of"]
 
 BOUND = 1.1
 """No device owns more than this times its share of the shards, nor, after a change, less than its share over this."""
@@ -60,9 +60,7 @@ class ShardTable:
         Raises:
             ValueError: A weight that is not a positive number.
         """
-        for device, weight in weights.items():
-            if not 0 < weight < math.inf:
-                raise ValueError(f"the weight of {device} must be a positive number, but is {weight}")
+        check_weights(weights)
         if not weights:
             return ShardTable((None,) * len(self.owners), self.version + 1)
         shares = {device: len(self.owners) * weight / sum(weights.values()) for device, weight in weights.items()}
@@ -78,6 +76,13 @@ class ShardTable:
         """The handovers needed to reach a later table, in the order of the shards."""
         pairs = zip(self.owners, later.owners, strict=True)
         return [Move(shard, a, b) for shard, (a, b) in enumerate(pairs) if a != b and b is not None]
+
+
+def check_weights(weights: Mapping[str, float]) -> None:
+    """Raise ``ValueError`` if a weight is not a positive number."""
+    for device, weight in weights.items():
+        if not 0 < weight < math.inf:
+            raise ValueError(f"the weight of {device} must be a positive number, but is {weight}")
 
 
 def shard_of(entity: str, shards: int) -> int:

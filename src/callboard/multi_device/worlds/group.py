@@ -22,8 +22,9 @@ class Group(Collectives):
         await right[0]
 
     They run concurrently if their arrays allow it, cost one launch, and succeed or fail together. Their refs exist once
-    the block has been left; if an exception leaves the block, none of them is called. Arrays that one of them writes
-    cannot be used by another.
+    the block has been left, and awaiting one inside the block raises ``RuntimeError``. If an exception leaves the block,
+    or the call is refused at its end, none of them is called, and all fail with a ``RuntimeError`` that names it. Arrays that one of them
+    writes cannot be used by another.
     """
 
     def __init__(
@@ -52,4 +53,16 @@ class Group(Collectives):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         asked, self._asked = self._asked, None
         if error is None and asked:
-            self._submit(asked, self._replies)
+            try:
+                self._submit(asked, self._replies)
+            except BaseException as e:
+                self._not_called(e)
+                raise
+        elif error is not None:
+            self._not_called(error)
+
+    def _not_called(self, error: BaseException) -> None:
+        text = f"the group was not called: {type(error).__name__}: {error}"
+        for reply in self._replies:
+            if not reply.done():
+                reply.fail(lambda: RuntimeError(text))

@@ -22,16 +22,18 @@ class Port:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.parts: Sequence[PartReply] = ()
+        self.parts: Sequence[PartReply] | None = None
 
     def flush(self) -> None:
+        if self.parts is None:
+            raise RuntimeError("a collective of a group is called when the group's block is left; await it after that")
         for part in self.parts:
             part.port.flush()
 
     def awaited(self, reply: Reply[Any]) -> None:
         """Send the queued calls; if each part is its device's only op, poll for their completions for a moment."""
         self.flush()
-        waiting = [part for part in self.parts if not part.done()]
+        waiting = [part for part in self.parts or () if not part.done()]
         if all(part.port.in_flight == 1 for part in waiting):
             Outbox.linger_together([(part.port.outbox, part.done) for part in waiting])
 
@@ -39,7 +41,7 @@ class Port:
         return False  # other ranks would wait for the part that is taken back
 
     def unretrieved(self, cause: Cause) -> None:
-        for part in self.parts[:1]:
+        for part in (self.parts or ())[:1]:
             part.port.unretrieved(cause)
 
 

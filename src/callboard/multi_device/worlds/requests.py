@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from callboard.core.errors import DeviceMismatch, ShapeError
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand
@@ -38,7 +40,10 @@ class PreMulSum:
         """
         if isinstance(self.factor, Operand | int | float):
             return [self.factor] * size
-        factors = list(self.factor)
+        try:
+            factors = list(self.factor)
+        except TypeError:
+            raise TypeError(f"PreMulSum: factor is {self.factor!r}; pass a real number, or one for each rank") from None
         if len(factors) != size:
             raise ShapeError(f"PreMulSum: factor has {len(factors)} numbers; the world has {size} ranks")
         return factors
@@ -321,6 +326,11 @@ class Requests:
                 elif isinstance(factor, bool) or not isinstance(factor, int | float):
                     raise TypeError(
                         f"{kind}: the factor of rank {rank} is {factor!r}; pass a real number, or a 0-d ref"
+                    )
+                elif dtype.np.kind in "iu" and not (bounds := np.iinfo(dtype.np)).min <= factor <= bounds.max:
+                    raise ShapeError(
+                        f"{kind}: the factor of rank {rank} is {factor}; xs are {dtype}, which holds the integers from "
+                        f"{bounds.min} to {bounds.max}"
                     )
             return "sum", factors
         if op not in WORDS:

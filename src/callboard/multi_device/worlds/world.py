@@ -63,6 +63,9 @@ class World(Collectives):
         self.devices = tuple(devices)
         if not self.devices:
             raise ValueError("world: devices is empty; a world has at least one rank")
+        for rank, device in enumerate(self.devices):
+            if not isinstance(device, Device):
+                raise TypeError(f"world: devices[{rank}] is {device!r}; pass open devices, as of cb.device(...)")
         if len({device.uuid for device in self.devices}) != len(self.devices):
             raise ValueError("world: a device is given twice; each rank has a device of its own")
         if len({device.backend for device in self.devices}) != 1:
@@ -212,8 +215,10 @@ class World(Collectives):
         while self._state == "forming":
             self._changed.clear()
             await self._changed.wait()
+        if self._state == "closed":
+            raise WorldStopped("the world is closed")
         if self._state != "ready":
-            raise WorldStopped(f"the world is {self._state}: {self._error or 'it was closed'}") from self._error
+            raise WorldStopped(f"the world is {self._state}: {self._error}") from self._error
         return self
 
     async def split(self, colors: Sequence[int | None], keys: Sequence[int] | None = None) -> "dict[int, World]":
@@ -254,9 +259,9 @@ class World(Collectives):
         Args:
             drain: Wait for those in flight first, at most until they count as hung; else they fail with ``WorldLost``.
         """
-        if self._closing:
+        if self._state == "closed":
             return
-        self._closing = True
+        self._closing = True  # a close that was cancelled while it waited is repeated
         while drain and self._flights:
             await _settled(next(iter(self._flights)).collectives[0])
         self._state = "closed"

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
@@ -353,5 +354,9 @@ class _Run:
 
 
 async def _each(source: Iterable[Any]) -> AsyncGenerator[Any, None]:
-    for item in source:
-        yield item
+    try:
+        for item in source:
+            yield item
+    finally:
+        if inspect.isgenerator(source):
+            source.close()

@@ -77,7 +77,7 @@ class PipelineSink(Generic[T, R]):
             async for result in sink:
                 ...
 
-    Leaving the block cancels the items in flight.
+    Leaving the block cancels the items in flight. When the pipeline ends by an error, the sink is closed.
 
     Args:
         executor: The pipeline.
@@ -148,11 +148,14 @@ class PipelineSink(Generic[T, R]):
         self._free += 1
 
     async def _items(self) -> AsyncGenerator[T, None]:
-        while (item := await self._queue.get()) is not END:
-            self._give_back()
-            yield item
-        while self._waiting:  # they find it closed
-            self._give_back()
+        try:
+            while (item := await self._queue.get()) is not END:
+                self._give_back()
+                yield item
+        finally:
+            self.close()
+            while self._waiting:  # they find it closed
+                self._give_back()
 
     def __aiter__(self) -> AsyncIterator[R]:
         """The results; they may be iterated over once, also while items are submitted."""

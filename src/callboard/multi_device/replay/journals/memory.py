@@ -25,6 +25,8 @@ class MemoryJournal:
         self._discarded = 0
 
     def open(self, identity: str) -> Recovered:
+        if not identity:
+            raise ValueError("the identity is empty; pass a text")
         self.close()
         self._records, self._discarded = self._kept.get(identity, ([], 0))
         self._identity = identity
