@@ -99,3 +99,35 @@ async def test_factors_and_devices_that_are_none(devices: list[cb.Device]) -> No
     none: Any = [devices[0], "cpu:1"]
     with pytest.raises(TypeError, match=r"world: devices\[1\] is 'cpu:1'; pass open devices"):
         await cb.world(none)
+
+
+async def test_devices_of_another_loop_are_refused(devices: list[cb.Device]) -> None:
+    """Waiting for one would never end, and could not be cancelled."""
+
+    def elsewhere() -> None:
+        asyncio.run(trying())
+
+    async def trying() -> None:
+        for name, make in (
+            ("world", lambda: cb.world(devices[:2])),
+            ("placement", lambda: cb.PlacementActor(devices[:2])),
+            ("region r", lambda: cb.PlacementShardingAdapter("r", devices[:2], lambda key: cb.Props(Holder))),
+        ):
+            with pytest.raises(ValueError, match=rf"{name}: devices\[0\] \(cpu:0\) belongs to another event loop"):
+                async with make():
+                    pass
+
+    async with asyncio.timeout(BOUND):
+        await asyncio.to_thread(elsewhere)
+
+
+def test_devices_of_sync_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
+
+    async def trying(device: Any) -> None:
+        with pytest.raises(TypeError, match=r"placement: devices\[0\] is .*; pass open devices"):
+            async with cb.PlacementActor([device]):
+                pass
+
+    with cb.sync.device("cpu:0") as device:
+        asyncio.run(trying(device))

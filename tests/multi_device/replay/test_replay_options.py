@@ -53,3 +53,30 @@ def test_patterns_are_a_list() -> None:
 def test_an_identity_in_memory_is_not_empty() -> None:
     with pytest.raises(ValueError, match="the identity is empty"):
         cb.MemoryJournal().open("")
+
+
+class Kept(Sum):
+    def snapshot(self) -> Any:
+        return self.total
+
+    def restore(self, state: Any) -> None:
+        self.total = state
+
+
+@pytest.mark.parametrize("limit", [None, 7])
+async def test_a_run_whose_beginning_was_discarded_is_replayed_from_a_snapshot(limit: int | None) -> None:
+    def build(system: cb.ActorSystem) -> cb.ActorRef[Kept]:
+        return system.actor_of(cb.Props(Kept, None), "sum")
+
+    async with cb.ReplayHarness(journal=cb.MemoryJournal(limit), snapshot_every=2) as harness:
+        async with cb.ActorSystem("demo", recorder=harness) as system:
+            actor = build(system)
+            assert [await actor.ask(Add(amount=1)) for _ in range(6)] == [1, 2, 3, 4, 5, 6]
+        await harness.committed()
+        if limit is None:
+            harness.discard(4)
+        report = await harness.verify(build)
+        assert report.first is not None
+        assert "of it are not in this run of the journal (discarded?); replay from a snapshot" in report.first.got
+        report = await harness.verify(build, from_snapshot=True)
+        assert (report.same, report.inputs) == (True, 2)

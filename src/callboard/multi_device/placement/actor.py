@@ -14,6 +14,7 @@ from callboard.device.client.line.unanswered import Unanswered
 from callboard.device.supervision.actor import DeviceActor
 from callboard.device.supervision.lifecycle import State
 from callboard.device.supervision.watch import Lost, Recovered
+from callboard.multi_device.members import check_members
 from callboard.multi_device.placement.book import Explanation, PlacementBook, Reservation
 from callboard.multi_device.placement.hints import Candidate, PlacementHints
 from callboard.multi_device.placement.policies import Chooser, PlacementPolicy, chooser_of
@@ -129,10 +130,12 @@ class PlacementActor:
         """Place work on this device, too, once it has reported its memory.
 
         Raises:
-            ValueError: It was added already.
+            TypeError: Not a device.
+            ValueError: It was added already, or belongs to another loop.
             DeviceStopped, BackendUnavailable: It is of no use.
             AskTimeout: It does not answer.
         """
+        check_members("placement", [device])
         if device.uuid in self._devices:
             raise ValueError(f"device {device.name} ({device.uuid}) is placed on already")
         await device.ready()

@@ -197,6 +197,10 @@ class Replay:
         item = self._item(tap, sequence, entry)
         if item is None:
             return None
+        if not tap.count and entry.number > 1 and not any(d.actor == entry.actor for d in self.report.divergences):
+            missing = f"inputs 1 to {entry.number - 1} of it are not in this run of the journal (discarded?)"
+            self._differs(entry, sequence, f"input {entry.number}", f"{missing}; replay from a snapshot")
+            return None
         self.report.inputs += 1
         tap.busy = True
         tap.inbox.give(item)

@@ -14,6 +14,7 @@ from callboard.device.client.handle import Device
 from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.device.supervision.generations import next_generation
 from callboard.device.supervision.watch import Stopped
+from callboard.multi_device.members import check_members
 from callboard.multi_device.sharding.entity import Entity, EntityRef, Waiting
 from callboard.multi_device.sharding.errors import RegionStopped
 from callboard.multi_device.sharding.table import Move, ShardTable, check_weights, shard_of
@@ -158,7 +159,8 @@ class PlacementShardingAdapter(Generic[A]):
         If the wait is cancelled, the handovers go on.
 
         Raises:
-            ValueError: It was added already.
+            TypeError: Not a device.
+            ValueError: It was added already, or belongs to another loop.
             RegionStopped
         """
         if self._stopped:
@@ -302,6 +304,7 @@ class PlacementShardingAdapter(Generic[A]):
     # -- handing over --------------------------------------------------------------------------------------------------
 
     def _enter(self, device: Device) -> None:
+        check_members(f"region {self.region_id}", [device])
         if device.uuid in self._devices:
             raise ValueError(f"device {device.name} ({device.uuid}) is in region {self.region_id} already")
         self._devices[device.uuid] = device

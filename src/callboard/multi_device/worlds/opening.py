@@ -61,7 +61,9 @@ def world(
         of the block.
 
     Raises:
-        ValueError: No device, one of them twice, several backends, or a bound that is not positive; when it is awaited.
+        TypeError: Not a device; when it is awaited, as are the next.
+        ValueError: No device, one of them twice, one of another loop, several backends, or a bound that is not
+            positive.
         WorldStopped: It cannot be formed: NCCL is missing, a device has stopped, or it took too long; when awaited.
     """
     return OpenWorld(lambda: World(devices, timeout, form_timeout, clock))

@@ -14,6 +14,7 @@ from callboard.device.client.line.entries import origin_of
 from callboard.device.client.prepared import Sent, prepare
 from callboard.device.supervision.watch import Lost, Stopped
 from callboard.kernel.collective.messages import Leave, Run
+from callboard.multi_device.members import check_members
 from callboard.multi_device.worlds.calls import Collectives, all_refs
 from callboard.multi_device.worlds.errors import WorldStopped
 from callboard.multi_device.worlds.flight import Flight
@@ -63,9 +64,7 @@ class World(Collectives):
         self.devices = tuple(devices)
         if not self.devices:
             raise ValueError("world: devices is empty; a world has at least one rank")
-        for rank, device in enumerate(self.devices):
-            if not isinstance(device, Device):
-                raise TypeError(f"world: devices[{rank}] is {device!r}; pass open devices, as of cb.device(...)")
+        check_members("world", self.devices)
         if len({device.uuid for device in self.devices}) != len(self.devices):
             raise ValueError("world: a device is given twice; each rank has a device of its own")
         if len({device.backend for device in self.devices}) != 1:
