@@ -18,6 +18,7 @@ from callboard.device.protocol.remote import HostEndMessage, Start, Started
 from callboard.device.protocol.wire import encode_frame
 from callboard.device.supervision.hosts.base import HostEnd
 from callboard.device.supervision.hosts.process import ProcessHost
+from callboard.device.supervision.remote import host as remote
 from callboard.device.supervision.remote.host import Address, RemoteHost
 from callboard.device.supervision.remote.link import Link
 from callboard.device.supervision.remote.node import NodeServer
@@ -258,6 +259,39 @@ async def test_a_connection_that_is_cut_is_a_lost_context(server: tuple[NodeServ
         async with asyncio.timeout(BOUND):
             await device.ready()
             assert (await device.put(np.ones(4)).get()).sum() == 4
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("returns", [True, False])
+async def test_calls_wait_for_a_node_that_is_started_again(returns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = 0
+    opened = remote._opened
+
+    async def counted(address: remote.Address) -> Any:
+        nonlocal refused
+        try:
+            return await opened(address)
+        except HostEnd:
+            refused += 1
+            raise
+
+    monkeypatch.setattr(remote, "_opened", counted)
+    monkeypatch.setattr(remote, "AGAIN", (0.001, 0.01))
+    first, second = NodeServer(TOKEN), NodeServer(TOKEN)
+    host, port = await first.start("127.0.0.1")
+    async with asyncio.timeout(BOUND):
+        async with cb.device("cpu", node=cb.Node(f"{host}:{port}", token=TOKEN)) as device:
+            await device.put(np.ones(4))
+            generation = device.generation
+            await first.close()
+            await until(lambda: device.generation != generation)
+            waiting = device.put(np.full(4, 2.0))
+            await until(lambda: refused > 20)  # more than the device's budget of losses
+            if returns:
+                await second.start(host, port)
+                assert (await waiting.get()).sum() == 8
+                assert (await device.stats()).restarts == 1
+        await second.close()  # and without it the device was closed all the same
 
 
 async def test_a_connection_can_be_encrypted(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Group(Collectives):
         if error is None and asked:
             try:
                 self._submit(asked, self._replies)
-            except BaseException as e:
+            except BaseException as e:  # of any class: the replies get it, too
                 self._not_called(e)
                 raise
         elif error is not None:

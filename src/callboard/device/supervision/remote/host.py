@@ -49,6 +49,8 @@ __all__ = ["Address", "Lease", "RemoteHost", "describe"]
 
 ANSWER = 60.0
 """Seconds that a node gets to name a device or to start a host."""
+AGAIN = 0.05, 1.0
+"""Seconds between two attempts to reach a node that does not answer: at first, and at most."""
 MOST_SIGNATURES = 8192
 
 
@@ -111,6 +113,29 @@ async def _opened(address: Address) -> tuple[asyncio.StreamReader, asyncio.Strea
             address.lease.cut(str(e) or type(e).__name__)
         raise HostEnd("failed to start", f"node {address}: {str(e) or type(e).__name__}") from e
     return reader, writer
+
+
+async def _reached(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The same as soon as the node answers, for up to :data:`ANSWER` seconds; one with a lease is tried once.
+
+    A node with a lease is replaced by another one. If any other counted as lost at each attempt, a node that starts
+    again would spend the device's budget of losses, and calls that wait for it would fail.
+    """
+    failed = HostEnd("failed to start", f"node {address}: no answer within {ANSWER:g} s")
+    pause, most = AGAIN
+    try:
+        async with asyncio.timeout(ANSWER):
+            while True:
+                try:
+                    return await _opened(address)
+                except HostEnd as e:
+                    if address.lease is not None or isinstance(e.__cause__, HandshakeError):
+                        raise
+                    failed = e
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, most)
+    except TimeoutError:
+        raise failed from None
 
 
 async def describe(address: Address, which: str) -> DeviceInfo:
@@ -189,7 +214,7 @@ class RemoteHost(Host):
             BackendUnavailable: It has no such device.
         """
         host = cls(address, on_message, on_end)
-        reader, writer = await _opened(address)
+        reader, writer = await _reached(address)
         host._link = Link(reader, writer, FromNode, message.interval, ANSWER, host._take, host._cut)
         host._link.send(message)
         try:
