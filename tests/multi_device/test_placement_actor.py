@@ -146,7 +146,7 @@ async def test_nothing_is_left_of_one_that_cannot_begin(devices: list[cb.Device]
 async def test_a_policy_that_returns_none_of_its_candidates(devices: list[cb.Device], returned: Any) -> None:
     async with cb.PlacementActor(devices, policy=lambda hints, able: returned) as placement:
         for ask in (placement.pick, placement.explain):
-            with pytest.raises(ValueError, match="returned .*; it has to return one of its candidates"):
+            with pytest.raises(ValueError, match=r"returned .*; it has to return one of its candidates"):
                 ask()
         assert [candidate.choices for candidate in placement.candidates()] == [0] * 4
     none: Any = None

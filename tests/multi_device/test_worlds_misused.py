@@ -45,7 +45,7 @@ async def test_collectives_of_a_group_that_was_not_called_fail(devices: list[cb.
         with pytest.raises(RuntimeError, match="the group was not called: ArithmeticError: of the block"):
             await replies[0]
         for reply in replies[1:]:
-            with pytest.raises(RuntimeError, match="the group was not called: ShapeError: .* shares memory"):
+            with pytest.raises(RuntimeError, match=r"the group was not called: ShapeError: .* shares memory"):
                 await reply
         assert world.stats().calls == 0
 
@@ -77,7 +77,7 @@ async def test_a_close_whose_wait_was_cancelled_is_repeated(devices: list[cb.Dev
         await reply
         await world.close()
         assert world.health().state == "closed"
-        with pytest.raises(cb.WorldStopped, match="^the world is closed$"):
+        with pytest.raises(cb.WorldStopped, match=r"^the world is closed$"):
             await world.ready()
         assert not world._tasks
 

@@ -390,7 +390,8 @@ async def test_a_sink_is_closed_when_its_pipeline_ends_by_an_error() -> None:
     def fails(n: int) -> int:
         raise ArithmeticError(n)
 
-    async with asyncio.timeout(LIMIT), cb.PipelineSink(cb.PipelineExecutor(fails, in_flight=1), capacity=1) as sink:
+    made: cb.PipelineSink[int, int] = cb.PipelineSink(cb.PipelineExecutor(fails, in_flight=1), capacity=1)
+    async with asyncio.timeout(LIMIT), made as sink:
         producers = [asyncio.create_task(sink.submit(n)) for n in range(8)]
         with pytest.raises(ArithmeticError):
             async for _ in sink:
@@ -411,6 +412,7 @@ async def test_leaving_early_closes_a_generator_that_the_caller_has() -> None:
             closed.append(True)
 
     source = numbers()
-    async with contextlib.aclosing(cb.PipelineExecutor(lambda n: n).run(source)) as results:
+    pipeline: cb.PipelineExecutor[int] = cb.PipelineExecutor(lambda n: n)
+    async with contextlib.aclosing(pipeline.run(source)) as results:
         assert await anext(results) == 0
     assert closed == [True]

@@ -18,6 +18,10 @@ def check_members(what: str, devices: Iterable[Any]) -> None:
     """
     for at, device in enumerate(devices):
         if not isinstance(device, Device):
-            raise TypeError(f"{what}: devices[{at}] is {device!r}; pass open devices, as of `async with cb.device(...)`")
+            raise TypeError(
+                f"{what}: devices[{at}] is {device!r}; pass open devices, as of `async with cb.device(...)`"
+            )
         if device._port.loop is not asyncio.get_running_loop():
-            raise ValueError(f"{what}: devices[{at}] ({device.name}) belongs to another event loop; open it in this one")
+            raise ValueError(
+                f"{what}: devices[{at}] ({device.name}) belongs to another event loop; open it in this one"
+            )

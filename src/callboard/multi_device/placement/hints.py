@@ -40,7 +40,7 @@ class PlacementHints:
                 raise ValueError(f"{name} must be at least 0, but is {value}")
         for name in ("near", "avoid"):
             ids = getattr(self, name)
-            if not isinstance(ids, Set) or not all(isinstance(id, str) for id in ids):
+            if not isinstance(ids, Set) or not all(isinstance(uuid, str) for uuid in ids):
                 raise TypeError(f"{name} is {ids!r}; pass a set of ids of devices, {{device.uuid, ...}}")
 
 

@@ -134,7 +134,9 @@ class PlacementShardingAdapter(Generic[A]):
             TypeError: The id is not a text.
         """
         if not isinstance(id, str):
-            raise TypeError(f"region {self.region_id}: the id of an entity is a str; {id!r} is none, pass str(...) of it")
+            raise TypeError(
+                f"region {self.region_id}: the id of an entity is a str; {id!r} is none, pass str(...) of it"
+            )
         return EntityRef(self, id)
 
     def owner(self, id: str) -> str | None:

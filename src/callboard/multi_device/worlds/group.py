@@ -22,9 +22,9 @@ class Group(Collectives):
         await right[0]
 
     They run concurrently if their arrays allow it, cost one launch, and succeed or fail together. Their refs exist once
-    the block has been left, and awaiting one inside the block raises ``RuntimeError``. If an exception leaves the block,
-    or the call is refused at its end, none of them is called, and all fail with a ``RuntimeError`` that names it. Arrays that one of them
-    writes cannot be used by another.
+    the block has been left; awaiting one inside it raises ``RuntimeError``. If an exception leaves the block, or the
+    call is refused at its end, none of them is called, and all fail with a ``RuntimeError`` that names the reason.
+    Arrays that one of them writes cannot be used by another.
     """
 
     def __init__(
