@@ -307,3 +307,22 @@ def test_a_hook_that_raises_stops_nothing(caplog: pytest.LogCaptureFixture) -> N
     writer.close(LIMIT)
     assert (writer.stats.recorded, writer.stats.lost) == (1, 1)
     assert "the hook `told` of the journal one failed" in caplog.text
+
+
+def test_what_comes_before_the_start_or_after_the_end_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    journal = Flaky()
+    strict, lenient = JournalWriter(journal, "one"), JournalWriter(journal, "one", on_failure="degrade")
+    for _ in range(2):
+        with pytest.raises(cb.JournalFailed, match="the journal one is not open: a harness records from its start"):
+            strict.put(b"a")
+        strict.start()
+        strict.put(b"b")
+        strict.close()
+    lenient.start()
+    lenient.close()
+    lenient.put(b"c")
+    lenient.put(b"d")
+    assert lenient.stats.lost == 2
+    assert caplog.text.count("the journal one is not open") == 1
+    journal.open("one")
+    assert [record for _, record in journal.read(1, 9)] == [b"b"] * 2

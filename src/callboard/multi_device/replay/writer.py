@@ -119,12 +119,14 @@ class JournalWriter:
                 ready.set()
             self._run()
 
+        self._ending = False
         self._thread = threading.Thread(target=run, name=f"journal {self._identity}", daemon=True)
         self._thread.start()
         ready.wait()
         found = opened[0]
         if isinstance(found, BaseException):
             self._thread.join()
+            self._thread = None
             raise found
         self._recovered, self._next = found, found.last + 1
         if found.cut:
@@ -137,9 +139,9 @@ class JournalWriter:
         """Queue a record.
 
         Raises:
-            JournalFailed: The journal has failed and the policy is ``fail``, or it keeps up no longer.
+            JournalFailed: The journal has failed or is not open, and the policy is ``fail``; or it keeps up no longer.
         """
-        if self.failure is not None:
+        if self.failure is not None or self._thread is None:
             self._refuse(1)
             return
         self._put(record)
@@ -151,7 +153,12 @@ class JournalWriter:
 
     def _refuse(self, count: int) -> None:
         failure = self.failure
-        if self._on_failure == "fail" and failure is not None:
+        if failure is None:
+            text = f"the journal {self._identity} is not open: a harness records from its start to its stop"
+            failure = JournalFailed(text)
+            if self._on_failure != "fail" and not self._unsaid:
+                _log.error("%s; what is to be recorded is lost", text)
+        if self._on_failure == "fail":
             raise JournalFailed(str(failure)) from failure.__cause__
         with self._progress:
             self._lost += count

@@ -233,7 +233,7 @@ class World(Collectives):
             ValueError: Not one for each rank.
             AccelError: One does not form; none is left.
         """
-        for name, given in (("colors", colors), ("keys", keys or colors)):
+        for name, given in (("colors", colors), ("keys", colors if keys is None else keys)):
             if len(given) != self.size:
                 raise ValueError(f"split: {name} has {len(given)} numbers; the world has {self.size} ranks")
         order = sorted(range(self.size), key=lambda rank: (keys[rank] if keys else 0, rank))
