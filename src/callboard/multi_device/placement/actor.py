@@ -219,8 +219,10 @@ class PlacementActor:
         ready = State.READY
         for candidate, unanswered, actor in self._seen:  # devices may be many: as few calls as can be
             candidate.in_flight = len(unanswered.entries)
-            candidate.ready = actor.state is ready
-            candidate.stopped = actor.state is State.STOPPED
+            state = actor.state
+            candidate.ready = state is ready
+            if state is not ready:
+                candidate.stopped = state is State.STOPPED
 
     def _choice(self, reservation: Reservation) -> DeviceChoice:
         if reservation.hints.memory_bytes:
