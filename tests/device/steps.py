@@ -112,10 +112,18 @@ class RightLibrary(Library):
 
 
 class Spoiling(CpuDevice):
-    """Memory that is given back to the driver is somebody else's at once: it is overwritten."""
+    """Memory that is given back to the driver is somebody else's at once: it is overwritten.
+
+    It stays mapped, and nobody gets it: an op that still reads it, which is an error, sees that and nothing else.
+    """
+
+    def __init__(self, info: DeviceInfo) -> None:
+        super().__init__(info)
+        self._released: list[object] = []
 
     def release(self, memory: Memory) -> None:
         ctypes.memset(memory.address, 0xEE, memory.nbytes)
+        self._released.append(memory.owner)
         super().release(memory)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.device import steps
 from tests.device.steps import Left, Right, StepsBackend, events
 
 import callboard as cb
@@ -223,7 +224,10 @@ with cb.sync.device("cpu", isolation=sys.argv[1]) as dev:
 
 
 @pytest.mark.parametrize("isolation", ["thread", pytest.param("process", marks=pytest.mark.slow)])
-async def test_another_process_waits_for_an_event(dev: cb.Device, isolation: str) -> None:
+async def test_another_process_waits_for_an_event(
+    dev: cb.Device, isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "PATIENCE", 600.0)  # the op waits while a process starts
     a = await dev.put(ones())
     event = dev.event.create(timing=False, interprocess=True).record(dev.ask(Left(x=a, after="go")))
     handle = await event.export()

@@ -30,14 +30,14 @@ async def ended(reply: Any) -> BaseException:
 @pytest.mark.parametrize("completion", ["host_fn", "polled", "sync"])
 async def test_a_stream_that_stands_still_is_a_loss(completion: str, tmp_path: Path) -> None:
     options = {"isolation": "process", "standby": "hot", "completion": completion}
-    async with cb.device(f"faulty+cpu?hang_at=4&once={tmp_path}/struck", stall_after=0.3, **options) as dev:
+    async with cb.device(f"faulty+cpu?hang_at=4&once={tmp_path}/struck", stall_after=1.0, **options) as dev:
         assert await dev.standby_ready()
         before, a = dev.generation, dev.put(ONES)
         assert (await a.get()).sum() == 4
         behind = [dev.copy(a) for _ in range(3)]
         errors = [await ended(copy) for copy in behind[1:]]
         assert type(errors[1]) is cb.ContextPoisoned
-        assert "has finished nothing for 0.3 s" in str(errors[0])
+        assert "has finished nothing for 1 s" in str(errors[0])
         assert "memory.copy is its oldest op" in str(errors[0])
         assert isinstance(errors[0], cb.ContextPoisoned)
         assert errors[0].suspects[0].op == "memory.copy"
@@ -49,13 +49,13 @@ async def test_a_stream_that_stands_still_is_a_loss(completion: str, tmp_path: P
 async def test_a_stream_that_stands_still_is_found_behind_work_that_crosses_libraries(tmp_path: Path) -> None:
     """The get is on the stream of the put that hangs, and waits for the gemm that waits for the put."""
     spec = f"faulty+cpu?hang_at=2&once={tmp_path}/struck"
-    async with cb.device(spec, isolation="process", standby=None, stall_after=0.3) as dev:
+    async with cb.device(spec, isolation="process", standby=None, stall_after=1.0) as dev:
         a = dev.put(np.ones((4, 4), np.float32))
         await a
         b = dev.put(np.ones((4, 4), np.float32))
         error = await ended(dev.blas.gemm(a, b).get())
         assert isinstance(error, cb.ContextPoisoned)
-        assert "stream 0 has finished nothing for 0.3 s" in str(error)
+        assert "stream 0 has finished nothing for 1 s" in str(error)
         assert "memory.upload is its oldest op" in str(error)
 
 
@@ -65,11 +65,11 @@ async def test_a_stream_that_stands_still_in_a_thread_stops_the_device(dispatche
     undo = registry.register(faulty.spec, faulty)
     try:
         options = {"isolation": "thread", "dispatcher": dispatcher, "completion": "polled"}
-        async with cb.device(faulty.spec, stall_after=0.3, **options) as dev:
+        async with cb.device(faulty.spec, stall_after=1.0, **options) as dev:
             a = dev.put(ONES)
             error = await ended(dev.copy(dev.copy(a)))
             assert isinstance(error, cb.Unrecoverable)
-            assert "has finished nothing for 0.3 s" in str(error)
+            assert "has finished nothing for 1 s" in str(error)
             assert "open the device with isolation='process'" in str(error)
             assert dev.stopped
     finally:

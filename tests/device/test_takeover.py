@@ -49,7 +49,7 @@ async def test_a_standby_that_is_still_starting_takes_over() -> None:
         async with asyncio.timeout(BOUND):
             while dev._actor._standby.host is None:  # it may have been started before the device was handed out
                 await dev._actor._standby.changed()
-        assert dev.health().standby == "starting"
+        assert dev.health().standby in ("starting", "ready")  # the latter if this process has stood still here
         spare = dev._actor._standby.host.pid
         _, recovered = await lost_and_recovered(dev, lambda: kill(dev))
         assert recovered.standby in ("warm", "hot")
@@ -193,7 +193,10 @@ async def test_closing_does_not_wait_until_a_standby_has_started() -> None:
             while (spare := dev._actor._standby.host) is None:
                 await dev._actor._standby.changed()
         os.kill(spare.pid, signal.SIGSTOP)
-    assert spare._cause == ("killed", "its device has stopped")  # the close would have killed it after its timeout
+        await dev.stats()  # what the standby has said is heard
+        starting = dev.health().standby == "starting"  # else this process has stood still, and the standby has not
+    if starting:
+        assert spare._cause == ("killed", "its device has stopped")  # the close would kill it after its timeout
 
 
 async def test_closing_at_once_after_opening_without_waiting() -> None:

@@ -138,7 +138,8 @@ class SocketChannel(Channel):
         pulse.waiting = True
         try:
             while not self._woken:
-                # The lock orders this with `send` on other threads: their remaining data is seen here, or they ring.
+                # `waiting` comes first, and `send` on other threads adds before it looks at that: what remains of their
+                # data is seen here, or they ring.
                 events = select.POLLIN
                 if self._outgoing:
                     events |= select.POLLOUT

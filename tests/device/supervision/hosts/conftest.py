@@ -56,6 +56,7 @@ class Talk:
         """Wait for messages, or the end, until it holds."""
         async with asyncio.timeout(PATIENCE):
             while not condition():
+                assert not self.ends, f"it has ended meanwhile: {self.ends[0]}"
                 self._changed.clear()
                 await self._changed.wait()
 

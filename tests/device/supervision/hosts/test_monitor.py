@@ -84,11 +84,12 @@ async def test_a_stopped_process_is_killed(talk: Any, watch: Watch, caplog: pyte
 async def test_stacks_are_logged_before_the_kill(start: Start, watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
     """The process runs and beats; its admitting thread does not come back."""
     talk = await start(monitor=watch.monitor, hang_after=0.3, interval=0.01)
+    await talk.ask("echo")
     talk.ask_later("stick")
-    for _ in range(200):
+    for _ in range(2000):
         watch.now += 0.01
         watch.monitor.turn(1.0)  # until the next heartbeat
-        if "no round" in caplog.text:
+        if "its stacks follow" in caplog.text:
             break
     assert "its admitting loop made no round for 0.3 s; its stacks follow" in caplog.text
     await watch.turn_until(lambda: "do_stick" in caplog.text and "childcontrol.py" in caplog.text)

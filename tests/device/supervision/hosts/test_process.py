@@ -36,7 +36,11 @@ def descriptors() -> int:
 
 
 def children() -> list[str]:
-    return [pid for thread in Path("/proc/self/task").iterdir() for pid in (thread / "children").read_text().split()]
+    found: list[str] = []
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            found += (thread / "children").read_text().split()
+    return found
 
 
 # -- starting ----------------------------------------------------------------------------------------------------------
@@ -247,9 +251,9 @@ async def test_a_host_that_does_not_close_in_time_is_killed(start: Start) -> Non
     talk = await start()
     talk.ask_later("stick")
     await talk.host.close(0.05)
-    assert talk.host.reaped.done()
-    assert [end.reason for end in talk.ends] == ["killed"]
-    assert "still busy" in talk.ends[0].detail
+    end = await talk.ended()
+    assert end.reason == "killed"
+    assert "still busy" in end.detail
 
 
 async def test_nothing_leaks(start: Start) -> None:
@@ -383,7 +387,8 @@ async def test_what_another_thread_could_not_send_is_sent_by_a_waiting_host(star
     talk = await start()
     await talk.ask("shrink")
     assert await talk.ask("flood_later", b"20000") == b""
-    await talk.until(lambda: getattr(talk.messages[-1], "done", None) == [19_999])
+    # The answer may come last: the thread may have sent everything before the admitting thread got to run again.
+    await talk.until(lambda: any(getattr(message, "done", None) == [19_999] for message in talk.messages[-2:]))
     completions = [message.done[0] for message in talk.messages if type(message) is Completions]
     assert completions == list(range(20_000))
 

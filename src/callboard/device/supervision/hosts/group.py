@@ -32,7 +32,6 @@ class HostGroup:
     def __init__(self, loop: asyncio.AbstractEventLoop, leader: int) -> None:
         self._loop = loop
         self._leader = leader
-        self._until = 0.0
         self._killed = False
 
     def terminate(self) -> None:
@@ -45,14 +44,13 @@ class HostGroup:
         Args:
             then: Called with True, or with False if killed processes still run after ``GRACE``.
         """
-        self._until = self._loop.time() + GRACE
-        self._poll(then, PAUSES[0])
+        self._poll(then, GRACE, PAUSES[0])
 
-    def _poll(self, then: Callable[[bool], None], pause: float) -> None:
+    def _poll(self, then: Callable[[bool], None], left: float, pause: float) -> None:
         if not self._runs():
             then(True)
-        elif self._loop.time() < self._until:
-            self._loop.call_later(pause, self._poll, then, min(2 * pause, PAUSES[1]))
+        elif left > 0:  # a pause counts as itself, however late its end: the members may not have run in that time either
+            self._loop.call_later(pause, self._poll, then, left - pause, min(2 * pause, PAUSES[1]))
         elif self._killed:
             then(False)
         else:
