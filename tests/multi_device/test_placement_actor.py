@@ -57,7 +57,7 @@ async def test_memory_is_reserved_until_the_lease_ends(devices: list[cb.Device])
 async def test_a_device_that_is_being_rebuilt_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
     async with (
-        cb.device("cpu:0", isolation="process") as lost,
+        cb.device("cpu:0", isolation="process", standby=None) as lost,
         cb.device("cpu:1") as other,
         cb.PlacementActor([lost, other]) as placement,
     ):

@@ -96,16 +96,17 @@ async def test_who_leaves_frees_the_slot_at_once(clock: ManualClock, how: str) -
 
 
 async def test_a_call_on_a_thread_keeps_its_slot_until_it_returns(clock: ManualClock) -> None:
-    gate, ran = threading.Event(), []
+    begun, gate, ran = threading.Event(), threading.Event(), []
 
     def blocking(item: str) -> str:
         ran.append(item)
+        begun.set()
         assert item == "b" or gate.wait(LIMIT)
         return item
 
     async with pool_lab([blocking], clock) as pool:
         first, second = pool.submit_nowait("a"), pool.submit_nowait("b")
-        await turns()
+        assert await asyncio.to_thread(begun.wait, LIMIT)
         first.cancel()
         await turns()
         assert pool.stats().replicas[0].ongoing == 1

@@ -88,17 +88,15 @@ async def test_shared_memory_of_a_killed_host_is_removed(start: Start) -> None:
 
 
 class Loop:
-    """Time and timers of a loop."""
+    """Time and timers of a loop; each timer goes off so many seconds late."""
 
-    def __init__(self) -> None:
+    def __init__(self, late: float) -> None:
         self.now = 0.0
+        self.late = late
         self.timers: list[tuple[float, Callable[[], None]]] = []
 
-    def time(self) -> float:
-        return self.now
-
     def call_later(self, delay: float, call: Callable[..., None], *arguments: Any) -> None:
-        self.timers.append((self.now + delay, lambda: call(*arguments)))
+        self.timers.append((self.now + delay + self.late, lambda: call(*arguments)))
 
     def run(self) -> None:
         while self.timers:
@@ -109,8 +107,8 @@ class Loop:
 class Members:
     """A group of which a signal leaves so many processes."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, left: dict[int, int]) -> None:
-        self.loop = Loop()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, left: dict[int, int], late: float = 0.0) -> None:
+        self.loop = Loop(late)
         self.signals: list[tuple[int, float]] = []
         self.polls = 0
         self.count = 2
@@ -149,6 +147,15 @@ def test_those_that_sigterm_leaves_get_sigkill(monkeypatch: pytest.MonkeyPatch, 
     assert first == 0.0
     assert group_module.GRACE <= second <= group_module.GRACE + group_module.PAUSES[1]
     assert members.loop.now <= 2 * (group_module.GRACE + group_module.PAUSES[1])
+
+
+def test_where_the_loop_stands_still_they_are_looked_for_as_often_before_sigkill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They may not have run in that time either."""
+    usual, late = (Members(monkeypatch, {signal.SIGTERM: 1, signal.SIGKILL: 0}, late) for late in (0.0, 3600.0))
+    assert late.ends == [True]
+    assert late.polls == usual.polls > 2
 
 
 async def test_one_that_has_ended_and_was_not_waited_for_does_not_count() -> None:

@@ -49,7 +49,7 @@ class HostGroup:
     def _poll(self, then: Callable[[bool], None], left: float, pause: float) -> None:
         if not self._runs():
             then(True)
-        elif left > 0:  # a pause counts as itself, however late its end: the members may not have run in that time either
+        elif left > 0:  # a pause counts as itself, however late it ends: the members may not have run either
             self._loop.call_later(pause, self._poll, then, left - pause, min(2 * pause, PAUSES[1]))
         elif self._killed:
             then(False)
