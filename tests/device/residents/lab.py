@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import callboard as cb
+from callboard.device.host.residents.item import Outcome
+from callboard.device.host.residents.thread.thread import ActorThread
 from callboard.kernel.sparse import CsrRef
 
 
@@ -80,6 +82,16 @@ def own_thread() -> Any:
     """The ``ActorThread`` of the actor that this code runs in."""
     thread: Any = threading.current_thread()
     return thread._target.__self__
+
+
+def interrupt_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call of an actor in this process is interrupted by an error of the host when it has run."""
+
+    def finish(self: ActorThread, outcome: Outcome) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("internal")
+
+    monkeypatch.setattr(ActorThread, "finish", finish)
 
 
 def enter(ctx: cb.HostContext) -> cb.HostContext:

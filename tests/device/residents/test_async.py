@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.device.residents.async_lab import AsyncPrepare, AsyncSetup, Later, Plain
-from tests.device.residents.lab import Add, OwnError
+from tests.device.residents.lab import Add, OwnError, interrupt_once
 from tests.device.residents.stream_lab import Streamer
 from tests.device.residents.test_streams import SOON, awaited, first, taken
 
@@ -336,3 +336,18 @@ async def test_leaving_cancels_the_step_and_closes_before_later_calls(actor: cb.
     async with actor.stream(Later.count, 100, "with") as other:
         assert await first(other, 5) == [0, 1, 2, 3, 4]
     assert (await actor.call(Later.state))[2][-1] == "with closed"
+
+
+async def test_a_call_that_an_error_of_the_host_interrupts_fails_with_the_actor(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cb.device(backend, isolation="thread") as dev, asyncio.timeout(SOON):
+        actor = dev.actor_of(cb.Props(Later), name="later")
+        waiting = actor.call(Later.wait, "a")
+        await begun(actor, "a begins")
+        interrupt_once(monkeypatch)
+        interrupted = actor.call(Later.state)
+        with pytest.raises(ActorStopped, match="later has stopped"):
+            await waiting
+        with pytest.raises(ActorStopped, match=r"later has stopped: .*RuntimeError: internal"):
+            await interrupted

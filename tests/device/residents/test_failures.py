@@ -4,10 +4,11 @@ import asyncio
 import gc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.device.residents.lab import Brief, Gate, Lasting, Leaving, OwnError, Probe, Restarting
+from tests.device.residents.lab import Brief, Gate, Lasting, Leaving, OwnError, Probe, Restarting, interrupt_once
 
 import callboard as cb
 from callboard.actors.errors import ActorStopped
@@ -237,6 +238,48 @@ async def test_a_constructor_that_fails_stops_the_actor(dev: cb.Device) -> None:
 class _Broken(Probe):
     def __init__(self) -> None:
         raise RuntimeError("cannot be made")
+
+
+class _OddCause(Exception):
+    __cause__: Any = property(lambda self: 5)
+
+
+class _Odd(Probe):
+    def fail(self, how: str) -> None:
+        if how == "cause":
+            raise _OddCause
+        raise type("OutOfMemoryError", (RuntimeError,), {"__module__": None})("x")
+
+
+@pytest.mark.parametrize("how", ["cause", "module"])
+async def test_an_exception_of_an_odd_class_is_an_answer(dev: cb.Device, how: str) -> None:
+    odd = dev.actor_of(cb.Props(_Odd))
+    with pytest.raises((_OddCause, RuntimeError, cb.RemoteError)):
+        await odd.with_timeout(BOUND).call(_Odd.fail, how)
+    assert await odd.call(Probe.add, 1) == 1
+
+
+@pytest.mark.parametrize("leads", [False, True])
+async def test_a_call_that_an_error_of_the_host_interrupts_fails_with_the_actor(
+    backend: str, monkeypatch: pytest.MonkeyPatch, leads: bool
+) -> None:
+    async with cb.device(backend, isolation="thread") as dev, asyncio.timeout(BOUND):
+        probe = dev.actor_of(cb.Props(Probe), name="broken")
+        while leads and not (await probe.call(Probe.place))[1]:
+            pass
+        array = dev.zeros(3)
+        interrupt_once(monkeypatch)
+        calls: list[Any] = [probe.call(Probe.fail, "value")] if leads else [probe.call(Probe.increment, array)]
+        calls.append(probe.call(Probe.add, 1))
+        for call in calls:
+            with pytest.raises(ActorStopped, match=r"resident actor broken has stopped: .*RuntimeError: internal"):
+                await call
+        with pytest.raises(ActorStopped, match="RuntimeError: internal"):
+            await probe.ready()
+        if not leads:
+            with pytest.raises(ActorStopped):
+                await array.get()  # the call may have written it
+        np.testing.assert_array_equal(await dev.zeros(2).get(), [0, 0])  # the host goes on
 
 
 async def test_a_failed_call_keeps_none_of_its_arguments(dev: cb.Device) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import math
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,3 +71,24 @@ async def test_a_text_that_is_not_unicode_is_refused_by_the_arguments_name(dev: 
         dev.actor_of(cb.Props(Probe), name="x" * 2000)
     assert probe.in_flight == 0
     assert await probe.call(Probe.echo, os.fsencode(FILE)) == os.fsencode(FILE)
+
+
+@pytest.mark.parametrize(
+    "name, value, kind, why",
+    [
+        ("max_concurrency", 0, ValueError, "must be at least 1, but is 0"),  # its coroutines would never begin
+        ("max_in_flight", math.nan, ValueError, "must be at least 1, but is nan"),
+        ("max_in_flight", "many", TypeError, "must be a number of calls, but is 'many'"),
+        ("overflow", "drop_new", ValueError, "must be 'fail' or 'drop_old', but is 'drop_new'"),
+        ("supervision", cb.OneForOne, TypeError, "must be a strategy such as cb.OneForOne"),
+    ],
+)
+async def test_a_class_attribute_is_refused_when_the_class_is_made_and_at_the_start(
+    dev: cb.Device, monkeypatch: pytest.MonkeyPatch, name: str, value: Any, kind: type[Exception], why: str
+) -> None:
+    with pytest.raises(kind, match=rf"Made\.{name} {why}"):
+        type("Made", (Probe,), {name: value})
+    monkeypatch.setattr(Probe, name, value)
+    with pytest.raises(kind, match=rf"Probe\.{name} {why}"):
+        dev.actor_of(cb.Props(Probe))
+    type("Sound", (cb.ResidentActor,), {"max_concurrency": 1, "max_in_flight": math.inf})

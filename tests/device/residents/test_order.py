@@ -212,6 +212,9 @@ async def test_refs_that_cannot_be_used_are_refused_by_name(dev: cb.Device) -> N
         foreign = other.zeros(3)
         with pytest.raises(cb.DeviceMismatch, match=r"probe.total_of: array f32\[3\] is on .*copy it through the host"):
             probe.call(Probe.total_of, foreign)
+    async with cb.device(dev.backend, isolation="thread") as again:
+        with pytest.raises(cb.DeviceMismatch, match=r"is on another handle of .*:0, opened separately, the actor"):
+            probe.call(Probe.total_of, again.zeros(3))
 
 
 async def test_a_failed_call_fails_for_the_readers_of_what_it_may_have_written(dev: cb.Device) -> None:

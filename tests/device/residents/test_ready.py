@@ -1,6 +1,7 @@
 """Readiness of resident actors: ``ready()``, ``state`` and ``cause``, in every place where a context may live."""
 
 import asyncio
+import math
 import os
 import signal
 from collections.abc import Callable
@@ -127,6 +128,13 @@ async def test_a_wait_that_takes_too_long_ends_and_the_actor_goes_on(anywhere: c
     assert slow._actor._watching == []
     await gate.let_through()
     await slow.ready(timeout=SOON)
+
+
+async def test_a_wait_for_nan_seconds_is_refused(dev: cb.Device) -> None:
+    probe = dev.actor_of(cb.Props(Probe))
+    with pytest.raises(ValueError, match="timeout must be a number of seconds, or None, but is nan"):
+        await probe.ready(timeout=math.nan)
+    await probe.ready(timeout=math.inf)
 
 
 async def test_a_start_may_wait_until_the_actor_is_ready(anywhere: cb.Device, gate: Gate) -> None:

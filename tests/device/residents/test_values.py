@@ -48,6 +48,15 @@ class Pair(NamedTuple):
 
 Old = collections.namedtuple("Old", "a b")
 
+AMSTERDAM = dt.timezone(dt.timedelta(minutes=19, seconds=32))  # until 1937
+
+
+@dataclasses.dataclass
+class Mapped(dict[str, int]):
+    """As model outputs of transformers are."""
+
+    field: int
+
 
 class Shared:
     """Staged memory of a test."""
@@ -95,6 +104,7 @@ PLAIN = [
     *(Colour.RED, Colour.PAIR, Level.LOW, Point(x=1.0, extra=(1,)), Record("a", Record("b")), Pair(1, Colour.RED)),
     *(Old(1, 2), msgspec.UNSET, uuid.UUID(int=5), decimal.Decimal("1.20")),
     *(dt.datetime(2024, 5, 6, 7, 8, 9, 10, dt.UTC), dt.date(2024, 1, 2), dt.time(3, 4, 5)),
+    *(dt.datetime(1937, 1, 1, tzinfo=AMSTERDAM), dt.time(3, 4, tzinfo=AMSTERDAM)),
     *(dt.timedelta(days=1, microseconds=3), np.float32(1.5), np.int64(-3), np.bool_(True), np.datetime64("2024-01-01")),
     *("ä" * INLINE, b"x" * (2 * INLINE), bytearray(2 * INLINE), ["y" * INLINE, b"z" * (INLINE + 1)]),
 ]
@@ -143,7 +153,9 @@ def test_refs_are_replaced_by_position() -> None:
         ((1, 1 << 64), "[1]", "does not fit 64 bits"),
         ([np.array([None])], "[0]", "array of Python objects"),
         ([np.ma.array([1])], "[0]", "numpy.ma.MaskedArray cannot travel"),
+        ([np.zeros(2, {"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [4, 0]})], "[0]", "out of order"),
         (collections.OrderedDict(a=1), "", "collections.OrderedDict cannot travel"),
+        ((Mapped(1),), "[0]", "Mapped is a dataclass that derives from a built-in class"),
         (lambda: 1, "", "builtins.function cannot travel"),
         ({"name": ["caf\udce9.txt"]}, "['name'][0]", "lone surrogates, which no encoding carries"),
         ("caf\udce9" * INLINE, "", "pass bytes, as os.fsencode makes them"),

@@ -94,9 +94,10 @@ class Arguments:
         """
         for name, ref in zip(self.names, self.refs, strict=True):
             if ref._port is not port:
+                where = ref.device if ref.device != port.name else f"another handle of {port.name}, opened separately"
                 raise marked(
                     DeviceMismatch(
-                        f"{self.tag}: {name} {ref.layout!r} is on {ref.device}, the actor on {port.name}; "
+                        f"{self.tag}: {name} {ref.layout!r} is on {where}, the actor on {port.name}; "
                         "copy it through the host (get, put)"
                     ),
                     port.name,

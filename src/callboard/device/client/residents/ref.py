@@ -176,6 +176,7 @@ class ResidentRef(Generic[A_co]):
             ActorStopped: It has stopped, or stops meanwhile; ``__cause__`` is the exception that it failed with.
             DeviceStopped: The device has stopped, or stops meanwhile.
             AskTimeout: A ``TimeoutError``: it was not ready in time; starting continues.
+            ValueError: ``timeout`` is NaN.
         """
         await self._actor.until_ready(timeout)
         return self

@@ -31,7 +31,7 @@ from callboard.device.protocol.messages import (
     StartActor,
     StopActor,
 )
-from callboard.device.protocol.residents.actor import ResidentActor
+from callboard.device.protocol.residents.actor import ResidentActor, check_options
 from callboard.device.protocol.residents.code import dumps
 from callboard.device.protocol.residents.values import MAX_BODY
 from callboard.device.protocol.wire import as_text
@@ -129,13 +129,15 @@ class Residents:
 
         Raises:
             TypeError: No ``ResidentActor``, or something that cannot be sent.
-            ValueError: More code and arguments than may be sent.
+            ValueError: More code and arguments than may be sent; a class attribute with a value that it may not have.
         """
         factory: Any = props._factory
-        if isinstance(factory, type) and not issubclass(factory, ResidentActor):
-            raise TypeError(
-                f"{factory.__qualname__} is not a ResidentActor; derive from it, or make it with system.actor_of"
-            )
+        if isinstance(factory, type):
+            if not issubclass(factory, ResidentActor):
+                raise TypeError(
+                    f"{factory.__qualname__} is not a ResidentActor; derive from it, or make it with system.actor_of"
+                )
+            check_options(factory)  # again: they may have been set since the class was made
         if not (self._isolated or isolated):
             return props
         try:

@@ -1,6 +1,7 @@
 """``Resident``: the application's state of one resident actor, over all contexts of its device."""
 
 import asyncio
+import math
 from typing import Any
 
 from callboard.actors import Props
@@ -121,7 +122,10 @@ class Resident:
 
         Raises:
             AskTimeout, ActorStopped, DeviceStopped
+            ValueError: ``timeout`` is NaN, which the event loop cannot order among its other timers.
         """
+        if timeout is not None and math.isnan(timeout):
+            raise ValueError(f"timeout must be a number of seconds, or None, but is {timeout}")
         try:
             async with asyncio.timeout(timeout):
                 while (state := self.state) is not ResidentState.READY:

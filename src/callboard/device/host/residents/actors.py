@@ -403,7 +403,7 @@ class HostActors:
         return launched
 
     def _gone(self, actor: ActorThread | Holder, cause: FailureMessage | None) -> None:
-        """A thread has ended: fail the calls that it did not run."""
+        """A thread has ended: fail the calls that it did not run, and one that an error of the host has interrupted."""
         actor.stop()  # calls that are admitted from now on are refused
         if self._stage is not None:
             self._hand_over()
@@ -414,6 +414,9 @@ class HostActors:
         self._gone_because[actor.id] = text
         for item in actor.left():
             if item.claim(refuse=True):
+                self._refuse(actor, item, ActorStopped(text))
+        if self._stage is not None:
+            for item in self._stage.endings.unanswered(actor):
                 self._refuse(actor, item, ActorStopped(text))
         self._actors.pop(actor.id, None)
         if isinstance(actor, Holder):

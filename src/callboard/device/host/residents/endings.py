@@ -129,6 +129,11 @@ class CallEndings:
         self.dying[:] = [block for block in self.dying if not block.idle()]
         return len(self._undecided) < len(undecided)
 
+    def unanswered(self, actor: "ActorThread | Holder") -> list[Item]:
+        """The calls of an actor that have not ended."""
+        ended = {undecided.item.message.id for undecided in self._undecided}
+        return [item for call, (owner, item) in self._running.items() if owner is actor and call not in ended]
+
     def trim(self) -> None:
         """Release cached memory, because memory was short."""
         self._context.pool.trim()

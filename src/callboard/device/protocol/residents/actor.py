@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from callboard.device.inside.device import LocalDevice
 
-__all__ = ["HostContext", "ResidentActor"]
+__all__ = ["HostContext", "ResidentActor", "check_options"]
 
 
 class Thread(Protocol):
@@ -92,6 +92,7 @@ class ResidentActor:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         check_handlers(cls)
+        check_options(cls)
 
     def prepare(self) -> None:
         """Imports and weights in host memory; no device.
@@ -108,6 +109,28 @@ class ResidentActor:
             ctx: The device, with :attr:`HostContext.stream` current for torch, CuPy and Warp as soon as they are
                 imported.
         """
+
+
+def check_options(cls: Any) -> None:
+    """Check the class attributes of a resident actor.
+
+    Raises:
+        TypeError: One has a wrong type.
+        ValueError: One has a value that it may not have.
+    """
+    for name in ("max_concurrency", "max_in_flight"):
+        value = getattr(cls, name)
+        if not isinstance(value, int | float):
+            raise TypeError(f"{cls.__qualname__}.{name} must be a number of calls, but is {value!r:.80}")
+        if not value >= 1:
+            raise ValueError(f"{cls.__qualname__}.{name} must be at least 1, but is {value}")
+    if cls.overflow not in ("fail", "drop_old"):
+        raise ValueError(f"{cls.__qualname__}.overflow must be 'fail' or 'drop_old', but is {cls.overflow!r:.80}")
+    if not isinstance(cls.supervision, Strategy):
+        raise TypeError(
+            f"{cls.__qualname__}.supervision must be a strategy such as cb.OneForOne(...), but is "
+            f"{cls.supervision!r:.80}"
+        )
 
 
 class HostContext:

@@ -52,7 +52,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return True
     classes = type(error).__mro__
-    if any(c.__name__ == "OutOfMemoryError" and c.__module__.partition(".")[0] in _VENDORS for c in classes):
+    if any(c.__name__ == "OutOfMemoryError" and str(c.__module__).partition(".")[0] in _VENDORS for c in classes):
         return True
     return isinstance(error, RuntimeError) and any(text in _text(error) for text in _OUT_OF_MEMORY)
 

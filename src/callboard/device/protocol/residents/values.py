@@ -63,6 +63,8 @@ _ATOMS: tuple[type, ...] = (
     uuid.UUID,
     decimal.Decimal,
 )
+_TIMED = (dt.datetime, dt.time)  # msgspec leaves out the seconds of their offsets from UTC
+_BUILTIN = (dict, list, tuple, set, frozenset, str, bytes, bytearray, int, float, complex, BaseException)
 _LOW_PRECISION = {
     name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
 }  # NumPy has no notation of its own for these
@@ -99,7 +101,13 @@ def _dtype_name(dtype: "np.dtype[Any]") -> str:
         raise Unsendable("a NumPy array of Python objects cannot travel; pass a list, or another dtype")
     if dtype.names is None and dtype.subdtype is None:
         return dtype.name if dtype.name in _LOW_PRECISION else dtype.str
-    return repr(np.lib.format.dtype_to_descr(dtype))
+    try:
+        return repr(np.lib.format.dtype_to_descr(dtype))
+    except ValueError:
+        raise Unsendable(
+            f"a NumPy array whose fields overlap or are out of order cannot travel ({dtype}); copy it to an array with "
+            "its fields in order"
+        ) from None
 
 
 @functools.lru_cache(maxsize=256)
@@ -268,7 +276,8 @@ class Packer:
         return offset
 
     def _atom(self, value: Any) -> Any:
-        return [ATOM, _ATOMS.index(type(value)), msgspec.to_builtins(value)]
+        plain = value.isoformat() if isinstance(value, _TIMED) else msgspec.to_builtins(value)
+        return [ATOM, _ATOMS.index(type(value)), plain]
 
     def _other(self, kind: type, value: Any) -> Any:
         if self._is_ref(value):
@@ -283,6 +292,11 @@ class Packer:
                 raise self._refused(value)
             return [NUMBER, _dtype_name(value.dtype), value.tobytes()]
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            if isinstance(value, _BUILTIN):
+                raise Unsendable(
+                    f"{kind.__module__}.{kind.__qualname__} is a dataclass that derives from a built-in class, whose "
+                    "contents would be left out; pass its fields"
+                )
             names = [f.name for f in dataclasses.fields(value)]
             return [DATACLASS, name_of(kind, self._with_code), *self._fields(value, names)]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
@@ -391,6 +405,10 @@ class Unpacker:
         return self._staged(np.dtype(np.uint8), (packed[2],), packed[1]).tobytes()
 
 
+def _atom(kind: Any, plain: Any) -> Any:
+    return kind.fromisoformat(plain) if kind in _TIMED else msgspec.convert(plain, kind)
+
+
 _IS_KIND: dict[str, Callable[[type], bool]] = {
     "Struct": lambda cls: issubclass(cls, msgspec.Struct),
     "dataclass": dataclasses.is_dataclass,
@@ -407,7 +425,7 @@ _UNPACKED: dict[int, Callable[[Unpacker, list[Any]], Any]] = {
     DATACLASS: Unpacker._dataclass,
     NAMED: Unpacker._named,
     ENUM: Unpacker._enum,
-    ATOM: lambda self, p: msgspec.convert(p[2], _ATOMS[p[1]]),
+    ATOM: lambda self, p: _atom(_ATOMS[p[1]], p[2]),
     COMPLEX: lambda self, p: complex(p[1], p[2]),
     SET: lambda self, p: set(self._items(p)),
     FROZENSET: lambda self, p: frozenset(self._items(p)),

@@ -42,6 +42,11 @@ def _strategy(cls: Any) -> Strategy:
     return strategy if isinstance(strategy, Strategy) else ResidentActor.supervision
 
 
+_cause: Any = BaseException.__cause__
+_context: Any = BaseException.__context__
+"""Descriptors: a class of a user may define attributes of these names."""
+
+
 def forget_frames(error: BaseException) -> None:
     """Drop an error's frames: the frames of a failed method keep its arguments alive, and their memory."""
     seen: set[int] = set()
@@ -51,4 +56,4 @@ def forget_frames(error: BaseException) -> None:
         if one is not None and id(one) not in seen:
             seen.add(id(one))
             BaseException.with_traceback(one, None)  # not by an assignment, which a frozen class refuses
-            waiting += (one.__cause__, one.__context__)
+            waiting += (_cause.__get__(one), _context.__get__(one))
