@@ -121,8 +121,26 @@ async def test_where_there_is_little_room_fewer_items_are_asked_for(dev: cb.Devi
     assert await taken(stream) == [0, 1, 2]  # it went on
 
 
+async def test_items_that_are_asked_for_ahead_take_no_calls_place(dev: cb.Device, gate: Gate) -> None:
+    actor = dev.actor_of(cb.Props(Newest))
+    running = actor.call(Streamer.wait, gate.path)
+    await gate.reached()
+    stream = actor.stream(Streamer.count, 20)
+    first_item = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)  # it has asked
+    assert actor.in_flight == 3  # the call that waits, the opening, and one item
+    gate.open_for_good()
+    assert await awaited(first_item) == 0
+    assert await taken(stream) == list(range(1, 20))
+    await awaited(running)
+
+
 class Narrow(Streamer):
     max_in_flight = 3
+
+
+class Newest(Narrow):
+    overflow = "drop_old"
 
 
 async def awaited(reply: cb.Reply[Any]) -> Any:

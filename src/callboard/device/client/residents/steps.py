@@ -99,9 +99,10 @@ class Steps:
         self.ask_ahead(ahead)
 
     def ask_ahead(self, ahead: int) -> None:
-        """Request items until ``ahead`` have been requested, as far as there is room."""
+        """Request items until ``ahead`` have been requested, as far as there is room: they take no call's place."""
+        actor = self._actor
         with contextlib.suppress(AccelError, ActorStopped):  # raised when that item is waited for
-            while len(self.asked) < ahead and not self.over:
+            while len(self.asked) < ahead and len(actor.flying) < actor.limit and not self.over:
                 self._ask()
 
     def _ask(self) -> None:
