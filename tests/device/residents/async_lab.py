@@ -42,6 +42,9 @@ class Later(cb.ResidentActor):
             with open(self.ended, "a") as file:
                 file.write(text + "\n")
 
+    def leave(self) -> None:
+        asyncio.get_running_loop().call_soon(sys.exit, 3)
+
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     async def wait(self, name: str) -> str:

@@ -338,6 +338,21 @@ async def test_leaving_cancels_the_step_and_closes_before_later_calls(actor: cb.
     assert (await actor.call(Later.state))[2][-1] == "with closed"
 
 
+async def test_an_exit_of_a_task_of_the_actors_own_restarts_it(dev: cb.Device, actor: cb.ResidentRef[Later]) -> None:
+    for restarts in (1, 2, 3):
+        waiting = actor.call(Later.wait, "a")
+        await begun(actor, "a begins")
+        await actor.call(Later.leave)
+        with pytest.raises(cb.RemoteError, match="SystemExit: 3"):
+            await awaited(waiting)
+        assert (await awaited(actor.call(Later.state)))[2] == ["background begins"]  # another instance
+        assert (await actor.ready()).restarts == restarts
+    await actor.call(Later.leave)
+    with pytest.raises(ActorStopped, match="SystemExit: 3"):
+        await awaited(actor.call(Later.wait, "a"))
+    await dev.stats()
+
+
 async def test_a_call_that_an_error_of_the_host_interrupts_fails_with_the_actor(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,7 +128,12 @@ class Coroutines:
         thread = self._thread
         cause: FailureMessage | None = None
         while cause is None and not thread.stopping:
-            self._run(self._serve())
+            try:
+                self._run(self._serve())
+            except (SystemExit, KeyboardInterrupt) as e:  # of a task or callback of the actor's own
+                if self._leave is not None and not self._leave.done():
+                    self._leave.set_result(None)  # no calls begin
+                cause = thread.fail(e)
             if self._error is not None:
                 raise self._error
             while self._failed and cause is None:

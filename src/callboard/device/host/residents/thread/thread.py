@@ -329,6 +329,15 @@ class ActorThread:
         forget_frames(error)
         if not self._decisions.get():  # it read the result of a failed op, or the host is closing
             return None
+        return self._restart(error, failure)
+
+    def fail(self, error: BaseException) -> FailureMessage | None:
+        """An error was raised outside the calls, in a task of the actor's own; returns why the actor gives up."""
+        if self._instance.is_lost(error):
+            return described(0, error)
+        return None if self._instance.resumes(error) else self._restart(error, described(0, error))
+
+    def _restart(self, error: BaseException, failure: FailureMessage) -> FailureMessage | None:
         log.error("resident actor %s failed: %s", self.name, failure.attributes.get("traceback") or failure.message)
         self._streams.fail(failure)
         cause = self._instance.drop_after(error)
