@@ -338,6 +338,33 @@ async def test_leaving_cancels_the_step_and_closes_before_later_calls(actor: cb.
     assert (await actor.call(Later.state))[2][-1] == "with closed"
 
 
+@pytest.mark.parametrize("stops", [False, True])
+async def test_a_step_that_was_cancelled_behind_another_ends_once_when_the_actor_fails(
+    dev: cb.Device, actor: cb.ResidentRef[Later], stops: bool
+) -> None:
+    stream = actor.stream(Later.count, 5).with_prefetch(0)
+    assert await first(stream, 1) == [0]
+    waiting = [actor.call(Later.wait, name) for name in "abcd"]  # as many as may run
+    await begun(actor, "d begins")
+    stream._steps.ask_ahead(2)
+    step, cancelled = stream._steps.asked  # the first waits for its turn, the second one behind it
+    await actor.call(Later.state)
+    assert cancelled.cancel()
+    with pytest.raises(cb.Withdrawn):
+        await awaited(cancelled)
+    if stops:
+        await actor.stop_and_wait(timeout=SOON)
+    else:
+        with pytest.raises(KeyError):
+            await awaited(actor.call(Later.fail_at_once, "key"))
+        await awaited(actor.call(Later.state))
+    for reply in (*waiting, step):
+        with pytest.raises((KeyError, ActorStopped)):
+            await awaited(reply)
+    assert (await dev.stats()).restarts == 0  # the host goes on
+    assert dev.health().state == "ready"
+
+
 async def test_an_exit_of_a_task_of_the_actors_own_restarts_it(dev: cb.Device, actor: cb.ResidentRef[Later]) -> None:
     for restarts in (1, 2, 3):
         waiting = actor.call(Later.wait, "a")

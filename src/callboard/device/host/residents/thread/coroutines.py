@@ -143,10 +143,10 @@ class Coroutines:
     def fail(self, failure: FailureMessage) -> None:
         """A failure restarts or stops the actor: cancel running calls; the callers get the failure."""
         self._end_all()
-        for outcome in self._ended():
-            if outcome.item.claimed or outcome.item.claim():
-                error = outcome.error or Broken(failure, CANCELLED)
-                self._thread.finish(Outcome(outcome.item, None, error, True))
+        behind = self._behind()
+        for outcome in [*self._ended(), *(Outcome(item, None) for item in behind if item.claim())]:
+            error = outcome.error or Broken(failure, CANCELLED)
+            self._thread.finish(Outcome(outcome.item, None, error, True))
 
     def close(self) -> None:
         """The actor ends: cancel running calls. They fail along with those that have not begun."""
@@ -154,12 +154,11 @@ class Coroutines:
             return
         try:
             self._end_all()
+            for item in self._behind():
+                self._thread._items.put(item)
             for outcome in self._ended():
-                if outcome.item.claimed:
-                    error = outcome.error or ActorStopped(f"resident actor {self._thread.name} has stopped")
-                    self._thread.finish(Outcome(outcome.item, None, error, True))
-                else:
-                    self._thread._items.put(outcome.item)
+                error = outcome.error or ActorStopped(f"resident actor {self._thread.name} has stopped")
+                self._thread.finish(Outcome(outcome.item, None, error, True))
             self._thread._streams.close()
             self._finish_tasks(asyncio.all_tasks(self._loop))
             self._run(self._loop.shutdown_asyncgens())
@@ -170,17 +169,20 @@ class Coroutines:
             self._thread._items.put(item)
 
     def _ended(self) -> list[Outcome]:
-        """The calls that have failed, and those that are not begun or were cancelled here, which have no error."""
+        """The calls that have failed, and those that were cancelled here, which have no error."""
         ended = [o._replace(error=None) if isinstance(o.error, Withdrawn) else o for o in self._failed]
         self._failed.clear()
         for item, awaitable in self._waiting:
             _forget(awaitable)
             ended.append(Outcome(item, None))
-        for behind in self._busy.values():
-            ended += (Outcome(item, None) for item in behind)
         self._waiting.clear()
-        self._busy.clear()
         return ended
+
+    def _behind(self) -> list[Item]:
+        """The steps that have not begun because their streams are busy; the host may have refused some meanwhile."""
+        items = [item for behind in self._busy.values() for item in behind]
+        self._busy.clear()
+        return items
 
     def finish(self, awaitable: Awaitable[Any]) -> None:
         """Await something while no calls are served, for :data:`GRACE` at most."""
