@@ -318,6 +318,8 @@ async def test_what_a_region_cannot_be_made_of(devices: list[cb.Device]) -> None
         given: Any = options
         with pytest.raises(ValueError, match=says):
             cb.PlacementShardingAdapter("carts", devices, cart, **given)
+    with pytest.raises(ValueError, match="region_id is 'a/b'; the actors' names begin with it"):
+        cb.PlacementShardingAdapter("a/b", devices, cart)
     with pytest.raises(ValueError, match="in region carts already"):
         async with cb.PlacementShardingAdapter("carts", [devices[0], devices[0]], cart):
             pass

@@ -226,6 +226,17 @@ async def test_drain_finishes_what_is_in_flight_and_takes_no_more() -> None:
     assert (source.taken, source.closed) == (2, True)
 
 
+async def test_drain_in_a_stage_is_refused() -> None:
+    async def stage(n: int) -> int:
+        await pipeline.drain()
+        return n
+
+    pipeline = cb.PipelineExecutor[Any](stage, on_error="item")
+    (found,) = await pipeline.collect([1])
+    assert isinstance(found.error, RuntimeError)
+    assert "would wait for itself" in str(found.error)
+
+
 async def test_a_blocking_stage_runs_on_threads() -> None:
     both = threading.Barrier(2, timeout=LIMIT)
 

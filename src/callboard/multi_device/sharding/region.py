@@ -66,7 +66,8 @@ class PlacementShardingAdapter(Generic[A]):
         clock: Source of the time; for tests.
 
     Raises:
-        ValueError: A number that is too small, or a weight that is not positive; on entering, two devices of one UUID.
+        ValueError: A ``region_id`` with ``/``, a number that is too small, or a weight that is not positive; on
+            entering, two devices of one UUID.
     """
 
     def __init__(
@@ -83,6 +84,8 @@ class PlacementShardingAdapter(Generic[A]):
         handoff_timeout: float = 10.0,
         clock: Clock | None = None,
     ) -> None:
+        if "/" in region_id:
+            raise ValueError(f"region_id is {region_id!r}; the actors' names begin with it, so pass a text without '/'")
         for name, value in (("max_entities", max_entities), ("max_waiting", max_waiting)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, but is {value}")

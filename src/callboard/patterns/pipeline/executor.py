@@ -5,7 +5,7 @@ import concurrent.futures
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -169,7 +169,17 @@ class PipelineExecutor(Generic[R]):
             return [result async for result in results]
 
     async def drain(self) -> None:
-        """Stop taking items; runs end when those in flight are done and read. Returns when none is in a stage."""
+        """Stop taking items; runs end when those in flight are done and read. Returns when none is in a stage.
+
+        Raises:
+            RuntimeError: Called in one of the stages: the item there would wait for itself.
+        """
+        current = asyncio.current_task()
+        if any(current in run.jobs for run in self._runs):
+            raise RuntimeError(
+                f"{self.name}: drain() in a stage of this pipeline would wait for itself; "
+                "start it with asyncio.create_task(pipeline.drain()) and do not await it there"
+            )
         await asyncio.gather(*(run.drain() for run in list(self._runs)))
 
     def __repr__(self) -> str:
@@ -240,6 +250,11 @@ class _Run:
                 return _END
             self._ready.clear()
             await self._ready.wait()
+
+    @property
+    def jobs(self) -> Collection["asyncio.Task[None]"]:
+        """The tasks of the items in the stages."""
+        return self._jobs.values()
 
     async def drain(self) -> None:
         """End the source; wait until no item is in a stage."""
