@@ -19,6 +19,7 @@ from callboard.device.protocol.wire import encode_frame
 from callboard.device.supervision.hosts.base import HostEnd
 from callboard.device.supervision.hosts.process import ProcessHost
 from callboard.device.supervision.remote import host as remote
+from callboard.device.supervision.remote import starter
 from callboard.device.supervision.remote.host import Address, RemoteHost
 from callboard.device.supervision.remote.link import Link
 from callboard.device.supervision.remote.node import NodeServer
@@ -276,7 +277,7 @@ async def test_calls_wait_for_a_node_that_is_started_again(returns: bool, monkey
             raise
 
     monkeypatch.setattr(remote, "_opened", counted)
-    monkeypatch.setattr(remote, "AGAIN", (0.001, 0.01))
+    monkeypatch.setattr(starter, "AGAIN", (0.001, 0.01))
     first, second = NodeServer(TOKEN), NodeServer(TOKEN)
     host, port = await first.start("127.0.0.1")
     async with asyncio.timeout(BOUND):

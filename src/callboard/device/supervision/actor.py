@@ -196,6 +196,10 @@ class DeviceActor(Actor):
         try:
             host = await self._start("active")
         except (HostEnd, AccelError) as e:
+            pause = self._starter.again(e)
+            if pause is not None:
+                self.timers.start_once("retry", StartDue(), pause)
+                return
             self._lose(e if isinstance(e, AccelError) else e.as_loss(self.port.name))
             return
         self._activate(host, Open(self._info(), self.port.generation, self._host_config()))

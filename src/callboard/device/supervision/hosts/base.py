@@ -10,7 +10,7 @@ from callboard.device.protocol.arena import Arena
 from callboard.device.protocol.control import EndWorld
 from callboard.device.protocol.messages import Call, Calls, FromHost, Plain, ProtocolError, UnmapArena
 
-__all__ = ["Host", "HostEnd", "unreadable"]
+__all__ = ["Host", "HostEnd", "Unreached", "unreadable"]
 
 OnMessage = Callable[[FromHost], None]
 
@@ -35,6 +35,10 @@ class HostEnd(Exception):
         """The loss of the context that the host held."""
         how = f"crashed: {self.detail}" if self.reason == "crashed" else f"ended ({self})"
         return ContextPoisoned(f"{device}: the context host {how}", details=self.details)
+
+
+class Unreached(HostEnd):
+    """A machine does not answer, which may be starting again."""
 
 
 def unreadable(error: Exception) -> str:

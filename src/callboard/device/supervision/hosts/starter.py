@@ -35,6 +35,10 @@ class HostStarter(abc.ABC):
             BackendUnavailable: Not on this platform.
         """
 
+    def again(self, error: Exception) -> float | None:
+        """Seconds after which a start that failed with this is tried again; None: it counts as a lost context."""
+        return None
+
 
 class ProcessStarter(HostStarter):
     """Each host is a child process.

@@ -41,7 +41,7 @@ from callboard.device.protocol.remote import (
     Start,
     Started,
 )
-from callboard.device.supervision.hosts.base import Host, HostEnd
+from callboard.device.supervision.hosts.base import Host, HostEnd, Unreached
 from callboard.device.supervision.remote.link import Link, Piece, pieces
 from callboard.device.supervision.remote.parts import HostOperand, host_parts
 
@@ -49,8 +49,6 @@ __all__ = ["Address", "Lease", "RemoteHost", "describe"]
 
 ANSWER = 60.0
 """Seconds that a node gets to name a device or to start a host."""
-AGAIN = 0.05, 1.0
-"""Seconds between two attempts to reach a node that does not answer: at first, and at most."""
 MOST_SIGNATURES = 8192
 
 
@@ -95,7 +93,8 @@ async def _opened(address: Address) -> tuple[asyncio.StreamReader, asyncio.Strea
     """A connection whose handshake is done.
 
     Raises:
-        HostEnd: ``"failed to start"``, with the reason.
+        HostEnd: ``"failed to start"``, with the reason; :class:`Unreached` if the node may answer later. One with a
+            lease is replaced by another one.
     """
     try:
         async with asyncio.timeout(ANSWER):
@@ -111,31 +110,11 @@ async def _opened(address: Address) -> tuple[asyncio.StreamReader, asyncio.Strea
     except (HandshakeError, OSError, EOFError) as e:  # TimeoutError is an OSError
         if address.lease is not None:
             address.lease.cut(str(e) or type(e).__name__)
-        raise HostEnd("failed to start", f"node {address}: {str(e) or type(e).__name__}") from e
+        later = address.lease is None and not isinstance(e, HandshakeError)
+        raise (Unreached if later else HostEnd)(
+            "failed to start", f"node {address}: {str(e) or type(e).__name__}"
+        ) from e
     return reader, writer
-
-
-async def _reached(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The same as soon as the node answers, for up to :data:`ANSWER` seconds; one with a lease is tried once.
-
-    A node with a lease is replaced by another one. If any other counted as lost at each attempt, a node that starts
-    again would spend the device's budget of losses, and calls that wait for it would fail.
-    """
-    failed = HostEnd("failed to start", f"node {address}: no answer within {ANSWER:g} s")
-    pause, most = AGAIN
-    try:
-        async with asyncio.timeout(ANSWER):
-            while True:
-                try:
-                    return await _opened(address)
-                except HostEnd as e:
-                    if address.lease is not None or isinstance(e.__cause__, HandshakeError):
-                        raise
-                    failed = e
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, most)
-    except TimeoutError:
-        raise failed from None
 
 
 async def describe(address: Address, which: str) -> DeviceInfo:
@@ -214,7 +193,7 @@ class RemoteHost(Host):
             BackendUnavailable: It has no such device.
         """
         host = cls(address, on_message, on_end)
-        reader, writer = await _reached(address)
+        reader, writer = await _opened(address)
         host._link = Link(reader, writer, FromNode, message.interval, ANSWER, host._take, host._cut)
         host._link.send(message)
         try:

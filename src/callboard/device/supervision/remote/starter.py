@@ -1,15 +1,22 @@
 """``RemoteStarter``: starts the hosts of a device on nodes that are chosen for each host."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from callboard.device.config import DeviceConfig
 from callboard.device.protocol.messages import FromHost
 from callboard.device.protocol.remote import Start
-from callboard.device.supervision.hosts.base import Host, HostEnd
+from callboard.device.supervision.hosts.base import Host, HostEnd, Unreached
 from callboard.device.supervision.hosts.starter import HostStarter
 from callboard.device.supervision.remote.host import Address, RemoteHost
 
 __all__ = ["RemoteStarter"]
+
+AGAIN = 0.05, 1.0
+"""Seconds between two attempts to reach a node that does not answer: at first, and at most."""
+AWAY = 60.0
+"""Seconds for which it is tried. If each attempt counted as a lost context, a node that starts again would spend the
+device's budget of losses, and calls that wait for it would fail."""
 
 
 class RemoteStarter(HostStarter):
@@ -34,6 +41,7 @@ class RemoteStarter(HostStarter):
         self._which = which
         self._config = config
         self._lost_after = lost_after
+        self._until = self._pause = 0.0  # while a node does not answer
 
     async def start(
         self, on_message: Callable[[FromHost], None], on_end: Callable[[HostEnd], None], label: str
@@ -43,4 +51,17 @@ class RemoteStarter(HostStarter):
         start = Start(
             self._which, label, config.hang_after, config.step_timeout, config.host.interval, self._lost_after
         )
-        return await RemoteHost.start(address, start, on_message, on_end)
+        host = await RemoteHost.start(address, start, on_message, on_end)
+        self._pause = 0.0
+        return host
+
+    def again(self, error: Exception) -> float | None:
+        now = asyncio.get_running_loop().time()
+        first, most = AGAIN
+        if not isinstance(error, Unreached) or (self._pause and now >= self._until):
+            self._pause = 0.0
+            return None
+        if not self._pause:
+            self._until = now + AWAY
+        self._pause = min(2 * self._pause, most) or first
+        return self._pause
