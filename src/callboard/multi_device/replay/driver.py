@@ -75,6 +75,7 @@ class Replay:
         self._starts: dict[str, tuple[int, Snapshot]] = {}
         self._batch_outputs: dict[tuple[str, int], LiveOutput] = {}
         self._texts: list[str] = []
+        self._headless: set[str] = set()  # actors whose first inputs are not in this run of the journal
         inputs = [e for _, e in entries if isinstance(e, Input) and not e.actor.startswith(BATCHES)]
         name = inputs[0].actor.split("/")[1] if inputs else "replay"
         self._clock = ManualClock(inputs[0].time if inputs else 0.0)
@@ -179,7 +180,7 @@ class Replay:
             yield step
 
     async def _input(self, sequence: int, entry: Input) -> Any:
-        if self._is_before(entry.actor, sequence):
+        if self._is_before(entry.actor, sequence) or entry.actor in self._headless:
             return _SKIPPED
         if entry.actor.startswith(BATCHES):
             return await self._batch(sequence, entry)
@@ -198,6 +199,7 @@ class Replay:
         if item is None:
             return None
         if not tap.count and entry.number > 1 and not any(d.actor == entry.actor for d in self.report.divergences):
+            self._headless.add(entry.actor)
             missing = f"inputs 1 to {entry.number - 1} of it are not in this run of the journal (discarded?)"
             self._differs(entry, sequence, f"input {entry.number}", f"{missing}; replay from a snapshot")
             return None
@@ -252,7 +254,7 @@ class Replay:
 
     async def _output(self, sequence: int, entry: Output) -> None:
         start = self._starts.get(entry.actor)
-        if start is not None and entry.number <= start[1].number:
+        if (start is not None and entry.number <= start[1].number) or entry.actor in self._headless:
             return
         if entry.actor.startswith(BATCHES):
             live = self._batch_outputs.pop((entry.actor, entry.number), None)
