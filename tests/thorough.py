@@ -2,9 +2,9 @@
 
 A plain run is one that names no tests. Of the conformance suites it executes the cases on the CPU's libraries, and of
 each test one on another session, behind a host or as a recording, which changes from test to test. Of a test marked
-``few(n)`` it takes n cases, and of any other with more than sixteen, sixteen, evenly spread. A test for several places of
-a context (a thread, a process, the loop) runs in one of them, and the next test in another.
-Conformance tests that draw examples draw half of them. What is left out is counted.
+``few(n)`` it takes n cases, and of any other sixteen at most, evenly spread. A test for several places of a context (a
+thread, a process, the loop) runs in one of them, and the next test in another. Conformance tests that draw examples
+draw half of them. What is left out is counted.
 """
 
 import zlib
