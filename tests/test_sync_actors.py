@@ -15,6 +15,7 @@ from tests.device.residents.stream_lab import Streamer
 from tests.test_sync import BOTH, open_cpu, program
 
 import callboard as cb
+from callboard import _background
 from callboard.core.errors import AskTimeout
 from callboard.core.reply import Reply
 from callboard.device.client.line.status import TraceRecord
@@ -281,6 +282,29 @@ def test_who_waits_for_a_generation_need_not_wait_for_ever() -> None:
     cpu.close()
     waiting.join(SOON)
     assert [type(e) for e in errors] == [cb.DeviceStopped]
+
+
+def test_what_is_called_as_the_loop_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not run, and not waited for: the loop has stopped, and is not closed yet."""
+    called: list[BaseException] = []
+
+    def user() -> None: ...
+
+    async def work() -> None: ...
+
+    monkeypatch.setattr(_background, "_current", None)  # a loop of its own
+    loop = _background.open_loop(user)
+    join = loop._thread.join
+
+    def late() -> None:
+        join()
+        with pytest.raises(cb.DeviceStopped) as refused:
+            loop.start(work())
+        called.append(refused.value)
+
+    loop._thread.join = late  # type: ignore[assignment]
+    loop.leave(user)
+    assert len(called) == 1
 
 
 class Broken(Probe):

@@ -23,6 +23,8 @@ class BackgroundLoop:
     def __init__(self) -> None:
         self.users: set[Callable[[], None]] = set()
         self.forked = False
+        self._gate = threading.RLock()  # what is posted comes before the end of the loop, or is refused
+        self._over = False
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="callboard-sync", daemon=True)
         self._thread.start()
@@ -53,10 +55,12 @@ class BackgroundLoop:
             DeviceStopped: Everything on the loop has been closed.
             RuntimeError: In a forked process.
         """
-        if self.forked or self.loop.is_closed():
-            work.close()
-            raise forkguard.forked_error("a cb.sync device") if self.forked else DeviceStopped("the device is closed")
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        if not self.forked:
+            with self._gate:
+                if not self._over:
+                    return asyncio.run_coroutine_threadsafe(work, self.loop)
+        work.close()
+        raise forkguard.forked_error("a cb.sync device") if self.forked else DeviceStopped("the device is closed")
 
     def leave(self, user: Callable[[], None]) -> None:
         """A user is done; the last one ends the thread."""
@@ -66,7 +70,9 @@ class BackgroundLoop:
             if self.users or self.forked or _current is not self:
                 return
             _current = None
-        asyncio.run_coroutine_threadsafe(_end(), self.loop)
+        with self._gate:
+            self._over = True
+            asyncio.run_coroutine_threadsafe(_end(), self.loop)
         self._thread.join()
         self.loop.close()
 
