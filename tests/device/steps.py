@@ -112,9 +112,9 @@ class RightLibrary(Library):
 
 
 class Spoiling(CpuDevice):
-    """Memory that is given back to the driver is somebody else's at once: it is overwritten.
+    """Memory that is given back to the driver is overwritten at once.
 
-    It stays mapped, and nobody gets it: an op that still reads it, which is an error, sees that and nothing else.
+    It stays mapped and is not used again: an op that still reads it, which is an error, reads those bytes.
     """
 
     def __init__(self, info: DeviceInfo) -> None:

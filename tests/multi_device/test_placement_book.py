@@ -277,7 +277,7 @@ def test_a_lease_that_is_no_time_reserves_nothing(lease: float) -> None:
     assert [candidate.choices for candidate in made.candidates.values()] == [0] * len(made.candidates)
 
 
-def test_a_gang_of_nobody_is_empty() -> None:
+def test_a_gang_of_no_needs_is_empty() -> None:
     assert book().gang([], 0.0, None, linked=True) == book().gang([], 0.0) == []
 
 
