@@ -63,28 +63,28 @@ class Arguments:
         self.packer = packer = Packer(_is_ref, with_code=True, cure=CURE)
         self.refs: list[GpuRef[Any]] = packer.refs
         self.names: list[str] = []  # names of the arguments that contain the refs
+        pack, refs, packed, named = packer.pack, packer.refs, [], {}
+        keyword: str | None = None
         try:
-            packed = []
-            for at, value in enumerate(args):
-                if positional:
-                    name = positional[min(at, len(positional) - 1)]
-                else:
-                    name = "message" if method is None else f"args[{at}]"
-                packed.append(self._pack(name, value))
-            named = {name: self._pack(name, value) for name, value in kwargs.items()} if kwargs else {}
+            for value in args:
+                packed.append(pack(value))
+                if refs:
+                    self._name(_name_of(len(packed) - 1, method, positional))
+            for keyword, value in kwargs.items():
+                named[keyword] = pack(value)
+                if refs:
+                    self._name(keyword)
+        except Unsendable as e:
+            name = _name_of(len(packed), method, positional) if keyword is None else keyword
+            raise TypeError(f"{tag}: {name}{e.path}: {e.why}") from None
         except RecursionError:
             raise TypeError(f"{tag}: an argument contains itself, or is nested too deeply") from None
         self.writes = [name not in frozen for name in self.names] if self.names else []
         self.body = encode([method, packed, named], f"{tag}: the arguments")
 
-    def _pack(self, name: str, value: Any) -> Any:
-        try:
-            packed = self.packer.pack(value)
-        except Unsendable as e:
-            raise TypeError(f"{self.tag}: {name}{e.path}: {e.why}") from None
-        if self.refs:
-            self.names += [name] * (len(self.refs) - len(self.names))
-        return packed
+    def _name(self, name: str) -> None:
+        """The refs that have been found since the last call are in the argument of this name."""
+        self.names += [name] * (len(self.refs) - len(self.names))
 
     def check(self, port: Any) -> None:
         """Check that the device arrays can be used now.
@@ -110,6 +110,12 @@ class Arguments:
                 error = GpuRefStale(f"{self.tag}: {name} {ref.layout!r} on {ref.device}: {reason}; {cure}", reason)
                 error.generation = ref.generation
                 raise marked(error, port.name, port.generation, self.tag)
+
+
+def _name_of(at: int, method: str | list[Any] | None, positional: Sequence[str]) -> str:
+    if positional:
+        return positional[min(at, len(positional) - 1)]
+    return "message" if method is None else f"args[{at}]"
 
 
 def _is_ref(value: Any) -> bool:
@@ -178,7 +184,8 @@ class CallEnd(End):
 
     def _settle(self, parts: Any, memory: Array | None) -> None:
         """Runs also when the result is no longer awaited: its refs must be created in order to be freed."""
-        self.give_slot()
+        if self.slot is not None:
+            self.give_slot()
         result: Any = None
         error: Exception | None = None
         try:
@@ -189,8 +196,10 @@ class CallEnd(End):
                 offset, length, _, _ = parts
                 parts = decode(memory[offset : offset + length].tobytes())
             packed, refs, _ = parts
-            ref = self.caller.ref if self.room is None else self.room.ref
-            made = [ref(*wire) for wire in refs]
+            made: list[GpuRef[Any]] = []
+            if refs:
+                ref = self.caller.ref if self.room is None else self.room.ref
+                made = [ref(*wire) for wire in refs]
             result = Unpacker(None if memory is None else _Own(memory), made, known_class).unpack(packed)
         except Exception as e:  # of a user's class that is made again here, or because a host's message is malformed
             error = ReplyError(f"the result cannot be put together here: {type(e).__name__}: {e}")

@@ -93,13 +93,14 @@ class ContextHost:
 
     Attributes:
         closing: ``Close`` has been received; call :meth:`close`.
+        flying: At the last poll, ops were in flight or other work was pending.
     """
 
     def __init__(self, channel: Channel, helm: Helm | None = None) -> None:
         self.helm = helm
         self._channel = channel
         self._timeout: float | None = None
-        self._flying = False  # when last polled
+        self.flying = False
         self._context: ContextActor | None = None
         self._open: Open | None = None
         self._generation = 0
@@ -146,7 +147,7 @@ class ContextHost:
             self.handle(message)
         if messages and self._context is not None:
             self._context.completion.came()
-        if self._residents is None or self._flying or not self._residents.all_ready(messages):
+        if self._residents is None or self.flying or not self._residents.all_ready(messages):
             self.settle()
         else:  # there is nothing to settle
             self._residents.dispatch()
@@ -161,7 +162,7 @@ class ContextHost:
             ContextPoisoned, Unrecoverable: The host ends.
         """
         timeout = self.advance()
-        if timeout == 0 and self._flying:  # once more: polling the socket costs more than polling the device
+        if timeout == 0 and self.flying:  # once more: polling the socket costs more than polling the device
             timeout = self.advance()
         self._timeout = timeout
         self.dispatch()
@@ -172,14 +173,9 @@ class ContextHost:
             self._residents.dispatch()
 
     @property
-    def flying(self) -> bool:
-        """True if, at the last poll, ops were in flight or other work was pending."""
-        return self._flying
-
-    @property
     def spins(self) -> float:
         """Seconds for which to poll for messages before waiting: the next call of an actor may follow at once."""
-        return 0.0 if self._context is None or self._flying else COPYING * self._context.config.spin
+        return 0.0 if self._context is None or self.flying else COPYING * self._context.config.spin
 
     def use(self) -> None:
         """Make the context current on this thread, where other code may have made another one current."""
@@ -193,7 +189,7 @@ class ContextHost:
             self.poll()
             return None
         context.completion.watch(context.streams.timelines)
-        flying = self._flying = self.poll()
+        flying = self.flying = self.poll()
         timeout = context.completion.wait(flying)
         if timeout == 0 and self._residents is not None and self._residents.busy:
             # User code runs: a loop that polls in Python would keep the GIL from it.

@@ -349,9 +349,10 @@ class HostActors:
 
     def admit_at_once(self, actor: ActorThread, message: object) -> Item | None:
         """Admit a call for the actor that leads, which has no other, if nothing else is to be done."""
-        if type(message) is not ActorCall or self._notes or self.serving.flying:
+        stage = self._stage
+        if type(message) is not ActorCall or self._notes or self.serving.flying or stage is None:
             return None
-        return self._on_stage.admission.at_once(message, actor)
+        return stage.admission.at_once(message, actor)
 
     def answer_at_once(self, ended: EndedCall) -> bool:
         """Send the value of a call, if nothing is to be done before; False if it has to be settled in order.
@@ -359,9 +360,11 @@ class HostActors:
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead.
         """
-        if self._notes or self.serving.flying or not self._on_stage.endings.at_once(ended):
+        stage = self._stage
+        if self._notes or self.serving.flying or stage is None or not stage.endings.at_once(ended):
             return False
-        self.channel.send(Completions([], [(ended.item.message.id, ended.value)], returned=self._take_returned()))
+        returned = self._take_returned() if self._returned else []
+        self.channel.send(Completions([], [(ended.item.message.id, ended.value)], returned=returned))
         return True
 
     def crowd(self) -> None:
@@ -392,7 +395,7 @@ class HostActors:
             self.channel.send(Returned(self._take_returned()))
 
     def _take_returned(self) -> list[int]:
-        return [self._returned.popleft() for _ in range(len(self._returned))] if self._returned else []
+        return [self._returned.popleft() for _ in range(len(self._returned))]
 
     def settle(self) -> bool:
         """Decide calls that waited for completions, once the context has settled; True if ops may be launched."""

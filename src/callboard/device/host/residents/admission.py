@@ -27,7 +27,7 @@ from callboard.device.host.residents.staging import HostMemory, StagedCall
 from callboard.device.protocol.messages import ActorCall, Plain
 from callboard.device.protocol.residents.exceptions import described
 from callboard.device.protocol.residents.regions import FRESH
-from callboard.device.protocol.residents.steps import is_closing
+from callboard.device.protocol.residents.steps import CLOSING, is_closing
 
 if TYPE_CHECKING:
     from callboard.device.host.context.actor import ContextActor
@@ -96,8 +96,7 @@ class CallAdmission:
             self._refuse(message, op, Withdrawn("the call was cancelled"))
             return
         try:
-            item = Item(message, op, self._staged(message))
-            item.room = self._room(message)
+            item = Item(message, op, self._staged(message), self._room(message))
             if message.shared:
                 item.operands = self._attached.operands(*message.shared)
         except (OutOfMemory, UnsupportedOp, DriverError) as e:
@@ -129,14 +128,15 @@ class CallAdmission:
             or self.ready
             or actor.stopping
             or self._context.parking.active
-            or is_closing(message.body)
+            or message.body.startswith(CLOSING)
         ):
             return None
         try:
-            item = Item(message, Pending(message.id, 0, None, ()), self._staged(message))
-            item.room = self._room(message)
+            staged = self._staged(message) if message.staged else None
+            room = self._room(message) if message.room else None
         except (OutOfMemory, UnsupportedOp, DriverError):
             return None
+        item = Item(message, Pending(message.id, 0, None, ()), staged, room)
         self.running[message.id] = (actor, item)
         item.claim()
         return item

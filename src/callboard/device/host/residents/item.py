@@ -3,6 +3,8 @@
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from callboard.core.backend import AccelDevice, AccelEvent
 from callboard.core.errors import AccelError
 from callboard.core.layout import Layout
@@ -34,64 +36,60 @@ class Site(NamedTuple):
     memory_limit: int | None
 
 
-class Item:
+class Item(msgspec.Struct, eq=False):
     """An admitted call.
 
     Attributes:
         message: The call.
         op: Entry among the pending ops.
+        staged: Host arrays of the call that are in an arena.
         holds: True if its device arrays are held until it ends.
         operands: ``(address, layout, writable)`` of its device arrays.
         blocks: ``(block, writable)`` of the same.
         start: Event that the actor's thread waits for before it accesses the operands; CPU only.
-        staged: Host arrays of the call that are in an arena.
         room: Memory for the arrays of its result, if the call provided some.
         method: Name of the method, or of the message's class; empty until the actor has read it.
         stream: The stream that it makes an item of; 0 for other calls.
         cancelled: The reply for a call that was cancelled before it began; None while the call is wanted.
         behind: Earlier calls of the same actor that had not ended when it was admitted, and whose results it uses.
+        claims: Those who took the call, of whom the first one counts: whether it refuses the call.
         began, ended: Monotonic seconds: the actor's thread has begun and ended it; 0 until then.
     """
 
-    __slots__ = (
-        *("_claims", "began", "behind", "blocks", "cancelled", "ended", "holds", "message", "method", "op"),
-        *("operands", "room", "staged", "start", "stream"),
-    )
-
-    def __init__(self, message: ActorCall, op: Pending, staged: StagedCall | None) -> None:
-        self.message = message
-        self.op = op
-        self.holds = False
-        self.operands: list[tuple[int, Layout, bool]] = []
-        self.blocks: list[tuple[Block, bool]] = []
-        self.start: AccelEvent | None = None
-        self.staged = staged
-        self.room: HostMemory | None = None
-        self.stream = 0
-        self.method = ""
-        self.cancelled: AccelError | None = None
-        self.began = self.ended = 0.0
-        self.behind: list[Item] = []
-        self._claims: list[list[bool]] = []  # the first one counts; whether it refuses the call
+    message: ActorCall
+    op: Pending
+    staged: StagedCall | None
+    room: HostMemory | None = None
+    operands: list[tuple[int, Layout, bool]] = []
+    blocks: list[tuple[Block, bool]] = []
+    behind: "list[Item]" = []
+    claims: list[list[bool]] = []
+    holds: bool = False
+    start: AccelEvent | None = None
+    method: str = ""
+    stream: int = 0
+    cancelled: AccelError | None = None
+    began: float = 0.0
+    ended: float = 0.0
 
     def claim(self, *, refuse: bool = False) -> bool:
         """Take the call, to run or to refuse it; True for the first claim. Any thread."""
         mine = [refuse]
-        self._claims.append(mine)
-        return self._claims[0] is mine
+        self.claims.append(mine)
+        return self.claims[0] is mine
 
     def refuse(self) -> None:
         """Note that the call will not run, although it was claimed to be run."""
-        self._claims[0][0] = True
+        self.claims[0][0] = True
 
     @property
     def claimed(self) -> bool:
-        return bool(self._claims)
+        return bool(self.claims)
 
     @property
     def refused(self) -> bool:
         """True if the call will not run. Known before its op has failed."""
-        return bool(self._claims) and self._claims[0][0]
+        return bool(self.claims) and self.claims[0][0]
 
     @property
     def is_wanted(self) -> bool:
@@ -105,7 +103,7 @@ class Item:
         return self.ended - self.began
 
 
-class EndedCall(NamedTuple):
+class EndedCall(msgspec.Struct, eq=False):
     """The end of a call, for the admitting thread."""
 
     actor: "ActorThread | Holder"
@@ -120,7 +118,7 @@ class EndedCall(NamedTuple):
     read."""
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, eq=False):
     """The outcome of a call, for the actor's own thread."""
 
     item: Item

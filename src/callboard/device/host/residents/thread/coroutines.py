@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from callboard.actors.errors import ActorStopped
 from callboard.core.errors import Withdrawn
 from callboard.device.host.residents.item import Item, Outcome
@@ -170,7 +172,7 @@ class Coroutines:
 
     def _ended(self) -> list[Outcome]:
         """The calls that have failed, and those that were cancelled here, which have no error."""
-        ended = [o._replace(error=None) if isinstance(o.error, Withdrawn) else o for o in self._failed]
+        ended = [msgspec.structs.replace(o, error=None) if isinstance(o.error, Withdrawn) else o for o in self._failed]
         self._failed.clear()
         for item, awaitable in self._waiting:
             _forget(awaitable)

@@ -247,6 +247,8 @@ class ActorThread:
     def _why_not(self, item: Item, *, begun: bool) -> FailureMessage | None:
         """The reason why a call is not started, or its result is discarded; None if there is none."""
         sources, behind = item.op.sources, item.behind
+        if not (sources or behind or item.cancelled is not None or item.message.deadline):
+            return None  # nearly all calls
         if (sources and any(op.state == FAILED for op in sources)) or (behind and any(call.refused for call in behind)):
             # Admitted while an earlier call of this actor ran or waited, which has failed: it fails from that cause.
             return FailureMessage(item.message.id, "ContextLost", "", {})
@@ -258,13 +260,12 @@ class ActorThread:
 
     def finish(self, outcome: Outcome) -> FailureMessage | None:
         """Have a call settled by the thread that serves; returns why the actor gives up."""
-        item, ended, error, answer = outcome
-        if ended is not None:
-            self._host.post_ended(ended)
+        if outcome.ended is not None:
+            self._host.post_ended(outcome.ended)
             return None
-        assert error is not None
-        self._streams.spoil(item)
-        return self._failed(item, error, answer)
+        assert outcome.error is not None
+        self._streams.spoil(outcome.item)
+        return self._failed(outcome.item, outcome.error, outcome.answer)
 
     def _unpacked(self, item: Item) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
         name, arguments, keywords = decode(item.message.body)
@@ -273,7 +274,8 @@ class ActorThread:
         site = self._site
         assert site is not None
         memory = None if item.staged is None else item.staged.open()
-        unpack = Unpacker(memory, [self._view(site, *operand) for operand in item.operands], class_named).unpack
+        views = [self._view(site, *operand) for operand in item.operands] if item.operands else []
+        unpack = Unpacker(memory, views, class_named).unpack
         args = [unpack(a) if type(a) is list else a for a in arguments]
         given = {key: unpack(a) for key, a in keywords.items()} if keywords else {}
         if steps is not None:
