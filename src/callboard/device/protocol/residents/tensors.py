@@ -46,14 +46,22 @@ def tensor_items(array: Any, ordinal: int | None) -> "np.ndarray[Any, Any] | Non
         ordinal: GPU that the tensor is to be on; None: it is to be in host memory.
 
     Returns:
-        None for all other values, and for dtypes that NumPy does not have.
+        None for all other values, for dtypes that NumPy does not have, and for tensors that torch does not give.
     """
-    on_host = ordinal is None
-    if not _is_plain(array, on_host) or array.dtype not in _numpy_dtypes():
+    torch: Any = sys.modules.get("torch")
+    if torch is None or type(array) is not getattr(torch, "Tensor", None) or array.dtype not in _numpy_dtypes():
         return None
-    if not on_host and (array.get_device() != ordinal or array.nbytes > INLINE):
+    if ordinal is None:
+        if not array.is_cpu:
+            return None
+    elif array.get_device() != ordinal or array.layout is not torch.strided or array.nbytes > INLINE:
         return None
-    items: np.ndarray[Any, Any] = array.numpy() if on_host else array.cpu().numpy()
+    else:
+        array = array.cpu()
+    try:
+        items: np.ndarray[Any, Any] = array.numpy()
+    except (RuntimeError, TypeError):  # it is sparse, conjugated or negated, or requires a gradient
+        return None
     return items
 
 
