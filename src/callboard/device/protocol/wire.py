@@ -116,8 +116,18 @@ class FrameReader(Generic[M]):
         """The messages that are now complete; exhaust it before feeding more. ``data`` is read at the first step.
 
         Raises:
-            FrameError: The stream is broken; messages before the break have been given.
+            FrameError: The stream is broken; messages before the break have been given. Raised by the iterator.
         """
+        if len(data) > HEADER.size and not self._rest:  # the usual case: one frame
+            length, kind = HEADER.unpack_from(data)
+            if length == len(data) - HEADER.size and kind not in self._relayed and kind in self._decoders:
+                try:
+                    return iter((self._decoders[kind](bytes(data[HEADER.size :])),))
+                except Exception:  # raised by the iterator, too
+                    return self._frames(data)
+        return self._frames(data)
+
+    def _frames(self, data: bytes | bytearray | memoryview) -> Iterator[M | UnknownKind]:
         rest = self._rest
         if rest:
             rest += data
