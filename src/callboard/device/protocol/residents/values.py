@@ -429,9 +429,7 @@ _UNPACKED: dict[int, Callable[[Unpacker, list[Any]], Any]] = {
     COMPLEX: lambda self, p: complex(p[1], p[2]),
     SET: lambda self, p: set(self._items(p)),
     FROZENSET: lambda self, p: frozenset(self._items(p)),
-    ARRAY: lambda self, p: (
-        np.frombuffer(bytearray(p[3]), _dtype(p[1])).reshape(p[2]) if p[3] else np.empty(p[2], _dtype(p[1]))
-    ),
+    ARRAY: lambda self, p: np.ndarray(p[2], _dtype(p[1]), bytearray(p[3])),
     STAGED: lambda self, p: self._staged(_dtype(p[1]), tuple(p[2]), p[3]),
     BYTES: Unpacker._octets,
     TEXT: lambda self, p: self._octets(p).decode(),
