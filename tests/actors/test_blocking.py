@@ -1,12 +1,15 @@
 """Waiting on a thread that has no loop: values, ends, and a Ctrl-C that does not interrupt the wait itself."""
 
 import concurrent.futures
+import os
 import signal
 import threading
 
 import pytest
 
 from callboard.actors.loops import blocking
+from callboard.actors.loops.bell import Bell
+from callboard.actors.loops.blocking import Waiter
 
 Future = concurrent.futures.Future
 
@@ -40,26 +43,62 @@ def test_a_timeout_that_is_the_outcome_is_not_waited_out(timeout: float | None) 
 
 def test_what_comes_after_a_slice_is_still_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocking, "SLICE", 1e-4)
-    looks = 0
+    future: Future[int] = Future()
+    slices = 0
 
-    class Slow(Future[int]):
-        def result(self, timeout: float | None = None) -> int:
-            nonlocal looks
-            looks += 1
-            if looks == 3:
-                self.set_result(3)
-            return super().result(timeout)
+    class Counted(Bell):
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal slices
+            slices += 1
+            if slices == 3:
+                future.set_result(3)
+            return super().wait(timeout)
 
-    assert blocking.wait(Slow(), 10.0) == 3
+    monkeypatch.setattr(blocking._bells, "bell", Counted())
+    assert blocking.wait(future, 10.0) == 3
+    assert slices == 3
 
 
-def test_ctrl_c_that_another_thread_received_ends_the_wait() -> None:
+def test_the_ring_for_a_wait_that_was_given_up_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up = Waiter()
+    assert not given_up.wait(0.0)
+    given_up.set_result()
+    assert given_up.done()
+    waiter = Waiter()
+    assert not waiter.wait(1e-3)
+    assert not waiter.done()
+
+
+def test_a_forked_child_hears_bells_of_its_own() -> None:
+    waiter = Waiter()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        own = Waiter()
+        own.set_result()  # rings no bell of the parent's
+        os.write(write, b"1" if own.wait(10.0) else b"0")
+        os._exit(0)
+    assert os.read(read, 1) == b"1"
+    os.waitpid(child, 0)
+    assert not waiter._bell.wait(0.0)
+    os.close(read)
+    os.close(write)
+
+
+def test_ctrl_c_that_another_thread_received_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one in the instant before the wait: its handler may run, and nothing has interrupted the wait."""
     future: Future[None] = Future()
+    waits = threading.Event()
+
+    class Noticed(Bell):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.set()
+            return super().wait(timeout)
+
+    monkeypatch.setattr(blocking._bells, "bell", Noticed())
 
     def interrupt() -> None:
-        while not future._condition._waiters:  # type: ignore[attr-defined]
-            pass  # until the main thread waits inside
+        waits.wait(20.0)
         signal.raise_signal(signal.SIGINT)  # delivered to this thread
 
     thread = threading.Thread(target=interrupt)

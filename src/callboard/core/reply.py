@@ -1,14 +1,13 @@
 """``Reply``: the pending result of an op."""
 
 import asyncio
-import concurrent.futures
 import threading
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
-from callboard.actors.loops.blocking import wait
+from callboard.actors.loops.blocking import Waiter
 from callboard.core.errors import AskTimeout
 
 __all__ = ["Cause", "OpFailure", "Reply", "ReplyPort"]
@@ -21,11 +20,8 @@ PENDING, DONE, FAILED = 0, 1, 2
 class ReplyPort(Protocol):
     """The part of a device that a reply uses."""
 
-    def flush(self) -> None:
-        """Send queued calls, from the loop's thread; from another thread, ask the loop to."""
-
     def awaited(self, reply: "Reply[Any]") -> None:
-        """Prepare for a wait for this reply: :meth:`flush`, and anything that speeds up its completion."""
+        """Prepare for a wait for this reply: send queued calls, and speed up its completion. Any thread."""
 
     def withdraw(self, reply: "Reply[Any]") -> bool:
         """Take the reply's op back if it has not been sent."""
@@ -171,7 +167,7 @@ class Reply(_NotItsValue, Generic[T_co]):
         self._op = op  # id of the op whose result it is
         self._state = PENDING
         self._outcome: Any = None  # the value, or an OpFailure
-        self._waiters: list[concurrent.futures.Future[None] | asyncio.Future[None]] | None = None
+        self._waiters: list[Waiter | asyncio.Future[None]] | None = None
 
     # -- the asker's side ----------------------------------------------------------------------------------------------
 
@@ -203,17 +199,15 @@ class Reply(_NotItsValue, Generic[T_co]):
                 raise RuntimeError(
                     "result() on the thread of the device's loop would dead-lock; await the reply instead"
                 )
-            future: concurrent.futures.Future[None] = concurrent.futures.Future()
-            self._attach(future)
-            self._port.flush()
+            waiter = Waiter()
+            self._attach(waiter)
+            self._port.awaited(self)
             try:
-                wait(future, timeout)
-            except TimeoutError:
-                self._detach(future)
-                raise AskTimeout(f"no completion within {timeout} s; the op continues") from None
-            except BaseException:  # Ctrl-C: the waiter leaves, the op continues
-                self._detach(future)
-                raise
+                if not waiter.wait(timeout):
+                    raise AskTimeout(f"no completion within {timeout} s; the op continues")
+            finally:
+                if not waiter.done():  # too late, or Ctrl-C: the waiter leaves, the op continues
+                    self._detach(waiter)
         return self._take()
 
     def exception(self) -> BaseException | None:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from callboard.actors.loops.blocking import own_descriptor
+
 __all__ = ["Census", "LeftBehind", "nothing_left"]
 
 LASTING = frozenset({"callboard-monitor", "callboard-spawner"})
@@ -172,9 +174,9 @@ def _unique_ids() -> int:
     return getattr(sys.modules.get(NCCL), "unique_ids", 0)
 
 
-def _lasting_descriptors() -> frozenset[int]:
+def _lasting_descriptors() -> frozenset[int | None]:
     monitor = getattr(sys.modules.get("callboard.device.supervision.hosts.monitor"), "_monitor", None)
-    return frozenset() if monitor is None else monitor.descriptors
+    return frozenset((own_descriptor(),)) | (frozenset() if monitor is None else monitor.descriptors)
 
 
 def _mappings(maps: bytes) -> Iterator[tuple[object, str]]:

@@ -1,10 +1,14 @@
 """Waiting on a thread that has no loop."""
 
 import concurrent.futures
+import os
+import threading
 import time
 from typing import TypeVar
 
-__all__ = ["wait"]
+from callboard.actors.loops.bell import Bell
+
+__all__ = ["SLICE", "Waiter", "own_descriptor", "wait"]
 
 T = TypeVar("T")
 
@@ -12,6 +16,61 @@ SLICE = 0.25
 """Seconds between checks. CPython acts on a signal between two bytecodes, or when the signal interrupts the wait
 itself. A signal that arrives just before the wait, or is delivered to another thread, does neither; without these
 checks the wait would notice a Ctrl-C only at its end."""
+
+
+class _Bells(threading.local):
+    """One bell for each thread that has waited."""
+
+    def __init__(self) -> None:
+        self.bell = Bell()
+
+
+_bells = _Bells()
+
+
+def _renew_bells() -> None:
+    """In a forked child: its threads and those of the parent must not hear each other's bells."""
+    global _bells
+    _bells = _Bells()
+
+
+os.register_at_fork(after_in_child=_renew_bells)
+
+
+def own_descriptor() -> int | None:
+    """Descriptor of the calling thread's bell, which lasts as long as the thread."""
+    return _bells.bell.descriptor
+
+
+class Waiter:
+    """Lets the thread that made it wait for another one. Has the interface of a future that is settled once."""
+
+    __slots__ = ("_bell", "_done")
+
+    def __init__(self) -> None:
+        self._bell = _bells.bell
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, _: object = None) -> None:
+        """End the wait. Any thread."""
+        self._done = True
+        self._bell.ring()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until :meth:`set_result` is called, for at most ``timeout`` seconds; returns whether it was.
+
+        A Ctrl-C is acted on within :data:`SLICE` seconds, whenever it comes.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._done:
+            left = SLICE if until is None else min(SLICE, until - time.monotonic())
+            if left <= 0.0:
+                return False
+            self._bell.wait(left)  # it may also have rung for an earlier wait, which was given up
+        return True
 
 
 def wait(future: "concurrent.futures.Future[T]", timeout: float | None = None) -> T:
@@ -25,16 +84,9 @@ def wait(future: "concurrent.futures.Future[T]", timeout: float | None = None) -
         TimeoutError: It was not done in time, or it raised ``TimeoutError`` itself: ``future.done()`` distinguishes the
             two.
     """
-    until = None if timeout is None else time.monotonic() + timeout
-    slice_ = SLICE if timeout is None else min(SLICE, timeout)
-    while True:
-        try:
-            return future.result(slice_)
-        except TimeoutError:
-            if not future.done():
-                if until is not None:
-                    slice_ = min(SLICE, until - time.monotonic())
-                    if slice_ <= 0.0:
-                        raise
-                continue
-        return future.result()  # done just now, or ended with a TimeoutError of its own
+    if not future.done():
+        waiter = Waiter()
+        future.add_done_callback(waiter.set_result)
+        if not waiter.wait(timeout):
+            raise TimeoutError
+    return future.result()

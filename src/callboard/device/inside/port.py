@@ -340,10 +340,6 @@ class LocalPort:
 
     # -- what replies ask for ------------------------------------------------------------------------------------------
 
-    def flush(self) -> None:
-        """A number is waited for."""
-        self.settle()
-
     def awaited(self, reply: Reply[Any]) -> None:
         """A number is waited for."""
         self.settle()

@@ -24,16 +24,13 @@ class Port:
         self.loop = loop
         self.parts: Sequence[PartReply] | None = None
 
-    def flush(self) -> None:
+    def awaited(self, reply: Reply[Any]) -> None:
+        """Send the queued calls; if each part is its device's only op, poll for their completions for a moment."""
         if self.parts is None:
             raise RuntimeError("a collective of a group is called when the group's block is left; await it after that")
         for part in self.parts:
             part.port.flush()
-
-    def awaited(self, reply: Reply[Any]) -> None:
-        """Send the queued calls; if each part is its device's only op, poll for their completions for a moment."""
-        self.flush()
-        waiting = [part for part in self.parts or () if not part.done()]
+        waiting = [part for part in self.parts if not part.done()]
         if all(part.port.in_flight == 1 for part in waiting):
             Outbox.linger_together([(part.port.outbox, part.done) for part in waiting])
 

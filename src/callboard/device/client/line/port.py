@@ -259,9 +259,13 @@ class OpPort:
     def awaited(self, reply: Reply[Any]) -> None:
         """Send queued calls; if this is the only op in flight, poll for its completion for a moment.
 
-        If it waits for an array of another device of this loop, that device's answer is polled for first.
+        If it waits for an array of another device of this loop, that device's answer is polled for first. On another
+        thread, has the loop do so, until an op of another thread is called.
         """
         outbox = self.outbox
+        if get_ident() != outbox.thread and not self._forked:
+            self.loop.call_soon_threadsafe(self._awaited_there, reply)
+            return
         if outbox.queue or outbox.released.ids or self._forked:
             outbox.flush()
         if len(self.unanswered.entries) != 1:
@@ -272,6 +276,12 @@ class OpPort:
                 source.outbox.linger(lambda: not self.sources)
         if not self.sources:
             outbox.linger(reply.done)
+
+    def _awaited_there(self, reply: Reply[Any]) -> None:
+        outbox = self.outbox
+        outbox.flush()
+        if len(self.unanswered.entries) == 1 and not self.sources:
+            outbox.linger(lambda: reply.done() or bool(outbox.queue))
 
     def withdraw(self, reply: Reply[Any]) -> bool:
         """Withdraw an unsent op; it fails with ``Withdrawn``, and so do readers of its outputs."""

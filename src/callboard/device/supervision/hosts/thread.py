@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from callboard.actors.loops.bell import Bell
 from callboard.device import forkguard
 from callboard.device.host.channel import Channel, ChannelClosed
 from callboard.device.protocol.arena import Arena
@@ -66,8 +67,7 @@ class ThreadHost(Host):
         self._channel = ThreadChannel(self._outbox, self._notify)
         self._notified = False
         self._lingering = False  # the loop's thread waits for `_came`, not for the loop
-        self._came = threading.Lock()
-        self._came.acquire()
+        self._came = Bell()
         self._thread = threading.Thread(target=self._run, name=f"callboard-host-{label}", daemon=True)
         forkguard.guard(self)
 
@@ -170,7 +170,7 @@ class ThreadHost(Host):
         while not done():
             if self._outbox:
                 self._deliver_some()
-            elif (left := until - time.perf_counter()) <= 0 or not self._came.acquire(timeout=left):
+            elif (left := until - time.perf_counter()) <= 0 or not self._came.wait(left):
                 break
         self._lingering = False
         if self._outbox:
@@ -227,6 +227,8 @@ class ThreadHost(Host):
 
     def _reap(self, end: HostEnd) -> None:
         self._thread.join()
+        self._channel.bell.close()
+        self._came.close()
         self._cause = self._cause or end
         self._deliver_last()
 
@@ -235,8 +237,7 @@ class ThreadHost(Host):
     def _notify(self) -> None:
         """A message is in the outbox. Any thread; one wake-up of the loop per burst."""
         if self._lingering:
-            with contextlib.suppress(RuntimeError):  # it was already reported
-                self._came.release()
+            self._came.ring()
         elif not self._notified:
             self._notified = True
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -289,6 +290,7 @@ class ThreadChannel(Channel):
         notify: Called after one was added.
 
     Attributes:
+        bell: Wakes the thread that waits for messages.
         lent: True while the loop's thread handles the ops in flight; it wakes the host's thread when it hands them
             back.
     """
@@ -308,14 +310,13 @@ class ThreadChannel(Channel):
         self.retired: dict[int, Arena] = {}  # released by the application, and not unmapped yet
         self._woken = False
         self._waiting = False
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        self.bell = Bell()
 
     def put(self, message: ToHost) -> None:
         """A message from the application. Any thread."""
         self._inbox.append(message)
         if self._waiting:
-            self._ring()
+            self.bell.ring()
 
     def close(self, why: str) -> None:
         """Let the next receive raise. Any thread."""
@@ -355,9 +356,9 @@ class ThreadChannel(Channel):
             # Check again now that the flag is up: a message that was put before did not ring the bell.
             if not inbox and not self._woken:
                 self._acting.release()
-                rung = self._bell.acquire(timeout=-1 if timeout is None else timeout)
+                rung = self.bell.wait(timeout)
                 while self.lent and not rung:  # the loop's thread polls instead
-                    rung = self._bell.acquire()
+                    rung = self.bell.wait()
                 self._acting.acquire()
             self._waiting = False
             self._woken = False
@@ -377,11 +378,7 @@ class ThreadChannel(Channel):
     def wake(self) -> None:
         self._woken = True
         if self._waiting:
-            self._ring()
-
-    def _ring(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it rings already
-            self._bell.release()
+            self.bell.ring()
 
     def map_arena(self, arena: int, nbytes: int, address: int) -> int:
         return address

@@ -230,7 +230,7 @@ class Coroutines:
 
     def _take(self) -> None:
         items = self._thread._items
-        while not items.empty():
+        while items:
             item = items.get()
             if item is None:
                 continue

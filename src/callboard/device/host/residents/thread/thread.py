@@ -11,6 +11,7 @@ import numpy as np
 
 from callboard.actors._runtime.table import find
 from callboard.actors.errors import AskTimeout, ReplyError, UnhandledMessage
+from callboard.actors.loops.handover import Handover
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand, StructOperand
 from callboard.device.forkguard import ForkedCopy
@@ -75,7 +76,7 @@ class ActorThread:
         self._streams = Streams(self.name)
         self._rooms = Rooms(self, host)
         self._wake = threading.Event()  # a context is there, or the actor is to end
-        self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._items: Handover[Item | None] = Handover()
         self._decisions: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"callboard-resident-{start.name}", daemon=True)
         self._copy = ForkedCopy(self._thread)
@@ -130,22 +131,21 @@ class ActorThread:
 
     def next(self) -> Item | None:
         """The next call that is queued, if there is one; on its own thread."""
-        try:
-            while (item := self._items.get_nowait()) is None or not item.claim():
-                pass
-        except queue.Empty:
-            return None
-        return item
+        while self._items:
+            item = self._items.get()
+            if item is not None and item.claim():
+                return item
+        return None
 
     @property
     def has_calls(self) -> bool:
         """True if calls are queued."""
-        return not self._items.empty()
+        return bool(self._items)
 
     def left(self) -> list[Item]:
         """The calls that it did not run; called after it has ended."""
         items = []
-        while not self._items.empty():
+        while self._items:
             if (item := self._items.get()) is not None:
                 items.append(item)
         return items
@@ -164,6 +164,7 @@ class ActorThread:
                 self._instance.coroutines.close()
             self._streams.close()
             self._instance.end()
+            self._items.close()
             if self._host.helm is not None:
                 self._host.helm.leave(self)
             self._host.post_gone(self, cause)
