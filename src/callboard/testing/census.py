@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from callboard.actors.loops.blocking import own_descriptor
+from callboard.actors.loops import blocking
 
 __all__ = ["Census", "LeftBehind", "nothing_left"]
 
@@ -176,7 +176,7 @@ def _unique_ids() -> int:
 
 def _lasting_descriptors() -> frozenset[int | None]:
     monitor = getattr(sys.modules.get("callboard.device.supervision.hosts.monitor"), "_monitor", None)
-    return frozenset((own_descriptor(),)) | (frozenset() if monitor is None else monitor.descriptors)
+    return blocking.descriptors() | (frozenset() if monitor is None else monitor.descriptors)
 
 
 def _mappings(maps: bytes) -> Iterator[tuple[object, str]]:

@@ -4,11 +4,12 @@ import concurrent.futures
 import os
 import threading
 import time
+import weakref
 from typing import TypeVar
 
 from callboard.actors.loops.bell import Bell
 
-__all__ = ["SLICE", "Waiter", "own_descriptor", "wait"]
+__all__ = ["SLICE", "Waiter", "descriptors", "wait"]
 
 T = TypeVar("T")
 
@@ -23,23 +24,29 @@ class _Bells(threading.local):
 
     def __init__(self) -> None:
         self.bell = Bell()
+        with _lock:
+            _all.add(self.bell)
 
 
+_lock = threading.RLock()
+_all: weakref.WeakSet[Bell] = weakref.WeakSet()
 _bells = _Bells()
 
 
 def _renew_bells() -> None:
     """In a forked child: its threads and those of the parent must not hear each other's bells."""
-    global _bells
-    _bells = _Bells()
+    global _bells, _lock
+    _bells, _lock = _Bells(), threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renew_bells)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_bells)
 
 
-def own_descriptor() -> int | None:
-    """Descriptor of the calling thread's bell, which lasts as long as the thread."""
-    return _bells.bell.descriptor
+def descriptors() -> frozenset[int | None]:
+    """Descriptors of the threads' bells, which last as long as the threads."""
+    with _lock:
+        return frozenset(bell.descriptor for bell in _all)
 
 
 class Waiter:
