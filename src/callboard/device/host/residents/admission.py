@@ -27,7 +27,7 @@ from callboard.device.host.residents.staging import HostMemory, StagedCall
 from callboard.device.protocol.messages import ActorCall, Plain
 from callboard.device.protocol.residents.exceptions import described
 from callboard.device.protocol.residents.regions import FRESH
-from callboard.device.protocol.residents.steps import CLOSING, is_closing
+from callboard.device.protocol.residents.steps import CLOSING
 
 if TYPE_CHECKING:
     from callboard.device.host.context.actor import ContextActor
@@ -80,14 +80,7 @@ class CallAdmission:
         actor = self._actors.get(message.actor)
         op = Pending(message.id, 0, None, ())
         self._parked.pop(message.id, None)
-        reads, writes = used(message)
-        # Room for the result of a call that runs: behind a parked call of the actor, it would wait for the call itself.
-        lib = None if message.body == FRESH else f"actor:{message.actor}"
-        holds = NOTHING if actor is None else actor.holds
-        parking = self._context.parking
-        if parking.active and parking.blocks(reads, writes, lib, holds):  # if rejected, it spoils its outputs
-            parking.park(message, self.call, reads, writes, lib, holds)
-            self._parked[message.id] = message
+        if self._context.parking.active and self._parks(message, actor):  # if rejected, it spoils its outputs
             return
         if actor is None or actor.stopping:
             self._refuse(message, op, ActorStopped(self._gone_because.get(message.actor, "the actor was stopped")))
@@ -96,14 +89,16 @@ class CallAdmission:
             self._refuse(message, op, Withdrawn("the call was cancelled"))
             return
         try:
-            item = Item(message, op, self._staged(message), self._room(message))
+            staged = self._staged(message) if message.staged else None
+            room = self._room(message) if message.room else None
+            item = Item(message, op, staged, room)
             if message.shared:
                 item.operands = self._attached.operands(*message.shared)
         except (OutOfMemory, UnsupportedOp, DriverError) as e:
             self._refuse(message, op, e)
             return
-        failed = self._resolve(item)
-        if is_closing(message.body):  # a generator is closed even if its arrays could not be used
+        failed = self._resolve(item) if message.writes else None
+        if message.body.startswith(CLOSING):  # a generator is closed even if its arrays could not be used
             failed, op.sources, item.behind = None, [], []
         if failed is not None:
             self._inherit(item, failed)
@@ -112,6 +107,19 @@ class CallAdmission:
             if item.blocks:
                 self._begin(actor, item)
             self.ready.append((actor, item))
+
+    def _parks(self, message: ActorCall, actor: "ActorThread | Holder | None") -> bool:
+        """Park a call that is blocked; whether it was."""
+        reads, writes = used(message)
+        # Room for the result of a call that runs: behind a parked call of the actor, it would wait for the call itself.
+        lib = None if message.body == FRESH else f"actor:{message.actor}"
+        holds = NOTHING if actor is None else actor.holds
+        parking = self._context.parking
+        if not parking.blocks(reads, writes, lib, holds):
+            return False
+        parking.park(message, self.call, reads, writes, lib, holds)
+        self._parked[message.id] = message
+        return True
 
     def at_once(self, message: ActorCall, actor: "ActorThread") -> Item | None:
         """Admit the only call, which names no device array, for an actor that is to run it now.
@@ -193,17 +201,13 @@ class CallAdmission:
         self._context.parking.hold(*used(item.message), actor.holds)
         item.holds = True
 
-    def _staged(self, message: ActorCall) -> StagedCall | None:
-        if not message.staged:
-            return None
+    def _staged(self, message: ActorCall) -> StagedCall:
         arena, offset, nbytes = message.staged
         base, size = self._context.admission.arenas.find(arena)
         assert offset + nbytes <= size
         return StagedCall(message.id, base + offset, nbytes, self._shared, self._give_back)
 
-    def _room(self, message: ActorCall) -> HostMemory | None:
-        if not message.room:
-            return None
+    def _room(self, message: ActorCall) -> HostMemory:
         arena, offset, nbytes = message.room
         base, size = self._context.admission.arenas.find(arena)
         assert offset + nbytes <= size
