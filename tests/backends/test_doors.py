@@ -15,7 +15,7 @@ from callboard.backends.cpu.collective.segment import LEFT, LOST, SLOTS, Segment
 from callboard.backends.cpu.collective.semaphore import wait
 from callboard.core.errors import LibraryError, WorldLost
 
-BOUND = 20.0
+BOUND = 45.0
 WORLD = 12345
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/ns/pid"), reason="collectives on the CPU are Linux only")

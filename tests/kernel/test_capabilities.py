@@ -71,8 +71,9 @@ def test_what_only_column_major_products_take_is_found() -> None:
 
 @pytest.mark.parametrize("op", ops_of("cpu"), ids=lambda op: op.__name__)
 def test_a_message_tells_the_dtype_that_it_is_counted_by(op: type[Op[object, object]]) -> None:
-    for dtype in DTYPES.values():
-        for message in itertools.islice(messages_of(op, dtype), 1):
-            makes = (Arange, Empty, ipc.Empty, ipc.OpenMemHandle, managed.Allocate, Launch, DropoutMask)
-            nothing = op in makes or info_of(op).library in ("collective", "event")
-            assert dtype_of(message) is (None if nothing else dtype)
+    makes = (Arange, Empty, ipc.Empty, ipc.OpenMemHandle, managed.Allocate, Launch, DropoutMask)
+    nothing = op in makes or info_of(op).library in ("collective", "event")
+    found = [(dtype, message) for dtype in DTYPES.values() for message in itertools.islice(messages_of(op, dtype), 1)]
+    assert found
+    for dtype, message in found:
+        assert dtype_of(message) is (None if nothing else dtype)

@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def test_a_launch_returns_before_the_work_is_done(library: CpuBlas, stream: CpuS
     gate = threading.Event()
     x, y = np.ones(4), np.full(4, 2.0)
     plan = library.prepare(Axpy(x=array(4, dtype="f64"), y=array(4, dtype="f64")))
-    stream.submit(gate.wait, 10.0)
+    stream.submit(gate.wait, 45.0)
     status = library.launch(stream, plan, x.ctypes.data, y.ctypes.data, 3.0)
     assert y.tolist() == [2, 2, 2, 2]
     gate.set()
@@ -63,7 +64,7 @@ def test_a_factor_on_the_device_is_read_when_its_turn_comes(library: CpuBlas, st
     gate = threading.Event()
     x, alpha = np.ones(3), np.array(1.0)
     plan = library.prepare(Scal(x=array(3, dtype="f64"), alpha=array(dtype="f64")))
-    stream.submit(gate.wait, 10.0)
+    stream.submit(gate.wait, 45.0)
     library.launch(stream, plan, x.ctypes.data, alpha.ctypes.data)
     alpha[...] = 7
     gate.set()
@@ -83,7 +84,13 @@ def test_a_product_writes_where_it_is_told_without_a_copy() -> None:
         a = session.put(np.eye(1024, dtype="f4"))
         out = session.empty((1024, 2048), "f32")
         before = out.address
-        result = session.submit(Gemm(a=a, b=a, out=out[:, 1024:]))
+        tracemalloc.start()
+        try:
+            result = session.submit(Gemm(a=a, b=a, out=out[:, 1024:]))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < result.nbytes
         assert result.address == before + 1024 * 4
         assert np.array_equal(session.get(out)[:, 1024:], np.eye(1024))
 

@@ -94,7 +94,7 @@ def test_memory_where_proc_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 def test_bytes_are_read_back_behind_the_work(device: CpuDevice) -> None:
     stream, gate, block = device.stream(), threading.Event(), device.allocate(4)
     ctypes.memset(block.address, 1, 4)
-    stream.submit(gate.wait, 20)
+    stream.submit(gate.wait, 45)
     stream.submit(ctypes.memset, block.address, 2, 4)
     readback = device.read_back(stream, block.address, 4)
     stream.submit(ctypes.memset, block.address, 3, 4)

@@ -16,7 +16,7 @@ from callboard.core.backend import AccelEvent
 from callboard.core.errors import DriverError, LibraryError, OutOfMemory, UnsupportedOp
 
 NewStream = Callable[[], CpuStream]
-LONG = 20.0  # seconds; a bound for what happens at once
+LONG = 45.0  # seconds; a bound for what happens at once
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.waited import WaitedStream
 from callboard.core.errors import DriverError, LibraryError
 
-LONG = 20.0
+LONG = 45.0
 """Seconds; a bound for what happens at once."""
 
 

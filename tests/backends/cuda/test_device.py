@@ -215,7 +215,7 @@ def test_probe_from_another_thread(device: CudaDevice, driver: HostDriver) -> No
 
     thread = threading.Thread(target=look)
     thread.start()
-    thread.join(10)
+    thread.join(30)
     assert found == [None]
     assert driver.current == 0xC0
 

@@ -157,23 +157,22 @@ async def test_a_new_number_needs_no_new_plan() -> None:
         assert (await dev.stats()).plans["nvrtc"].entries == 1
 
 
-async def test_a_kernel_is_good_in_every_generation(dev: cb.Device) -> None:
-    if dev.isolation != "process":
-        return  # a thread has one generation
+async def test_a_kernel_is_good_in_every_generation() -> None:
     import os
     import signal
 
-    before = scaled(dev.put(np.ones(3, "f4")), 2.0)
-    await before
-    pid = dev.health().host_pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(WAIT):
-        await dev.watch_generation().changed()
-        await dev.ready()
-        assert (await scaled(dev.put(np.ones(3, "f4")), 3.0).get()).tolist() == [3, 3, 3]
-    with pytest.raises(cb.GpuRefStale):
-        scaled(before, 1.0)
+    async with cb.device("cpu", isolation="process", standby=None) as dev:
+        before = scaled(dev.put(np.ones(3, "f4")), 2.0)
+        await before
+        pid = dev.health().host_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        async with asyncio.timeout(WAIT):
+            await dev.watch_generation().changed()
+            await dev.ready()
+            assert (await scaled(dev.put(np.ones(3, "f4")), 3.0).get()).tolist() == [3, 3, 3]
+        with pytest.raises(cb.GpuRefStale):
+            scaled(before, 1.0)
 
 
 async def test_a_body_that_refers_to_what_cannot_travel_is_refused_at_its_first_call() -> None:

@@ -65,18 +65,22 @@ def test_a_map_that_this_array_cannot_have(case: str) -> None:
         check_map("f", "a", layout_of(DTYPES[dtype], shape), tensor_map(**fields), offset)  # type: ignore[arg-type]
 
 
+FIT = st.integers(1, 4).map(lambda n: 16 * n)
+"""What keeps the rules, whatever the dtype; any number almost never does."""
+
+
 @given(
     dtype=st.sampled_from(sorted(DATA_TYPES)),
-    shape=st.lists(st.integers(1, 70), min_size=1, max_size=5),
+    shape=st.lists(st.integers(1, 70) | FIT, min_size=1, max_size=5),
     data=st.data(),
     swizzle=st.sampled_from(["none", "32B", "64B", "128B"]),
-    offset=st.integers(0, 64),
+    offset=st.integers(0, 64) | FIT,
 )
 def test_what_is_taken_keeps_every_rule(
     dtype: str, shape: list[int], data: st.DataObject, swizzle: str, offset: int
 ) -> None:
     """The rules of the driver, written another way."""
-    box = data.draw(st.lists(st.integers(1, 80), min_size=len(shape), max_size=len(shape)))
+    box = data.draw(st.lists(st.integers(1, 80) | FIT, min_size=len(shape), max_size=len(shape)))
     layout = layout_of(DTYPES[dtype], tuple(shape))
     item = layout.dtype.itemsize
     strides = [step * item for step in layout.strides]

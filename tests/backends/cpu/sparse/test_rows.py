@@ -47,7 +47,7 @@ def test_what_a_part_raises_is_raised_when_all_have_ended(monkeypatch: pytest.Mo
     both, ended = threading.Barrier(2), []
 
     def multiply(first: int, last: int) -> None:
-        both.wait(10)  # a thread each
+        both.wait(30)  # a thread each
         ended.append(first)
         if first == wrong:
             raise ZeroDivisionError(first)

@@ -126,10 +126,10 @@ def test_without_the_package_the_library_says_what_to_install(monkeypatch: pytes
 
 
 def test_plans_share_one_workspace_and_give_it_back(session: HostSession) -> None:
-    library: Any = session._libraries["cub"]
-    workspace = library.cccl.workspace
     x = session.put(np.arange(1000, dtype=np.float32))
     session.submit(cub.Sort(keys=x))
+    library: Any = session._libraries["cub"]
+    workspace = library.cccl.workspace
     before = sum(room.plans for room in workspace._rooms)
     plan = library.prepare(cub.SortPairs(keys=x, values=x))
     assert sum(room.plans for room in workspace._rooms) == before + 1
