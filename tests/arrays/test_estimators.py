@@ -88,6 +88,7 @@ print("fitted")
 """
 
 
+@pytest.mark.timeout(130)
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_estimators(device: str) -> None:
     path = os.pathsep.join([str(Path(__file__).parents[2] / "src"), os.environ.get("PYTHONPATH", "")])

@@ -43,6 +43,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(100)
 @pytest.mark.parametrize("device", DEVICES)
 def test_functions_of_scipy_take_refs(device: str) -> None:
     source = str(Path(cb.__file__).parent.parent)

@@ -54,7 +54,7 @@ def test_an_event_that_is_recorded_again_stands_for_the_last_time(session: Any) 
 
 
 @pytest.mark.parametrize("flags", [{}, {"timing": False}, {"blocking": True}, {"timing": False, "interprocess": True}])
-def test_what_waits_for_an_event_runs_behind_it(session: Any, flags: dict[str, bool]) -> None:
+def test_a_wait_for_an_event_changes_no_array(session: Any, flags: dict[str, bool]) -> None:
     a = session.put(np.arange(6, dtype=np.float32))
     event = recorded(session, a, **flags)
     session.submit(Wait(event=event, before=(a,)))

@@ -283,14 +283,17 @@ def test_normal(session: Any, kind: str, dtype: str, seed: int, at: int, count: 
     else:
         words = words_of(session, kind, seed, at - odd, (count + odd + 1) // 2 * 2)
         u, turn = (words[0::2] + 0.5) * 2.0**-32, words[1::2] * 2.0**-32
-    pairs = np.sqrt(-2 * np.log(u)) * np.stack([np.sin(2 * np.pi * turn), np.cos(2 * np.pi * turn)])
+    radius = np.sqrt(-2 * np.log(u))
+    pairs = radius * np.stack([np.sin(2 * np.pi * turn), np.cos(2 * np.pi * turn)])
     want = mean + std * pairs.T.reshape(-1)[odd : odd + count]
     where = {"kind": kind, "seed": seed, "position": step * at}
+    # u is rounded to f32, of which the radius is off by as much divided by it: far where u is near 1.
+    scale = 30 + np.repeat(std / np.maximum(radius, 2**-12), 2)[odd : odd + count]
     got = run(session, RngFillNormal, count, dtype, mean=mean, std=std, **where)
-    assert_close(got, want, dtype, kind="sum", scale=30)
+    assert_close(got, want, dtype, kind="sum", scale=scale)
     if dtype != "f16":
         got = run(session, RngFillLogNormal, count, dtype, mean=mean, std=std, **where)
-        assert_close(got, np.exp(want), dtype, kind="sum", scale=30 * np.exp(want))
+        assert_close(got, np.exp(want), dtype, kind="sum", scale=scale * np.exp(want))
 
 
 @SHARED

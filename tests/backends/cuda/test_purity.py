@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 VENDORS = ("cuda", "cupy", "nvmath", "torch", "nvidia")
 
 PROGRAM = f"""
@@ -22,6 +24,7 @@ assert "libcuda.so" not in maps and "libcublas" not in maps
 """
 
 
+@pytest.mark.timeout(70)
 def test_the_backend_and_its_capabilities_load_no_vendor_package() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -111,12 +111,12 @@ def test_a_plan_gives_its_part_of_the_workspace_back(host: HostSession) -> None:
     host.submit(op)
     assert grids(host)[-2][1] > 1, "divided among blocks"
     library: Any = host._libraries["elementwise"]
-    (room,) = library.workspace._rooms
-    before = room.plans
-    plan = next(p for p in reversed(host._plans.values()) if hasattr(p.state, "close"))
-    plan.state.close()
-    plan.state.close()
-    assert room.plans == before - 1
+    before = sum(room.plans for room in library.workspace._rooms)
+    plan = library.prepare(op)
+    assert sum(room.plans for room in library.workspace._rooms) == before + 1
+    plan.close()
+    plan.close()
+    assert sum(room.plans for room in library.workspace._rooms) == before
 
 
 def test_dividers_divide() -> None:
