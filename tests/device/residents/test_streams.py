@@ -121,6 +121,19 @@ async def test_where_there_is_little_room_fewer_items_are_asked_for(dev: cb.Devi
     assert await taken(stream) == [0, 1, 2]  # it went on
 
 
+async def test_a_stream_of_an_actor_that_takes_one_call_at_a_time(dev: cb.Device, gate: Gate) -> None:
+    actor = dev.actor_of(cb.Props(Single))
+    assert await taken(actor.stream(Streamer.count, 5)) == list(range(5))
+    stream = actor.stream(Streamer.count, 2)
+    await awaited(stream._steps.opened)
+    waiting = actor.call(Streamer.wait, gate.path)
+    with pytest.raises(cb.MailboxFull, match="max_in_flight"):
+        await anext(stream)
+    gate.open_for_good()
+    await awaited(waiting)
+    assert await taken(stream) == [0, 1]  # it went on
+
+
 async def test_items_that_are_asked_for_ahead_take_no_calls_place(dev: cb.Device, gate: Gate) -> None:
     actor = dev.actor_of(cb.Props(Newest))
     running = actor.call(Streamer.wait, gate.path)
@@ -137,6 +150,10 @@ async def test_items_that_are_asked_for_ahead_take_no_calls_place(dev: cb.Device
 
 class Narrow(Streamer):
     max_in_flight = 3
+
+
+class Single(Streamer):
+    max_in_flight = 1
 
 
 class Newest(Narrow):

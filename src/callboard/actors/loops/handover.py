@@ -13,7 +13,7 @@ T = TypeVar("T")
 class Handover(Generic[T]):
     """Items for one thread, in the order in which any threads have put them.
 
-    Like ``queue.SimpleQueue``, for a thread that usually waits: that one takes four times as long to be woken.
+    Like ``queue.SimpleQueue``, for a thread that usually waits: that one is woken by a lock.
     """
 
     __slots__ = ("_bell", "_items", "_waiting")

@@ -105,6 +105,11 @@ class Steps:
             while len(self.asked) < ahead and len(actor.flying) < actor.limit and not self.over:
                 self._ask()
 
+    @property
+    def one_at_a_time(self) -> bool:
+        """True if the actor takes one call at a time: no item can be requested before the stream is open."""
+        return self._actor.limit == 1
+
     def _ask(self) -> None:
         port = self._caller.port
         if port.generation != self._generation and port.stopped is None:

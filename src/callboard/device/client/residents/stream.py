@@ -4,7 +4,7 @@ import asyncio
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from callboard.core.errors import AskTimeout
+from callboard.core.errors import AskTimeout, MailboxFull
 from callboard.device.client.residents.steps import PREFETCH, Steps, checked_prefetch
 
 __all__ = ["Stream"]
@@ -66,12 +66,14 @@ class Stream(Generic[R_co]):
             raise RuntimeError(f"{steps.tag}: another task waits for an item of this stream")
         if steps.over:
             raise StopAsyncIteration
-        steps.ask_first(self._ahead)
+        if not (self._waits_to_open and steps.one_at_a_time):
+            steps.ask_first(self._ahead)
         self._busy = True
         try:
             got = await self._first()
-        except BaseException:  # a cancelled task, too
-            steps.close()
+        except BaseException as e:  # a cancelled task, too
+            if steps.asked or not isinstance(e, MailboxFull):
+                steps.close()
             raise
         finally:
             self._busy = False
@@ -89,6 +91,8 @@ class Stream(Generic[R_co]):
                 if self._waits_to_open:
                     await steps.opened
                     self._waits_to_open = False
+                if not steps.asked:
+                    steps.ask_first(self._ahead)
                 value = await steps.asked[0]
         except TimeoutError:
             if not limit.expired():  # the generator's own
