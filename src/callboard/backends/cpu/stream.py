@@ -5,12 +5,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from callboard.actors.loops.bell import Bell
 from callboard.core.backend import AccelEvent, AccelStream, Status
 from callboard.core.errors import AccelError, DriverError, LibraryError, OutOfMemory
 
@@ -116,8 +116,7 @@ class CpuStream(AccelStream):
     def __init__(self, id: int) -> None:
         self.id = id
         self._items: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self._wake = threading.Lock()
-        self._wake.acquire()
+        self._wake = Bell()
         self._parked = False
         self._closing = False
         self._error: BaseException | None = None  # of work that is not checked; the worker's own
@@ -161,8 +160,7 @@ class CpuStream(AccelStream):
         self._items.append((fn, args))
         if self._parked:
             self._parked = False
-            with suppress(RuntimeError):  # another submitter has woken it, which is as good
-                self._wake.release()
+            self._wake.ring()
 
     @property
     def waited(self) -> AccelStream:
@@ -209,6 +207,7 @@ class CpuStream(AccelStream):
             self._closing = True
             self._push(_stop, ())
             self._thread.join()
+            self._wake.close()
 
     # -- the worker ----------------------------------------------------------------------------------------------------
 
@@ -229,7 +228,7 @@ class CpuStream(AccelStream):
                     self._parked = True
                     # Looked at after parking: a submitter that saw the worker running has appended by now.
                     if not items:
-                        self._wake.acquire()
+                        self._wake.wait()
                     self._parked = False
                 except _Stop:
                     return
