@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.actors.loops.bell import Bell
-from callboard.core.backend import AccelEvent, AccelStream, Status
+from callboard.core.backend import AccelEvent, AccelStream, Bell, Status
 from callboard.core.errors import AccelError, DriverError, LibraryError, OutOfMemory
 
 __all__ = ["CpuEvent", "CpuStream", "failure"]

@@ -9,6 +9,7 @@ Every backend is asynchronous: ``launch``, ``record`` and ``wait`` return before
 leaves a backend.
 """
 
+from callboard.actors.loops.bell import Bell
 from callboard.core.backend.backend import AccelBackend
 from callboard.core.backend.device import AccelDevice, DeviceInfo
 from callboard.core.backend.events import AccelEvent, UserEvent
@@ -23,6 +24,7 @@ __all__ = [
     "AccelEvent",
     "AccelGraph",
     "AccelStream",
+    "Bell",
     "DeviceInfo",
     "Memory",
     "Readback",
