@@ -105,7 +105,10 @@ def test_what_the_device_tells(tmp_path: Path) -> None:
         ref.get()
         assert repr(ref) == "<GpuRef f32[2, 3] on cpu:0, ready>"
         assert repr(cpu) == "<Device cpu:0 (thread), ready, generation 1>"
-        assert repr(cpu.blas.nrm2(ref[0])) == "<Reply pending>"
+        norm = cpu.blas.nrm2(ref[0])
+        assert norm.result() == pytest.approx(7 * 3**0.5)
+        assert repr(norm) == f"<Reply {norm.result()!r}>"
+        assert repr(cb.Reply(norm._port)) == "<Reply pending>"
         cpu.drain()
         assert cpu.stats().in_flight == 0
         assert cpu.stats().completed >= 3
