@@ -113,17 +113,17 @@ class FrameReader(Generic[M]):
         self._decoders = {_KINDS[cls]: msgspec.msgpack.Decoder(cls).decode for cls in get_args(union)}
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[M | UnknownKind]:
-        """The messages that are now complete; exhaust it before feeding more. ``data`` is read at the first step.
+        """The messages that are now complete; exhaust it before feeding more, or changing ``data``.
 
         Raises:
-            FrameError: The stream is broken; messages before the break have been given. Raised by the iterator.
+            FrameError: By the iterator: the stream is broken; messages before the break have been given.
         """
         if len(data) > HEADER.size and not self._rest:  # the usual case: one frame
             length, kind = HEADER.unpack_from(data)
             if length == len(data) - HEADER.size and kind not in self._relayed and kind in self._decoders:
                 try:
                     return iter((self._decoders[kind](bytes(data[HEADER.size :])),))
-                except Exception:  # raised by the iterator, too
+                except Exception:  # the iterator raises what is to be told of it
                     return self._frames(data)
         return self._frames(data)
 

@@ -263,7 +263,7 @@ class OpPort:
         thread, has the loop do so, until an op of another thread is called.
         """
         outbox = self.outbox
-        if get_ident() != outbox.thread and not self._forked:
+        if get_ident() != outbox.thread and len(self.unanswered.entries) == 1 and not self._forked:
             self.loop.call_soon_threadsafe(self._awaited_there, reply)
             return
         if outbox.queue or outbox.released.ids or self._forked:
