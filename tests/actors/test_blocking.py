@@ -54,7 +54,7 @@ def test_what_comes_after_a_slice_is_still_given(monkeypatch: pytest.MonkeyPatch
                 future.set_result(3)
             return super().wait(timeout)
 
-    monkeypatch.setattr(blocking._bells, "bell", Counted())
+    monkeypatch.setattr(blocking._bells, "_free", [Counted()])
     assert blocking.wait(future, 10.0) == 3
     assert slices == 3
 
@@ -67,6 +67,17 @@ def test_the_ring_for_a_wait_that_was_given_up_ends_no_other(monkeypatch: pytest
     waiter = Waiter()
     assert not waiter.wait(1e-3)
     assert not waiter.done()
+
+
+def test_a_wait_inside_a_wait_does_not_hear_its_ring() -> None:
+    """As of a signal's handler that waits for something of its own."""
+    outer = Waiter()
+    inner = Waiter()
+    outer.set_result()
+    inner.set_result()
+    assert inner._bell.wait(10.0)  # has heard every ring for it
+    assert outer._bell.wait(10.0)
+    assert outer.wait()
 
 
 def test_a_forked_child_hears_bells_of_its_own() -> None:
@@ -95,7 +106,7 @@ def test_ctrl_c_that_another_thread_received_ends_the_wait(monkeypatch: pytest.M
             waits.set()
             return super().wait(timeout)
 
-    monkeypatch.setattr(blocking._bells, "bell", Noticed())
+    monkeypatch.setattr(blocking._bells, "_free", [Noticed()])
 
     def interrupt() -> None:
         waits.wait(20.0)

@@ -55,9 +55,9 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
             that uses the device (lowest latency; see :mod:`callboard.device.supervision.hosts.loop`).
         standby: ``"hot"`` (own context), ``"warm"`` (packages imported) or None (a cold spawn takes over). Process
             isolation only.
-        linger: Seconds that awaiting the only op in flight may hold the loop to poll for its completion. Code that
-            awaits op by op saves an iteration of the loop for each. The loop gets one at least every millisecond, or
-            every ``linger`` seconds if that is longer. 0: never.
+        linger: Seconds that awaiting the only op in flight, or its ``result()`` on another thread, may hold the loop to
+            poll for its completion. Code that awaits op by op saves an iteration of the loop for each. The loop gets
+            one at least every millisecond, or every ``linger`` seconds if that is longer. 0: never.
         max_in_flight: Ops without a completion before a call raises ``MailboxFull``.
         max_staged_bytes: Bytes of host arrays in arenas before ``put`` and ``get`` raise ``MailboxFull``.
         pending_capacity: Ops accepted while no context is ready.

@@ -20,12 +20,23 @@ checks the wait would notice a Ctrl-C only at its end."""
 
 
 class _Bells(threading.local):
-    """One bell for each thread that has waited."""
+    """The bells of a thread: one, unless a signal's handler or a finalizer waits while the thread waits already."""
 
     def __init__(self) -> None:
-        self.bell = Bell()
+        self._free: list[Bell] = []
+
+    def take(self) -> Bell:
+        """A bell for one wait."""
+        if self._free:
+            return self._free.pop()
+        bell = Bell()
         with _lock:
-            _all.add(self.bell)
+            _all.add(bell)
+        return bell
+
+    def give(self, bell: Bell) -> None:
+        """The wait is over; a ring that comes late is heard by a later one."""
+        self._free.append(bell)
 
 
 _lock = threading.RLock()
@@ -50,12 +61,12 @@ def descriptors() -> frozenset[int | None]:
 
 
 class Waiter:
-    """Lets the thread that made it wait for another one. Has the interface of a future that is settled once."""
+    """Lets the thread that made it wait for another one, once. Has the interface of a future."""
 
     __slots__ = ("_bell", "_done")
 
     def __init__(self) -> None:
-        self._bell = _bells.bell
+        self._bell = _bells.take()
         self._done = False
 
     def done(self) -> bool:
@@ -72,12 +83,15 @@ class Waiter:
         A Ctrl-C is acted on within :data:`SLICE` seconds, whenever it comes.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        while not self._done:
-            left = SLICE if until is None else min(SLICE, until - time.monotonic())
-            if left <= 0.0:
-                return False
-            self._bell.wait(left)  # it may also have rung for an earlier wait, which was given up
-        return True
+        try:
+            while not self._done:
+                left = SLICE if until is None else min(SLICE, until - time.monotonic())
+                if left <= 0.0:
+                    return False
+                self._bell.wait(left)  # it may also have rung for an earlier wait, which was given up
+            return True
+        finally:
+            _bells.give(self._bell)
 
 
 def wait(future: "concurrent.futures.Future[T]", timeout: float | None = None) -> T:
