@@ -91,7 +91,7 @@ def by_hand(folder: Path, records: list[bytes]) -> float:
     with (folder / next(names)).open("wb", buffering=0) as file:
         start = time.perf_counter()
         for first in range(0, len(records), GROUP):
-            file.write(frames(first + 1, records[first : first + GROUP]))
+            file.write(frames(first + 1, records[first : first + GROUP], 0))
             os.fdatasync(file.fileno())
         return time.perf_counter() - start
 

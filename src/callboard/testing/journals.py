@@ -7,22 +7,59 @@
         def make(self, tmp_path):
             return lambda: MyJournal(tmp_path / "records")
 
-``make()`` gives a new journal object over the same store each time. Set :attr:`JournalTests.durable` to False for a
-store that does not outlive the object.
+        @pytest.fixture
+        def store(self, tmp_path):
+            return FolderStore(tmp_path / "records")
+
+``make()`` gives a new journal object over the same store each time. ``store`` gives access to the stored bytes, for the
+tests that damage them; without it, they are left out. Set :attr:`JournalTests.durable` to False for a store that does
+not outlive the object.
 """
 
 import itertools
+import random
 import threading
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import pytest
 
 import callboard as cb
 
-__all__ = ["JournalTests"]
+__all__ = ["FolderStore", "JournalTests", "Store"]
 
 Make = Callable[[], Any]
+
+
+class Store(Protocol):
+    """The bytes of a journal that is closed: of its files, or of its rows, with the numbers in them."""
+
+    def load(self) -> dict[str, bytes]:
+        """All of them, by a name for each file or row."""
+        ...
+
+    def save(self, contents: Mapping[str, bytes]) -> None:
+        """Replace them."""
+        ...
+
+
+class FolderStore:
+    """The files of a folder, as :class:`Store`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self) -> dict[str, bytes]:
+        """All files except those of locks."""
+        return {path.name: path.read_bytes() for path in sorted(self._folder.iterdir()) if path.suffix != ".lock"}
+
+    def save(self, contents: Mapping[str, bytes]) -> None:
+        """Write these, and remove all others."""
+        for path in self._folder.iterdir():
+            path.unlink()
+        for name, content in contents.items():
+            (self._folder / name).write_bytes(content)
 
 
 class JournalTests:
@@ -35,6 +72,13 @@ class JournalTests:
 
     durable: ClassVar[bool] = True
     """True if records persist for another object over the same store."""
+    flips: ClassVar[int] = 200
+    """Number of damaged stores that are read."""
+
+    @pytest.fixture
+    def store(self) -> Store | None:
+        """The stored bytes; None leaves out the tests that damage them."""
+        return None
 
     @staticmethod
     def opened(make: Make, identity: str = "one") -> Any:
@@ -184,3 +228,96 @@ class JournalTests:
         journal.append(1, records)
         assert [record for _, record in journal.read(1, 10_000)] == records
         journal.close()
+
+    def test_an_open_journal_is_not_opened_for_another_identity(self, make: Make) -> None:
+        """Records of the first writer would otherwise be appended to those of the second."""
+        journal = self.opened(make, "one")
+        journal.append(1, [b"a"])
+        with pytest.raises(cb.JournalConflict):
+            journal.open("two")
+        journal.append(2, [b"b"])
+        journal.close()
+        assert journal.open("two").last == 0
+        journal.close()
+
+    # -- damage --------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def written(make: Make) -> list[tuple[int, bytes]]:
+        """Write some records, of two identities, and return those of the first."""
+        for identity in ("one", "two"):
+            journal = make()
+            journal.open(identity)
+            for first in range(1, 13, 3):
+                journal.append(first, [bytes([first, n]) * (7 * n) for n in range(3)])
+            journal.discard(3)
+            journal.close()
+        journal = make()
+        journal.open("one")
+        records = list(journal.read(1, 100))
+        journal.close()
+        assert records[-1] == (12, bytes([10, 2]) * 14)
+        return records
+
+    @staticmethod
+    def found(make: Make) -> list[tuple[int, bytes]] | None:
+        """All records of the first identity; None if the journal refuses them."""
+        journal = make()
+        try:
+            last = journal.open("one").last
+            records = list(journal.read(1, 100))
+            assert last == journal.last() == (records[-1][0] if records else last)
+            return records
+        except cb.JournalCorrupt:
+            return None
+        finally:
+            journal.close()
+
+    def test_a_changed_bit_is_noticed(self, make: Make, store: Store | None) -> None:
+        if store is None:
+            return
+        records, contents = self.written(make), store.load()
+        noticed = 0
+        for changed in _damaged(contents, self.flips):
+            store.save(changed)
+            found = self.found(make)
+            noticed += found is None
+            assert found in (records, None), {name for name in contents if contents[name] != changed[name]}
+        assert noticed, "no change was noticed: the store does not return what the journal reads"
+        store.save(contents)
+        assert self.found(make) == records
+
+    def test_parts_that_are_exchanged_are_noticed(self, make: Make, store: Store | None) -> None:
+        """Two rows or files have each other's contents, or the same."""
+        if store is None:
+            return
+        records, contents = self.written(make), store.load()
+        for one, other in itertools.pairwise(contents):
+            for left, right in ((contents[other], contents[one]), (contents[one], contents[one])):
+                store.save({**contents, one: left, other: right})
+                assert self.found(make) in (records, None), (one, other)
+        store.save(contents)
+        assert self.found(make) == records
+
+    def test_parts_that_are_missing_are_noticed(self, make: Make, store: Store | None) -> None:
+        """A row or file is gone; only the end of a journal may be missing, as a crash leaves it."""
+        if store is None:
+            return
+        records, contents = self.written(make), store.load()
+        for gone in contents:
+            store.save({name: content for name, content in contents.items() if name != gone})
+            found = self.found(make)
+            assert found is None or found == records[: len(found)], gone
+
+
+def _damaged(contents: Mapping[str, bytes], number: int) -> Iterator[dict[str, bytes]]:
+    """Contents with one changed bit, evenly spread over all bits, and with two and three, anywhere."""
+    places = [(name, at) for name, content in contents.items() for at in range(8 * len(content))]
+    rng = random.Random(number)
+    one = number // 2
+    for n in range(number):
+        chosen = [places[n * len(places) // one]] if n < one else rng.sample(places, rng.choice((2, 3)))
+        changed = {name: bytearray(content) for name, content in contents.items()}
+        for name, at in chosen:
+            changed[name][at >> 3] ^= 1 << (at & 7)
+        yield {name: bytes(content) for name, content in changed.items()}

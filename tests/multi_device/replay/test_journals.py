@@ -1,5 +1,6 @@
 """All journals pass the conformance suite; PostgreSQL and Redis are run for real."""
 
+import contextlib
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -8,11 +9,12 @@ from typing import Any
 
 import pytest
 import servers
+import stores
 
 import callboard as cb
 from callboard.multi_device.replay.entries import Gap, decode
 from callboard.multi_device.replay.writer import JournalWriter
-from callboard.testing.journals import JournalTests
+from callboard.testing.journals import FolderStore, JournalTests
 
 Make = Callable[[], Any]
 LIMIT = 60.0
@@ -44,14 +46,30 @@ class TestFileJournal(JournalTests):
     def make(self, tmp_path: Path, request: pytest.FixtureRequest) -> Make:
         return lambda: cb.FileJournal(tmp_path / "journal", segment_bytes=request.param)
 
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> FolderStore:
+        return FolderStore(tmp_path / "journal")
+
 
 class TestSqliteJournal(JournalTests):
     @pytest.fixture
     def make(self, tmp_path: Path) -> Make:
-        return lambda: cb.SqliteJournal(tmp_path / "journal.db")
+        (tmp_path / "journal").mkdir()
+        return lambda: cb.SqliteJournal(tmp_path / "journal" / "journal.db")
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> FolderStore:
+        return FolderStore(tmp_path / "journal")
 
 
 class TestPostgresJournal(JournalTests):
+    flips = 60
+
+    @pytest.fixture
+    def store(self, make: Make, postgres_server: servers.Server) -> Iterator[stores.PostgresStore]:
+        with contextlib.closing(stores.PostgresStore(postgres_server.address)) as store:
+            yield store
+
     @pytest.fixture
     def make(self, postgres_server: servers.Server) -> Make:
         import psycopg
@@ -62,6 +80,11 @@ class TestPostgresJournal(JournalTests):
 
 
 class TestRedisJournal(JournalTests):
+    @pytest.fixture
+    def store(self, make: Make, redis_server: servers.Server) -> Iterator[stores.RedisStore]:
+        with contextlib.closing(stores.RedisStore(redis_server.address)) as store:
+            yield store
+
     @pytest.fixture
     def make(self, redis_server: servers.Server) -> Make:
         import redis

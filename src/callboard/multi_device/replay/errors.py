@@ -13,10 +13,10 @@ class JournalFailed(ReplyError):
 
 
 class JournalConflict(AccelError):
-    """Records were appended at another place than the end: a second writer has the journal, or had it.
+    """Another writer has the journal, or has had it, so that records do not follow the last one.
 
     Attributes:
-        expected: The sequence that the first of them had to have.
+        expected: The sequence that the first of them had to have; 0 if another writer has the journal.
         got: The one that it had.
     """
 
@@ -27,7 +27,10 @@ class JournalConflict(AccelError):
 
 
 class JournalCorrupt(AccelError):
-    """A record in the middle of a journal is damaged: valid ones follow it, so it is not a torn tail."""
+    """A journal is damaged: a record does not match its checksum, is missing, or cannot be read.
+
+    The end of a file that was cut off, as a crash leaves it, is none: ``cut`` of ``open`` tells of it.
+    """
 
 
 class NotRecordable(ReplyError, TypeError):

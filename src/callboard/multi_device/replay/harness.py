@@ -10,6 +10,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
+import msgspec
 import numpy as np
 
 from callboard.actors._runtime.recording import Tap, tap_of_actor
@@ -358,7 +359,7 @@ class ReplayHarness:
 
         Raises:
             RuntimeError: The harness is not started.
-            JournalCorrupt: It was written by a later version.
+            JournalCorrupt: A record is damaged, or was written by a later version.
         """
         if not self._open:
             raise RuntimeError("the harness is not started: use 'async with harness'")
@@ -368,7 +369,10 @@ class ReplayHarness:
             if not page:
                 return
             for sequence, record in page:
-                entry = decode(record)
+                try:
+                    entry = decode(record)
+                except msgspec.MsgspecError as e:
+                    raise JournalCorrupt(f"record {sequence} of the journal is no entry of a harness: {e}") from e
                 if isinstance(entry, Run) and entry.version > VERSION:
                     raise JournalCorrupt(f"the journal has version {entry.version}, and this reads up to {VERSION}")
                 if actor is None or fnmatch.fnmatchcase(getattr(entry, "actor", ""), actor):

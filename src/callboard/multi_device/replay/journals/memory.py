@@ -27,6 +27,8 @@ class MemoryJournal:
     def open(self, identity: str) -> Recovered:
         if not identity:
             raise ValueError("the identity is empty; pass a text")
+        if self._identity and identity != self._identity:
+            raise JournalConflict(f"this journal object records {self._identity}; make another one for {identity}")
         self.close()
         self._records, self._discarded = self._kept.get(identity, ([], 0))
         self._identity = identity

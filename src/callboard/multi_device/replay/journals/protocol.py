@@ -28,6 +28,9 @@ class Journal(Protocol):
     A harness calls ``open``, ``append`` and ``close`` on one thread of its own, so they may block. The other three may
     be called on any thread between ``open`` and ``close``. ``callboard.testing.journals`` has the tests that an
     implementation must pass.
+
+    A journal gives back the bytes that it was given, or raises :class:`JournalCorrupt`: it keeps a checksum of each
+    record, which covers its sequence and identity too, and knows which sequences it must have.
     """
 
     def open(self, identity: str) -> Recovered:
@@ -36,7 +39,9 @@ class Journal(Protocol):
         May be called again after ``close``, or after an error.
 
         Raises:
-            Exception: It cannot be used, or is damaged (:class:`JournalCorrupt`).
+            JournalConflict: Another writer has it, or this object is open for another identity.
+            JournalCorrupt: It is damaged.
+            Exception: It cannot be used.
         """
         ...
 
@@ -46,13 +51,18 @@ class Journal(Protocol):
         All of them or, if this raises, a prefix. ``records`` is not empty.
 
         Raises:
-            JournalConflict: ``first`` does not follow the last record.
+            JournalConflict: ``first`` does not follow the last record, or another writer has taken the sequence.
+            JournalCorrupt: The store is damaged.
             Exception: They cannot be written.
         """
         ...
 
     def read(self, first: int, count: int) -> list[tuple[int, bytes]]:
-        """At most ``count`` records with their sequences, in order, from the sequence ``first`` on."""
+        """At most ``count`` records with their sequences, in order, from the sequence ``first`` on.
+
+        Raises:
+            JournalCorrupt: One of them has changed or is missing.
+        """
         ...
 
     def last(self) -> int:
