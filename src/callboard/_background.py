@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from callboard.actors.handles import Handle
 from callboard.actors.loops.blocking import wait
 from callboard.core.errors import DeviceStopped
 from callboard.device import forkguard
@@ -17,7 +18,7 @@ __all__ = ["BackgroundLoop", "interrupted", "open_loop"]
 T = TypeVar("T")
 
 
-class BackgroundLoop:
+class BackgroundLoop(Handle):
     """One thread that runs a loop, shared by its users; it ends when the last one lets go."""
 
     def __init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 import numpy as np
 
 from callboard._blocking_stream import Stream
+from callboard.actors.handles import Handle
 from callboard.actors.messages import Msg, Request
 from callboard.core.errors import AccelError, DeviceStopped
 from callboard.core.mode import Blocking
@@ -36,7 +37,7 @@ class _Undeclared:
     """For type checkers: only ``Any`` passes as one. Without it, a result declared ``Any`` would count as a ref."""
 
 
-class ResidentRef(Generic[A_co]):
+class ResidentRef(Handle, Generic[A_co]):
     """The address of a resident actor of class ``A``; it stays the same over restarts and lost contexts.
 
     Calls wait for their answers, on any thread; the actor serves them in order per thread. Calls made while no context
@@ -209,7 +210,7 @@ class ResidentRef(Generic[A_co]):
         return repr(self._ref)
 
 
-class PerGeneration(Generic[T]):
+class PerGeneration(Handle, Generic[T]):
     """A value that is made again on first use in each generation, by one thread at a time."""
 
     def __init__(self, device: "Device", make: "Callable[[Device], T]") -> None:

@@ -7,6 +7,7 @@ from typing import Any, Self, Unpack
 
 from callboard._background import BackgroundLoop, open_loop
 from callboard._blocking_device import Device
+from callboard.actors.handles import Handle
 from callboard.clusters import Cluster as AsyncCluster
 from callboard.clusters import OpenCluster
 from callboard.clusters import cluster as async_cluster
@@ -21,7 +22,7 @@ from callboard.multi_device.machines.engine import ClusterNode, NodeTls
 __all__ = ["Cluster", "cluster"]
 
 
-class Cluster:
+class Cluster(Handle):
     """Blocking :class:`callboard.Cluster`; made by :func:`callboard.sync.cluster`. Any thread.
 
     Args:

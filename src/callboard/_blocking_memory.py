@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from callboard._background import BackgroundLoop
+from callboard.actors.handles import Handle
 from callboard.core.dtype import DTypeLike
 from callboard.device.client.memory import pinned
 from callboard.device.client.memory.pinned import PinnedBuffer, PinnedStats
@@ -12,7 +13,7 @@ from callboard.device.client.memory.pinned import PinnedBuffer, PinnedStats
 __all__ = ["PinnedBufferPool"]
 
 
-class PinnedBufferPool:
+class PinnedBufferPool(Handle):
     """Blocking :class:`callboard.PinnedBufferPool`; ``acquire`` blocks: ``with pool.acquire(n) as a:``."""
 
     def __init__(self, background: BackgroundLoop, pool: pinned.PinnedBufferPool) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from callboard.actors.handles import Handle
 from callboard.core.errors import AskTimeout
 from callboard.core.reply import Reply
 from callboard.device.client.residents.steps import PREFETCH, Steps, checked_prefetch
@@ -13,7 +14,7 @@ __all__ = ["Stream"]
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Stream(Generic[R_co]):
+class Stream(Handle, Generic[R_co]):
     """An iterator over the items of a method: ``for token in model.stream(Model.generate, prompt)``.
 
     Like :class:`callboard.Stream`, but waits for each item; for one thread at a time. A consumer that leaves early

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack, final
 
+from callboard.actors.handles import Handle
 from callboard.core.errors import BackendUnavailable
 from callboard.device.client.handle import Device
 from callboard.device.config import DeviceConfig, DeviceOptions
@@ -21,7 +22,7 @@ from callboard.system import System
 __all__ = ["Cluster", "OpenCluster", "cluster"]
 
 
-class Cluster:
+class Cluster(Handle):
     """Opens devices on the nodes of a cluster. Created by :func:`callboard.cluster`; belongs to one event loop.
 
     Args:

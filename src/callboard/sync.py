@@ -28,6 +28,7 @@ from callboard._blocking_device import Device, Ref
 from callboard._blocking_memory import PinnedBufferPool
 from callboard._blocking_quarantine import Quarantine
 from callboard._blocking_stream import Stream
+from callboard.actors.handles import Handle
 from callboard.device.client.handle import Device as AsyncDevice
 from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.protocol.residents.importing import note_importing
@@ -55,7 +56,7 @@ __all__ = [
 S = TypeVar("S", bound=RequestServer[Any, Any])
 
 
-class System:
+class System(Handle):
     """Devices that are closed together: ``with cb.sync.System("demo") as system: gpu = system.device()``."""
 
     def __init__(self, name: str = "callboard") -> None:

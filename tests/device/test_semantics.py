@@ -1,10 +1,8 @@
 """One order, hazards, completions, frees, parking and back-pressure on real CPU streams."""
 
 import asyncio
-import copy
 import gc
 import logging
-import pickle
 import threading
 from collections.abc import AsyncIterator
 
@@ -444,13 +442,6 @@ async def test_views_take_shapes_as_numpy_does(dev: cb.Device) -> None:
     assert [row.shape for row in ref.reshape(2, 3)] == [(3,), (3,)]
     with pytest.raises(TypeError, match="0-d"):
         list(ref[0])
-
-
-async def test_a_ref_is_not_copied_with_what_holds_it(dev: cb.Device) -> None:
-    ref = dev.put(ones())
-    for what in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match=r"neither pickled nor deep-copied; pass ref\.token\(\)"):
-            what({"weights": ref} if what is not copy.copy else ref)
 
 
 async def test_get_names_what_does_not_fit(dev: cb.Device) -> None:

@@ -15,6 +15,7 @@ from callboard.actors._runtime.direct import ref_class
 from callboard.actors._runtime.envelopes import Ask, Kill, Poison
 from callboard.actors._runtime.table import handler_names
 from callboard.actors.errors import AskTimeout, MailboxFull, SelfAsk
+from callboard.actors.handles import Handle
 from callboard.actors.loops.blocking import wait
 from callboard.actors.messages import Msg, Request
 
@@ -28,7 +29,7 @@ R = TypeVar("R")
 A = TypeVar("A")
 
 
-class ActorRef(Generic[A_co]):
+class ActorRef(Handle, Generic[A_co]):
     """The address of an actor that understands the messages of ``A``. Compared by identity; usable from any thread.
 
     Delivery is at most once, in order per sender and receiver. A message is handled, or dead-lettered, or fails its
@@ -206,9 +207,6 @@ class ActorRef(Generic[A_co]):
 
     def __repr__(self) -> str:
         return f"<ActorRef {self._cell.path}#{self._cell.uid}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an ActorRef is an address inside one process and cannot be pickled")
 
 
 def cell_of(ref: ActorRef[Any]) -> "Cell":

@@ -14,6 +14,7 @@ from callboard.actors._runtime.table import ResultKinds
 from callboard.actors.actor import Actor
 from callboard.actors.clock import Clock, LoopClock
 from callboard.actors.deadletters import DeadLetters
+from callboard.actors.handles import Handle
 from callboard.actors.loops.dispatcher import LoopLag, PinnedThread
 from callboard.actors.loops.looplag import LagGauge
 from callboard.actors.loops.port import Port
@@ -38,7 +39,7 @@ class _Guardian(Actor):
         self.supervision = supervision
 
 
-class ActorSystem:
+class ActorSystem(Handle):
     """A tree of actors on one event loop, plus pinned threads.
 
     An async context manager: leaving it stops everything and waits for it.

@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal
 
 import numpy as np
 
+from callboard.actors.handles import Handle
 from callboard.arrays.dtypes import DEFAULTS, NAMES, result_type
 from callboard.arrays.elementwise import apply
 from callboard.arrays.handles import cast, check_array, check_device, is_scalar, submit, view
@@ -17,6 +18,8 @@ from callboard.core.layout import shape_of
 from callboard.core.mode import Mode
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef
+from callboard.core.ref.hostarrays import host_array, told
+from callboard.core.ref.tokens import INSTEAD_OF_PICKLING
 from callboard.kernel.array import Arange
 from callboard.kernel.memory import Copy, Empty, Fill
 
@@ -25,7 +28,7 @@ __all__ = ["Creation", "Shape", "empty_like", "full_like", "meshgrid", "ones_lik
 Shape = int | tuple[int, ...]
 
 
-class Creation(Generic[Mode]):
+class Creation(Handle, Generic[Mode]):
     """Makes arrays on one device. ``device=`` may name that device; any other is refused.
 
     Args:
@@ -33,6 +36,8 @@ class Creation(Generic[Mode]):
         put: Copies a host array to the device.
         device: Name of the device.
     """
+
+    instead_of_pickling = INSTEAD_OF_PICKLING
 
     def __init__(self, submit: Callable[[Op[Any, Any]], Any], put: Callable[[Any], Any], device: str) -> None:
         self._submit = submit
@@ -67,13 +72,14 @@ class Creation(Generic[Mode]):
                 return cast(obj, to)
             copied: GpuRef[Mode] = self._submit(Copy(src=obj)) if copy else obj
             return copied
-        if copy is False and not hasattr(obj, "__dlpack__"):
+        exports = told("xp.asarray", obj, "__dlpack__", lambda: hasattr(obj, "__dlpack__"))
+        if copy is False and not exports:
             raise ValueError("xp.asarray: values of the host are copied to the device; leave out copy=False")
         if isinstance(obj, list | tuple) and _holds_refs(obj):
             joined: GpuRef[Mode] = self._joined(obj, to)
             return joined
-        if isinstance(obj, np.ndarray) or not hasattr(obj, "__dlpack__"):
-            obj = np.asarray(obj, None if to is None else to.np)
+        if isinstance(obj, np.ndarray) or not exports:
+            obj = host_array(obj, to, "xp.asarray")
         made: GpuRef[Mode] = self._put(obj)
         return made if to is None else cast(made, to)
 
@@ -101,12 +107,13 @@ class Creation(Generic[Mode]):
         check_device(self._device, device)
         if isinstance(x, GpuRef):
             return self.asarray(x, copy=copy)
-        if not hasattr(x, "__dlpack__"):
+        if not told("xp.from_dlpack", x, "__dlpack__", lambda: hasattr(x, "__dlpack__")):
             raise TypeError(f"xp.from_dlpack: x is {type(x).__name__}, which has no __dlpack__")
-        on_host = int(x.__dlpack_device__()[0]) in (1, 3)  # CPU, page-locked memory
+        kind = told("xp.from_dlpack", x, "__dlpack_device__", lambda: int(x.__dlpack_device__()[0]))
+        on_host = kind in (1, 3)  # CPU, page-locked memory
         if on_host and copy is False:
             raise ValueError("xp.from_dlpack: x is on the host and is copied to the device; leave out copy=False")
-        made: GpuRef[Mode] = self._put(np.from_dlpack(x) if on_host else x)
+        made: GpuRef[Mode] = self._put(x)
         return self.asarray(made, copy=copy) if copy and not on_host else made
 
     def empty(self, shape: Shape, *, dtype: DTypeLike | None = None, device: str | None = None) -> GpuRef[Mode]:

@@ -8,6 +8,7 @@ passes.
 from collections.abc import Sequence
 from typing import Any, Generic, Literal
 
+from callboard.actors.handles import Handle
 from callboard.arrays.creation import Creation
 from callboard.arrays.elementwise import apply
 from callboard.arrays.handles import Ref, axes_of, axis_of, cast, check_array, device_of, submit
@@ -16,6 +17,7 @@ from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
+from callboard.core.ref.tokens import INSTEAD_OF_PICKLING
 from callboard.kernel.elementwise.promotion import complex_of
 from callboard.kernel.fft.numpylike import Fft, Irfft, Rfft
 from callboard.kernel.memory import Copy
@@ -203,12 +205,14 @@ def ifftshift(x: GpuRef[Mode], /, *, axes: int | tuple[int, ...] | None = None) 
     return roll(x, tuple(-(x.shape[a] // 2) for a in places), axis=places)
 
 
-class Fourier(Generic[Mode]):
+class Fourier(Handle, Generic[Mode]):
     """``xp.fft`` of one device.
 
     Args:
         creation: Makes arrays there.
     """
+
+    instead_of_pickling = INSTEAD_OF_PICKLING
 
     def __init__(self, creation: Creation[Mode]) -> None:
         self._creation = creation

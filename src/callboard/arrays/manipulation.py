@@ -11,6 +11,7 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of, shape_of
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
+from callboard.core.ref.hostarrays import refuse_masked
 from callboard.core.ref.views import reshaped
 from callboard.kernel.array import Cast
 from callboard.kernel.array.checks import broadcast, broadcast_shape
@@ -272,6 +273,7 @@ def repeat(x: GpuRef[Mode], repeats: int | Ref | Sequence[int], /, *, axis: int 
         raise TypeError(
             f"xp.repeat: repeats is {repeats!r}, and the shape of the result depends on it: pass (await repeats.get())"
         )
+    refuse_masked(repeats, "xp.repeat")
     counts = np.asarray(repeats.get() if isinstance(repeats, GpuRef) else repeats)
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
         raise ShapeError(f"xp.repeat: repeats is {repeats!r}; it must be integers >= 0")

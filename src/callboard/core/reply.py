@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
+from callboard.actors.handles import Handle
 from callboard.actors.loops.blocking import Waiter
 from callboard.core.errors import AskTimeout
 
@@ -153,7 +154,7 @@ for _name in (*dir(np.ndarray), "cpu", "numpy"):  # the last two are those of a 
         setattr(_NotItsValue, _name, _Missing(_name))
 
 
-class Reply(_NotItsValue, Generic[T_co]):
+class Reply(Handle, _NotItsValue, Generic[T_co]):
     """The pending result of an op: awaitable on any loop, any number of times; ``result`` for threads.
 
     A cancelled or timed-out waiter detaches only itself; :meth:`cancel` withdraws the op if it has not been sent. A
@@ -161,6 +162,8 @@ class Reply(_NotItsValue, Generic[T_co]):
     """
 
     __slots__ = ("__weakref__", "_op", "_outcome", "_port", "_state", "_waiters")
+
+    instead_of_pickling = "await it, and send the result"
 
     def __init__(self, port: ReplyPort, op: int = 0) -> None:
         self._port = port

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
+from callboard.actors.handles import Handle
 from callboard.core.mode import Mode
 from callboard.core.op import Op
+from callboard.core.ref.tokens import INSTEAD_OF_PICKLING
 
 __all__ = ["Api", "Submit", "as_tuple"]
 
@@ -28,7 +30,7 @@ class Submit(Protocol):
     def __call__(self, op: Op[Any, Any]) -> Any: ...
 
 
-class Api(Generic[Mode]):
+class Api(Handle, Generic[Mode]):
     """Base of the methods of one library: each makes a message and submits it.
 
     Refs are ``GpuRef[Mode]`` in the signatures, so that one class serves :mod:`callboard.sync`, too. Subclasses are
@@ -38,6 +40,8 @@ class Api(Generic[Mode]):
         submit: Accepts a message and returns its reply.
         put: Copies a host array to the device, for methods that take host arrays.
     """
+
+    instead_of_pickling = INSTEAD_OF_PICKLING
 
     __slots__ = ("_put", "_submit")
 

@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from callboard.actors.handles import Handle
 from callboard.device.client.handle import Device
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
@@ -59,7 +60,7 @@ class EdgeLimits:
                 raise ValueError(f"{name} must be positive, but is {value}")
 
 
-class App:
+class App(Handle):
     """Models that are asked over HTTP: the Open Inference Protocol v2, OpenAI's ``/v1/embeddings``, ``/metrics``.
 
     ::

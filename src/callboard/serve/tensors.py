@@ -6,6 +6,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from callboard.core.ref.hostarrays import is_masked
 from callboard.serve.errors import BadModelResult, BadRequest
 
 __all__ = ["DATATYPES", "Array", "Tensor"]
@@ -83,6 +84,8 @@ class Tensor:
         Raises:
             BadModelResult: The result does not fit the declared outputs.
         """
+        if is_masked(value):
+            raise BadModelResult(f"output {self.name!r} has masked elements; fill them, array.filled(value)")
         array = np.asarray(value)
         if self.datatype == "BYTES":
             if array.dtype.kind in "SU" or array.dtype.hasobject:

@@ -7,7 +7,7 @@ import pytest
 
 import callboard as cb
 from callboard.core.dtype import DTYPES
-from callboard.device.host.residents.operands import host_memory
+from callboard.device.protocol.residents.foreign import host_memory
 from callboard.device.protocol.residents.tensors import tensor_items, tensor_memory
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -34,7 +34,7 @@ def test_views_are_described_as_by_dlpack(view: Any) -> None:
     assert found is not None
     assert found[0] == tensor.data_ptr()
     assert found[1].strides == tensor.stride()
-    assert found == host_memory(tensor, "test")
+    assert found == host_memory("test", tensor)[:2]
 
 
 class Subclass(torch.Tensor):  # type: ignore[misc, name-defined]
@@ -138,6 +138,6 @@ async def test_tensors_of_all_sizes_arrive_as_arrays(dev: cb.Device) -> None:
 
 async def test_a_tensor_that_requires_a_gradient_is_refused(dev: cb.Device) -> None:
     actor = dev.actor_of(cb.Props(Tensors))
-    with pytest.raises((BufferError, RuntimeError, cb.RemoteError), match="grad"):
+    with pytest.raises(TypeError, match="grad"):
         await actor.call(Tensors.trained)
     assert actor.restarts == 0

@@ -8,6 +8,7 @@ from callboard.arrays.handles import Ref, check_array, device_of
 from callboard.arrays.manipulation import permute_dims
 from callboard.core.errors import ShapeError
 from callboard.core.ref import GpuRef
+from callboard.core.ref.hostarrays import refuse_masked
 from callboard.core.ref.views import indexed
 from callboard.kernel.array.checks import INDEX_DTYPES
 
@@ -140,6 +141,7 @@ def integers(function: str, indices: Any, x: Ref) -> Ref:
 
 def _normal(item: Any) -> Any:
     """Lists as arrays, bools as masks without axes, arrays of one integer without axes as that integer."""
+    refuse_masked(item, "indexing")
     if isinstance(item, list):
         item = np.asarray(item, None if item else np.int64)
     if isinstance(item, bool | np.bool_):

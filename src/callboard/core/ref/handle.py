@@ -194,6 +194,9 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> "np.ndarray[Any, Any]":
         """The values, for ``np.asarray(ref)``; of a :mod:`callboard.sync` device only.
 
+        A copy, which is read-only, because what a library writes into it would not reach the device. ``np.array(ref)``
+        and :meth:`get` give arrays to write to.
+
         Raises:
             TypeError: It would have to be awaited: ``await ref.get()``.
         """
@@ -202,8 +205,9 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
         got = self._port.services.get(self, None)
         if isinstance(got, Reply):
             raise TypeError(self._misuse("array"))
-        values: np.ndarray[Any, Any] = got
-        return values if dtype is None else values.astype(dtype, copy=False)
+        values: np.ndarray[Any, Any] = got if dtype is None else got.astype(dtype, copy=False)
+        values.flags.writeable = copy is True
+        return values
 
     def _misuse(self, what: str) -> str:
         whose = f"{what} of a GpuRef ({self.layout!r} on {self.device}), whose values are on the device: "
@@ -216,12 +220,12 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
         *,
         stream: Any = ...,
         max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
+        dl_device: Any = ...,
+        copy: Any = ...,
     ) -> Any:
-        named = {} if stream is ... else {"stream": stream}
-        export = self._port.services.dlpack
-        return export(self.access(), max_version=max_version, dl_device=dl_device, copy=copy, **named)
+        given = {"stream": stream, "dl_device": dl_device, "copy": copy}  # consumers differ in those that they pass
+        named = {name: value for name, value in given.items() if value is not ...}
+        return self._port.services.dlpack(self.access(), max_version=max_version, **named)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         device: tuple[int, int] = self._port.services.dlpack(self.access(), device_only=True)
@@ -294,10 +298,19 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
             raise TypeError("iteration over a 0-d GpuRef")
         return (self[i] for i in range(len(self)))
 
+    def __copy__(self) -> "GpuRef[Mode]":
+        """``copy.copy(ref)``: a new array on the device, as ``dev.copy(ref)`` makes it."""
+        copied: GpuRef[Mode] = self._port.services.xp.asarray(self, copy=True)
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "GpuRef[Mode]":
+        """``copy.deepcopy(ref)``: likewise."""
+        return self.__copy__()
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a GpuRef is a handle inside one process and can be neither pickled nor deep-copied; pass ref.token() "
-            "(dev.resolve gives the ref back), or copy the array: dev.copy(ref)"
+            "a GpuRef is a handle inside one process and cannot be pickled; pass ref.token() (dev.resolve gives the "
+            "ref back), or its values (ref.get())"
         )
 
     def __repr__(self) -> str:

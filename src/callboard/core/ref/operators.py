@@ -314,7 +314,8 @@ class ArrayOperators(Generic[Mode]):
         raise TypeError(self._of_numpy(function))
 
     def _of_numpy(self, function: Any) -> str:
-        part = next((each for each in ("linalg", "fft") if (function.__module__ or "").startswith(f"numpy.{each}")), "")
+        module = getattr(function, "__module__", None) or ""  # functions of NumPy's C code have none
+        part = next((each for each in ("linalg", "fft") if module.startswith(f"numpy.{each}")), "")
         path = f"{part}.{function.__name__}" if part else str(function.__name__)
         try:
             operator.attrgetter(path)(self._port.services.xp)

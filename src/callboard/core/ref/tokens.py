@@ -2,7 +2,13 @@
 
 import msgspec
 
-__all__ = ["GpuToken"]
+__all__ = ["INSTEAD_OF_PICKLING", "GpuToken"]
+
+INSTEAD_OF_PICKLING = (
+    "send arrays as their values (ref.get()), open the device there (cb.device), or inside one process pass "
+    "ref.token(), which dev.resolve takes"
+)
+"""Advice for a handle of a device, which is not a ref."""
 
 
 class GpuToken(msgspec.Struct, frozen=True, array_like=True):

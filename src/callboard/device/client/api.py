@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 
+from callboard.actors.handles import Handle
 from callboard.core import plugins
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.layout import shape_of
@@ -12,6 +13,7 @@ from callboard.core.mode import Asynchronous, Mode
 from callboard.core.op import Op
 from callboard.core.operand import StructOperand
 from callboard.core.ref import GpuRef
+from callboard.core.ref.tokens import INSTEAD_OF_PICKLING
 from callboard.core.reply import Reply
 from callboard.device.client.graphs import Recording
 from callboard.device.client.line.interop import Interop, is_foreign
@@ -53,7 +55,7 @@ Refs = TypeVar("Refs", bound="tuple[Any, ...] | StructOperand")
 """Several refs at once."""
 
 
-class DeviceApi(Generic[Mode]):
+class DeviceApi(Handle, Generic[Mode]):
     """Messages, memory, and the methods of the libraries.
 
     Each library is an attribute, made on first use: those below, and every other one that is installed
@@ -80,6 +82,8 @@ class DeviceApi(Generic[Mode]):
         sparse_lt: Matrices with 2:4 sparsity.
         tensor: Contractions and elementwise ops by modes.
     """
+
+    instead_of_pickling = INSTEAD_OF_PICKLING
 
     if TYPE_CHECKING:
         array: ArrayApi[Mode]
@@ -277,10 +281,11 @@ class DeviceApi(Generic[Mode]):
         """Import an array of torch, CuPy, NumPy (CPU) … as a ref, without a copy; thread isolation only.
 
         The array is kept alive until the buffer is freed. Ops called afterwards wait for the work of the array's owner
-        before this call, not for later work of the owner.
+        before this call, not for later work of the owner. An array of JAX is immutable and therefore copied.
 
         Raises:
-            TypeError: Process isolation, another device, no array, or a dtype or strides that no ref has.
+            TypeError: Process isolation, another device, no array, a dtype or strides that no ref has, read-only or
+                masked; or a method of the array has raised an exception, which is the cause.
             BufferError: Ops called before cannot be sent yet (no context is ready): await :meth:`ready` first.
         """
         ref: GpuRef[Any] = self._interop.adopt(array)

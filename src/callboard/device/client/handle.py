@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 import numpy as np
 
 from callboard.actors import ActorRef, Props
+from callboard.actors.handles import Handle
 from callboard.core.backend import AccelBackend
 from callboard.core.mode import Asynchronous
 from callboard.core.ref import GpuRef, GpuToken
@@ -423,7 +424,7 @@ class Device(DeviceApi[Asynchronous]):
         return f"<Device {self.name} ({self.isolation}), {self._actor.state.value}, generation {number}>"
 
 
-class PerGeneration(Generic[T]):
+class PerGeneration(Handle, Generic[T]):
     """A value that is made again on first use in each generation. Concurrent first uses share one call of ``make``."""
 
     def __init__(self, device: Device, make: Callable[[Device], T | Awaitable[T]]) -> None:

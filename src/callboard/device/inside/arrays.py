@@ -7,16 +7,16 @@ import numpy as np
 
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
-from callboard.core.layout import Layout
 from callboard.core.mode import Blocking
 from callboard.core.ref import Allocation, GpuRef
-from callboard.device.client.line.hostarrays import host_array
+from callboard.core.ref.hostarrays import is_masked
 from callboard.device.client.line.interop import is_foreign
-from callboard.device.host.residents.operands import DeviceView, Pin, device_memory, host_memory
+from callboard.device.host.residents.operands import DeviceView, Pin, memory_of
 from callboard.device.inside.port import LocalPort
 from callboard.device.inside.regions import LocalRegion
 from callboard.device.protocol.residents import dlpack
-from callboard.device.protocol.residents.hostview import host_view
+from callboard.device.protocol.residents.dlpack import UNNAMED, Consumer
+from callboard.device.protocol.residents.foreign import Found, host_values
 from callboard.device.protocol.residents.values import DeviceArray
 from callboard.kernel.memory import Copy, Download, Upload
 
@@ -73,9 +73,10 @@ class LocalArrays:
 
     def adopt(self, array: Any) -> AnyRef:
         """See :meth:`callboard.Device.adopt`; here it works under every isolation."""
-        address, layout = self._place(array)
+        found = self._place(array)
+        layout = found.layout
         low, high = layout.span
-        number = self._port.memory.borrow(address + low, high - low, array)
+        number = self._port.memory.borrow(found.address + low, high - low, found.owner)
         ref: AnyRef = GpuRef(self._port, Allocation(number, self._port.memory.released), layout, 0, -low)
         ref._resolve()
         return ref
@@ -85,22 +86,23 @@ class LocalArrays:
         if isinstance(array, GpuRef):
             ref: AnyRef = array
         else:
-            address, layout = self._place(array)
+            found = self._place(array)
+            layout = found.layout
             if layout.contiguous and layout.size:  # no ref is needed to copy it
-                read = functools.partial(self._port.bring, array, address, layout)
+                read = functools.partial(self._port.bring, found.owner, found.address, layout)
                 return DeviceArray(layout.dtype.np, layout.shape, read)
             ref = self.adopt(array)
         return DeviceArray(ref.dtype.np, ref.shape, lambda out: self.get(ref, out))
 
-    def _place(self, array: Any) -> tuple[int, Layout]:
-        """Address of element 0 and layout of an array on this device; raises as :meth:`adopt`."""
+    def _place(self, array: Any) -> Found:
+        """An array on this device; raises as :meth:`adopt`."""
         if isinstance(array, DeviceView):
-            return array.address, array.layout
-        return host_memory(array, "ctx.device") if self._port.on_host else device_memory(array, "ctx.device")
+            return Found(array.address, array.layout, array)
+        return memory_of("ctx.device", array, on_host=self._port.on_host)
 
     def put(self, array: Any, dtype: DTypeLike | None) -> AnyRef:
         """See :meth:`callboard.Device.put`."""
-        source = np.asarray(host_array(array, None if dtype is None else as_dtype(dtype)), order="C")
+        source = np.asarray(host_values("put", array, None if dtype is None else as_dtype(dtype)), order="C")
         ref: AnyRef = self._port.submit(Upload(host=LocalRegion(self._port, source)))
         return ref
 
@@ -115,9 +117,7 @@ class LocalArrays:
         ref.access()
         if out is None:
             out = np.empty(ref.shape, ref.dtype.np)
-        elif (
-            out.dtype != ref.dtype.np or out.shape != ref.shape or not (out.flags.c_contiguous and out.flags.writeable)
-        ):
+        elif out.dtype != ref.dtype.np or out.shape != ref.shape or is_masked(out) or not _is_plain(out):
             raise ShapeError(
                 f"get: out is {out.dtype}{list(out.shape)}, the array is {ref.layout!r}; "
                 "pass a C-contiguous, writable array of that dtype and shape"
@@ -132,32 +132,28 @@ class LocalArrays:
         self,
         ref: AnyRef,
         *,
-        stream: Any = dlpack.UNNAMED,
+        stream: Any = UNNAMED,
         max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
+        dl_device: Any = UNNAMED,
+        copy: Any = UNNAMED,
         device_only: bool = False,
     ) -> Any:
         """Implement :meth:`GpuRef.__dlpack__`, ordered with the actor's stream.
 
         Raises:
-            BufferError: Another device or a copy is requested; DLPack has no such dtype.
+            BufferError: Another device or a copy is requested; the consumer cannot take such an array.
         """
         port = self._port
         here = (dlpack.CPU, 0) if port.on_host else (dlpack.CUDA, self._ordinal)
         if device_only:
             return here
-        if copy or (dl_device is not None and tuple(map(int, dl_device)) != here):
+        if copy is True or (dl_device not in (UNNAMED, None) and tuple(map(int, dl_device)) != here):
             raise BufferError(f"{ref.layout!r} is on DLPack device {here}; copy it with ref.get() or ctx.device.copy")
-        if not port.on_host:
-            dlpack.check_consumer(ref.layout, stream, max_version, "copy it with ref.get()")
-        owner = _Holder(ref)
-        address = self.raw_device_ptr(ref)
-        if port.on_host and ref.dtype.np.kind in "biufc" and ref.dtype.np.isbuiltin == 1:
-            return owner.array(address, ref.layout).__dlpack__(max_version=max_version)
-        if stream not in (dlpack.UNNAMED, None, -1, port.stream.native):
+        consumer = Consumer(stream, max_version, dl_device, copy)
+        consumer.check(ref.layout, on_host=port.on_host, cure="copy it with ref.get()")
+        if not port.on_host and stream not in (UNNAMED, None, -1, port.stream.native):
             port.stream.synchronize()  # the consumer works elsewhere
-        return dlpack.capsule_of(address, ref.layout, here, owner)
+        return dlpack.capsule_of(self.raw_device_ptr(ref), ref.layout, here, Pin(ref), consumer)
 
     def array_interface(self, ref: AnyRef) -> dict[str, Any]:
         """Implement :attr:`GpuRef.__cuda_array_interface__`.
@@ -197,21 +193,8 @@ class LocalArrays:
         raise TypeError("a ref of ctx.device has no token: return it with ctx.ref(ref), and the caller has one")
 
 
-class _Holder(Pin):
-    """Lives as long as the consumer's array."""
-
-    __slots__ = ()
-
-    def array(self, address: int, layout: Layout) -> Array:
-        """The memory as an array that holds this."""
-        view = host_view(address, layout, writable=True)
-        return np.asarray(_Interface({**view.__array_interface__}, self))
-
-
-class _Interface:
-    def __init__(self, interface: dict[str, Any], owner: object) -> None:
-        self.__array_interface__ = interface
-        self.owner = owner
+def _is_plain(out: Array) -> bool:
+    return out.flags.c_contiguous and out.flags.writeable
 
 
 def _is_array(value: Any) -> bool:

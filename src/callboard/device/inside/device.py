@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from callboard.actors.handles import Handle
 from callboard.core.backend import AccelDevice
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import UnsupportedOp
@@ -123,7 +124,7 @@ class _OneStream(StreamAllocator):
         return self._timeline
 
 
-class _Taking:
+class _Taking(Handle):
     """The methods of a library, which take arrays of others in place of refs."""
 
     def __init__(self, api: Any, arrays: LocalArrays) -> None:

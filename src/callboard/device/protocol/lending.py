@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from callboard.core.backend import AccelStream, Memory
+from callboard.core.backend import Memory
 
 __all__ = ["Borrow", "Lend", "LendingRequest", "Lent", "Return"]
 
@@ -66,11 +66,15 @@ class Borrow(LendingRequest):
 
     Args:
         buffer: Id.
-        take: Called with the stream that must wait for its owner's work and the device's ordinal; gives the memory.
+        memory: The memory; its owner keeps it.
+        ordinal: Ordinal of the device that it is on; None if its owner does not say.
+        follow: Native stream whose present work must be waited for; None: there is none.
         answer: Called on the admitting thread.
     """
 
-    def __init__(self, buffer: int, take: Callable[[AccelStream, int], Memory], answer: Answered) -> None:
+    def __init__(self, buffer: int, memory: Memory, ordinal: int | None, follow: int | None, answer: Answered) -> None:
         self.buffer = buffer
-        self.take = take
+        self.memory = memory
+        self.ordinal = ordinal
+        self.follow = follow
         self.answer = answer

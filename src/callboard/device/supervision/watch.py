@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
+from callboard.actors.handles import Handle
 from callboard.core.errors import AccelError
 
 __all__ = ["DeviceEvent", "EventFeed", "GenerationWatch", "Lost", "Recovered", "Stopped"]
@@ -56,7 +57,7 @@ class Stopped(NamedTuple):
 DeviceEvent = Lost | Recovered | Stopped
 
 
-class GenerationWatch:
+class GenerationWatch(Handle):
     """The generation of a device: always the latest value, changes awaitable (values in between may be missed).
 
     Attributes:

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import numpy as np
-
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
+from callboard.core.ref.hostarrays import host_array
 from callboard.kernel.api import Api
 from callboard.kernel.array.movement import Cast
 
@@ -32,5 +31,5 @@ class Methods(Api[Mode]):
             to = values.dtype if dtype is None else as_dtype(dtype)
             copied: GpuRef[Mode] = self._submit(Cast(src=values, dtype=to))
             return copied
-        made: GpuRef[Mode] = self._put(values if dtype is None else np.asarray(values, as_dtype(dtype).np))
+        made: GpuRef[Mode] = self._put(values if dtype is None else host_array(values, as_dtype(dtype), "array"))
         return made

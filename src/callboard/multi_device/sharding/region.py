@@ -10,6 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from callboard.actors import ActorStopped, MailboxFull, Props
 from callboard.actors.clock import Cancellable, Clock, LoopClock
+from callboard.actors.handles import Handle
 from callboard.device.client.handle import Device
 from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.device.supervision.generations import next_generation
@@ -31,7 +32,7 @@ REMEMBERED = 1 << 16
 """Entities whose shard is cached."""
 
 
-class PlacementShardingAdapter(Generic[A]):
+class PlacementShardingAdapter(Handle, Generic[A]):
     """A region of entities: an actor for each id, on the device that owns the id's shard, started by its first call.
 
     ::

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from callboard.actors.clock import Cancellable, Clock, LoopClock
+from callboard.actors.handles import Handle
 from callboard.core.errors import AccelError, BackendUnavailable, ContextLost, Unrecoverable, WorldLost
 from callboard.device.client.handle import Device
 from callboard.device.client.line.entries import origin_of
@@ -45,7 +46,7 @@ _order = threading.Lock()
 ranks wait for each other in different calls."""
 
 
-class World(Collectives):
+class World(Handle, Collectives):
     """Open devices as the ranks of collectives. Created by :func:`callboard.world`; belongs to one event loop.
 
     When a rank's device is lost, all ranks abort; every collective in flight fails with :class:`.WorldLost`, which

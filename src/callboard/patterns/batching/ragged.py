@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from callboard.core.ref.hostarrays import refuse_masked
+
 __all__ = ["Ragged"]
 
 
@@ -30,6 +32,7 @@ class Ragged:
         Raises:
             ValueError: They differ in more than that.
         """
+        refuse_masked(items, "Ragged.of")
         arrays = [np.asarray(item) for item in items]
         offsets = np.zeros(len(arrays) + 1, np.int32)
         np.cumsum([len(each) for each in arrays], out=offsets[1:])

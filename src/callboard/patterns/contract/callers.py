@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, Unpack
 
 from callboard.actors.clock import Clock, LoopClock
 from callboard.actors.errors import AskTimeout
+from callboard.actors.handles import Handle
 from callboard.actors.loops.blocking import wait
 from callboard.patterns.contract.options import AskOptions, RequestOptions
 from callboard.patterns.contract.outlet import STREAMED, Outlet, Reading
@@ -25,7 +26,7 @@ PATIENCE = 60.0
 """Default seconds for which the reader of a stream may leave its buffer full."""
 
 
-class Callers(ABC, Generic[T, R]):
+class Callers(Handle, ABC, Generic[T, R]):
     """The callers' side of all servers.
 
     Args:

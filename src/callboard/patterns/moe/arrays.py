@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from callboard.core.ref.hostarrays import refuse_masked
+
 __all__ = ["Array", "Indices", "array_of", "floats_of"]
 
 Array = NDArray[Any]
@@ -18,6 +20,7 @@ def array_of(value: Any, what: str) -> Array:
         TypeError: It is none of these, or cannot be shared: it is on a device, or has a gradient or an unsupported
             dtype.
     """
+    refuse_masked(value, what)
     if isinstance(value, np.ndarray):
         return value
     try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from callboard.actors.errors import HandlerCancelled
+from callboard.actors.handles import Handle
 from callboard.core.errors import ContextLost
 from callboard.core.ref import GpuRef
 from callboard.device.client.line.port import request_key
@@ -54,7 +55,7 @@ class PipelineStats:
     in_flight: int
 
 
-class PipelineExecutor(Generic[R]):
+class PipelineExecutor(Handle, Generic[R]):
     """Runs items through stages.
 
     ::

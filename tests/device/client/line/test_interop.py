@@ -10,7 +10,7 @@ import pytest
 
 import callboard as cb
 from callboard.core import registry
-from callboard.device.protocol.residents import dlpack
+from callboard.device.protocol.residents.foreign import exported
 from callboard.testing.faults import Faults
 from callboard.testing.faulty import FaultyBackend
 
@@ -60,7 +60,7 @@ async def test_any_view(cpu_device: cb.Device, view: Any) -> None:
 @pytest.mark.parametrize("name", ["f16", "f64", "c64", "i8", "u64", "bool", "bf16", "f8_e4m3"])
 async def test_dtypes(cpu_device: cb.Device, name: str) -> None:
     ref = cpu_device.zeros(3, name)
-    said = dlpack.described(ref)
+    said = exported("test", ref)
     assert (said.dtype.name, said.shape, said.device) == (name, (3,), (1, 0))
     assert said.address == ref.raw_device_ptr()
 

@@ -10,6 +10,7 @@ from callboard.core.dtype import as_dtype
 from callboard.core.layout import layout_of
 from callboard.device.host.residents.operands import DeviceView
 from callboard.device.protocol.residents import dlpack
+from callboard.device.protocol.residents.foreign import exported
 
 
 class DividesUnsigned:
@@ -33,7 +34,7 @@ class DividesUnsigned:
 @pytest.mark.parametrize("step", [-1, -3])
 def test_negative_strides_of_cupy_are_understood(dtype: str, step: int) -> None:
     array = np.arange(9).astype(dtype)[::step]
-    found = dlpack.described(DividesUnsigned(array))
+    found = exported("test", DividesUnsigned(array))
     assert (found.shape, found.strides) == (array.shape, (step,))
 
 

@@ -6,6 +6,7 @@ from contextvars import Token
 from types import GenericAlias, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
+from callboard.actors.handles import Handle
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
 from callboard.core.mode import Asynchronous, Blocking, Mode
@@ -39,7 +40,7 @@ MOST_REPLAYS = 10_000
 """Replays in one message, so that one message does not hold the host for long."""
 
 
-class Recording(Generic[Mode, Result_co]):
+class Recording(Handle, Generic[Mode, Result_co]):
     """A chain of ops, called once and replayed as one: one message, and one launch where the device records graphs.
 
     ::

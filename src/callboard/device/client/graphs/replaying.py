@@ -14,9 +14,9 @@ from callboard.device.client.graphs.including import include
 from callboard.device.client.graphs.recorder import OpRecorder
 from callboard.device.client.graphs.services import RecordingServices
 from callboard.device.client.line.entries import Several
-from callboard.device.client.line.hostarrays import host_array
 from callboard.device.client.line.transfers import Transfers
 from callboard.device.protocol.messages import Call
+from callboard.device.protocol.residents.foreign import host_values
 from callboard.kernel.memory import Empty
 from callboard.kernel.recording import recorder
 
@@ -148,7 +148,7 @@ class Replays:
             if ref.layout != layout:
                 raise ShapeError(f"replay: {one.name} is {ref.layout!r}, recorded was {layout!r}, strides included")
             return ref
-        array = host_array(value, None)
+        array = host_values(f"replay: {one.name}", value, None)
         if array.shape != layout.shape or array.dtype != layout.dtype.np:
             raise ShapeError(f"replay: {one.name} is {array.dtype}{list(array.shape)}, recorded was {layout!r}")
         return array

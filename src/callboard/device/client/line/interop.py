@@ -1,4 +1,4 @@
-"""Device arrays of others and our arrays in others' hands.
+"""``Interop``: arrays of other packages as refs, and refs as arrays of other packages.
 
 Thread isolation: without a copy, both ways. Process isolation: a device address means nothing in the application, and
 every way across names the way out instead.
@@ -12,14 +12,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from callboard.core.backend import AccelStream, Memory
-from callboard.core.dtype import as_dtype
+from callboard.core.backend import Memory
 from callboard.core.errors import DeviceStopped, GpuRefStale
-from callboard.core.layout import Layout, layout_of
+from callboard.core.layout import Layout
 from callboard.core.ref import Allocation, GpuRef
+from callboard.core.ref.hostarrays import told
 from callboard.device.protocol.lending import Borrow, Lend, LendingRequest, Lent, Return
 from callboard.device.protocol.residents import dlpack
-from callboard.device.protocol.residents.hostview import host_view
+from callboard.device.protocol.residents.dlpack import UNNAMED, Consumer
+from callboard.device.protocol.residents.foreign import (
+    LEGACY_STREAM,
+    device_memory,
+    dlpack_device,
+    host_memory,
+)
+from callboard.device.protocol.residents.hostview import held_array
+from callboard.kernel.memory import Copy
 
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
@@ -29,9 +37,6 @@ __all__ = ["Interop", "is_foreign"]
 
 AnyRef = GpuRef[Any]
 
-LEGACY_STREAM = 1
-"""CUDA's name for its default stream, which waits for every blocking stream."""
-
 SLICE = 0.25
 """Seconds between looks whether the host that is waited for still lives."""
 
@@ -40,14 +45,19 @@ def is_foreign(array: Any) -> bool:
     """True for an array on a device, which NumPy cannot read.
 
     Raises:
-        TypeError: It is a ref.
+        TypeError: It is a ref, or does not say where it is.
     """
-    if isinstance(array, np.ndarray):
+    if isinstance(array, _OF_THE_HOST):
         return False
     refuse_ref(array)
-    if hasattr(array, "__cuda_array_interface__"):
-        return True
-    return hasattr(array, "__dlpack_device__") and int(array.__dlpack_device__()[0]) not in dlpack.HOST_LIKE
+    device = dlpack_device("put", array)
+    if device is not None:
+        return device[0] not in dlpack.HOST_LIKE
+    name = "__cuda_array_interface__"
+    return told("put", array, name, lambda: hasattr(array, name))
+
+
+_OF_THE_HOST = np.ndarray, np.generic, list, tuple, int, float, complex
 
 
 class Interop:
@@ -67,10 +77,10 @@ class Interop:
         self,
         ref: AnyRef,
         *,
-        stream: Any = dlpack.UNNAMED,
+        stream: Any = UNNAMED,
         max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
+        dl_device: Any = UNNAMED,
+        copy: Any = UNNAMED,
         device_only: bool = False,
     ) -> Any:
         """Implement :meth:`GpuRef.__dlpack__`.
@@ -78,44 +88,38 @@ class Interop:
         It waits for the ops called before that use the array, and pins it until the consumer is done with it.
 
         Raises:
-            BufferError: Process isolation; another device or a copy is requested; DLPack has no such dtype.
+            BufferError: Process isolation; another device or a copy is requested; the consumer cannot take such an
+                array.
             AccelError: The op that writes it has failed: the root cause.
         """
         if self._actor.isolated:
             refuse(ref, "DLPack", BufferError)
-        here = (dlpack.CPU, 0) if self._on_host else (dlpack.CUDA, self._lend(ref, settled=False).ordinal)
+        on_host = self._on_host
+        here = (dlpack.CPU, 0) if on_host else (dlpack.CUDA, self._lend(ref, settled=False).ordinal)
         if device_only:
             return here
-        if dl_device is not None and tuple(map(int, dl_device)) != here:
+        if dl_device not in (UNNAMED, None) and tuple(map(int, dl_device)) != here:
             raise BufferError(
                 f"{ref.layout!r} is on DLPack device {here}, not {tuple(dl_device)}; copy it with ref.get()"
             )
-        if not self._on_host:
-            dlpack.check_consumer(ref.layout, stream, max_version, "copy it with ref.get()")
-        stream = None if stream is dlpack.UNNAMED else stream
+        consumer = Consumer(stream, max_version, dl_device, copy)
+        consumer.check(ref.layout, on_host=on_host, cure="copy it with ref.get()")
+        native = self._consumers_stream(ref.layout, consumer)
+        lent = self._lend(ref, settled=True, consumer=native)
+        owner = _Export(self, ref.allocation, lent, native)
+        return dlpack.capsule_of(lent.address + ref.offset, ref.layout, here, owner, consumer)
+
+    def _consumers_stream(self, layout: Layout, consumer: Consumer) -> int:
+        stream = None if consumer.stream is UNNAMED else consumer.stream
         if self._on_host:
-            return self._host_capsule(ref, stream, max_version, copy)
-        if copy:
-            raise BufferError(f"{ref.layout!r}: copy it first (dev.copy)")
+            if stream is not None:
+                raise BufferError(f"stream is {stream!r}, but a CPU has no streams; pass None")
+            return 0
+        if consumer.copy is True:
+            raise BufferError(f"{layout!r}: copy it first (dev.copy)")
         if stream == 0:
             raise BufferError("stream 0 is ambiguous: pass 1 (legacy default), 2 (per-thread default) or a handle")
-        consumer = LEGACY_STREAM if stream in (None, -1) else int(stream)
-        lent = self._lend(ref, settled=True, consumer=consumer)
-        owner = _Export(self, ref.allocation, lent, consumer)
-        return dlpack.capsule_of(lent.address + ref.offset, ref.layout, here, owner)
-
-    def _host_capsule(self, ref: AnyRef, stream: Any, max_version: tuple[int, int] | None, copy: bool | None) -> Any:
-        if stream is not None:
-            raise BufferError(f"stream is {stream!r}, but a CPU has no streams; pass None")
-        lent = self._lend(ref, settled=True)
-        owner = _Export(self, ref.allocation, lent, 0)
-        address = lent.address + ref.offset
-        if ref.dtype.np.kind not in "biufc" or ref.dtype.np.isbuiltin != 1:
-            if copy:
-                raise BufferError(f"{ref.layout!r}: copy it first (dev.copy)")
-            return dlpack.capsule_of(address, ref.layout, (dlpack.CPU, 0), owner)
-        view = owner.array(address, ref.layout)
-        return view.__dlpack__(max_version=max_version, copy=copy)
+        return LEGACY_STREAM if stream in (None, -1) else int(stream)
 
     def host_view(self, ref: AnyRef) -> "np.ndarray[Any, Any]":
         """Implement :meth:`callboard.Device.host_view`."""
@@ -173,31 +177,32 @@ class Interop:
     # -- others' in ours -----------------------------------------------------------------------------------------------
 
     def adopt(self, array: Any) -> AnyRef:
-        """Implement :meth:`callboard.Device.adopt`."""
+        """Implement :meth:`callboard.Device.adopt`.
+
+        The array's own methods are called here, on the caller's thread: what they raise is the caller's error, and the
+        stream that is current in its package is the caller's.
+        """
         refuse_ref(array)
         if self._actor.isolated:
             refuse_foreign(array)
-        port = self._port
-        described: list[tuple[Layout, int]] = []
-
-        def take(stream: AccelStream, ordinal: int) -> Memory:
-            address, layout = _host_array(array) if self._on_host else _device_array(array, ordinal, stream)
-            low, high = layout.span
-            described.append((layout, -low))
-            return Memory(address + low, high - low, array)
-
+        found = host_memory("adopt", array) if self._on_host else device_memory("adopt", array)
+        port, layout = self._port, found.layout
+        low, high = layout.span
+        memory = Memory(found.address + low, high - low, found.owner)
         allocation = port.allocation()
         allocation.foreign = True
         generation = port.generation
         try:
-            self._request(lambda answer: Borrow(allocation.id, take, answer))
-        except BaseException:  # Ctrl-C, too
-            allocation.freed = True  # the host has not got it
+            self._request(lambda answer: Borrow(allocation.id, memory, found.ordinal, found.follow, answer))
+        except BaseException:  # Ctrl-C, too, which may come when the host has it already
+            allocation.free()
             raise
-        layout, offset = described[0]
-        ref: AnyRef = GpuRef(port, allocation, layout, generation, offset)
+        ref: AnyRef = GpuRef(port, allocation, layout, generation, -low)
         ref._resolve()
-        return ref
+        if found.shared or self._on_host:
+            return ref
+        copied: AnyRef = port.services.submit(Copy(src=ref))
+        return copied
 
     # -- inline launches -----------------------------------------------------------------------------------------------
 
@@ -276,62 +281,11 @@ class _Export:
 
     def array(self, address: int, layout: Layout) -> "np.ndarray[Any, Any]":
         """The memory as an array that holds this."""
-        view = host_view(address, layout, writable=True)
-        interface = {**view.__array_interface__}
-        return np.asarray(_Interface(interface, self))
+        return held_array(address, layout, layout.dtype.np, self)
 
     def __del__(self) -> None:
         self._interop.returned(self._lent, self._consumer)
         self._allocation.unpin()
-
-
-class _Interface:
-    def __init__(self, interface: dict[str, Any], owner: object) -> None:
-        self.__array_interface__ = interface
-        self.owner = owner
-
-
-def _host_array(array: Any) -> tuple[int, Layout]:
-    if not isinstance(array, np.ndarray):
-        if not hasattr(array, "__dlpack__"):
-            raise TypeError(f"adopt: {type(array).__qualname__} is not an array; pass a NumPy array or a CPU tensor")
-        array = np.from_dlpack(array)
-    dtype = as_dtype(array.dtype)
-    if not array.flags.writeable or not array.dtype.isnative or any(s % dtype.itemsize for s in array.strides):
-        raise TypeError("adopt: the array is read-only, byte-swapped or oddly strided; use dev.put, which copies it")
-    strides = tuple(s // dtype.itemsize for s in array.strides)
-    return array.ctypes.data, layout_of(dtype, array.shape, strides if array.size else None)
-
-
-def _device_array(array: Any, ordinal: int, stream: AccelStream) -> tuple[int, Layout]:
-    if hasattr(array, "__dlpack__"):
-        said = dlpack.described(array, stream.native)
-        device = (dlpack.CUDA, ordinal)
-        if said.device != device:
-            raise TypeError(
-                f"adopt: {type(array).__qualname__} is on DLPack device {said.device}, this device is {device}"
-            )
-        return said.address, layout_of(said.dtype, said.shape, said.strides if said.address else None)
-    interface = getattr(array, "__cuda_array_interface__", None)
-    if interface is None:
-        raise TypeError(f"adopt: {type(array).__qualname__} is not a device array; pass one of torch, CuPy, Numba …")
-    return _interface_array(interface, stream)
-
-
-def _interface_array(interface: dict[str, Any], stream: AccelStream) -> tuple[int, Layout]:
-    """Return address and layout from ``__cuda_array_interface__``, version 3.
-
-    The interface names no device; the caller must check that.
-    """
-    dtype, shape = as_dtype(np.dtype(interface["typestr"])), tuple(interface["shape"])
-    address, read_only = interface["data"]
-    strides = interface.get("strides")
-    if read_only or interface.get("mask") is not None or any(s % dtype.itemsize for s in strides or ()):
-        raise TypeError("adopt: the array is read-only, masked or oddly strided; copy it first")
-    owners = interface.get("stream", LEGACY_STREAM)
-    if owners is not None:  # None: its owner's work is done
-        stream.follow(owners)
-    return address, layout_of(dtype, shape, None if strides is None else tuple(s // dtype.itemsize for s in strides))
 
 
 def refuse(ref: AnyRef, what: str, kind: type[Exception]) -> NoReturn:

@@ -17,14 +17,15 @@ from callboard.core.dtype import DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of, rows_of
 from callboard.core.ref import GpuRef
+from callboard.core.ref.hostarrays import is_masked
 from callboard.core.reply import OpFailure, Reply
 from callboard.device.client.line.copying import Copier
 from callboard.device.client.line.entries import Gate
-from callboard.device.client.line.hostarrays import host_array
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.regions import HostRegion
 from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.protocol.arena import ArenaPool, Slot
+from callboard.device.protocol.residents.foreign import host_values
 from callboard.kernel.memory import Copy, Download, Empty, Upload
 
 __all__ = ["SharedLease", "Transfers", "chunks"]
@@ -61,7 +62,7 @@ class Transfers:
         depth: int = 2,
     ) -> GpuRef[Any]:
         """See :meth:`callboard.Device.put`."""
-        source = host_array(array, None if dtype is None else as_dtype(dtype))
+        source = host_values("put", array, None if dtype is None else as_dtype(dtype))
         layout = layout_of(as_dtype(source.dtype), source.shape)
         target = layout if out is None else self._given(out, layout)
         if source.nbytes == 0:
@@ -180,8 +181,8 @@ class Transfers:
                 f"get: out is {out.dtype}{list(out.shape)}, the array is {ref.layout!r}; "
                 "pass an array of that dtype and shape"
             )
-        if out is not None and not out.flags.writeable:
-            raise ShapeError("get: out is read-only; pass an array that can be written")
+        if out is not None and (is_masked(out) or not out.flags.writeable):
+            raise ShapeError("get: out is read-only, or has masked elements; pass an array that can be written")
         reply: Reply[Array] = Reply(self._port)
         if layout.nbytes == 0:
             self._port.submit(

@@ -12,6 +12,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
+from callboard.actors.handles import Handle
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import AskTimeout, DeviceStopped, MailboxFull, ShapeError
 from callboard.core.layout import shape_of
@@ -92,7 +93,7 @@ class PinnedBuffer:
         self.release()
 
 
-class PinnedBufferPool:
+class PinnedBufferPool(Handle):
     """Hands out a limited number of page-locked host arrays to callers in order of request.
 
     Created by ``dev.pinned_pool(max_buffers=8)``. Its memory is the device's (``max_staged_bytes``), which keeps it

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from callboard.actors._runtime.table import handler_names
 from callboard.actors.errors import UnhandledMessage
+from callboard.actors.handles import Handle
 from callboard.actors.messages import Msg, Request
 from callboard.core.reply import Reply
 from callboard.device.client.line.status import ResidentState
@@ -24,7 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class ResidentRef(Generic[A_co]):
+class ResidentRef(Handle, Generic[A_co]):
     """The address of a resident actor of class ``A``. It stays the same over restarts and lost contexts.
 
     Calls are accepted at once, from any thread, in order per thread; a :class:`Reply <callboard.Reply>` is awaited, or
@@ -213,9 +214,6 @@ class ResidentRef(Generic[A_co]):
     def __repr__(self) -> str:
         cls = "" if self._actor.cls is None else f" ({self._actor.cls.__qualname__})"
         return f"<ResidentRef {self._actor.name}{cls}{', stopped' if self.is_stopped else ''}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a ResidentRef is an address inside one process and cannot be pickled")
 
 
 def how_to_call(actor: type[Any], name: str) -> str:

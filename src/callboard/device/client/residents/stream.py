@@ -4,6 +4,7 @@ import asyncio
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from callboard.actors.handles import Handle
 from callboard.core.errors import AskTimeout, MailboxFull
 from callboard.device.client.residents.steps import PREFETCH, Steps, checked_prefetch
 
@@ -12,7 +13,7 @@ __all__ = ["Stream"]
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Stream(Generic[R_co]):
+class Stream(Handle, Generic[R_co]):
     """An asynchronous iterator over the items of a method: ``async for token in model.stream(Model.generate, prompt)``.
 
     The generator runs on the actor's thread, one step for each item. Steps of several streams and other calls of the

@@ -92,21 +92,28 @@ class Lending:
         return True
 
     def _borrow(self, request: Borrow) -> None:
-        context = self._context
+        context, memory = self._context, request.memory
+        native = context.device.native
+        if request.ordinal not in (None, native):
+            request.answer(
+                None, TypeError(f"adopt: the array is on GPU {request.ordinal}, this device is GPU {native}")
+            )
+            return
         timelines = context.streams.timelines
         timeline = timelines[0] if timelines else context.streams.acquire("memory")
-        try:
-            memory = request.take(timeline.stream, context.device.native)
-        except (AccelError, BufferError, TypeError, ValueError) as e:
-            request.answer(None, e)
-            return
+        if request.follow is not None:
+            try:
+                timeline.stream.follow(request.follow)
+            except AccelError as e:
+                request.answer(None, e)
+                return
         block = BorrowedBlock(memory, self._dying)
-        # The owner has made the stream wait for its own work, so users of the buffer wait for that stream.
+        # The stream waits for the owner's work, so users of the buffer wait for that stream.
         timeline.issued += 1
         block.writer, block.wrote = timeline, timeline.issued
         block.only = None
         context.admission.buffers[request.buffer] = block
-        request.answer(Lent(block.address, memory, timeline.stream.id, context.device.native, block), None)
+        request.answer(Lent(block.address, memory, timeline.stream.id, native, block), None)
 
     def _returned(self, block: Block, consumer: int) -> None:
         timeline = self._context.streams.timelines[0]

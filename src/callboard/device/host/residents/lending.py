@@ -15,7 +15,7 @@ import numpy as np
 from callboard.core.backend import Memory
 from callboard.core.layout import Layout
 from callboard.core.ref import GpuRef
-from callboard.device.host.residents.operands import Adopted, AdoptedBlock, Pin, device_memory, host_memory
+from callboard.device.host.residents.operands import Adopted, AdoptedBlock, Pin, memory_of
 
 __all__ = ["Lendings"]
 
@@ -39,12 +39,13 @@ class Lendings:
         Raises:
             TypeError: Not an array on this device, or an unsupported dtype.
         """
-        address, layout = host_memory(array, "ctx.ref") if on_host else device_memory(array, "ctx.ref")
-        begin, nbytes = _whole(array, address, layout)
+        found = memory_of("ctx.ref", array, on_host=on_host)
+        address, layout = found.address, found.layout
+        begin, nbytes = _whole(array if found.shared else found.owner, address, layout)
         with self._lock:
             block = self._blocks.get(begin)
             if block is None or block.nbytes < nbytes:
-                owner = Pin(array) if isinstance(array, GpuRef) else array
+                owner = Pin(array) if isinstance(array, GpuRef) else found.owner
                 block = self._blocks[begin] = AdoptedBlock(Memory(begin, nbytes, owner), self._on_free)
         return Adopted(block, layout, address - begin)
 

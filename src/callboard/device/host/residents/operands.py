@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from callboard.core.backend import Memory
-from callboard.core.dtype import as_dtype
 from callboard.core.errors import BackendUnavailable
-from callboard.core.layout import HasLayout, Layout, layout_of
+from callboard.core.layout import HasLayout, Layout
 from callboard.core.ref import GpuRef
 from callboard.device.host.context.blocks import Block, BlockPool
 from callboard.device.protocol.residents import dlpack
+from callboard.device.protocol.residents.dlpack import UNNAMED, Consumer
+from callboard.device.protocol.residents.foreign import Found, device_memory, host_memory
 from callboard.device.protocol.residents.tensors import tensor_memory
 
 if TYPE_CHECKING:
     from callboard.core.backend import AccelStream
 
-__all__ = ["Adopted", "AdoptedBlock", "DeviceView", "Pin", "device_memory", "host_memory"]
+__all__ = ["Adopted", "AdoptedBlock", "DeviceView", "Pin", "memory_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -64,11 +65,16 @@ class DeviceView(HasLayout):
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.CUDA, self._ordinal
 
-    def __dlpack__(self, *, stream: Any = dlpack.UNNAMED, max_version: Any = None, **_: Any) -> Any:
-        dlpack.check_consumer(self.layout, stream, max_version, "use view.torch() or view.cupy()")
-        if stream not in (dlpack.UNNAMED, None, -1, self._stream.native):
+    def __dlpack__(
+        self, *, stream: Any = UNNAMED, max_version: Any = None, dl_device: Any = UNNAMED, copy: Any = UNNAMED
+    ) -> Any:
+        consumer = Consumer(stream, max_version, dl_device, copy)
+        consumer.check(self.layout, on_host=False, cure="use view.torch() or view.cupy()")
+        if copy is True:
+            raise BufferError(f"{self!r}: copy it in the package that takes it")
+        if stream not in (UNNAMED, None, -1, self._stream.native):
             self._stream.synchronize()  # the consumer works elsewhere
-        return dlpack.capsule_of(self.address, self.layout, self.__dlpack_device__(), self)
+        return dlpack.capsule_of(self.address, self.layout, self.__dlpack_device__(), self, consumer)
 
     def torch(self) -> Any:
         """The array as a ``torch.Tensor``."""
@@ -146,47 +152,13 @@ class Pin:
         self._allocation.unpin()
 
 
-def host_memory(array: Any, what: str) -> tuple[int, Layout]:
-    """Address of element 0 and layout of an array in host memory; ``what`` asks, for errors.
+def memory_of(what: str, array: Any, *, on_host: bool) -> Found:
+    """An array of user code on the device, in host memory or on a GPU, made on the current stream.
 
     Raises:
-        TypeError: It is not an array, or one that no ref can represent.
+        TypeError: It is none, or one that no ref can represent; ``what`` asks.
     """
-    if not isinstance(array, np.ndarray):
-        if (known := tensor_memory(array, on_host=True)) is not None:
-            return known
-        if not hasattr(array, "__dlpack__"):
-            raise TypeError(f"{what}: {type(array).__qualname__} is not an array; pass a NumPy array or a CPU tensor")
-        array = np.from_dlpack(array)
-    if not array.flags.writeable:
-        raise TypeError(f"{what}: the array is read-only, and ops may write to a ref; pass a copy")
-    if not array.dtype.isnative:
-        raise TypeError(f"{what}: the array is not in this machine's byte order; pass a copy that is")
-    dtype = as_dtype(array.dtype)
-    if any(s % dtype.itemsize for s in array.strides):
-        raise TypeError(f"{what}: strides are not multiples of the itemsize; pass a copy")
-    strides = tuple(s // dtype.itemsize for s in array.strides)
-    return array.ctypes.data, layout_of(dtype, array.shape, strides if array.size else None)
-
-
-def device_memory(array: Any, what: str) -> tuple[int, Layout]:
-    """Like :func:`host_memory`, for an array on a CUDA device, made on the current stream."""
-    if (known := tensor_memory(array, on_host=False)) is not None:
-        return known
-    if hasattr(array, "__dlpack__"):
-        said = dlpack.described(array)
-        if said.device[0] != dlpack.CUDA:
-            raise TypeError(
-                f"{what}: {type(array).__qualname__} is not on the device; move it there, or use a NumPy array"
-            )
-        return said.address, layout_of(said.dtype, said.shape, said.strides if said.address else None)
-    interface = getattr(array, "__cuda_array_interface__", None)
-    if interface is None:
-        raise TypeError(
-            f"{what}: {type(array).__qualname__} is not a device array; pass one of torch, CuPy, Warp or Numba"
-        )
-    dtype = as_dtype(np.dtype(interface["typestr"]))
-    strides = interface.get("strides")
-    shape = tuple(interface["shape"])
-    steps = None if strides is None else tuple(s // dtype.itemsize for s in strides)
-    return interface["data"][0], layout_of(dtype, shape, steps)
+    known = tensor_memory(array, on_host=on_host)
+    if known is not None:
+        return Found(*known, array)
+    return host_memory(what, array) if on_host else device_memory(what, array, -1)

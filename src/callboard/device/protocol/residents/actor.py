@@ -4,6 +4,7 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from callboard.actors._runtime.table import check_handlers
+from callboard.actors.handles import Handle
 from callboard.actors.supervision import Directive, OneForOne, Strategy
 from callboard.core.backend import AccelStream, DeviceInfo
 from callboard.core.errors import BackendUnavailable
@@ -133,7 +134,7 @@ def check_options(cls: Any) -> None:
         )
 
 
-class HostContext:
+class HostContext(Handle):
     """The device in the view of a resident actor. For the actor's own thread.
 
     Attributes:

@@ -1,15 +1,20 @@
-"""DLPack by hand: device memory as a capsule for torch, CuPy and others, and the contents of their capsules.
+"""DLPack: memory as a capsule for NumPy, torch, CuPy and others, and the contents of their capsules.
 
-The structures are those of dlpack.h 0.x ("dltensor" capsules), which every consumer still takes.
+A capsule is NumPy's own, of an array of plain numbers over the memory, in which the device and the dtype are then
+replaced. Its deleter and its destructor are therefore C code, which runs correctly on any thread and while the
+consumer's exception is pending. A callback of ctypes does neither.
 """
 
 import ctypes
 from typing import Any, NamedTuple
 
-from callboard.core.dtype import DTYPES, DType
-from callboard.core.layout import Layout
+import numpy as np
 
-__all__ = ["CPU", "CUDA", "HOST_LIKE", "UNNAMED", "Exported", "capsule_of", "check_consumer", "described"]
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.layout import Layout, layout_of
+from callboard.device.protocol.residents.hostview import held_array
+
+__all__ = ["CPU", "CUDA", "HOST_LIKE", "UNNAMED", "Consumer", "Exported", "capsule_of", "contents_of"]
 
 CPU, CUDA = 1, 2
 """Device types."""
@@ -20,6 +25,12 @@ _CODES = {name: (_KINDS[dtype.kind], 8 * dtype.itemsize) for name, dtype in DTYP
 _CODES |= {"bf16": (4, 16), "f8_e4m3": (10, 8), "f8_e5m2": (12, 8)}
 del _CODES["f4_e2m1"]  # DLPack packs two to a byte
 _BY_CODE = {code: DTYPES[name] for name, code in _CODES.items()}
+_PLAIN = {size: np.dtype(code) for size, code in ((1, "u1"), (2, "u2"), (4, "u4"), (8, "u8"), (16, "c16"))}
+"""Dtypes that NumPy exports, by itemsize."""
+_VERSIONED = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
+"""NumPy exports capsules of version 1."""
+READ_ONLY = 1
+MAX_AXES = 64
 
 
 class _Tensor(ctypes.Structure):
@@ -38,50 +49,75 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
+    """``DLManagedTensor`` of dlpack.h 0.x, in capsules named "dltensor"."""
+
     _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
+class _Versioned(ctypes.Structure):
+    """``DLManagedTensorVersioned`` of dlpack.h 1.x, in capsules named "dltensor_versioned"."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
 _api = ctypes.pythonapi
-_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", _api))
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
-# While a capsule is being destroyed it must be named by its address: a reference would bring it back to life.
-_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
-_pointer_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
-_alive: dict[int, tuple[Any, ...]] = {}
-
-
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]
-def _delete(address: int) -> None:
-    _alive.pop(address, None)
-
-
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]
-def _destroyed(capsule: int) -> None:
-    if _is_valid(capsule, b"dltensor"):  # not consumed
-        _alive.pop(_pointer_at(capsule, b"dltensor"), None)
-
+_NAMES: tuple[tuple[bytes, Any], ...] = ((b"dltensor_versioned", _Versioned), (b"dltensor", _Managed))
 
 UNNAMED: Any = object()
-"""The stream of a consumer that names none."""
+"""An argument that a consumer does not pass."""
 
 
-def check_consumer(layout: Layout, stream: object, max_version: object, cure: str) -> None:
-    """Refuse a consumer that cannot read the memory of a GPU.
+class Consumer(NamedTuple):
+    """The arguments that a consumer passes to ``__dlpack__``, as far as they differ between consumers.
 
-    NumPy would find that out when it has the capsule, and lose its error while the capsule is destroyed.
-
-    Args:
-        layout: Layout of the array.
-        stream: The stream that the consumer passed, or :data:`UNNAMED`.
-        max_version: The ``max_version`` that the consumer passed, or None. NumPy passes one since 2.1. Every consumer
-            that can read a GPU's memory passes a stream.
-        cure: The recommended alternative, for the error.
-
-    Raises:
-        BufferError
+    Attributes:
+        stream, dl_device, copy: :data:`UNNAMED` where it passes none.
+        max_version: The latest version of DLPack that it reads; None: 0.x.
     """
-    if stream is UNNAMED and max_version is not None:
-        raise BufferError(f"{layout!r} is on a GPU, where NumPy cannot read it; {cure}")
+
+    stream: Any = UNNAMED
+    max_version: tuple[int, int] | None = None
+    dl_device: Any = UNNAMED
+    copy: Any = UNNAMED
+
+    def check(self, layout: Layout, *, on_host: bool, cure: str) -> None:
+        """Refuse an array that the consumer cannot read, before it has a capsule.
+
+        NumPy since 2.1 passes ``max_version``, and None as device unless it was given one; torch and JAX never do.
+
+        Args:
+            layout: Layout of the array.
+            on_host: It is in host memory. Every consumer that can read a GPU's passes a stream.
+            cure: The way out, for the error.
+
+        Raises:
+            BufferError
+        """
+        if _CODES.get(layout.dtype.name) is None:
+            raise BufferError(f"{layout!r}: DLPack has no such dtype; reinterpret it as u8")
+        if not on_host and self.stream is UNNAMED and self.max_version is not None:
+            raise BufferError(f"{layout!r} is on a GPU, where NumPy cannot read it; {cure}")
+        if self.dl_device is None:
+            if layout.dtype.np.isbuiltin != 1:
+                raise BufferError(f"{layout!r}: NumPy takes no {layout.dtype} by DLPack; {cure}")
+        elif self.copy is not True and min(_plain(layout).strides, default=0) < 0:
+            # torch ends the process at them, and cannot be told from others
+            raise BufferError(
+                f"{layout!r}: most packages take no negative strides by DLPack; copy it first, dev.copy(ref)"
+            )
+
+
+ANY = Consumer()
+"""A consumer that passes nothing."""
 
 
 class Exported(NamedTuple):
@@ -94,48 +130,87 @@ class Exported(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
     """In elements; None: row-major without gaps."""
+    read_only: bool
+    owner: Any
+    """Keeps the memory."""
 
 
-def capsule_of(address: int, layout: Layout, device: tuple[int, int], owner: object) -> Any:
-    """A capsule of an array in memory that ``owner`` keeps.
-
-    Raises:
-        BufferError: A dtype that DLPack has no word for.
-    """
-    code = _CODES.get(layout.dtype.name)
-    if code is None:
-        raise BufferError(f"{layout!r}: DLPack has no such dtype; reinterpret it as u8")
-    extents = (ctypes.c_int64 * max(layout.ndim, 1))(*layout.shape)
-    steps = (ctypes.c_int64 * max(layout.ndim, 1))(*layout.strides)
-    tensor = _Tensor(address, *device, layout.ndim, *code, 1, extents, steps, 0)
-    managed = _Managed(tensor, None, ctypes.cast(_delete, ctypes.c_void_p))
-    at = ctypes.addressof(managed)
-    _alive[at] = (managed, extents, steps, owner)
-    return _new(at, b"dltensor", ctypes.cast(_destroyed, ctypes.c_void_p))
-
-
-def described(array: Any, stream: int = -1) -> Exported:
-    """Description of an array with ``__dlpack__``; the array stays with its owner.
+def capsule_of(address: int, layout: Layout, device: tuple[int, int], owner: object, consumer: Consumer = ANY) -> Any:
+    """A capsule of an array in memory that ``owner`` keeps, or of a copy in host memory.
 
     Args:
-        array: An array of NumPy, torch, CuPy or another package.
-        stream: Native stream that its owner shall make wait for it; -1: none, it was made on the current one.
+        address: Address of element 0.
+        layout: Layout of the array, of a dtype that DLPack has.
+        device: The device that has the memory.
+        owner: Lives as long as the capsule and the consumer's array.
+        consumer: The capsule is of the latest version that it reads, and of a copy if it asks for one.
+    """
+    code = _CODES[layout.dtype.name]
+    array = held_array(address, _plain(layout), _PLAIN[layout.dtype.itemsize], owner)
+    capsule = _exported(array, consumer.max_version, consumer.copy is True)
+    tensor = _managed(capsule).tensor
+    tensor.code, tensor.bits = code
+    tensor.device_type, tensor.device_id = device
+    return capsule
+
+
+def contents_of(capsule: Any, what: str) -> Exported:
+    """The contents of a capsule, which stays with its maker; ``what`` names the maker, for errors.
 
     Raises:
-        TypeError: A dtype that no device holds.
+        TypeError: No capsule of DLPack, one that has been used, or contents that no ref can have.
     """
-    device = array.__dlpack_device__()
-    capsule = array.__dlpack__() if int(device[0]) in HOST_LIKE else array.__dlpack__(stream=stream)
-    tensor = _Managed.from_address(_pointer(capsule, b"dltensor")).tensor
+    managed = _managed(capsule)
+    if managed is None:
+        raise TypeError(f"{what}: its __dlpack__ gave {capsule!r:.80}, which is no unused capsule of DLPack")
+    versioned = isinstance(managed, _Versioned)
+    if versioned and managed.major != 1:
+        raise TypeError(f"{what}: its capsule has version {managed.major}.{managed.minor} of DLPack; 0.x and 1.x exist")
+    tensor = managed.tensor
     dtype = _BY_CODE.get((tensor.code, tensor.bits))
     if dtype is None or tensor.lanes != 1:
         raise TypeError(
-            f"dtype of {type(array).__qualname__} (DLPack code {tensor.code}, {tensor.bits} bits) is unknown"
+            f"{what}: its dtype (DLPack code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes) is unknown; "
+            "convert it first"
         )
-    shape = tuple(tensor.shape[: tensor.ndim])
-    strides = tuple(_signed(s, dtype.itemsize) for s in tensor.strides[: tensor.ndim]) if tensor.strides else None
-    kind = CPU if int(device[0]) in HOST_LIKE else int(device[0])
-    return Exported((tensor.data or 0) + tensor.byte_offset, (kind, int(device[1])), dtype, shape, strides)
+    ndim = tensor.ndim
+    if not 0 <= ndim <= MAX_AXES or (ndim and not tensor.shape):
+        raise TypeError(f"{what}: its capsule has {ndim} axes")
+    shape = tuple(tensor.shape[:ndim])
+    if any(extent < 0 for extent in shape) or (not tensor.data and 0 not in shape):
+        raise TypeError(f"{what}: its capsule has the shape {shape} at address {tensor.data or 0}")
+    strides = tuple(_signed(s, dtype.itemsize) for s in tensor.strides[:ndim]) if ndim and tensor.strides else None
+    return Exported(
+        (tensor.data or 0) + tensor.byte_offset,
+        (tensor.device_type, tensor.device_id),
+        dtype,
+        shape,
+        strides,
+        versioned and bool(managed.flags & READ_ONLY),
+        capsule,
+    )
+
+
+def _exported(array: "np.ndarray[Any, Any]", max_version: tuple[int, int] | None, copy: bool) -> Any:
+    if not _VERSIONED:
+        return (array.copy() if copy else array).__dlpack__()
+    return array.__dlpack__(max_version=max_version, copy=copy or None)
+
+
+def _plain(layout: Layout) -> Layout:
+    """The layout with positive steps where no step is made."""
+    if not layout.size:
+        return layout_of(layout.dtype, layout.shape)
+    steps = (step if extent > 1 else abs(step) for step, extent in zip(layout.strides, layout.shape, strict=True))
+    return layout_of(layout.dtype, layout.shape, tuple(steps))
+
+
+def _managed(capsule: Any) -> Any:
+    """The structure of an unused capsule, or None."""
+    for name, kind in _NAMES:
+        if _is_valid(capsule, name):
+            return kind.from_address(_pointer(capsule, name))
+    return None
 
 
 def _signed(stride: int, itemsize: int) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
+from callboard.core.ref.hostarrays import refuse_masked
 from callboard.core.settings import converted
 
 __all__ = ["RnnDirection", "RnnMode", "RnnParams", "WeightSlot"]
@@ -215,4 +216,5 @@ def _array(value: Any) -> Array:
         value = value.detach().cpu()
         if "bfloat16" in str(value.dtype):
             value = value.float()
+    refuse_masked(value, "weights")
     return np.asarray(value)
