@@ -82,6 +82,7 @@ hypot = _xp.hypot
 iinfo = _xp.iinfo
 imag = _xp.imag
 inf = _xp.inf
+instead_of_pickling = _xp.instead_of_pickling
 int16 = _xp.int16
 int32 = _xp.int32
 int64 = _xp.int64
