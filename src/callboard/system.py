@@ -102,7 +102,9 @@ class System(ActorSystem):
         Raises:
             BackendUnavailable: The device cannot be used here; the text says why and what to install.
             DeviceStopped: Its context could not be opened.
-            ValueError: An option is unknown, or differs from that of the device, which is open already.
+            ValueError: An option is unknown, or differs from that of the device, which is open already; so may be the
+                supervisor.
+            TypeError: ``supervisor`` is no :class:`DeviceSupervisor`.
             RuntimeError: This process is a context host, which opens no devices.
         """
         refuse_nested(which)
@@ -123,6 +125,8 @@ class System(ActorSystem):
             raise ValueError(
                 f"{opened.name} is open with other settings ({opened.config}); close it first, or pass the same"
             )
+        if supervisor is not None and opened._actor.supervisor is not supervisor:
+            raise ValueError(f"{opened.name} is open with another supervisor; close it first, or pass the same")
         return await opened.ready() if wait else opened
 
     async def _open(

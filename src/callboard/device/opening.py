@@ -15,7 +15,7 @@ from callboard.device.config import DeviceConfig
 from callboard.device.configure import device_config
 from callboard.device.supervision.actor import DeviceActor
 from callboard.device.supervision.hosts.starter import HostStarter
-from callboard.device.supervision.supervisor import DeviceSupervisor
+from callboard.device.supervision.supervisor import DeviceSupervisor, checked
 
 __all__ = ["open_device", "remote_config"]
 
@@ -53,14 +53,21 @@ async def open_device(
         starter: Starts its hosts.
         supervisor: Supervisor that decides what follows a loss; when None, one from the configuration.
         unretrieved: Called with each failure that was never awaited.
+
+    Raises:
+        TypeError: ``supervisor`` is no :class:`DeviceSupervisor`.
     """
+    supervisor = (
+        DeviceSupervisor(config.max_restarts, config.within, config.on_exhausted)
+        if supervisor is None
+        else checked(supervisor)
+    )
     port = OpPort(asyncio.get_running_loop(), name, info.uuid, backend.name, backend.libraries(), config, unretrieved)
     if config.auto_record:
         port.chains = chains = Chains(port)
         port.outbox.shorten = chains.shortened
     if config.auto_record or config.host.memory_limit is not None:
         port.outbox.released.few = 1  # a chain has its frees at the same places each time; a limit is kept to the byte
-    supervisor = supervisor or DeviceSupervisor(config.max_restarts, config.within, config.on_exhausted)
     made: asyncio.Future[DeviceActor] = asyncio.get_running_loop().create_future()
 
     def make() -> DeviceActor:

@@ -42,7 +42,7 @@ from callboard.device.supervision.hosts.starter import HostStarter
 from callboard.device.supervision.lifecycle import Event, State, after
 from callboard.device.supervision.own import OwnProcesses
 from callboard.device.supervision.standby import Standby
-from callboard.device.supervision.supervisor import DeviceSupervisor
+from callboard.device.supervision.supervisor import DeviceSupervisor, decided
 from callboard.device.supervision.watch import EventFeed, GenerationWatch, Lost, Recovered, Stopped
 
 __all__ = ["INTERRUPTED", "DeviceActor"]
@@ -347,11 +347,23 @@ class DeviceActor(Actor):
             stopped = Unrecoverable(f"{self.port.name}: {why}", details=error.details)
             self._stop(stopped, Event.UNRECOVERABLE, why, error)
             return
-        event = self.supervisor.on_loss(error, now)
+        supervisor, failure = self.supervisor, None
+        try:
+            event = decided(supervisor, error, now)
+        except Exception as e:  # from a user's supervisor: without a decision there is no other context
+            event, failure = Event.UNRECOVERABLE, e
         if event is Event.UNRECOVERABLE:
-            budget = f"more than {self.supervisor.max_restarts} contexts lost within {self.supervisor.within} s; last: "
-            why = f"{'' if isinstance(error, Unrecoverable) else budget}{error}"
-            self._stop(DeviceStopped(f"{self.port.name}: {why}", details=error.details), event, why, error)
+            why = str(error)
+            if failure is not None:
+                hook = f"{type(supervisor).__qualname__}.on_loss"
+                why = f"{hook} failed: {type(failure).__name__}: {failure}; it was to decide about: {error}"
+            elif supervisor.exhausted:
+                why = f"more than {supervisor.max_restarts} contexts lost within {supervisor.within} s; last: {error}"
+            elif not isinstance(error, Unrecoverable):
+                why = f"{type(supervisor).__qualname__}.on_loss gave the device up: {error}"
+            stopped = DeviceStopped(f"{self.port.name}: {why}", details=error.details)
+            stopped.__cause__ = failure
+            self._stop(stopped, event, why, error)
             return
         self._fruitless = 0 if self.state is State.READY else self._fruitless + 1
         lost = self.port.generation
@@ -395,6 +407,7 @@ class DeviceActor(Actor):
             self.error = error
             now = self._clock()
             told = error if isinstance(error, Unrecoverable) else DeviceStopped(str(error))
+            told.__cause__ = error.__cause__
             failed = self.port.stop(reason, self.on_stop(event, told, loss or error))
             self.residents.lost()
             self.on_loss(error)

@@ -12,8 +12,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from callboard.actors import Props
-from callboard.core.errors import AccelError, DeviceStopped, UnsupportedOp
-from callboard.device.client.line.refusals import marked
+from callboard.core.errors import AccelError, UnsupportedOp
 from callboard.device.client.line.status import HostStats, TraceRecord
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.protocol.residents.actor import ResidentActor
@@ -87,7 +86,7 @@ class OwnProcesses:
         device = self._device
         port = device.port
         if port.stopped is not None:
-            raise marked(DeviceStopped(f"{port.name}: {port.stopped}"), port.name, port.generation)
+            raise port.why_stopped()
 
         if device.remote:
             raise UnsupportedOp("own_process: the device is on another machine; start the actor in its host")

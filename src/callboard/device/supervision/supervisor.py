@@ -3,11 +3,22 @@
 Time is an argument, so that the window can be tested without waiting.
 """
 
+from typing import Any, Final
+
 from callboard.actors.supervision import RestartLog
 from callboard.core.errors import AccelError, Unrecoverable
 from callboard.device.supervision.lifecycle import Event
 
-__all__ = ["DeviceSupervisor"]
+__all__ = ["DeviceSupervisor", "checked", "decided"]
+
+EVENTS: Final = Event.CONTEXT_LOST, Event.BUDGET_SPENT, Event.UNRECOVERABLE
+"""What :meth:`DeviceSupervisor.on_loss` may return."""
+
+ALLOWED: Final = (
+    f"{', '.join(f'Event.{event.name}' for event in EVENTS)} (of {Event.__module__}), or super().on_loss(error, now)"
+)
+
+EXHAUSTED: Final = "stop", "half_open"
 
 
 class DeviceSupervisor:
@@ -28,23 +39,77 @@ class DeviceSupervisor:
         max_restarts: Losses allowed within ``within``; one more exhausts the budget. None: no limit.
         within: Seconds.
         on_exhausted: ``"stop"`` or ``"half_open"``.
+
+    Attributes:
+        exhausted: The last loss was one more than the budget allows.
+
+    Raises:
+        ValueError: An argument out of range.
     """
 
+    exhausted = False
+
     def __init__(self, max_restarts: int | None = 3, within: float = 60.0, on_exhausted: str = "stop") -> None:
+        if max_restarts is not None and max_restarts < 0:
+            raise ValueError(f"max_restarts must not be negative, but is {max_restarts}; None means any number")
+        if on_exhausted not in EXHAUSTED:
+            raise ValueError(f"on_exhausted is {on_exhausted!r}; use one of {', '.join(map(repr, EXHAUSTED))}")
         self.max_restarts = max_restarts
-        self.within = within
+        self.within = _seconds(within)
         self.on_exhausted = on_exhausted
         self._log = RestartLog()
 
     def on_loss(self, error: AccelError, now: float) -> Event:
         """A context was lost: may another be made?
 
+        A device whose supervisor raises, or returns anything else, stops with that as the reason.
+
         Args:
             error: The reason.
             now: Monotonic seconds.
+
+        Returns:
+            ``Event.CONTEXT_LOST``: another is made. ``Event.BUDGET_SPENT``: likewise, after :attr:`within` seconds.
+            ``Event.UNRECOVERABLE``: the device stops. The enumeration is in
+            :mod:`callboard.device.supervision.lifecycle`.
         """
+        self.exhausted = False
         if isinstance(error, Unrecoverable):
             return Event.UNRECOVERABLE
         if self._log.permit(now, self.max_restarts, self.within):
             return Event.CONTEXT_LOST
+        self.exhausted = True
         return Event.BUDGET_SPENT if self.on_exhausted == "half_open" else Event.UNRECOVERABLE
+
+
+def checked(supervisor: Any) -> DeviceSupervisor:
+    """``supervisor``, if it is one.
+
+    Raises:
+        TypeError: A class, or something else, was passed in its place.
+    """
+    if isinstance(supervisor, DeviceSupervisor):
+        return supervisor
+    raise TypeError(f"supervisor is {supervisor!r:.200}; pass an instance of cb.DeviceSupervisor, or of a subclass")
+
+
+def decided(supervisor: DeviceSupervisor, error: AccelError, now: float) -> Event:
+    """What the supervisor decides about a loss.
+
+    Raises:
+        TypeError, ValueError: It returned something that does not decide it; the text names the value.
+        Exception: What it raised.
+    """
+    event: Any = supervisor.on_loss(error, now)
+    if not any(event is allowed for allowed in EVENTS):
+        raise TypeError(f"it returned {event!r:.200}; return one of {ALLOWED}")
+    if event is Event.BUDGET_SPENT:
+        _seconds(supervisor.within)
+    decision: Event = event
+    return decision
+
+
+def _seconds(within: Any) -> float:
+    if not (isinstance(within, int | float) and within > 0):
+        raise ValueError(f"within is {within!r}; it must be a positive number of seconds")
+    return within

@@ -75,6 +75,7 @@ class OpPort:
         self.uuid = uuid
         self.generation = 0
         self.stopped: str | None = None
+        self._stopped_by: BaseException | None = None
         self.recordings = 0
         self.outbox = Outbox(loop, name, config.linger)
         self.unanswered = Unanswered(self, name)
@@ -339,8 +340,9 @@ class OpPort:
         return failed
 
     def stop(self, reason: str, error: AccelError) -> int:
-        """Stop accepting work; waiting calls fail."""
+        """Stop accepting work; waiting calls fail with ``error``, later ones with its cause."""
         self.stopped = reason
+        self._stopped_by = error.__cause__
         failed = self.lose(error, self.generation)
         self._waiting.poll()
         return failed
@@ -389,7 +391,7 @@ class OpPort:
         self.flush()
         await self._waiting.wait(n)
         if self.stopped is not None:
-            raise DeviceStopped(f"{self.name}: {self.stopped}")
+            raise self.why_stopped()
 
     async def drain(self) -> None:
         """Wait until no op is without a completion."""
@@ -405,6 +407,13 @@ class OpPort:
         if self._forked:
             raise forkguard.forked_error(f"device {self.name}")
         error = refusals.no_room(self.name, self.stopped, self.outbox.host is not None, self._config)
+        error.__cause__ = self._stopped_by
+        return refusals.marked(error, self.name, self.generation)
+
+    def why_stopped(self) -> DeviceStopped:
+        """A new error for something that needs the device, which has stopped."""
+        error = DeviceStopped(f"{self.name}: {self.stopped}")
+        error.__cause__ = self._stopped_by
         return refusals.marked(error, self.name, self.generation)
 
     def unusable(self, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:

@@ -10,9 +10,7 @@ from typing import Any, TypeVar
 from callboard.actors import Props
 from callboard.actors._runtime.direct import ref_class
 from callboard.actors.errors import ActorStopped, NameInUse
-from callboard.core.errors import DeviceStopped
 from callboard.device.client.line.port import OpPort
-from callboard.device.client.line.refusals import marked
 from callboard.device.client.line.status import ResidentState, ResidentStats
 from callboard.device.client.residents.caller import Caller
 from callboard.device.client.residents.line import on_loop
@@ -83,7 +81,7 @@ class Residents:
         """See :meth:`callboard.Device.actor_of`; ``recipe`` is the result of :meth:`recipe` for ``props``."""
         port = self._port
         if port.stopped is not None:
-            raise marked(DeviceStopped(f"{port.name}: {port.stopped}"), port.name, port.generation)
+            raise port.why_stopped()
         actor_id = next(_ids)
         with self._lock:
             name = self._named(name or props.name, props.label)

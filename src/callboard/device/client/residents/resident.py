@@ -6,7 +6,7 @@ from typing import Any
 
 from callboard.actors import Props
 from callboard.actors.errors import ActorStopped, AskTimeout
-from callboard.core.errors import AccelError, DeviceStopped
+from callboard.core.errors import AccelError
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.refusals import marked
 from callboard.device.client.line.status import ResidentState, ResidentStats
@@ -76,7 +76,7 @@ class Resident:
             cause = self.stopped.__cause__
             return cause if isinstance(cause, Exception) else None
         if self._port.stopped is not None:
-            return DeviceStopped(f"{self._port.name}: {self._port.stopped}")
+            return self._port.why_stopped()
         return self._failure
 
     def stats(self, busy: float) -> ResidentStats:
@@ -144,10 +144,8 @@ class Resident:
 
     def _why_stopped(self) -> AccelError:
         port = self._port
-        error: AccelError
-        if self.stopped is not None:  # a new error for each waiter: one that is raised refers to its frames
-            error = ActorStopped(str(self.stopped))
-            error.__cause__ = self.stopped.__cause__
-        else:
-            error = DeviceStopped(f"{port.name}: {port.stopped}")
+        if self.stopped is None:
+            return port.why_stopped()
+        error = ActorStopped(str(self.stopped))  # a new one for each waiter: one that is raised refers to its frames
+        error.__cause__ = self.stopped.__cause__
         return marked(error, port.name, port.generation)
