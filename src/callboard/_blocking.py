@@ -197,14 +197,18 @@ class ResidentRef(Handle, Generic[A_co]):
         """True if it takes no more calls: it was stopped, or failed too often, or its device is closed."""
         return self._ref.is_stopped or self._device.stopped
 
-    def stop(self, *, timeout: float = 5.0) -> None:
+    def stop(self, *, timeout: float = 5.0, kill: bool | None = None) -> None:
         """End it after its current call and wait until it has ended; calls that wait fail with ``ActorStopped``.
 
+        Args:
+            timeout: Seconds that its current call gets.
+            kill: Kill its process then; see :meth:`callboard.ResidentRef.stop_and_wait`.
+
         Raises:
-            TimeoutError: It took longer than ``timeout`` seconds.
+            AskTimeout: A ``TimeoutError``: it has not ended in time, and no process was killed.
         """
         with contextlib.suppress(DeviceStopped):  # and so has the actor
-            self._device._background.run(self._ref.stop_and_wait(timeout=timeout))
+            self._device._background.run(self._ref.stop_and_wait(timeout=timeout, kill=kill))
 
     def __repr__(self) -> str:
         return repr(self._ref)

@@ -115,7 +115,7 @@ async def test_only_the_last_that_gave_up_are_kept(tmp_path: Path) -> None:
             await actor.ready(timeout=SOON)
         for n in range(MAX_GIVEN_UP + 3):
             actor._actor.name = f"never-{n}"
-            residents._forget(actor._actor)
+            residents.forget(actor._actor)
         assert list(dev.health().residents) == [f"never-{n}" for n in range(3, MAX_GIVEN_UP + 3)]
 
 

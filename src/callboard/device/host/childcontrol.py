@@ -69,6 +69,7 @@ class ControlThread:
         self._take_descriptor = take_descriptor
         self._end_world = end_world
         self._queue: deque[bytes] = deque(maxlen=MAX_QUEUED)  # log records that the socket had no room for
+        self._beating = threading.Lock()
         pulse.changed = self.beat
         threading.Thread(target=self._run, name="callboard-control", daemon=True).start()
 
@@ -77,9 +78,10 @@ class ControlThread:
         while self._queue and self._try_send(self._queue[0]):
             self._queue.popleft()
         pulse = self._pulse
-        step, others = pulse.steps
-        texts = [as_text(other, MAX_LABEL) for other in others]
-        self._try_send(to_control(Beat(pulse.rounds, pulse.waiting, as_text(step, MAX_LABEL), texts)))
+        with self._beating:  # the last one sent has to be the last one made
+            step, others = pulse.steps
+            texts = [as_text(other, MAX_LABEL) for other in others]
+            self._try_send(to_control(Beat(pulse.rounds, pulse.waiting, as_text(step, MAX_LABEL), texts, pulse.idle)))
 
     def log(self, record: LogRecord) -> None:
         """Send a log record. Any thread; never blocks. When too many are unread, the oldest are dropped."""

@@ -26,8 +26,8 @@ PAUSE = 1.0
 """Seconds without bytes before an incomplete frame is checked."""
 MOST_PAUSES = 63
 """Most calls of :meth:`SocketChannel.spin` that return at once after one that found nothing, which doubles them."""
-MAX_STEPS, MAX_STEP = 16, 200
-"""Most steps of other threads in a heartbeat, and most characters of a step's name."""
+MAX_STEPS, MAX_STEP, MAX_IDLE = 16, 200, 512
+"""Most steps of other threads in a heartbeat, most characters of a step's name, and most idle threads."""
 
 
 class Pulse:
@@ -64,6 +64,15 @@ class Pulse:
         thread = self.thread
         others = [name for other, name in steps if other != thread]
         return dict(steps).get(thread, ""), others[-MAX_STEPS:]
+
+    @property
+    def idle(self) -> list[int]:
+        """Native ids of the threads that are in no step, if others are."""
+        busy = frozenset(self._steps)
+        if not busy:
+            return []
+        threads = [t.native_id for t in threading.enumerate() if t.ident not in busy]
+        return [native for native in threads if native is not None][-MAX_IDLE:]
 
 
 class SocketChannel(Channel):

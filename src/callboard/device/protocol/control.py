@@ -40,12 +40,15 @@ class Beat(Control, tag=1, frozen=True):
         waiting: True if that loop waits for messages right now.
         step: The announced long step that its thread is in, or empty.
         others: Announced long steps of other threads.
+        idle: During a step, the threads (as the system numbers them) that run Python code and are in none: they wait
+            for the GIL if one in a step keeps it.
     """
 
     rounds: int
     waiting: bool
     step: str
     others: list[str] = []
+    idle: list[int] = []
 
 
 class LogRecord(Control, tag=2, frozen=True):

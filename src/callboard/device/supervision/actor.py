@@ -130,6 +130,7 @@ class DeviceActor(Actor):
             fleet = Fleet(port.loop, config.max_staged_bytes, starter.isolated, self._serving)
             crew = fleet, Residents(port, fleet.arenas, self._serving, starter.isolated)
         self.fleet, self.residents = crew
+        self.residents.drop_standby = self._standby.drop
         self.arenas = self.fleet.arenas
         self.own = OwnProcesses(self, type(self))
         self._ready: list[asyncio.Future[None]] = []

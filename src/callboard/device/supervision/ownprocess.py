@@ -82,6 +82,9 @@ class OwnProcess:
             self._detach_soon,
         )
         self.residents.on_end = lambda _: ended(self)
+        self.residents.own = self
+        self._killed = False
+        self._gone = asyncio.Event()
         starter = ProcessStarter(backend.environment(info), config)
 
         def own_process() -> "DeviceActor":
@@ -141,15 +144,24 @@ class OwnProcess:
 
     async def close(self) -> None:
         """End the process; nothing of it is left when this returns."""
-        if (
-            self.port.outbox.host is not None
-        ):  # answers of the actor's end may arrive after the report that it has ended
+        if self.port.outbox.host is not None and not self._killed:
+            # Answers of the actor's end may arrive after the report that it has ended.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ASKED):
                     await self.port.drain()
         with contextlib.suppress(TimeoutError):  # the log has an error of the host that could not be ended
             await self._ref.stop_and_wait(timeout=2 * self._close_timeout + CLOSING)
         self.lender.stop()
+        self._gone.set()
+
+    def kill(self) -> None:
+        """Have :meth:`close` end the process without waiting for the actor's code, which does not return."""
+        self._killed = True
+        self.limit_close(0.0)
+
+    async def gone(self) -> None:
+        """Wait until :meth:`close` has ended it."""
+        await self._gone.wait()
 
     # -- control -------------------------------------------------------------------------------------------------------
 

@@ -86,6 +86,11 @@ class Standby:
             self._log.warning("a standby host has died (%s); another is started", why)
             self.ensure()
 
+    def drop(self, why: str) -> None:
+        """End the standby, if there is one, and start another."""
+        if self.host is not None:
+            self.failed(why)
+
     def take(self) -> tuple[Host | None, str]:
         """The standby host, ready or still starting, and its kind, ``"hot"`` or ``"warm"``; None if there is none."""
         host, self.host = self.host, None

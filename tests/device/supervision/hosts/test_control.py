@@ -62,7 +62,7 @@ def test_every_log_record_fits_a_message(capsys: pytest.CaptureFixture[str]) -> 
 def watched() -> Iterator[tuple[WatchedHost, socket.socket]]:
     ours, theirs = control_pair()
     watched = WatchedHost(
-        os.pidfd_open(os.getpid()), ours, (), HostLog("host", 1), Liveness(9.0, 300.0, 1.0), 1.0, print
+        os.getpid(), os.pidfd_open(os.getpid()), ours, (), HostLog("host", 1), Liveness(9.0, 300.0, 1.0), 1.0, print
     )
     yield watched, theirs
     theirs.close()

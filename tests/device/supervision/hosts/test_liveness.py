@@ -10,10 +10,10 @@ def host() -> Liveness:
     return Liveness(hang_after=30.0, step_timeout=300.0, at_most=1.0)
 
 
-def pass_seconds(host: Liveness, seconds: int) -> str | None:
-    """The verdict after so many looks, one a second."""
+def pass_seconds(host: Liveness, seconds: int, *, still: bool = False) -> str | None:
+    """The verdict after so many looks, one a second; ``still``: the process does nothing meanwhile."""
     for _ in range(seconds):
-        verdict = host.pass_time(1.0)
+        verdict = host.pass_time(1.0, lambda: not still)
         if verdict is not None:
             return verdict
     return None
@@ -124,3 +124,35 @@ def test_time_that_this_process_did_not_run_counts_once(host: Liveness) -> None:
     assert host.pass_time(3600.0) is None
     assert pass_seconds(host, 28) is None
     assert pass_seconds(host, 1) is not None
+
+
+@pytest.mark.parametrize("step, others", [("open", []), ("", ["setup of a"]), ("import", ["prepare of a"])])
+def test_a_step_excuses_no_process_that_does_nothing(host: Liveness, step: str, others: list[str]) -> None:
+    """It is stopped, or native code waits and keeps the GIL."""
+    host.beat(7, waiting=False, step=step, others=others)
+    assert pass_seconds(host, 29, still=True) is None
+    assert pass_seconds(host, 1, still=True) == "no heartbeat for 30 s, in which its threads did nothing"
+
+
+def test_a_process_that_does_something_now_and_then_is_excused(host: Liveness) -> None:
+    host.beat(7, waiting=False, step="", others=["setup of a"])
+    for _ in range(9):
+        assert pass_seconds(host, 29, still=True) is None
+        assert pass_seconds(host, 1) is None
+
+
+def test_a_beat_in_a_step_starts_the_time_anew(host: Liveness) -> None:
+    for _ in range(5):
+        host.beat(7, waiting=False, step="open", others=[])
+        assert pass_seconds(host, 29, still=True) is None
+
+
+def test_a_process_is_observed_in_silent_steps_only_and_rarely(host: Liveness) -> None:
+    observed: list[int] = []
+    for turn in range(50):
+        host.pass_time(0.1, lambda turn=turn: bool(observed.append(turn)) or True)  # type: ignore[misc]
+    assert observed == []
+    host.beat(7, waiting=False, step="open", others=[])
+    for turn in range(50):
+        host.pass_time(0.1, lambda turn=turn: bool(observed.append(turn)) or True)  # type: ignore[misc]
+    assert len(observed) <= 5

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from callboard.device.supervision.hosts.activity import Activity
 from callboard.device.supervision.hosts.monitor import DUMP_TIME, Monitor
 
 Start = Callable[..., Awaitable[Any]]
@@ -119,15 +120,28 @@ async def test_a_thread_that_keeps_the_gil_is_a_hang(
 
 
 async def test_an_announced_step_is_no_hang_up_to_its_limit(
-    talk: Any, watch: Watch, caplog: pytest.LogCaptureFixture
+    talk: Any, watch: Watch, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk.ask_later("stick", b"announced")
     await watch.turn_until(lambda: talk.host._liveness._step == "a long step")
+    monkeypatch.setattr(Activity, "goes_on", lambda _: True)  # it computes, and keeps the GIL
     stop(talk)
     watch.pass_seconds(290)
     assert "its stacks follow" not in caplog.text
     watch.pass_seconds(11)
     assert "its step 'a long step' did not end within 300 s (step_timeout); its stacks follow" in caplog.text
+    watch.now += DUMP_TIME
+    assert (await ended(watch, talk)).reason == "hung"
+
+
+async def test_an_announced_step_is_a_hang_if_the_process_does_nothing(
+    talk: Any, watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk.ask_later("stick", b"announced")
+    await watch.turn_until(lambda: talk.host._liveness._step == "a long step")
+    stop(talk)
+    watch.pass_seconds(35)
+    assert "in which its threads did nothing; its stacks follow" in caplog.text
     watch.now += DUMP_TIME
     assert (await ended(watch, talk)).reason == "hung"
 

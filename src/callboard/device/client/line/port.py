@@ -410,6 +410,11 @@ class OpPort:
         error.__cause__ = self._stopped_by
         return refusals.marked(error, self.name, self.generation)
 
+    @property
+    def close_timeout(self) -> float:
+        """Seconds that closing waits for work in flight."""
+        return self._config.close_timeout
+
     def why_stopped(self) -> DeviceStopped:
         """A new error for something that needs the device, which has stopped."""
         error = DeviceStopped(f"{self.name}: {self.stopped}")

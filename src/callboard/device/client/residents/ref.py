@@ -1,6 +1,5 @@
 """``ResidentRef``: the typed handle of a resident actor."""
 
-import asyncio
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -11,6 +10,7 @@ from callboard.actors.messages import Msg, Request
 from callboard.core.reply import Reply
 from callboard.device.client.line.status import ResidentState
 from callboard.device.client.residents.calls import Arguments
+from callboard.device.client.residents.ending import stop, stop_and_wait
 from callboard.device.client.residents.steps import Steps, refuse_generator, refuse_others
 from callboard.device.client.residents.stream import Stream
 from callboard.device.protocol.residents.steps import OPEN
@@ -197,19 +197,34 @@ class ResidentRef(Handle, Generic[A_co]):
         """True if it takes no more calls."""
         return self._actor.stopped is not None
 
-    def stop(self) -> None:
-        """End it after its current call; calls that wait fail with ``ActorStopped``."""
-        self._residents.stop(self._actor)
+    def stop(self, *, kill: bool | None = None) -> None:
+        """End it after its current call; calls that wait fail with ``ActorStopped``.
 
-    async def stop_and_wait(self, *, timeout: float = 5.0) -> None:
-        """Stop it and wait until it has ended.
+        The process of an actor with ``own_process=True`` is killed if the actor has not ended ``close_timeout`` seconds
+        later (10 by default): its code does not return from a call, from ``prepare`` or from ``setup``. The call then
+        fails with ``ActorStopped``. An actor in the device's host goes on until its code returns, and keeps its name.
+
+        Args:
+            kill: True: likewise for an actor in the device's host. Killing that costs the device's context: ops and
+                calls in flight fail with ``ContextPoisoned``, and arrays are lost. Without effect under thread
+                isolation, because a thread cannot be killed. False: kill no process.
+        """
+        stop(self._residents, self._actor, kill)
+
+    async def stop_and_wait(self, *, timeout: float = 5.0, kill: bool | None = None) -> None:
+        """Stop it and wait until it has ended; its name is free then.
+
+        The process of an actor with ``own_process=True`` is killed if it has not ended after ``timeout`` seconds.
+
+        Args:
+            timeout: Seconds that its current call gets.
+            kill: As for :meth:`stop`, with ``timeout`` in place of ``close_timeout``.
 
         Raises:
-            TimeoutError: It took longer than ``timeout`` seconds.
+            AskTimeout: A ``TimeoutError``: it has not ended after ``timeout`` seconds, and no process was killed. It
+                ends when its code returns. The text names the cure.
         """
-        self.stop()
-        async with asyncio.timeout(timeout):
-            await self._residents.until_stopped(self._actor)
+        await stop_and_wait(self._residents, self._actor, timeout, kill)
 
     def __repr__(self) -> str:
         cls = "" if self._actor.cls is None else f" ({self._actor.cls.__qualname__})"

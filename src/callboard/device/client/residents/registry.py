@@ -13,6 +13,7 @@ from callboard.actors.errors import ActorStopped, NameInUse
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.status import ResidentState, ResidentStats
 from callboard.device.client.residents.caller import Caller
+from callboard.device.client.residents.ending import OwnProcess, stop
 from callboard.device.client.residents.line import on_loop
 from callboard.device.client.residents.ref import ResidentRef, how_to_call
 from callboard.device.client.residents.resident import Resident
@@ -59,14 +60,17 @@ class Residents:
         isolated: Hosts are processes: code travels by value where it must.
 
     Attributes:
+        port, isolated: As given.
         caller: Calls them.
         on_end: Called when one has ended.
+        drop_standby: Replaces the standby, for a reason.
+        own: Process that has no other actor and no ops; None: the actors live in the device's host.
     """
 
     def __init__(self, port: OpPort, arenas: ArenaPool, hosts: Callable[[], Iterable[Host]], isolated: bool) -> None:
-        self._port = port
+        self.port = port
+        self.isolated = isolated
         self._hosts = hosts
-        self._isolated = isolated
         self._actors: dict[int, Resident] = {}
         self._lodgers: dict[int, Resident] = {}  # in processes of their own
         self._held_for: dict[int, StartActor] = {}  # those of them that have used device arrays
@@ -74,12 +78,14 @@ class Residents:
         self._lock = threading.Lock()
         self.caller = Caller(port, arenas)
         self.on_end: Callable[[Resident], None] = lambda _: None
+        self.drop_standby: Callable[[str], None] = lambda _: None
+        self.own: OwnProcess | None = None
 
     # -- actors --------------------------------------------------------------------------------------------------------
 
     def start(self, props: Props[A], name: str | None, recipe: Any) -> ResidentRef[A]:
         """See :meth:`callboard.Device.actor_of`; ``recipe`` is the result of :meth:`recipe` for ``props``."""
-        port = self._port
+        port = self.port
         if port.stopped is not None:
             raise port.why_stopped()
         actor_id = next(_ids)
@@ -88,7 +94,7 @@ class Residents:
             self._given_up.pop(name, None)
             message = StartActor(actor_id, name, recipe, alone=self.caller.lender is not None)
             actor = self._actors[actor_id] = Resident(message, props, port)
-        on_loop(self._port, lambda: self._post(actor.message))
+        on_loop(self.port, lambda: self.post(actor.message))
         return ref_class(ResidentRef, actor.cls, how_to_call)(self, actor)
 
     def lodge(self, props: Props[A], name: str | None, start: Callable[[str], ResidentRef[A]]) -> ResidentRef[A]:
@@ -102,7 +108,7 @@ class Residents:
 
     def unlodge(self, actor: Resident) -> None:
         """Remove an actor that has ended from the list, unless it failed."""
-        self._forget(actor)
+        self.forget(actor)
 
     async def when_ready(self, ref: ResidentRef[A]) -> ResidentRef[A]:
         """The ref of an actor that was just started, when it is ready; else the actor is stopped and its name is free.
@@ -115,7 +121,7 @@ class Residents:
         except BaseException:  # a cancellation, too
             actor = ref._actor
             actor.named = False  # now: a setup that still runs ends when it likes
-            self.stop(actor)
+            stop(self, actor)
             raise
 
     def recipe(self, props: Props[Any], *, isolated: bool = False) -> Any:
@@ -136,7 +142,7 @@ class Residents:
                     f"{factory.__qualname__} is not a ResidentActor; derive from it, or make it with system.actor_of"
                 )
             check_options(factory)  # again: they may have been set since the class was made
-        if not (self._isolated or isolated):
+        if not (self.isolated or isolated):
             return props
         try:
             code = dumps(props)
@@ -158,25 +164,29 @@ class Residents:
             if not name or "/" in name or as_text(name, MAX_NAME) != name:
                 raise ValueError(f"name {name!a:.200}: pass Unicode text without '/', of at most {MAX_NAME} bytes")
             if name in taken:
-                raise NameInUse(f"{self._port.name} has a resident actor {name!r} already")
+                ends = any(a.name == name and a.stopped is not None for a in self._listed())
+                cure = "; it was stopped and has not ended yet: await stop_and_wait(kill=True)" if ends else ""
+                raise NameInUse(f"{self.port.name} has a resident actor {name!r} already{cure}")
             return name
         return next(n for i in itertools.count(1) if (n := f"{label.lower()}-{i}") not in taken)
 
-    def stop(self, actor: Resident) -> None:
-        """End it after its current call; calls that wait fail with ``ActorStopped``."""
-        if actor.stopped is None:
-            actor.stopped = ActorStopped(f"{self._port.name}: resident actor {actor.name} was stopped")
-            on_loop(self._port, lambda: self._stop_everywhere(actor))
+    def kill(self, actor: Resident, why: str) -> None:
+        """Kill the process in which the code of an actor runs that was stopped."""
+        if self.own is not None:
+            actor.stopped = ActorStopped(f"{self.port.name}: {why}, so its process was killed")
+            log.error("%s", actor.stopped)
+            self.own.kill()
+            self.forget(actor)
+            return
+        if not actor.was_ready:  # the standby runs the same code
+            self.drop_standby(why)
+        host = self.port.outbox.host
+        if host is not None:
+            host.kill(why)
 
-    def _stop_everywhere(self, actor: Resident) -> None:
-        """Stop it in the active host and in the standby.
-
-        If there is no context that could report its end, it has ended now.
-        """
-        actor.changed()
-        self._post(StopActor(actor.id))
-        if self._port.outbox.host is None:
-            self._forget(actor)
+    def has(self, actor: Resident) -> bool:
+        """True until it has ended."""
+        return actor.id in self._actors
 
     def starts(self) -> list[StartActor]:
         """The messages that a new host gets first."""
@@ -188,15 +198,18 @@ class Residents:
         """Have the hosts hold arrays for an actor in a separate process."""
         with self._lock:
             message = self._held_for[actor] = StartActor(actor, name, None)
-        self._post(message)
+        self.post(message)
 
     def hold_no_more(self, actor: int) -> None:
         """It has ended."""
         with self._lock:
             del self._held_for[actor]
-        self._post(StopActor(actor))
+        self.post(StopActor(actor))
 
-    def _forget(self, actor: Resident) -> None:
+    def forget(self, actor: Resident) -> None:
+        """It has ended: its name is free."""
+        if actor.overdue is not None:
+            actor.overdue.cancel()
         with self._lock:
             self._actors.pop(actor.id, None)
             self._lodgers.pop(actor.id, None)
@@ -221,7 +234,8 @@ class Residents:
             actor.waiting.append(future)
             await future
 
-    def _post(self, message: StartActor | StopActor) -> None:
+    def post(self, message: StartActor | StopActor) -> None:
+        """Send a message to the active host and to the standby."""
         for host in self._hosts():
             host.post(message)
 
@@ -240,7 +254,10 @@ class Residents:
     # -- the device ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the copying threads."""
+        """End the copying threads, and the timers."""
+        for actor in self._actors.values():
+            if actor.overdue is not None:
+                actor.overdue.cancel()
         self.caller.close()
 
     def lost(self) -> None:
@@ -248,7 +265,7 @@ class Residents:
         self.caller.lost()
         for actor in list(self._actors.values()):
             if actor.state is ResidentState.STOPPED:
-                self._forget(actor)
+                self.forget(actor)
             else:
                 actor.is_lost()
 
@@ -279,7 +296,7 @@ class Residents:
         actor = self._actors.get(message.actor)
         if actor is None:
             return
-        name = f"{self._port.name}: resident actor {actor.name}"
+        name = f"{self.port.name}: resident actor {actor.name}"
         if message.event == "restarting":
             actor.is_restarting(None if message.error is None else as_error(message.error))
         elif message.event == "restarted":
@@ -294,8 +311,8 @@ class Residents:
                 log.error("%s", actor.stopped)
             elif actor.stopped is None:
                 actor.stopped = ActorStopped(f"{name} has stopped")
-            self._post(StopActor(actor.id))
-            self._forget(actor)
+            self.post(StopActor(actor.id))
+            self.forget(actor)
         elif message.event == "ready":
             actor.is_ready()
         else:

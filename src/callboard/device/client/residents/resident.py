@@ -36,6 +36,8 @@ class Resident:
         stopped: The reason why it takes no more calls.
         named: True while its name is taken.
         waiting: Wait until it has ended.
+        overdue: The time at which its process is killed, if it has not ended by then.
+        was_ready: True if an instance of it has been set up.
     """
 
     def __init__(self, message: StartActor, props: Props[Any], port: OpPort) -> None:
@@ -55,6 +57,8 @@ class Resident:
         self.stopped: ActorStopped | None = None
         self.named = True
         self.waiting: list[asyncio.Future[None]] = []
+        self.overdue: asyncio.TimerHandle | None = None
+        self.was_ready = False
         self._port = port
         self._phase = ResidentState.STARTING
         self._failure: Exception | None = None  # why it is being restarted
@@ -95,6 +99,7 @@ class Resident:
 
     def is_ready(self) -> None:
         """Note that its instance is set up."""
+        self.was_ready = True
         self._enter(ResidentState.READY, None)
 
     def is_restarting(self, failure: Exception | None) -> None:

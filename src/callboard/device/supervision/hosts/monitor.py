@@ -19,6 +19,7 @@ import msgspec
 
 from callboard.device import forkguard
 from callboard.device.protocol.control import MAX_CONTROL, Beat, from_child
+from callboard.device.supervision.hosts.activity import Activity
 from callboard.device.supervision.hosts.liveness import Liveness
 from callboard.device.supervision.hosts.output import HostLog, OutputPipe
 
@@ -38,7 +39,8 @@ class WatchedHost:
     """The descriptors of one host that the monitor reads. Used on the monitor's thread, which closes them.
 
     Args:
-        pidfd: File descriptor (pidfd) of the host's process.
+        pid: Id of the host's process.
+        pidfd: File descriptor (pidfd) of it.
         control: Our end of the control socket.
         pipes: Its stdout and stderr pipes.
         log: Log that receives their output.
@@ -49,6 +51,7 @@ class WatchedHost:
 
     def __init__(
         self,
+        pid: int,
         pidfd: int,
         control: socket.socket,
         pipes: tuple[OutputPipe, ...],
@@ -65,6 +68,7 @@ class WatchedHost:
         self.liveness = liveness
         self.interval = interval
         self._on_hung = on_hung
+        self._activity = Activity(pid)
         self._hung: str | None = None
         self._kill_at = 0.0
         self._told = False
@@ -91,6 +95,7 @@ class WatchedHost:
                 continue
             if type(message) is Beat:
                 self.liveness.beat(message.rounds, message.waiting, message.step, message.others)
+                self._activity.idle = message.idle
             else:
                 # Within the standard range, because logging caches every level that is queried.
                 level = max(0, min(message.level, logging.CRITICAL))
@@ -100,7 +105,7 @@ class WatchedHost:
     def judge(self, now: float, elapsed: float) -> None:
         """Time has passed; look whether it hangs."""
         if self._hung is None:
-            self._hung = self.liveness.pass_time(elapsed)
+            self._hung = self.liveness.pass_time(elapsed, self._activity.goes_on)
             if self._hung is not None:
                 self.log.record("monitor", logging.ERROR, f"{self._hung}; its stacks follow, then it is killed")
                 self.log.dump.clear()

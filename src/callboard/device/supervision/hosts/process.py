@@ -79,7 +79,9 @@ class ProcessHost(Host):
         self._timers: list[asyncio.TimerHandle] = []
         self._log = HostLog(label, child.pid)
         pipes = (OutputPipe(child.stdout, self._log.stdout), OutputPipe(child.stderr, self._log.stderr))
-        self._watch = WatchedHost(child.pidfd, child.control, pipes, self._log, liveness, interval, self._hung)
+        self._watch = WatchedHost(
+            child.pid, child.pidfd, child.control, pipes, self._log, liveness, interval, self._hung
+        )
         self._monitor = monitor
         self._line = OpLine(loop, child.ops, self._take, self._stream_end, lambda: liveness.announced, relayed)
         loop.add_reader(child.pidfd, self._exited)
@@ -109,7 +111,7 @@ class ProcessHost(Host):
             backend_env: Set in the child's environment, over this process's own.
             on_message, on_end: See :class:`Host`.
             hang_after: Seconds without a sign of life before it is killed as hung.
-            step_timeout: Seconds for which a step that it announces excuses its silence.
+            step_timeout: Seconds for which a step that it announces excuses its silence, unless it does nothing.
             interval: Seconds between heartbeats.
             label: Name of the device, for logs and ``ps``.
             monitor: Monitor to use; by default this process's own.
