@@ -64,8 +64,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         fuse: Compute consecutive functions of elements of ``dev.xp``, and a reduction that follows, in one kernel.
         auto_record: Send repeated chains of ops as one replay of a recording that is made automatically.
         preview: Elements of a ref of a blocking device that a notebook copies to show them; 0: none.
-        hang_after: Seconds without a heartbeat before a host counts as hung; more than ``interval``. During a step, only
-            those count in which the host's threads do nothing: it is stopped, or waits with the GIL.
+        hang_after: Seconds without a heartbeat before a host counts as hung; more than ``interval``. During a step,
+            only those count in which the host's threads do nothing: it is stopped, or waits with the GIL.
         step_timeout: Seconds in which a host must have imported its packages and have opened the device, else it counts
             as hung. During a step of another thread (a library's prepare, a resident actor's setup), which may hold the
             GIL, heartbeats may be missing for this long.

@@ -12,10 +12,10 @@ from callboard.device.protocol.messages import StopActor
 if TYPE_CHECKING:
     from callboard.device.client.residents.registry import Residents
 
-__all__ = ["OwnProcess", "stop", "stop_and_wait"]
+__all__ = ["Killable", "stop", "stop_and_wait"]
 
 
-class OwnProcess(Protocol):
+class Killable(Protocol):
     """A process that has one actor only, and no ops."""
 
     def kill(self) -> None:

@@ -13,7 +13,7 @@ from callboard.actors.errors import ActorStopped, NameInUse
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.status import ResidentState, ResidentStats
 from callboard.device.client.residents.caller import Caller
-from callboard.device.client.residents.ending import OwnProcess, stop
+from callboard.device.client.residents.ending import Killable, stop
 from callboard.device.client.residents.line import on_loop
 from callboard.device.client.residents.ref import ResidentRef, how_to_call
 from callboard.device.client.residents.resident import Resident
@@ -79,7 +79,7 @@ class Residents:
         self.caller = Caller(port, arenas)
         self.on_end: Callable[[Resident], None] = lambda _: None
         self.drop_standby: Callable[[str], None] = lambda _: None
-        self.own: OwnProcess | None = None
+        self.own: Killable | None = None
 
     # -- actors --------------------------------------------------------------------------------------------------------
 
