@@ -1,5 +1,6 @@
-"""An ONNX file as a model: ONNX Runtime in the context host, requests joined along their first axis."""
+"""An ONNX file as a model: ONNX Runtime in the context host."""
 
+import functools
 import importlib.util
 import logging
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ import numpy as np
 
 import callboard as cb
 from callboard.core.errors import BackendUnavailable
-from callboard.serve.tensors import Array, Tensor
+from callboard.serve.bundled.joined import Joined
+from callboard.serve.tensors import Tensor
 
 __all__ = ["OnnxFile", "OnnxModel", "onnx_version", "opened"]
 
@@ -178,7 +180,9 @@ async def onnx_version(
         if (now.inputs, now.outputs) != (file.inputs, file.outputs):
             actor.stop()
             raise ValueError(f"{path} has other inputs or outputs than when it was loaded first")
-        joined = _Joined(actor, len(file.inputs), [name for name, _, _ in file.outputs])
+        joined = Joined(functools.partial(actor.call, OnnxModel.run), file.inputs, file.outputs, path.name)
+        if max_batch > 1:
+            await joined.probe()
         server = cb.DynamicBatchingServer(
             joined,
             max_batch=max_batch,
@@ -197,59 +201,3 @@ async def onnx_version(
         await actors.pop(server).stop_and_wait()
 
     return cb.ModelVersion("1", load, unload=unload), file
-
-
-class _Joined:
-    """A batch function: requests joined along the first axis, results cut as they were.
-
-    Args:
-        actor: Actor that runs the file.
-        inputs: Number of inputs. An item is an array if there is one input, else a tuple of arrays.
-        names: Names of the outputs.
-    """
-
-    def __init__(self, actor: "cb.ResidentRef[OnnxModel]", inputs: int, names: list[str]) -> None:
-        self._actor = actor
-        self._single = inputs == 1
-        self._names = names
-
-    def _arrays(self, item: Any) -> tuple[Array, ...]:
-        return (item,) if self._single else item
-
-    def rows(self, item: Any) -> int:
-        """The first extent, which all inputs must have."""
-        arrays = self._arrays(item)
-        rows = {len(array) for array in arrays}
-        if len(rows) > 1:
-            raise cb.ShapeError(f"the first extents of the inputs differ: {[len(array) for array in arrays]}")
-        return rows.pop()
-
-    def key(self, item: Any) -> Any:
-        """Only requests of equal further extents are joined."""
-        return tuple(array.shape[1:] for array in self._arrays(item))
-
-    async def __call__(self, items: list[Any]) -> list[dict[str, Array]]:
-        given = [self._arrays(item) for item in items]
-        joined = given[0] if len(given) == 1 else tuple(np.concatenate(parts) for parts in zip(*given, strict=True))
-        found = await self._actor.call(OnnxModel.run, [_sent(array) for array in joined])
-        outputs = dict(zip(self._names, map(_received, found), strict=True))
-        if len(given) == 1:
-            return [outputs]
-        ends = np.cumsum([len(arrays[0]) for arrays in given])
-        return [
-            {name: output[end - len(arrays[0]) : end] for name, output in outputs.items()}
-            for end, arrays in zip(ends, given, strict=True)
-        ]
-
-
-def _sent(array: Array) -> Any:
-    return (array.ravel().tolist(), list(array.shape)) if array.dtype.hasobject else array
-
-
-def _received(value: Any) -> Array:
-    if isinstance(value, np.ndarray):
-        return value
-    texts, shape = value
-    found = np.empty(len(texts), object)
-    found[:] = texts
-    return found.reshape(shape)
