@@ -75,7 +75,7 @@ async def exchange(port: int, *parts: bytes, end: bool = False) -> tuple[int, by
             {0, 400, 408},
         ),
         (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"x: " + b"y" * (1 << 18) + b"\r\n\r\n", {0, 400, 404, 431}),
-        (b"GET /" + b"a" * (1 << 17) + b" HTTP/1.1\r\nHost: x\r\n\r\n", {0, 400, 404, 414}),
+        (b"GET /" + b"a" * (1 << 17) + b" HTTP/1.1\r\nHost: x\r\n\r\n", {0, 400, 404, 414, 431}),
         (framed(b"", length=-1), {400}),
         (framed(b"", length=1 << 62), {413}),
         (framed(b"x" * 5000), {413}),

@@ -9,6 +9,7 @@ import ssl
 import sys
 from pathlib import Path
 
+from callboard.cli.tokens import read_token
 from callboard.device.supervision.remote.node import NodeServer
 
 __all__ = ["add_host"]
@@ -42,7 +43,7 @@ def _run(given: argparse.Namespace) -> int:
             raise ValueError(f"--listen is {given.listen!r}; use HOST:PORT")
         token = os.environ.get(TOKEN, "")
         if given.token_file is not None:
-            token = given.token_file.read_text("utf-8").strip()
+            token = read_token(given.token_file)
         if not token:
             raise ValueError(f"there is no token: give --token-file, or set {TOKEN}")
         tls = None

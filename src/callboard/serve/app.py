@@ -40,7 +40,8 @@ class EdgeLimits:
 
     Attributes:
         max_body: Bytes of a body, also after it was decompressed; beyond that the status is 413.
-        body_timeout: Seconds in which a body must have arrived; else 408.
+        max_bodies: Bytes of the bodies of all open requests; beyond that the status is 503.
+        body_timeout: Seconds in which a head, and then a body, must have arrived; else 408.
         request_timeout: Seconds from the body's end until the response at most; else 504. None: as the client asks.
         send_timeout: Seconds in which a client must take some KiB of a response; else its connection is closed, and
             what was not sent is freed. It applies under :func:`serve` and :func:`listening`, on Linux.
@@ -48,16 +49,19 @@ class EdgeLimits:
     """
 
     max_body: int = 64 * MIB
+    max_bodies: int = 1024 * MIB
     body_timeout: float = 30.0
     request_timeout: float | None = None
     send_timeout: float = 60.0
     drain_timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("max_body", "body_timeout", "request_timeout", "send_timeout", "drain_timeout"):
+        for name in ("max_body", "max_bodies", "body_timeout", "request_timeout", "send_timeout", "drain_timeout"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} must be positive, but is {value}")
+        if self.max_bodies < self.max_body:
+            raise ValueError(f"max_bodies is {self.max_bodies}: no body of max_body, {self.max_body} bytes, would fit")
 
 
 class App(Handle):
@@ -110,6 +114,7 @@ class App(Handle):
         self.limits = limits or EdgeLimits()
         self.models: dict[str, Model] = {}
         self.figures = Figures()
+        self.bodies = 0  # bytes of the bodies of open requests
         self._lifespan = lifespan
         self._state = _State.NEW
         self._asgi: Any = None

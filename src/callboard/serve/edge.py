@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from callboard.serve.app import App
 from callboard.serve.encoding.messages import HEADER_LENGTH
-from callboard.serve.errors import BadRequest, HttpError, Refusal, refusal_of
+from callboard.serve.errors import BadRequest, HttpError, NotReady, Refusal, refusal_of
 from callboard.serve.generation.events import Events
 from callboard.serve.http.compression import compressed, decompressed
 from callboard.serve.http.leaving import ClientLeft, unless_left
@@ -22,6 +22,8 @@ __all__ = ["Body", "Endpoint", "Handler", "decode_json", "error_response"]
 CLIENT_LEFT = 499
 ALIGNMENT = 16
 """Bytes: as Python aligns a ``bytearray``."""
+DIGITS = 18
+"""Of a length in a header at most: Python refuses to read thousands of them."""
 
 _log = logging.getLogger("callboard.serve")
 
@@ -80,8 +82,8 @@ class Endpoint:
         started = time.perf_counter()
         figures.open += 1
         status = 500
+        request = Request(scope, receive)
         try:
-            request = Request(scope, receive)
             response = await self._response(request)
             status = response.status
             if isinstance(response, Events):
@@ -92,6 +94,7 @@ class Endpoint:
             status = CLIENT_LEFT
             _log.info("%s: %d the client left", scope["path"], status)
         finally:
+            self._app.bodies -= request.held
             figures.open -= 1
             figures.responded(self._route, status, time.perf_counter() - started)
 
@@ -120,7 +123,7 @@ class Endpoint:
         """The body, in memory where raw data that follow its JSON are aligned."""
         limits, fields = self._app.limits, request.headers
         declared = fields.raw.get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > limits.max_body:
+        if declared.isdigit() and (len(declared) > DIGITS or int(declared) > limits.max_body):
             raise _too_long(limits.max_body)
         ahead = _padding(fields[HEADER_LENGTH]) if HEADER_LENGTH.encode() in fields.raw else 0
         body = bytearray(ahead)
@@ -133,19 +136,29 @@ class Endpoint:
                 raise HttpError(f"the body did not arrive within {limits.body_timeout:g} s", 408) from e
             if message["type"] == "http.disconnect":
                 raise ClientLeft
-            body += message.get("body", b"")
+            came = message.get("body", b"")
+            body += came
+            self._hold(request, len(came))
             if len(body) - ahead > limits.max_body:
                 raise _too_long(limits.max_body)
             more = message.get("more_body", False)
-        came = memoryview(body)[ahead:]
+        whole = memoryview(body)[ahead:]
         if b"content-encoding" not in fields.raw:
-            return came
-        return await decompressed(came, fields["content-encoding"], limits.max_body)
+            return whole
+        plain = await decompressed(whole, fields["content-encoding"], limits.max_body)
+        self._hold(request, len(plain))
+        return plain
+
+    def _hold(self, request: Request, size: int) -> None:
+        self._app.bodies += size
+        request.held += size
+        if self._app.bodies > self._app.limits.max_bodies:
+            raise NotReady(f"the bodies of open requests have more than {self._app.limits.max_bodies} bytes")
 
 
 def _padding(header_length: str) -> int:
     """Bytes to prepend to a body, so that the data after its header is aligned."""
-    return -int(header_length) % ALIGNMENT if header_length.isascii() and header_length.isdigit() else 0
+    return -int(header_length[-DIGITS:]) % ALIGNMENT if header_length.isascii() and header_length.isdigit() else 0
 
 
 def _too_long(limit: int) -> HttpError:

@@ -1,5 +1,6 @@
 """``Tensor``: a named input or output of a model, in the terms of the Open Inference Protocol."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,10 @@ DATATYPES: dict[str, np.dtype[Any]] = {
     "BYTES": np.dtype(object),
 }
 """NumPy's dtype of each datatype of the protocol. An array of BYTES holds ``bytes`` objects."""
+
+
+MOST_BYTES = 2**62
+"""Of an array, its empty extents counted as 1: NumPy refuses shapes beyond 2**63 bytes."""
 
 
 class Tensor:
@@ -77,6 +82,8 @@ class Tensor:
             raise BadRequest(f"input {self.name!r} is {datatype}, but the model takes {self.datatype}")
         if not self.fits(shape) or min(shape, default=0) < 0:
             raise BadRequest(f"input {self.name!r} has shape {list(shape)}, but the model takes {list(self.shape)}")
+        if math.prod(extent or 1 for extent in shape) * self.dtype.itemsize > MOST_BYTES:
+            raise BadRequest(f"input {self.name!r} has shape {list(shape)}, which is larger than any array")
 
     def check_result(self, value: Any) -> Array:
         """Return the array that a model returned for this output.

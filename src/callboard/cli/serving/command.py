@@ -9,6 +9,7 @@ from pathlib import Path
 
 from callboard.cli.serving.apps import demo, find_app
 from callboard.cli.serving.live import ClearingHandler, show
+from callboard.cli.tokens import read_token
 from callboard.core.errors import BackendUnavailable
 from callboard.serve.errors import BadAppFile, CannotListen
 from callboard.serve.http.starting import LOOPBACK, MAX_CONNECTIONS, PORT, Tls, serve
@@ -57,7 +58,7 @@ def _run(given: argparse.Namespace) -> int:
     try:
         app = demo(given.device) if given.demo else find_app(given.app)
         if given.token_file is not None:
-            app.token = _token(given.token_file)
+            app.token = read_token(given.token_file)
         tls = _tls(given)
     except (BackendUnavailable, OSError, ValueError) as e:
         return _refused(e)
@@ -97,10 +98,3 @@ def _tls(given: argparse.Namespace) -> Tls | None:
             raise ValueError("--tls-key and --tls-client-ca need --tls-cert")
         return None
     return Tls(given.tls_cert, given.tls_key, client_ca=given.tls_client_ca)
-
-
-def _token(path: Path) -> str:
-    token = path.read_text("utf-8").strip()
-    if not token:
-        raise ValueError(f"{path} is empty: it must hold the bearer token")
-    return token

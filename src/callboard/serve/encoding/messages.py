@@ -3,6 +3,7 @@
 Source: the Open Inference Protocol, and its binary tensor extension as Triton documents it.
 """
 
+import json
 from typing import Any
 
 import msgspec
@@ -81,6 +82,9 @@ class InferRequest(msgspec.Struct, frozen=True):
 
 _decoder = msgspec.json.Decoder(InferBody)
 
+DIGITS = 18
+"""Of a length at most: Python refuses to read thousands of them."""
+
 
 def parsed(
     body: memoryview,
@@ -102,10 +106,7 @@ def parsed(
         BadRequest: The request is malformed or does not fit the model; says why.
     """
     end = _end_of_json(header_length, len(body))
-    try:
-        request = _decoder.decode(body[:end])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
-        raise BadRequest(f"the body is not an inference request: {e}") from e
+    request = _decoded(body[:end])
     arrays = _arrays(request, body[end:], inputs, regions)
     raw = _flag(request.parameters, "binary_data_output", False)
     chosen = _chosen(request, raw, outputs) if request.outputs else [(tensor, raw) for tensor in outputs]
@@ -125,6 +126,21 @@ def parsed(
     )
 
 
+def _decoded(text: memoryview) -> InferBody:
+    """The JSON of a request. Clients of Triton write NaN and Infinity as such, which JSON does not have."""
+    try:
+        return _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+        wrong: Exception = e
+    content = bytes(text)
+    if b"NaN" in content or b"Infinity" in content:
+        try:
+            return msgspec.convert(json.loads(content), InferBody)
+        except (ValueError, RecursionError) as e:  # of either; msgspec's and the decoder's are ValueErrors
+            wrong = e
+    raise BadRequest(f"the body is not an inference request: {wrong}") from wrong
+
+
 def _chosen(request: InferBody, raw: bool, outputs: list[Tensor]) -> list[tuple[Tensor, bool]]:
     """The outputs that a request asks for by name, each with whether as raw bytes."""
     known = {tensor.name: tensor for tensor in outputs}
@@ -137,8 +153,9 @@ def _chosen(request: InferBody, raw: bool, outputs: list[Tensor]) -> list[tuple[
 def _end_of_json(header_length: str | None, size: int) -> int:
     if header_length is None:
         return size
-    if not (header_length.isascii() and header_length.isdigit()) or int(header_length) > size:
-        raise BadRequest(f"{HEADER_LENGTH} is {header_length!r}, and the body has {size} bytes")
+    digits = header_length.isascii() and header_length.isdigit() and len(header_length) <= DIGITS
+    if not digits or int(header_length) > size:
+        raise BadRequest(f"{HEADER_LENGTH} is {header_length[: DIGITS + 1]!r}, and the body has {size} bytes")
     return int(header_length)
 
 

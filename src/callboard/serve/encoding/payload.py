@@ -69,7 +69,7 @@ def _numbers_of(tensor: Tensor, data: list[Any]) -> Array:
         raise BadRequest(f"input {tensor.name!r}: data must be numbers")
     with np.errstate(over="ignore"):
         found = array.astype(wanted)
-    if not np.isfinite(found).all():  # JSON has no infinities
+    if not (np.isfinite(found) | ~np.isfinite(array)).all():  # the client may have sent infinities
         raise BadRequest(f"input {tensor.name!r} has a number that is out of the range of {tensor.datatype}")
     return found
 
@@ -86,7 +86,10 @@ def _bytes_of(tensor: Tensor, data: list[Any]) -> Array:
     if not all(isinstance(each, str) for each in flat):
         raise BadRequest(f"input {tensor.name!r}: data of BYTES must be strings")
     array = np.empty(len(flat), object)
-    array[:] = [each.encode() for each in flat]
+    try:
+        array[:] = [each.encode() for each in flat]
+    except UnicodeEncodeError as e:
+        raise BadRequest(f"input {tensor.name!r}: data has half of a surrogate pair, which is no text: {e}") from e
     if math.prod(shape) != len(flat):
         raise BadRequest(f"input {tensor.name!r}: data is not a regular array")
     return array.reshape(shape)
@@ -109,6 +112,8 @@ def from_binary(tensor: Tensor, shape: Sequence[int], data: memoryview) -> Array
     """
     count = math.prod(shape)
     if tensor.datatype == "BYTES":
+        if count > len(data) // _LENGTH.size:
+            raise BadRequest(f"input {tensor.name!r} ends before its {count} elements")
         array = np.empty(count, object)
         array[:] = list(_split(tensor, data, count))
         return array.reshape(shape)
@@ -169,5 +174,5 @@ def _element(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode()
+        return value.encode(errors="replace")  # a model may give half of a surrogate pair
     raise BadModelResult(f"an element of BYTES is {type(value).__name__}: give bytes or str")

@@ -6,12 +6,14 @@ Connections report when they are lost.
 import asyncio
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from callboard.serve.figures import Figures
+from callboard.serve.http.heads import bounded_heads
 from callboard.serve.http.leaving import CONNECTION
 
 __all__ = ["bounded"]
@@ -26,10 +28,11 @@ LONGEST = 2**31 - 1
 _log = logging.getLogger("callboard.serve")
 
 
-def bounded(most: int, send_timeout: float, figures: Figures) -> type[asyncio.Protocol]:
-    """Uvicorn's protocol with limits of connections.
+def bounded(most: int, head_timeout: float, send_timeout: float, figures: Figures) -> type[asyncio.Protocol]:
+    """Uvicorn's protocol with limits of connections, and of the heads of their requests.
 
-    A connection beyond ``most`` gets a 503 response and is closed. The kernel ends one whose client takes nothing of a
+    A connection beyond ``most`` gets a 503 response and is closed, unless another client address has more connections:
+    then an idle one of that address is closed for it. The kernel ends one whose client takes nothing of a
     response for ``send_timeout`` seconds; what was not sent is freed, and ``figures.stalls`` counts it. The event loop
     cannot measure that: a transport of TLS reports no bytes while the one below it is full, and a response that fits
     the kernel's buffer has left all transports.
@@ -37,7 +40,7 @@ def bounded(most: int, send_timeout: float, figures: Figures) -> type[asyncio.Pr
     uvicorn's own ``limit_concurrency`` refuses requests on all connections as soon as there are that many, idle ones
     included: a client that opened many once, and keeps them, would keep all others from being served.
     """
-    base: Any = AutoHTTPProtocol
+    base: Any = bounded_heads(AutoHTTPProtocol, head_timeout)
     wait = min(max(1, round(send_timeout * 1e3)), LONGEST)
 
     class Bounded(base):  # type: ignore[misc]
@@ -51,7 +54,7 @@ def bounded(most: int, send_timeout: float, figures: Figures) -> type[asyncio.Pr
                 connection: socket.socket = transport.get_extra_info("socket")
                 connection.setsockopt(socket.IPPROTO_TCP, USER_TIMEOUT, wait)
             self.limit_concurrency = None  # of uvicorn: 0 is exceeded by every request, None by none
-            if len(self.connections) > most:
+            if len(self.connections) > most and not _make_room(self, most):
                 self.limit_concurrency = 0
                 self.loop.call_later(REFUSED_FOR, transport.close)
 
@@ -71,3 +74,26 @@ def bounded(most: int, send_timeout: float, figures: Figures) -> type[asyncio.Pr
                 call()
 
     return Bounded
+
+
+def _make_room(new: Any, most: int) -> bool:
+    """Close an idle connection of the client address that has the most, if that is more than the new one's has."""
+    there = [each for each in new.connections if not each.transport.is_closing()]
+    if len(there) <= most:
+        return True
+    counts = Counter(map(_address, there))
+    address, count = counts.most_common(1)[0]
+    if count <= counts[_address(new)] + 1:
+        return False
+    idle = next((each for each in there if _address(each) == address and _is_idle(each)), None)
+    if idle is not None:
+        idle.transport.close()
+    return idle is not None
+
+
+def _address(connection: Any) -> str | None:
+    return connection.client[0] if connection.client else None
+
+
+def _is_idle(connection: Any) -> bool:
+    return connection.cycle is None or bool(connection.cycle.response_complete)

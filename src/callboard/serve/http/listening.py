@@ -231,7 +231,7 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 log_level=logging.WARNING,
                 access_log=False,
-                http=bounded(max_connections, app.limits.send_timeout, app.figures),
+                http=bounded(max_connections, app.limits.body_timeout, app.limits.send_timeout, app.figures),
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=round(drain),
                 server_header=False,

@@ -46,9 +46,10 @@ class Request:
         path: Path of the URL.
         path_params: The parts of the path that its route names.
         headers: See :class:`Fields`.
+        held: Bytes of its body in memory.
     """
 
-    __slots__ = ("headers", "path", "path_params", "receive", "scope")
+    __slots__ = ("headers", "held", "path", "path_params", "receive", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -56,6 +57,7 @@ class Request:
         self.path: str = scope["path"]
         self.path_params: dict[str, Any] = scope.get("path_params", {})
         self.headers = Fields(scope["headers"])
+        self.held = 0
 
 
 async def receive_soon(receive: Receive, seconds: float) -> Message:

@@ -1,0 +1,140 @@
+"""Bounds of a request's head: its bytes, its headers and the seconds in which it must have arrived.
+
+uvicorn's parser in C keeps a head of any size, before the application sees the request.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+__all__ = ["MAX_HEAD", "MAX_HEADERS", "bounded_heads"]
+
+MAX_HEAD = 64 * 1024
+"""Bytes of a request line and its headers at most; beyond that the status is 431."""
+MAX_HEADERS = 128
+"""Headers of a request at most; beyond that the status is 431."""
+OVERHEAD = 16
+"""Bytes of framing per byte of a chunked body at most, beyond :data:`MAX_HEAD`."""
+
+LINGER = 1.0
+"""Seconds in which a client that was refused can still send; what it sends is discarded."""
+
+_log = logging.getLogger("callboard.serve")
+
+REASONS = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+}
+
+
+def bounded_heads(base: Any, head_timeout: float) -> Any:
+    """A protocol of uvicorn with bounds of the head.
+
+    Args:
+        base: uvicorn's protocol over httptools. That over h11 bounds the bytes of a head by itself.
+        head_timeout: Seconds from the first byte of a head to its end at most; then 408. Also for a connection that
+            sends nothing.
+    """
+
+    class BoundedHeads(base):  # type: ignore[misc]
+        _in_head = True
+        _seen = 0  # bytes since the head, or the body, began
+        _body = 0
+        _headers = 0
+        _refused = False
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._wait_for_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if self._refused:
+                return
+            self._seen += len(data)
+            super().data_received(data)
+            if self._refused:
+                return
+            if self._in_head:
+                if self._seen > MAX_HEAD:
+                    self._refuse(431, f"the head of the request is longer than {MAX_HEAD} bytes")
+                elif self._seen and self._timer is None:
+                    self._wait_for_head()
+            elif self._seen > OVERHEAD * self._body + 2 * MAX_HEAD + len(data):
+                self._refuse(400, "the body's chunks have more framing than data")
+
+        # -- what the parser finds -------------------------------------------------------------------------------------
+
+        def on_message_begin(self) -> None:
+            self._in_head = True
+            self._headers = 0
+            super().on_message_begin()
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            self._headers += 1
+            if self._headers <= MAX_HEADERS:
+                super().on_header(name, value)
+
+        def on_headers_complete(self) -> None:
+            self._in_head = False
+            self._stop_waiting()
+            if self._headers > MAX_HEADERS:
+                self._refuse(431, f"the request has more than {MAX_HEADERS} headers")
+            elif self._seen > MAX_HEAD and len(self.url) + sum(map(_length, self.headers)) > MAX_HEAD:
+                self._refuse(431, f"the head of the request is longer than {MAX_HEAD} bytes")
+            if not self._refused:
+                super().on_headers_complete()
+            self._seen = self._body = 0
+
+        def on_body(self, body: bytes) -> None:
+            self._body += len(body)
+            if not self._refused:
+                super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self._in_head = True
+            self._seen = 0
+            if not self._refused:
+                super().on_message_complete()
+
+        # -- refusals --------------------------------------------------------------------------------------------------
+
+        def _wait_for_head(self) -> None:
+            self._timer = self.loop.call_later(head_timeout, self._too_late)
+
+        def _stop_waiting(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _too_late(self) -> None:
+            self._timer = None
+            if self._in_head and not self._refused and (self._seen or self.cycle is None):
+                self._refuse(408, f"the head of the request did not arrive within {head_timeout:g} s")
+
+        def _refuse(self, status: int, why: str) -> None:
+            self._refused = True
+            self._stop_waiting()
+            _log.debug("a connection is refused: %d %s", status, why)
+            if self.transport.is_closing():
+                return
+            body = b'{"error":"%s"}' % why.encode()
+            head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\n" % (status, REASONS[status])
+            self.transport.write(head + b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body))
+            if not self.transport.can_write_eof():
+                self.transport.close()
+                return
+            # Closed with unread data, a connection is reset, and the client may not see the response.
+            self.transport.write_eof()
+            self.loop.call_later(LINGER, self.transport.close)
+
+    return BoundedHeads if hasattr(base, "on_headers_complete") else base
+
+
+def _length(header: tuple[bytes, bytes]) -> int:
+    return len(header[0]) + len(header[1])
