@@ -117,7 +117,7 @@ async def test_texts_of_several_requests_share_batches() -> None:
     assert batches == [1, 3]
 
 
-async def test_one_text_that_finds_no_room_cancels_the_others() -> None:
+async def test_texts_wait_for_room_that_their_request_takes_and_not_for_that_of_others() -> None:
     go = asyncio.Event()
 
     async def embed(texts: list[str]) -> list[list[float]]:
@@ -126,12 +126,16 @@ async def test_one_text_that_finds_no_room_cancels_the_others() -> None:
 
     server = cb.DynamicBatchingServer(embed, max_batch=1, max_queue=1)
     async with client_of(letters(model=server)) as http, asyncio.timeout(TIMEOUT):
-        refused = await http.post("/v1/embeddings", json={"model": "letters", "input": ["a", "b", "c"]})
+        body = {"model": "letters", "input": ["a", "b", "c"]}
+        first = asyncio.create_task(http.post("/v1/embeddings", json=body))
+        await until(lambda: server.stats().queued == 1)
+        refused = await http.post("/v1/embeddings", json=body)
         go.set()
-    stats = server.stats()
+        found = await first
     assert refused.status_code == 429
-    assert (stats.queued, stats.submitted, stats.completed) == (0, 3, 0)
-    assert stats.cancelled + stats.rejected == 3
+    assert (found.status_code, len(found.json()["data"])) == (200, 3)
+    stats = server.stats()
+    assert (stats.queued, stats.completed) == (0, 3)
 
 
 async def test_models() -> None:

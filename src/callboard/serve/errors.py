@@ -102,6 +102,8 @@ def refusal_of(error: BaseException) -> Refusal:
             return Refusal(403, text)
         case SequenceLost():
             return Refusal(409, text)
+        case MailboxFull() if not error.retryable:
+            return Refusal(413, text)
         case QueueFull():
             seconds = RETRY_AFTER if error.retry_after is None else max(1, math.ceil(error.retry_after))
             return Refusal(429, text, seconds)

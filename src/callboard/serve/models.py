@@ -13,6 +13,7 @@ from callboard.device.client.handle import Device
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
+from callboard.patterns.requests.entering import as_room_comes
 from callboard.patterns.requests.stats import ServerStats
 from callboard.serve.calls import CallServer
 from callboard.serve.chain import Chain, Server
@@ -282,15 +283,10 @@ class EmbeddingModel(Model):
     async def _one_by_one(
         self, items: list[Any], timeout: float | None, priority: int, tenant: Hashable
     ) -> list[Array]:
-        if len(items) == 1:
-            return [np.asarray(await _on_host(await self._submit(items[0], tenant, timeout, priority)))]
-        tasks = [asyncio.ensure_future(self._submit(each, tenant, timeout, priority)) for each in items]
-        try:
-            return [np.asarray(await _on_host(row)) for row in await asyncio.gather(*tasks)]
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        async def row(item: Any) -> Array:
+            return np.asarray(await _on_host(await self._submit(item, tenant, timeout, priority)))
+
+        return [await row(items[0])] if len(items) == 1 else await as_room_comes(row, items)
 
 
 def _stats(server: Any) -> ServerStats:

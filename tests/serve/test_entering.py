@@ -1,0 +1,55 @@
+"""Requests of many items: they enter the queue as it has room."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from serve_lab import TIMEOUT, client_of
+
+import callboard as cb
+from callboard.core.errors import MailboxFull
+from callboard.patterns.requests.entering import AT_ONCE, as_room_comes
+from callboard.patterns.requests.errors import QueueFull
+from callboard.serve import App
+from callboard.serve.errors import refusal_of
+
+
+async def test_more_inputs_than_an_idle_queue_holds() -> None:
+    async def lengths(texts: list[str]) -> list[list[float]]:
+        return [[float(len(text))] for text in texts]
+
+    app = App()
+    app.add_embeddings("m", cb.DynamicBatchingServer(lengths, max_batch=8, max_queue=8))
+    texts = ["x" * (1 + n % 7) for n in range(2048)]
+    async with asyncio.timeout(TIMEOUT), client_of(app) as http:
+        found = await http.post("/v1/embeddings", json={"model": "m", "input": texts})
+    assert found.status_code == 200, found.text
+    assert [each["embedding"] for each in found.json()["data"]] == [[float(len(text))] for text in texts]
+
+
+async def test_one_that_finds_the_queue_full_of_others_is_refused_and_one_that_fails_cancels_the_rest() -> None:
+    async def full(item: int) -> int:
+        raise QueueFull("full", limit=1, depth=1)
+
+    with pytest.raises(QueueFull):
+        await as_room_comes(full, range(4))
+
+    ended: list[int] = []
+
+    async def fails(item: int) -> int:
+        try:
+            await asyncio.sleep(0 if item == 3 else TIMEOUT)
+        finally:
+            ended.append(item)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await as_room_comes(fails, range(300))
+    assert sorted(ended) == list(range(AT_ONCE))
+
+
+def test_what_can_never_fit_is_no_429() -> None:
+    never: Any = MailboxFull("larger than all that may be staged")
+    assert refusal_of(never).status == 429
+    never.retryable = False
+    assert (refusal_of(never).status, refusal_of(never).retry_after) == (413, None)
