@@ -1,13 +1,20 @@
 """Ranks on other machines: authentication, and the effect of a rank that is cut off."""
 
+import errno
 import os
 import queue
 import socket
 import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from callboard.backends.cpu.collective import bridge as bridges
+from callboard.backends.cpu.collective import door as doors
 from callboard.backends.cpu.collective.bridge import CHUNK, FRAME, TAKEN, Bridge
 from callboard.backends.cpu.collective.door import MAGIC, Door, dial, machine
 from callboard.backends.cpu.collective.member import CpuMember
@@ -59,6 +66,142 @@ def test_others_are_not(door: Door, entered: Entered) -> None:
     door.close()
     with pytest.raises(OSError):
         dial("127.0.0.1", door.port, door.secret, WORLD, 3)
+
+
+FULL = """
+import logging, os, resource, sys
+from callboard.backends.cpu.collective import door as doors
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+doors.TIME = 45.0
+
+def say(text):
+    sys.stdout.write(text + "\\n")  # at once: the log is written on another thread
+    sys.stdout.flush()
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held = []
+try:
+    while True:
+        held.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    os.close(held.pop())  # for the socket that listens
+door = doors.Door("127.0.0.1", 12345, 0, lambda rank, connection: say(f"entered {rank}"))
+say(f"at {door.port} {door.secret.hex()}")
+sys.stdin.readline()
+for descriptor in held:
+    os.close(descriptor)
+sys.stdin.readline()
+"""
+
+
+def test_a_door_without_descriptors_lets_in_when_there_are_some_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "TIME", BOUND)
+    path = os.pathsep.join([str(Path(__file__).parents[2] / "src"), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, "-c", FULL],
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        lines = sorted(process.stdout.readline() for _ in range(2))
+        _, port, secret = lines[0].split()
+        assert "accepts no connection now" in lines[1]
+        assert "Too many open files" in lines[1]
+        outcomes: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+        def enter() -> None:
+            try:
+                with dial("127.0.0.1", int(port), bytes.fromhex(secret), WORLD, 3):
+                    outcomes.put("let in")
+            except OSError as e:
+                outcomes.put(e)
+
+        dialling = threading.Thread(target=enter)
+        dialling.start()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert outcomes.get(timeout=BOUND) == "let in"
+        assert process.stdout.readline() == "entered 3\n"
+        dialling.join()
+
+
+def test_an_error_of_one_connection_does_not_end_the_door(
+    door: Door, entered: Entered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All errors that Linux's ``accept`` may return while it listens."""
+    many = [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM]
+    codes = iter([errno.ECONNABORTED, *many, errno.EPROTO, errno.EPERM, errno.EINTR, errno.ENETDOWN])
+
+    class Failing:
+        def accept(self) -> Any:
+            for code in codes:
+                raise OSError(code, os.strerror(code))
+            return listening.accept()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(listening, name)
+
+    monkeypatch.setattr(doors, "PAUSE", 0.0)
+    listening = door._socket
+    monkeypatch.setattr(door, "_socket", Failing())
+    for _ in range(2):  # the thread already waits in the true `accept` for the first one
+        with dial("127.0.0.1", door.port, door.secret, WORLD, 3):
+            entered.get(timeout=BOUND)[1].close()
+    assert next(codes, None) is None
+
+
+class _Slow:
+    """A connection whose other end sends one byte at a time, each after a second of a clock of its own."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.now, self.reads, self.closed = 0.0, 0, False
+        self._data = data
+
+    def clock(self) -> float:
+        return self.now
+
+    def recv_into(self, view: memoryview) -> int:
+        view[:1] = self.recv(1)
+        return 1
+
+    def recv(self, count: int) -> bytes:
+        self.now += 1.0
+        self.reads += 1
+        assert self.reads < 1000, "each byte has a limit of its own"
+        return self._data[self.reads - 1 : self.reads] or b"x"
+
+    def close(self) -> None:
+        self.closed = True
+
+    def sendall(self, data: bytes) -> None: ...
+
+    def settimeout(self, seconds: float) -> None:
+        assert seconds > 0
+
+
+def test_a_handshake_has_one_limit_however_slow_it_is(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow: Any = _Slow(MAGIC + struct.pack("<QI", WORLD, 3) + bytes(200))
+    monkeypatch.setattr(doors, "monotonic", slow.clock)
+    door._greet(slow)
+    assert slow.closed
+    assert slow.reads <= doors.TIME + 1
+    slow = _Slow()
+    monkeypatch.setattr(doors, "monotonic", slow.clock)
+    monkeypatch.setattr(socket, "create_connection", lambda *_: slow)
+    with pytest.raises(TimeoutError, match="handshake took longer"):
+        dial("127.0.0.1", 1, b"", WORLD, 3)
+    assert slow.closed
+
+
+def test_a_frame_has_one_limit_however_slow_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow: Any = _Slow()
+    monkeypatch.setattr(bridges, "monotonic", slow.clock)
+    with pytest.raises(TimeoutError, match="of a frame are missing"):
+        bridges._filled(slow, memoryview(bytearray(1 << 20)))
+    assert slow.reads <= bridges.SILENCE + 1
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from callboard.device.configure import device_config
 from callboard.device.supervision.actor import DeviceActor
 from callboard.device.supervision.hosts.starter import HostStarter
 from callboard.device.supervision.supervisor import DeviceSupervisor, checked
+from callboard.kernel.ipc.sharing import no_descriptors
 
 __all__ = ["open_device", "remote_config"]
 
@@ -55,6 +56,7 @@ async def open_device(
         unretrieved: Called with each failure that was never awaited.
 
     Raises:
+        OutOfMemory: This process has no descriptor left.
         TypeError: ``supervisor`` is no :class:`DeviceSupervisor`.
     """
     supervisor = (
@@ -62,7 +64,11 @@ async def open_device(
         if supervisor is None
         else checked(supervisor)
     )
-    port = OpPort(asyncio.get_running_loop(), name, info.uuid, backend.name, backend.libraries(), config, unretrieved)
+    loop, libraries = asyncio.get_running_loop(), backend.libraries()
+    try:
+        port = OpPort(loop, name, info.uuid, backend.name, libraries, config, unretrieved)
+    except OSError as e:
+        raise no_descriptors(f"{name} cannot be opened", e) from e
     if config.auto_record:
         port.chains = chains = Chains(port)
         port.outbox.shorten = chains.shortened

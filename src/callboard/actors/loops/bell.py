@@ -25,7 +25,7 @@ class Bell:
     __slots__ = ("__weakref__", "_wire")
 
     def __init__(self) -> None:
-        self._wire: _Eventfd | _Lock | None = _Eventfd() if hasattr(os, "eventfd") else _Lock()
+        self._wire: _Eventfd | _Lock | None = _made()
 
     def ring(self) -> None:
         """Wake the thread that waits, or let the next :meth:`wait` return at once. Releases the GIL for a moment."""
@@ -57,8 +57,8 @@ class _Eventfd:
 
     __slots__ = ("descriptor",)
 
-    def __init__(self) -> None:
-        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC)
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
 
     def ring(self) -> None:
         os.eventfd_write(self.descriptor, 1)
@@ -74,7 +74,7 @@ class _Eventfd:
 
 
 class _Lock:
-    """Of systems without eventfds."""
+    """Of systems without eventfds, and of processes that have no descriptor left: a wait must not fail for that."""
 
     __slots__ = ("_lock",)
 
@@ -90,6 +90,13 @@ class _Lock:
 
     def wait(self, timeout: float | None) -> bool:
         return self._lock.acquire(timeout=-1 if timeout is None else timeout)
+
+
+def _made() -> _Eventfd | _Lock:
+    if hasattr(os, "eventfd"):
+        with contextlib.suppress(OSError):
+            return _Eventfd(os.eventfd(0, os.EFD_CLOEXEC))
+    return _Lock()
 
 
 def _readable(descriptor: int, timeout: float) -> bool:

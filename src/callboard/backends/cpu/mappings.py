@@ -6,6 +6,7 @@ import os
 import numpy as np
 
 from callboard.core.errors import DriverError, OutOfMemory, UnsupportedOp
+from callboard.kernel.ipc.sharing import no_descriptors
 
 __all__ = ["Mapping", "new_mapping", "opened_mapping"]
 
@@ -18,14 +19,15 @@ class Mapping:
         descriptor: Descriptor of the file, owned from here on; -1 for a mapping of another process.
 
     Attributes:
+        memory: Its bytes.
         address: The address in this process.
         path: Path under which another process opens the file.
     """
 
     def __init__(self, memory: mmap.mmap, descriptor: int = -1) -> None:
-        self._memory = np.frombuffer(memory, np.uint8)
+        self.memory = np.frombuffer(memory, np.uint8)
         self._descriptor = descriptor
-        self.address: int = self._memory.ctypes.data
+        self.address: int = self.memory.ctypes.data
         self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
 
     def close(self) -> None:
@@ -39,12 +41,15 @@ def new_mapping(nbytes: int) -> Mapping:
     """Memory that other processes can map.
 
     Raises:
-        OutOfMemory: There is no memory.
+        OutOfMemory: There is no memory, or no descriptor.
         UnsupportedOp: The platform has no memfd.
     """
     if not hasattr(os, "memfd_create"):
         raise UnsupportedOp("memory for other processes needs memfd, which is Linux only")
-    descriptor = os.memfd_create("callboard-shared", os.MFD_CLOEXEC)
+    try:
+        descriptor = os.memfd_create("callboard-shared", os.MFD_CLOEXEC)
+    except OSError as e:
+        raise no_descriptors(f"{nbytes:,} bytes for several processes", e) from e
     try:
         os.posix_fallocate(descriptor, 0, max(nbytes, 1))
         return Mapping(mmap.mmap(descriptor, max(nbytes, 1)), descriptor)

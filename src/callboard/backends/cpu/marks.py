@@ -4,6 +4,7 @@ import mmap
 import os
 import time
 
+from callboard.backends.cpu.mappings import new_mapping
 from callboard.backends.cpu.stream import CpuEvent, CpuStream
 from callboard.core.backend import AccelStream, UserEvent
 from callboard.core.errors import DriverError, UnsupportedOp
@@ -53,18 +54,18 @@ class CpuMark(UserEvent):
 
 
 class SharedMark(CpuMark):
-    """One whose state other processes read: how often it was recorded, and reached, in a page of a memfd."""
+    """One whose state other processes read: how often it was recorded, and reached, in a page of a memfd.
 
-    __slots__ = ("_counts", "_descriptor", "_memory")
+    Raises:
+        OutOfMemory, UnsupportedOp: As of :func:`.new_mapping`.
+    """
+
+    __slots__ = ("_counts", "_mapping")
 
     def __init__(self) -> None:
         super().__init__()
-        if not hasattr(os, "memfd_create"):
-            raise UnsupportedOp("events for other processes share memory by memfd, which is Linux only")
-        self._descriptor = os.memfd_create("callboard-event", os.MFD_CLOEXEC)
-        os.ftruncate(self._descriptor, mmap.PAGESIZE)
-        self._memory = mmap.mmap(self._descriptor, mmap.PAGESIZE)
-        self._counts = memoryview(self._memory).cast("Q")
+        self._mapping = new_mapping(mmap.PAGESIZE)
+        self._counts = self._mapping.memory.data.cast("Q")
 
     def record(self, stream: AccelStream) -> None:
         super().record(stream)
@@ -77,13 +78,11 @@ class SharedMark(CpuMark):
         _native(stream).submit(reached)
 
     def export(self) -> bytes:
-        return f"/proc/{os.getpid()}/fd/{self._descriptor}".encode()
+        return self._mapping.path.encode()
 
     def close(self) -> None:
         super().close()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)  # the mapping is released with its last waiter
-            self._descriptor = -1
+        self._mapping.close()  # the memory is released with its last waiter
 
 
 class ForeignMark(UserEvent):

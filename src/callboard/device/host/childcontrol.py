@@ -1,17 +1,27 @@
 """Duties of a child process other than serving: heartbeats, log forwarding, descriptors, and death with its parent."""
 
 import ctypes
+import enum
 import logging
 import os
 import select
 import signal
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 
 from callboard.device.host.socketchannel import Pulse
-from callboard.device.protocol.control import MAX_CONTROL, Beat, EndWorld, LogRecord, to_child, to_control
+from callboard.device.protocol.control import (
+    MAX_CONTROL,
+    ArenaDescriptor,
+    Beat,
+    EndWorld,
+    LogRecord,
+    to_child,
+    to_control,
+)
 from callboard.device.protocol.wire import as_text
 
 __all__ = ["ControlThread", "LogForwarder", "die_with"]
@@ -21,6 +31,10 @@ MAX_LOG_TEXT = 16 << 10
 MAX_LABEL = 1 << 10
 """Bytes of a logger's name, and of the steps in a heartbeat; with the text, less than ``MAX_CONTROL``."""
 MAX_QUEUED = 10_000
+ONE_DESCRIPTOR = socket.CMSG_LEN(4) if hasattr(socket, "CMSG_LEN") else 0
+LOOK_AGAIN = 0.05
+"""Seconds between two attempts to take a descriptor that this process has no room for."""
+LOOK = getattr(socket, "MSG_PEEK", 0) | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 def die_with(parent: int) -> int:
@@ -48,7 +62,8 @@ class ControlThread:
         parent: Pidfd of the application.
         pulse: Signs of life to pass on.
         interval: Seconds between heartbeats.
-        take_descriptor: Called with an arena's id and its descriptor.
+        take_descriptor: Called with an arena's id and its descriptor, or None if this process has none left: it is
+            called again when it has.
         end_world: Called when a world has lost a rank.
     """
 
@@ -58,7 +73,7 @@ class ControlThread:
         parent: int,
         pulse: Pulse,
         interval: float,
-        take_descriptor: Callable[[int, int], None],
+        take_descriptor: Callable[[int, int | None], None],
         end_world: Callable[[EndWorld], None],
     ) -> None:
         sock.setblocking(False)
@@ -102,31 +117,47 @@ class ControlThread:
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         poll.register(self._parent, select.POLLIN)
+        state = Reading.ON
         while True:
             self.beat()
-            for descriptor, _ in poll.poll(self._interval * 1e3):
+            if state is Reading.LATER:
+                state = self._receive()
+                if state is Reading.ON:
+                    poll.register(self._sock, select.POLLIN)
+            timeout = self._interval if state is not Reading.LATER else min(self._interval, LOOK_AGAIN)
+            for descriptor, _ in poll.poll(timeout * 1e3):
                 if descriptor == self._parent:
                     os.kill(os.getpid(), signal.SIGKILL)
-                elif not self._receive():
+                state = self._receive()
+                if state is not Reading.ON:
                     poll.unregister(self._sock)
 
-    def _receive(self) -> bool:
-        """Take one message; False when none will come any more."""
+    def _receive(self) -> "Reading":
+        """Take one message, unless its descriptor finds no place in this process."""
         try:
-            body, descriptors, _, _ = socket.recv_fds(self._sock, MAX_CONTROL, 1)
+            # What is taken without a place for its descriptor has lost it; what is only looked at is still there.
+            body, extra, flags, _ = self._sock.recvmsg(MAX_CONTROL, ONE_DESCRIPTOR, LOOK)
+            message = to_child(body) if body else None
+            if isinstance(message, ArenaDescriptor) and not extra and flags & socket.MSG_CTRUNC:
+                self._take_descriptor(message.arena, None)
+                return Reading.LATER
+            self._sock.recv(MAX_CONTROL)
         except BlockingIOError:
-            return True
+            return Reading.ON
         except OSError:
-            return False
-        if not body:
-            return False
-        message = to_child(body)
+            return Reading.OFF
         if isinstance(message, EndWorld):
             self._end_world(message)
-        else:
-            for descriptor in descriptors:
-                self._take_descriptor(message.arena, descriptor)
-        return True
+        elif message is not None:
+            for _, _, data in extra:
+                self._take_descriptor(message.arena, int.from_bytes(data, sys.byteorder))
+        return Reading.OFF if message is None else Reading.ON
+
+
+class Reading(enum.Enum):
+    """How the control socket is read on: when something comes, after :data:`LOOK_AGAIN`, or not any more."""
+
+    ON, LATER, OFF = range(3)
 
 
 class LogForwarder(logging.Handler):

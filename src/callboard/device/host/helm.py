@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LIMIT", "Helm"]
+__all__ = ["LIMIT", "Helm", "new_helm"]
 
 LIMIT = 3e-3
 """Seconds of a call after which the host's own thread serves again; at most twice as many."""
@@ -41,7 +41,11 @@ class Helm:
         self._armed = False  # the timer is set, and the host's own thread has not looked since
         self._failure: BaseException | None = None
         self._timer = _Timer()
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except OSError:
+            self._timer.close()
+            raise
         self._poll = select.poll()
         self._poll.register(self._timer.descriptor, select.POLLIN)
         self._poll.register(self._bell, select.POLLIN)
@@ -134,6 +138,14 @@ class Helm:
         """Note that no thread waits any more."""
         self._timer.close()
         os.close(self._bell)
+
+
+def new_helm() -> Helm | None:
+    """A helm, or None: the system has no eventfd, or this process no descriptor left. One thread serves then."""
+    if hasattr(os, "eventfd"):
+        with contextlib.suppress(OSError):
+            return Helm()
+    return None
 
 
 class _Timer:

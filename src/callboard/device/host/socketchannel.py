@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
 import select
@@ -22,6 +23,8 @@ RECEIVE = 256 << 10
 LEAVE_TIME = 1.0
 ARENA_TIME = 10.0
 """Seconds that an announced arena's descriptor may take to come."""
+ROOM_TIME = 0.1
+"""Seconds to wait for a descriptor that this process had no room for a moment ago."""
 PAUSE = 1.0
 """Seconds without bytes before an incomplete frame is checked."""
 MOST_PAUSES = 63
@@ -103,6 +106,8 @@ class SocketChannel(Channel):
         self._poll.register(self._bell, select.POLLIN)
         self._descriptors: dict[int, int] = {}  # of arenas, not mapped yet
         self._descriptor_came = threading.Condition()
+        self._full = False  # this process has no room for descriptors that have been sent
+        self._unwanted: set[int] = set()  # arenas that were released before their descriptor came
         self._mapped: dict[int, mmap.mmap] = {}
 
     # -- receiving -----------------------------------------------------------------------------------------------------
@@ -245,17 +250,28 @@ class SocketChannel(Channel):
 
     # -- arenas --------------------------------------------------------------------------------------------------------
 
-    def take_descriptor(self, arena: int, descriptor: int) -> None:
-        """An arena's descriptor has come. On the control thread."""
+    def take_descriptor(self, arena: int, descriptor: int | None) -> None:
+        """An arena's descriptor has come; None: this process has no room for it, nor for those after it, now.
+
+        On the control thread.
+        """
         with self._descriptor_came:
-            self._descriptors[arena] = descriptor
+            self._full = descriptor is None
+            if descriptor is not None and arena in self._unwanted:
+                self._unwanted.remove(arena)
+                os.close(descriptor)
+            elif descriptor is not None:
+                self._descriptors[arena] = descriptor
             self._descriptor_came.notify_all()
 
     def map_arena(self, arena: int, nbytes: int, address: int) -> int:
         with self._descriptor_came:
-            if not self._descriptor_came.wait_for(lambda: arena in self._descriptors, ARENA_TIME):
+            if not self._descriptor_came.wait_for(lambda: self._full or arena in self._descriptors, ARENA_TIME):
                 raise TimeoutError(f"the descriptor of arena {arena} did not arrive within {ARENA_TIME:g} s")
-            descriptor = self._descriptors[arena]
+            self._descriptor_came.wait_for(lambda: arena in self._descriptors, ROOM_TIME if self._full else 0.0)
+            descriptor = self._descriptors.get(arena)
+        if descriptor is None:  # it comes when there is room for it
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         memory = mmap.mmap(descriptor, nbytes)  # if this fails, it is kept for another attempt
         os.close(self._descriptors.pop(arena))
         self._mapped[arena] = memory
@@ -266,8 +282,12 @@ class SocketChannel(Channel):
         mapped = self._mapped.pop(arena, None)
         if mapped is not None:
             mapped.close()
-        elif arena in self._descriptors:
-            os.close(self._descriptors.pop(arena))
+            return
+        with self._descriptor_came:
+            if arena in self._descriptors:
+                os.close(self._descriptors.pop(arena))
+            else:
+                self._unwanted.add(arena)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

@@ -231,7 +231,10 @@ class DeviceActor(Actor):
             if cell:  # else the start was given up
                 ref.tell(HostEnded(host=cell[0], end=end))
 
-        host = await self._starter.start(on_message, on_end, f"{self.port.name}/{role}")
+        try:
+            host = await self._starter.start(on_message, on_end, f"{self.port.name}/{role}")
+        except (OSError, RuntimeError) as e:  # no descriptor or no thread is left
+            raise HostEnd("failed to start", f"{type(e).__name__}: {e}") from e
         cell.append(host)
         self.fleet.add(host)
         for message in self.residents.starts():

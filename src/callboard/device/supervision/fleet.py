@@ -63,8 +63,12 @@ class Fleet:
         sent: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def send() -> None:
-            self._announce(arena)
-            sent.set_result(None)
+            try:
+                self._announce(arena)
+            except BaseException as e:  # of any class: raised to the caller
+                sent.set_exception(e)
+            else:
+                sent.set_result(None)
 
         self._loop.call_soon_threadsafe(send)
         sent.result(10.0)  # calls that name the arena must not overtake it

@@ -1,11 +1,15 @@
 """Base of handles for other processes: the exporting process, and a lease held by each importer."""
 
 import contextlib
+import errno
 import os
 
-from callboard.core.errors import GpuRefStale, UnsupportedOp
+from callboard.core.errors import GpuRefStale, OutOfMemory, UnsupportedOp
 
-__all__ = ["ExportLease", "ImportLease", "check_alive", "process_started"]
+__all__ = ["ExportLease", "ImportLease", "check_alive", "has_ended", "no_descriptors", "process_started"]
+
+DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+"""Errors of a process, or a system, that has no descriptor left. They tell nothing of the file."""
 
 
 class ExportLease:
@@ -18,12 +22,16 @@ class ExportLease:
 
     Raises:
         UnsupportedOp: Not on Linux.
+        OutOfMemory: This process has no descriptor left.
     """
 
     def __init__(self) -> None:
         if not hasattr(os, "memfd_create"):
             raise UnsupportedOp("memory for other processes needs memfd, which is Linux only")
-        self._descriptor = os.memfd_create("callboard-lease", os.MFD_CLOEXEC)
+        try:
+            self._descriptor = os.memfd_create("callboard-lease", os.MFD_CLOEXEC)
+        except OSError as e:
+            raise no_descriptors("memory cannot be shared", e) from e
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def returned(self) -> bool:
@@ -53,6 +61,7 @@ class ImportLease:
 
     Raises:
         GpuRefStale: The exporter has freed it, or has ended.
+        OutOfMemory: This process has no descriptor left.
     """
 
     def __init__(self, path: str) -> None:
@@ -61,6 +70,8 @@ class ImportLease:
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as e:
+            if e.errno in DESCRIPTORS:
+                raise no_descriptors("shared memory cannot be opened", e) from e
             raise GpuRefStale(f"the exporter has freed the memory, or has ended ({e.strerror})", "freed") from None
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -82,7 +93,7 @@ def check_alive(what: str, device: str, generation: int, pid: int, started: int)
     Raises:
         GpuRefStale: It has ended.
     """
-    if process_started(pid) != started:
+    if has_ended(pid, started):
         raise GpuRefStale(
             f"the {what}'s handle names a lost context (device {device}, generation {generation}, process "
             f"{pid}); export it again",
@@ -91,12 +102,34 @@ def check_alive(what: str, device: str, generation: int, pid: int, started: int)
 
 
 def process_started(pid: int) -> int:
-    """The start time of a process in clock ticks since boot; -1 if it does not exist, 0 if unknown (not Linux)."""
+    """The start time of a process in clock ticks since boot; -1 if it does not exist, 0 if unknown (not Linux).
+
+    Raises:
+        OutOfMemory: This process has no descriptor left, with which to read it.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except FileNotFoundError:
         return -1 if os.path.isdir("/proc/self") else 0
-    except OSError:
+    except OSError as e:
+        if e.errno in DESCRIPTORS:
+            raise no_descriptors(f"the start of process {pid} cannot be read", e) from e
         return -1
     return -1 if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def has_ended(pid: int, started: int) -> bool:
+    """True if the process with this id and start time has ended.
+
+    Without a descriptor to read the start time with, a process with this id counts as that one.
+    """
+    try:
+        return process_started(pid) != started
+    except OutOfMemory:
+        return not os.path.isdir(f"/proc/{pid}")
+
+
+def no_descriptors(what: str, error: OSError) -> OutOfMemory:
+    """The error for a file that a limit of this process, or of the system, does not allow to be opened."""
+    return OutOfMemory(f"{what}: {error.strerror}; close files, or raise the limit of the process (ulimit -n)")

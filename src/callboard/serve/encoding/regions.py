@@ -3,6 +3,7 @@
 Source: Triton's system shared memory extension of the Open Inference Protocol.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -84,6 +85,7 @@ class Regions:
 
         Raises:
             BadRequest: The name is taken, the key is not allowed or does not exist, or the memory is too small.
+            HttpError: This process has no descriptor left (503).
         """
         if name in self._regions:
             raise BadRequest(f"the shared memory region {name!r} is registered already")
@@ -100,6 +102,8 @@ class Regions:
         try:
             file = os.open(f"{FOLDER}/{file_name}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as e:
+            if e.errno in (errno.EMFILE, errno.ENFILE):
+                raise HttpError(f"this server has no descriptor to open {key!r} with: try again later", 503) from None
             raise BadRequest(f"the shared memory {key!r} cannot be opened: {e.strerror}") from None
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode) or offset + size > found.st_size:

@@ -9,6 +9,7 @@ import contextlib
 import socket
 import threading
 from struct import Struct
+from time import monotonic
 
 from callboard.backends.cpu.collective.segment import FORMATION, LEFT, LOST, SLOTS, Fence, Segment
 from callboard.backends.cpu.collective.semaphore import wait
@@ -21,7 +22,7 @@ CHUNK, TAKEN, GONE, PULSE = range(4)
 PULSE_TIME = 1.0
 """Seconds without a frame after which a sign of life is sent."""
 SILENCE = 30.0
-"""Seconds without a byte from the other machine after which its rank counts as lost."""
+"""Seconds without a frame from the other machine, or for one frame, after which its rank counts as lost."""
 
 
 class Bridge:
@@ -144,10 +145,17 @@ class Bridge:
 
 
 def _filled(connection: socket.socket, view: memoryview) -> bool:
-    """Read a number of bytes; False if the stream ended before."""
+    """Read a number of bytes; False if the stream ended before.
+
+    Raises:
+        OSError: It broke, or was silent or so slow that they took longer than :data:`SILENCE`.
+    """
+    until = monotonic() + SILENCE
     while view:
         count = connection.recv_into(view)
         if not count:
             return False
         view = view[count:]
+        if view and monotonic() > until:
+            raise TimeoutError(f"{len(view)} bytes of a frame are missing after {SILENCE:g} s")
     return True

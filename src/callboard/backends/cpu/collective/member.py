@@ -13,7 +13,7 @@ from callboard.backends.cpu.collective.semaphore import wait
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.errors import LibraryError, WorldLost
 from callboard.kernel.collective.library import JOINING, READY, Member
-from callboard.kernel.ipc.sharing import process_started
+from callboard.kernel.ipc.sharing import has_ended, process_started
 
 __all__ = ["CpuMember"]
 
@@ -115,11 +115,9 @@ class CpuMember(Member):
     def _dial(self, peer: int) -> None:
         address = self._addresses[peer]
         try:
-            connection = dial(address.host, address.port, address.secret, self.world, self.rank)
+            self._entered(peer, dial(address.host, address.port, address.secret, self.world, self.rank))
         except OSError as e:
             self.end(WorldLost(f"rank {peer} cannot be reached at {address.host}:{address.port}: {e}", peer))
-            return
-        self._entered(peer, connection)
 
     def _entered(self, peer: int, connection: socket.socket) -> None:
         with self._entering:
@@ -165,6 +163,6 @@ class CpuMember(Member):
 
     def _dead(self) -> int:
         for rank, address in enumerate(self._addresses):
-            if rank not in self._bridges and process_started(address.pid) != address.started:
+            if rank not in self._bridges and has_ended(address.pid, address.started):
                 return rank
         return -1

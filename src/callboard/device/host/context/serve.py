@@ -1,6 +1,6 @@
 """``serve``: the life of a context host, from the first message to the last."""
 
-import os
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from callboard.core.settings import convert
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel, ChannelClosed
 from callboard.device.host.context.actor import ContextActor
-from callboard.device.host.helm import Helm
+from callboard.device.host.helm import Helm, new_helm
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.messages import (
     Activate,
@@ -67,7 +67,7 @@ def serve(channel: Channel, *, lives_on: bool = False) -> int:
     Returns:
         The exit code: 0, or :data:`POISONED`.
     """
-    host = ContextHost(channel, Helm() if hasattr(os, "eventfd") else None)
+    host = ContextHost(channel, new_helm())
     channel.open_to(host)
     try:
         return host.run()
@@ -334,7 +334,8 @@ class ContextHost:
                 if early is None:
                     raise ProtocolError(f"arena {arena} is not mapped")
                 self._early.remove(early)
-                self._channel.map_arena(arena, early.nbytes, early.address)
+                with contextlib.suppress(OSError):  # this process has no descriptor for it, and will not take it later
+                    self._channel.map_arena(arena, early.nbytes, early.address)
                 self._channel.unmap_arena(arena)
             case _:
                 raise ProtocolError(f"{type(message).__name__} before a context is open")

@@ -1,5 +1,6 @@
 """``Arena``: one piece of host memory that a context host can map."""
 
+import errno
 import mmap
 import os
 import weakref
@@ -91,6 +92,11 @@ def _seal_size(descriptor: int) -> None:
 
 
 def _short(nbytes: int, error: OSError) -> OutOfMemory:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return OutOfMemory(
+            f"no descriptor for an arena of {nbytes} bytes: {error.strerror}; close files, or raise the limit of the "
+            "process (ulimit -n)"
+        )
     return OutOfMemory(
         f"no host memory for an arena of {nbytes} bytes: {error.strerror}; free host arrays, or raise the limit of the "
         "process (ulimit -v, cgroup)"

@@ -60,7 +60,12 @@ class HostGroup:
 
     def _runs(self) -> bool:
         """Whether a member runs: one that has ended, but was not waited for by PID 1 yet, is a member, too."""
-        return self._send(0) and any(_group_of(pid) == self._leader for pid in filter(str.isdigit, os.listdir("/proc")))
+        if not self._send(0):
+            return False
+        try:
+            return any(_group_of(pid) == self._leader for pid in filter(str.isdigit, os.listdir("/proc")))
+        except OSError:  # no descriptor to look with: the signal had a receiver
+            return True
 
     def _send(self, number: int) -> bool:
         """Signal all; False if there is none that this process may signal."""
@@ -72,8 +77,15 @@ class HostGroup:
 
 
 def _group_of(pid: str) -> int | None:
-    """The group of a process; None if it has ended."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat:
+    """The group of a process; None if it has ended.
+
+    Raises:
+        OSError: This process has no descriptor left.
+    """
+    with (
+        contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError),
+        open(f"/proc/{pid}/stat", "rb") as stat,
+    ):
         state, _, group, *_ = stat.read().rpartition(b")")[2].split(None, 3)  # behind "pid (name)"
         return None if state in b"ZX" else int(group)
     return None

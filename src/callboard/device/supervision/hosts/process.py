@@ -124,9 +124,13 @@ class ProcessHost(Host):
         """
         arguments = ["--label", label, "--serve", serve, "--parent", str(os.getpid())]
         arguments += ["--interval", str(interval), "--log-level", str(LOGGER.getEffectiveLevel())]
+        try:
+            monitor = monitor or default_monitor()
+        except OSError as e:  # before there is a child that nothing watches
+            raise HostEnd("failed to start", str(e)) from e
         child = await launch(arguments, backend_env)
         liveness = Liveness(hang_after, step_timeout, interval)
-        return cls(loop, child, on_message, on_end, liveness, interval, label, monitor or default_monitor(), relayed)
+        return cls(loop, child, on_message, on_end, liveness, interval, label, monitor, relayed)
 
     # -- to the host ---------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from callboard.device.host.context.admission.elsewhere import ExternalBlocks
 from callboard.device.host.context.admission.graphs import Graphs
 from callboard.device.host.context.admission.launching import Launching
 from callboard.device.host.context.admission.refusing import Refusing
+from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.blocks import Block, BlockPool
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.libraries import Libraries
@@ -230,7 +231,8 @@ class Admission:
         try:
             plan = read_plan(signature)
         except Exception as e:  # an exception of decoding bytes from the other end: whatever is unreadable is refused
-            return unreadable(e if isinstance(e, AccelError) else ShapeError(f"{type(e).__name__}: {e}"))
+            short = shortage(e, "the message of an op")  # its module is imported when the first one comes
+            return unreadable(e if isinstance(e, AccelError) else short or ShapeError(f"{type(e).__name__}: {e}"))
         try:
             actor = self._libraries.serve(plan)
             actor.timeline.catch_up()  # work that the prepare enqueues follows replays with the same workspaces

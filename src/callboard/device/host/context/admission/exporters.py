@@ -3,7 +3,7 @@
 import os
 import select
 
-from callboard.kernel.ipc.sharing import process_started
+from callboard.kernel.ipc.sharing import has_ended
 
 __all__ = ["Exporters"]
 
@@ -29,7 +29,7 @@ class Exporters:
         try:
             known = self._known.get((pid, started)) or self._find(pid, started)
         except OSError:  # this process may have no more descriptors, or none of processes
-            return process_started(pid) != started
+            return has_ended(pid, started)
         return known is None or bool(known[1].poll(within * 1e3))
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class Exporters:
             descriptor = os.pidfd_open(pid)
         except ProcessLookupError:
             return None
-        if process_started(pid) != started:  # the id is another process's by now
+        if has_ended(pid, started):  # the id is another process's by now
             os.close(descriptor)
             return None
         poll = select.poll()

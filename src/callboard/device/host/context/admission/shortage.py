@@ -1,4 +1,4 @@
-"""The limit of the process that an exception reports: memory, address space, threads."""
+"""The limit of the process that an exception reports: memory, address space, threads, descriptors."""
 
 import errno
 
@@ -11,9 +11,16 @@ NO_THREAD = "can't start new thread"
 
 
 def shortage(error: BaseException, what: str) -> OutOfMemory | None:
-    """The error of ``what`` if the host process has no memory or address space for it, else None."""
+    """The error of ``what`` if the host process has no memory, address space or descriptor for it, else None."""
     if isinstance(error, OutOfMemory):
         return error
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        short = OutOfMemory(
+            f"{what}: the context host has no descriptor: {error}; close files there, or raise the limit of the "
+            "process (ulimit -n)"
+        )
+        short.__cause__ = error
+        return short
     if (
         isinstance(error, MemoryError)
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
