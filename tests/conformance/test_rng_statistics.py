@@ -12,6 +12,7 @@ import pytest
 from rng_lab import SAME_EVERYWHERE, run
 from scipy import stats
 
+import callboard as cb
 from callboard.kernel.rng import (
     RngFillBeta,
     RngFillBits,
@@ -66,6 +67,46 @@ def check_continuous(sample: Any, law: Any) -> None:
 def test_continuous(session: Any, kind: str, name: str, dtype: str) -> None:
     cls, fields, law = CONTINUOUS[name]
     check_continuous(run(session, cls, N, dtype, kind=kind, seed=20, **fields), law)
+
+
+QUASI = ("sobol32", "sobol64", "scrambled_sobol32", "scrambled_sobol64")
+
+
+@pytest.mark.few(20)
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("kind", QUASI)
+def test_points_keep_their_order_in_every_law(session: Any, kind: str, name: str, dtype: str) -> None:
+    """Each number is a monotone function of its point: the law has the points' low discrepancy, in all dimensions."""
+    cls, fields, law = CONTINUOUS[name]
+    seed = {"seed": 20} if "scrambled" in kind else {}
+    points, dimensions = 4096, 3
+    shape = (points, dimensions)
+    sample = run(session, cls, shape, dtype, kind=kind, **seed, **fields).astype(np.float64)
+    unit = run(session, RngFillUniform, shape, dtype, kind=kind, **seed).astype(np.float64)
+    for column, place in zip(sample.T, unit.T, strict=True):
+        ordered = column[np.argsort(place, kind="stable")]
+        places = np.sort(place)
+        steps = np.diff(ordered)[np.diff(places) > 0]
+        assert (steps <= 0).all() or (steps >= 0).all()
+        assert stats.kstest(column, law.cdf).statistic < (0.02 if dtype in ("f16", "bf16") else 0.002)
+
+
+DRAWN: dict[str, tuple[Any, dict[str, float]]] = {
+    **{name: (cls, fields) for name, (cls, fields, _) in REJECTED.items()},
+    "poisson": (RngFillPoisson, {"rate": 3.0}),
+    "integers": (RngFillIntegers, {"low": 0, "high": 7}),
+    "permutation": (RngFillPermutation, {}),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("kind", QUASI)
+def test_laws_that_take_several_words_refuse_points(session: Any, kind: str, name: str) -> None:
+    cls, fields = DRAWN[name]
+    dtype = "f64" if name in REJECTED else "i32"
+    with pytest.raises((cb.UnsupportedOp, ValueError), match="sobol"):
+        run(session, cls, 64, dtype, kind=kind, **fields)
 
 
 @pytest.mark.parametrize("name", REJECTED)

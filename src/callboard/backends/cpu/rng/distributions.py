@@ -81,15 +81,19 @@ def exponential(words: Array, rate: float) -> Array:
 
 
 def cauchy(words: Array, loc: float, scale: float) -> Array:
-    """The sign from one bit, the size from the others."""
+    """The inverse of the distribution function, by the distance to the nearer tail: both are resolved alike.
+
+    It is monotone in the word, as quasi-random points need, whose low bits are constant.
+    """
     real: Any = np.float64 if words.dtype == np.uint64 else np.float32
-    one = words.dtype.type(1)
+    upper = words >> words.dtype.type(8 * words.dtype.itemsize - 1) != 0
+    distance = np.where(upper, ~words, words)
     if real is np.float64:
-        u = ((words >> np.uint64(12)).astype(real) + 0.5) * 2.0**-53
+        u = ((distance >> np.uint64(11)).astype(real) + 0.5) * 2.0**-53
     else:
-        u = ((words >> one).astype(real) + real(0.5)) * real(2.0**-32)
+        u = (distance.astype(real) + real(0.5)) * real(2.0**-32)
     found: Array = real(1) / np.tan(u * real(np.pi))
-    np.negative(found, out=found, where=(words & one).astype(bool))
+    np.negative(found, out=found, where=~upper)
     found *= real(scale)
     found += real(loc)
     return found

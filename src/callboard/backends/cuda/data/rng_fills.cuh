@@ -47,16 +47,18 @@ template <typename T> struct Exponential {
     __device__ static T one(u64 w, const FillArgs& a) { return -log(above_53(w)) * a.a; }
 };
 
-template <typename T> struct Cauchy {  // the sign from one bit: both tails are as fine as the middle
+template <typename T> struct Cauchy {  // the inverse of the distribution function: both tails are as fine as the middle
     typedef T Type;
     static const int K = Of<T>::K;
     __device__ static T one(u32 w, const FillArgs& a) {
-        const float u = ((float)(w >> 1) + 0.5f) * INV_32, x = cospif(u) / sinpif(u);
-        return to((float)a.a + (float)a.b * (w & 1 ? -x : x), (T*)0);
+        const bool upper = w >> 31;
+        const float u = ((float)(upper ? ~w : w) + 0.5f) * INV_32, x = cospif(u) / sinpif(u);
+        return to((float)a.a + (float)a.b * (upper ? x : -x), (T*)0);
     }
     __device__ static T one(u64 w, const FillArgs& a) {
-        const double u = ((double)(i64)(w >> 12) + 0.5) * INV_53, x = cospi(u) / sinpi(u);
-        return a.a + a.b * (w & 1 ? -x : x);
+        const bool upper = w >> 63;
+        const double u = ((double)(i64)((upper ? ~w : w) >> 11) + 0.5) * INV_53, x = cospi(u) / sinpi(u);
+        return a.a + a.b * (upper ? x : -x);
     }
 };
 
