@@ -116,9 +116,9 @@ def test_wrong_indices_are_told(session: cb.sync.Device) -> None:
         x[session.array([3])].get()
     with pytest.raises(cb.ShapeError, match="broadcast"):
         x[0] = session.array(np.zeros(7))
-    x[session.xp.ones((3,), dtype=bool)] = session.array(HOST[:2])  # fewer values than places
-    with pytest.raises(cb.ShapeError, match="out of range"):
-        x.get()
+    with pytest.raises(cb.ShapeError, match="selects 3 elements"):
+        x[session.xp.ones((3,), dtype=bool)] = session.array(HOST[:2])  # fewer values than places
+    np.testing.assert_array_equal(x.get(), HOST)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_values_of_a_mask_broadcast_and_are_counted(session: cb.sync.Device) -> 
         np.testing.assert_array_equal(x.get(), want)
     for shape in ((0, 4, 5), (1, 3, 4, 5), (3, 4, 5)):
         x = session.array(HOST)
-        x[session.array(mask)] = np.zeros(shape)
-        with pytest.raises(cb.ShapeError, match="out of range"):
-            x.get()
+        with pytest.raises(cb.ShapeError, match="selects 2 elements"):
+            x[session.array(mask)] = np.zeros(shape)
+        np.testing.assert_array_equal(x.get(), HOST)
     with pytest.raises(cb.ShapeError, match=r"it must have the shape \(4, 5\), or one that broadcasts to it"):
         session.array(HOST)[session.array(mask)] = np.zeros((2, 3, 5))
 

@@ -15,6 +15,7 @@ from callboard.kernel.memory import Copy
 
 __all__ = [
     "AxisError",
+    "IndexRangeError",
     "Ref",
     "Scalar",
     "axes_of",
@@ -33,6 +34,10 @@ __all__ = [
 
 class AxisError(ShapeError, IndexError):
     """The array has no such axis. The standard requires an ``IndexError``; like NumPy's class, this is both."""
+
+
+class IndexRangeError(ShapeError, IndexError):
+    """An index is out of range. Of an array on the device it is found out later, and is a ``ShapeError``."""
 
 
 Ref = GpuRef[Any]

@@ -32,7 +32,10 @@ OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag, as sent to a context host."""
 
 CLASS_ATTRIBUTES = frozenset(
-    {"label", "returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes", "answers", "fence", "memory"}
+    {
+        *("label", "returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes", "answers"),
+        *("fence", "keeps", "memory"),
+    }
 )
 
 
@@ -81,6 +84,8 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         dtypes: Dtypes of the first operand; None allows every dtype. A backend may accept fewer
             (``@launches(dtypes=…)``).
         hidden: Fields that the generated method leaves out.
+        keeps: An op that fails by its own status leaves its operands as they were, or as it describes. Then only the
+            next op that reads them fails, too; none if the message has a field ``awaited``, which is true.
         answers: Type that the reply is converted to when the answer is a value that the launch finds
             (:meth:`Status.answer <callboard.core.backend.Status.answer>`); None for all other ops.
     """
@@ -92,6 +97,7 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
     variadic: ClassVar[str | None] = None
     hidden: ClassVar[frozenset[str]] = frozenset()
     dtypes: ClassVar[tuple[DType, ...] | None] = None
+    keeps: ClassVar[bool] = False
     answers: ClassVar[Any] = None
 
     if TYPE_CHECKING:

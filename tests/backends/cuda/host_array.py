@@ -36,12 +36,14 @@ def arange(array_at: Any, address: int) -> None:
     array_at(args.out, dtype.np, (args.count,), (args.out_step,))[...] = numbers.astype(dtype.np)
 
 
-def pick(array_at: Any, kind: str, address: int, *, put: bool) -> None:
+def pick(array_at: Any, kind: str, address: int, work: str) -> None:
     args = PickArgs.from_address(address)
+    fault = array_at(args.fault, np.int64, (3,), (1,))
+    if work == "scatter" and fault[0]:
+        return
     n = args.axes
     shape = tuple(args.extent[:n])
     assert int(np.prod(shape, dtype=np.int64)) == args.count
-    item = int(kind.removesuffix("_wide"))
     walk = np.indices(shape).reshape(n, -1) if n else np.zeros((0, 1), int)
     source = np.array(args.src_step[:n], int) @ walk
     target = np.array(args.out_step[:n], int) @ walk
@@ -52,12 +54,14 @@ def pick(array_at: Any, kind: str, address: int, *, put: bool) -> None:
         at = np.where(index < 0, index + args.limit[p], index)
         wrong = (at < 0) | (at >= args.limit[p])
         if wrong.any():
-            fault = array_at(args.fault, np.int64, (3,), (1,))
             fault[1:] = index[wrong][0] - (2**64 if index[wrong][0] >= 2**63 else 0), p
             fault[0] += int(wrong.sum())
         inside &= ~wrong.astype(bool)
-        moved = target if put else source
+        moved = target if work == "scatter" else source
         moved += (np.where(wrong, 0, at) * args.step[p]).astype(int)
+    if work == "within":
+        return
+    item = int(kind.removesuffix("_wide"))
     for a, b in zip(source[inside], target[inside], strict=True):
         value = array_at(args.src + int(a) * item, f"V{item}", (1,), (1,))
         array_at(args.out + int(b) * item, f"V{item}", (1,), (1,))[...] = value

@@ -6,6 +6,7 @@ It emulates our kernels from their argument structures, so that everything but t
 import ctypes
 import itertools
 import re
+from functools import partialmethod
 from typing import Any
 
 import host_array
@@ -470,11 +471,10 @@ class HostDriver:
     def _arange(self, kind: str, params: Any) -> None:
         host_array.arange(array_at, params[0])
 
-    def _gather(self, kind: str, params: Any) -> None:
-        host_array.pick(array_at, kind, params[0], put=False)
+    def _within(self, kind: str, params: Any, work: str = "within") -> None:
+        host_array.pick(array_at, kind, params[0], work)
 
-    def _scatter(self, kind: str, params: Any) -> None:
-        host_array.pick(array_at, kind, params[0], put=True)
+    _gather, _scatter = partialmethod(_within, work="gather"), partialmethod(_within, work="scatter")
 
 
 class HostKernels:

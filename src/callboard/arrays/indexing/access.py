@@ -2,12 +2,10 @@
 
 from typing import Any
 
-import numpy as np
-
-from callboard.arrays import elementwise, manipulation, reducing
+from callboard.arrays import manipulation
 from callboard.arrays.handles import Ref, axis_of, cast, check_array, device_of, is_scalar, submit
+from callboard.arrays.indexing.filling import assign_where, number_for, without_ones
 from callboard.arrays.indexing.keys import integers, only_mask, picking, taken_apart
-from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
@@ -16,6 +14,7 @@ from callboard.kernel.array import Cast, Gather, Scatter, TakeAlong
 from callboard.kernel.array.checks import broadcast_shape
 from callboard.kernel.cub import Select
 from callboard.kernel.memory import Copy, Fill
+from callboard.kernel.recording import recorder
 
 __all__ = ["assign", "by_arrays", "take", "take_along_axis"]
 
@@ -81,14 +80,16 @@ def assign(x: Ref, index: Any, value: Any) -> None:
 
     Raises:
         TypeError: The value is neither; or it is complex and ``x`` is not.
-        ShapeError: It does not broadcast.
+        ShapeError: It does not broadcast, or a mask selects another number of elements. ``x`` is as it was.
+        IndexError: An index is out of range. ``x`` is as it was. In asyncio, where the indices (the mask) are on the
+            device, the next op that reads ``x`` fails instead, with ``ShapeError``.
     """
     if not is_scalar(value) and not isinstance(value, GpuRef):
         value = device_of(x).asarray(value)
     key = taken_apart(x, index)
     mask = only_mask(key)
     if mask is not None and (isinstance(mask, GpuRef) or mask.ndim == key.x.ndim):
-        _fill_where(key.x, _apart(x, device_of(x).asarray(mask)), _apart(x, value))
+        assign_where(key.x, _apart(x, mask), _apart(x, value))
         return
     if key.basic:
         layout, offset = indexed(x.layout, tuple(key.items))
@@ -99,56 +100,44 @@ def assign(x: Ref, index: Any, value: Any) -> None:
     rest = found.base.shape[len(found.indices) :]
     shape = (*rest[: found.place], *picked, *rest[found.place :])
     given = _array_for(x, _apart(x, value))
+    waits = not found.checked and x._port.services.blocking and recorder.get() is None
     op = Scatter(
         out=found.base,
-        values=manipulation.broadcast_to(_without_ones(given, len(shape)), shape),
+        values=manipulation.broadcast_to(without_ones(given, len(shape)), shape),
         indices=tuple(_apart(x, one) for one in found.indices),
         place=found.place,
+        awaited=waits,
     )
-    submit(x, op)
+    written = submit(x, op)
+    if waits:
+        written.result()
 
 
 def _apart(x: Ref, value: Any) -> Any:
     """The value, copied where it shares memory with the array that is written."""
-    if is_scalar(value) or value.allocation is not x.allocation:
+    if not isinstance(value, GpuRef) or value.allocation is not x.allocation:
         return value
     return submit(x, Copy(src=value))
 
 
 def _write(target: Ref, value: Any) -> None:
     if is_scalar(value):
-        submit(target, Fill(out=target, fill_value=_number(target, value)))
+        submit(target, Fill(out=target, fill_value=number_for(target, value)))
         return
     if value.allocation is target.allocation and value.offset == target.offset and value.layout == target.layout:
         return  # x[0] += 1 has written it
-    source = _apart(target, manipulation.broadcast_to(_without_ones(value, target.ndim), target.shape))
+    source = _apart(target, manipulation.broadcast_to(without_ones(value, target.ndim), target.shape))
     if source.dtype is target.dtype:
         submit(target, Copy(src=source, out=target))
     else:
         submit(target, Cast(src=source, dtype=target.dtype.name, out=target))
 
 
-def _number(target: Ref, value: Any) -> Any:
-    """The number as a fill takes it: a float for integers loses its fraction, as in NumPy."""
-    if target.dtype.kind == "bool":
-        return int(bool(value))
-    if target.dtype.is_integer and isinstance(value, float | np.floating):
-        return int(value)
-    return int(value) if isinstance(value, bool | np.bool_) else value
-
-
 def _array_for(x: Ref, value: Any) -> Ref:
     if is_scalar(value):
-        found: Ref = device_of(x).full((), _number(x, value), dtype=x.dtype)
+        found: Ref = device_of(x).full((), number_for(x, value), dtype=x.dtype)
         return found
     return cast(value, x.dtype)
-
-
-def _without_ones(value: Ref, ndim: int) -> Ref:
-    """Without axes of extent 1 at the front that the target has not: NumPy lets them go in an assignment."""
-    while value.ndim > ndim and value.shape[0] == 1:
-        value = manipulation.squeeze(value, 0)
-    return value
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
@@ -159,44 +148,3 @@ def _where_true(x: Ref, mask: Ref) -> Ref:
     flat, flags = (manipulation.reshape(one, (x.size,)) for one in (x, mask))
     kept: Ref = submit(x, Select(x=flat, flags=flags))
     return kept
-
-
-def _fill_where(x: Ref, mask: Ref, value: Any) -> None:
-    """Write where the mask holds: a number, or the values (the lines) of an array one after the other."""
-    rest = x.shape[mask.ndim :]
-    over = mask.reshape((*mask.shape, *(1,) * len(rest))) if rest else mask
-    if is_scalar(value):
-        elementwise.apply("where(c, v, x)", x, c=over, v=_typed(x, value), x=x)
-        return
-    values = _without_ones(cast(value, x.dtype), len(rest))
-    lines = values.shape[: values.ndim - len(rest)] if values.ndim > len(rest) else ()
-    if len(lines) > 1 or any(n not in (1, m) for n, m in zip(values.shape[::-1], rest[::-1], strict=False)):
-        raise ShapeError(
-            f"the value is {values.layout!r} and {x.layout!r} has a mask of {mask.ndim} axes: behind an axis for the "
-            f"places of the mask it must have the shape {rest}, or one that broadcasts to it"
-        )
-    values = manipulation.broadcast_to(values, (*lines, *rest))
-    if lines and mask.size:
-        values = _one_for_each(mask, values)
-    elif lines:
-        return  # there is no place
-    elementwise.apply("where(c, v, x)", x, c=over, v=values, x=x)
-
-
-def _typed(x: Ref, value: Any) -> Any:
-    number = _number(x, value)
-    return bool(number) if x.dtype.kind == "bool" else number
-
-
-def _one_for_each(mask: Ref, values: Ref) -> Ref:
-    """The values spread over the places where the mask holds, in their order.
-
-    Where there are not as many values as places, each is looked up behind the last one, which fails the result.
-    """
-    counted = reducing.scanned("indexing", manipulation.reshape(mask, (mask.size,)), 0, "sum", DTYPES["i64"])
-    given = values.shape[0]
-    found = values if given else device_of(values).zeros((1, *values.shape[1:]), dtype=values.dtype)
-    places = elementwise.apply(
-        "where(t == m, maximum(n - 1, 0), e)", t=counted[-1:], m=given, n=counted, e=found.shape[0]
-    )
-    return take(found, places.reshape(mask.shape), axis=0)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from callboard.arrays.handles import Ref, check_array, device_of
+from callboard.arrays.handles import IndexRangeError, Ref, check_array, device_of
 from callboard.arrays.manipulation import permute_dims
 from callboard.core.errors import ShapeError
 from callboard.core.ref import GpuRef
@@ -40,11 +40,13 @@ class Picking(NamedTuple):
         base: View of the array whose first axes are indexed.
         indices: One for each of them.
         place: Where their axes stand in the result.
+        checked: None of them is out of range.
     """
 
     base: Ref
     indices: tuple[Ref, ...]
     place: int
+    checked: bool
 
 
 def taken_apart(x: Ref, index: Any) -> Key:
@@ -123,7 +125,8 @@ def picking(key: Key) -> Picking:
     base = x._view(layout, x.offset + offset)
     front = [a for a, _ in arrays]
     base = permute_dims(base, tuple(front + [a for a in range(base.ndim) if a not in front]))
-    return Picking(base, tuple(one for _, one in arrays), first if together else 0)
+    checked = all(not isinstance(item, GpuRef) or _is_mask(item) for item in key.items)
+    return Picking(base, tuple(one for _, one in arrays), first if together else 0, checked)
 
 
 def integers(function: str, indices: Any, x: Ref) -> Ref:
@@ -172,7 +175,10 @@ def _indices(x: Ref, item: Any, axis: int) -> tuple[Ref, ...]:
     """The indices along the axes of ``x`` that an array of the index stands for."""
     device = device_of(x)
     if not _is_mask(item):
-        return (integers("indexing", device.asarray(item), x),)
+        found: Ref = integers("indexing", device.asarray(item), x)
+        if isinstance(item, np.ndarray):
+            _check_range(x, item, axis)
+        return (found,)
     _check_mask(x, item, axis)
     if isinstance(item, np.ndarray):
         return tuple(device.asarray(one) for one in np.nonzero(item))
@@ -181,8 +187,17 @@ def _indices(x: Ref, item: Any, axis: int) -> tuple[Ref, ...]:
             f"a mask is {item.layout!r}, and the array is {x.layout!r}: the shape of these lines depends on the data; "
             "take them in two steps, `i, = xp.nonzero(mask); x[await i]`"
         )
-    found: tuple[Ref, ...] = device.nonzero(item)
-    return found
+    places: tuple[Ref, ...] = device.nonzero(item)
+    return places
+
+
+def _check_range(x: Ref, item: Any, axis: int) -> None:
+    extent = x.shape[axis]
+    wrong = item[(item < -extent) | (item >= extent)]
+    if wrong.size:
+        raise IndexRangeError(
+            f"index {wrong.flat[0]} is out of range for axis {axis} of {x.layout!r} ({wrong.size} of {item.size} are)"
+        )
 
 
 def _check_mask(x: Ref, mask: Any, axis: int) -> None:

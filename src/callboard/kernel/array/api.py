@@ -41,11 +41,17 @@ class ArrayApi(Methods[Mode]):
         return answer
 
     def scatter(
-        self, out: GpuRef[Mode], values: GpuRef[Mode], indices: Sequence[GpuRef[Mode]], *, place: int = 0
+        self,
+        out: GpuRef[Mode],
+        values: GpuRef[Mode],
+        indices: Sequence[GpuRef[Mode]],
+        *,
+        place: int = 0,
+        awaited: bool = False,
     ) -> GpuRef[Mode]:
         """``out[indices[0][i…], indices[1][i…], …, …] = values[…, i…, …]``: NumPy's assignment by integer arrays."""
         answer: GpuRef[Mode] = self._submit(
-            Scatter(out=out, values=values, indices=as_tuple("indices", indices), place=place)
+            Scatter(out=out, values=values, indices=as_tuple("indices", indices), place=place, awaited=awaited)
         )
         return answer
 

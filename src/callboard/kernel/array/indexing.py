@@ -72,14 +72,19 @@ class Scatter(Op[ArrayActor, GpuRef], tag="array.scatter"):
         out: Any dtype, shape and strides. Its first axes are indexed, one by each array.
         values: Same dtype; shape of :class:`Gather`'s result.
         indices: Indices as for :class:`Gather`. If several indices name the same element, the CPU keeps the last value,
-            a GPU any of them. Elements with an index out of range are skipped, and fail the op with ``ShapeError``.
+            a GPU any of them. If one is out of range, the op fails with ``ShapeError`` and writes nothing.
         place: See :class:`Gather`.
+        awaited: The caller waits for the reply before ``out`` is used. Otherwise, if the op fails, the next op that
+            reads ``out`` fails with it.
     """
+
+    keeps = True
 
     out: InOut
     values: In
     indices: tuple[In, ...]
     place: int = 0
+    awaited: bool = False
 
     def infer(self) -> Outputs:
         shape = gathered_shape(self, "out", self.out, self.indices, self.place)

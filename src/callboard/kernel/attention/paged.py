@@ -123,9 +123,11 @@ class PageAppend(Op[FlashAttnActor, KvPages], tag="attention.page_append"):
         k_pages: ``[num_blocks, block_size, kv_heads, head_dim]``; f16, bf16, f32 or f64.
         v_pages: Pages of the values, likewise.
         slots: ``i64[tokens]``: where each goes, ``block * block_size + position``; a negative one is not written. No
-            two are equal. One beyond the pages fails the call with ``ShapeError``, and is not written.
+            two are equal. One beyond the pages fails the call with ``ShapeError``, and is not written; the next op
+            that uses the pages fails with it.
     """
 
+    keeps = True
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("k_pages", "v_pages")
     results: ClassVar[type[Any] | None] = KvPages
@@ -156,9 +158,11 @@ class PageCopy(Op[FlashAttnActor, KvPages], tag="attention.page_copy"):
     Args:
         k_pages, v_pages: See :class:`PageAppend`.
         sources, targets: ``i32[n]``: page ``targets[i]`` becomes a copy of ``sources[i]``. No target is a source, or
-            a target twice. A page that does not exist fails the call with ``ShapeError``, and is not copied.
+            a target twice. A page that does not exist fails the call with ``ShapeError``, and is not copied; the next
+            op that uses the pages fails with it.
     """
 
+    keeps = True
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("k_pages", "v_pages")
     results: ClassVar[type[Any] | None] = KvPages

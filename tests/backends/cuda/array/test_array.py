@@ -73,6 +73,14 @@ def test_what_is_out_of_range_is_counted(session: Any) -> None:
         session.get(session.submit(Gather(src=src, indices=(index,))))
 
 
+def test_a_scatter_out_of_range_writes_nothing(session: Any) -> None:
+    host = np.arange(6.0).reshape(3, 2)
+    out, index = session.put(host), session.put(np.array([0, 3], "i8"))
+    with pytest.raises(ShapeError, match=r"indices\[0\] holds 3, out of range for axis 0 of out"):
+        session.submit(Scatter(out=out, values=session.put(np.full((2, 2), 9.0)), indices=(index,)))
+    np.testing.assert_array_equal(session.get(out), host)
+
+
 def test_neighbouring_axes_are_merged() -> None:
     assert joint_steps((2, 3, 4), [(12, 4, 1), (12, 4, 1)]) == ((24,), [(1,), (1,)])
     assert joint_steps((2, 3, 4), [(12, 4, 1), (0, 4, 1)]) == ((2, 12), [(12, 1), (0, 1)])

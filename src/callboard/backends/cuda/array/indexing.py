@@ -70,8 +70,14 @@ class Picks:
         self._memory = device.allocate(FAULTS)
         args.fault = self._memory.address
         item = indexed.dtype.itemsize
-        function = device.kernels.get("array", f"{kernel}_{suffix(item, args.count)}")
-        self._run = kernel_launcher(device.driver, function, linear_grid(args.count), (THREADS, 1), args)
+        kernels = [f"{kernel}_{suffix(item, args.count)}"]
+        if kernel == "scatter":  # nothing is written if an index is out of range
+            kernels.insert(0, "within" if args.count < 1 << 32 else "within_wide")
+        grid = linear_grid(args.count)
+        self._runs = [
+            kernel_launcher(device.driver, device.kernels.get("array", name), grid, (THREADS, 1), args)
+            for name in kernels
+        ]
 
     def __call__(self, stream: "CudaStream", *dynamic: Any) -> CudaStatus | None:
         """Enqueue it and return a status that raises ``ShapeError`` if an index is out of range."""
@@ -83,7 +89,8 @@ class Picks:
         driver.check(driver.memset_8(args.fault, 0, FAULTS, native), "cuMemsetD8Async")
         args.src, args.out = src, out
         args.index[: len(indices)] = indices
-        self._run(native)
+        for run in self._runs:
+            run(native)
         return CudaStatus(args.fault, FAULTS, self._check)
 
     def _check(self, outcome: bytes) -> None:

@@ -44,9 +44,15 @@ __device__ __forceinline__ u64 index_at(const char* p, int kind, i64 at) {
     return ((const u64*)p)[at];
 }
 
-// PUT: to where the indices say; else from there. I: type of the linear index.
-template <typename T, typename I, bool PUT>
+// GET: from where the indices say. PUT: to there, unless CHECK has found one that is out of range. I: type of the linear
+// index.
+enum Work { GET, PUT, CHECK };
+
+template <typename T, typename I, Work WORK>
 __device__ void pick(const PickArgs& a) {
+    if (WORK == PUT && *a.fault) {
+        return;
+    }
     const i64 threads = (i64)gridDim.x * blockDim.x;
 #pragma unroll 1
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += threads) {
@@ -76,18 +82,18 @@ __device__ void pick(const PickArgs& a) {
                 const u64 at = behind ? given + (u64)a.limit[p] : given;
                 if (at >= (u64)a.limit[p]) {
                     inside = false;
-                    if (atomicAdd(a.fault, 1ull) == 0) {
+                    if (WORK != PUT && atomicAdd(a.fault, 1ull) == 0) {
                         a.fault[1] = given;
                         a.fault[2] = (u64)p;
                     }
-                } else if (PUT) {
+                } else if (WORK == PUT) {
                     to += (i64)at * a.step[p];
                 } else {
                     from += (i64)at * a.step[p];
                 }
             }
         }
-        if (inside) {
+        if (WORK != CHECK && inside) {
             ((T*)a.out)[to] = ((const T*)a.src)[from];
         }
     }
@@ -110,10 +116,13 @@ extern "C" __global__ void arange(const __grid_constant__ RangeArgs a) {
 }
 
 #define KERNELS(SIZE, T)                                                                                                 \
-    extern "C" __global__ void gather_##SIZE(const __grid_constant__ PickArgs a) { pick<T, u32, false>(a); }             \
-    extern "C" __global__ void gather_##SIZE##_wide(const __grid_constant__ PickArgs a) { pick<T, u64, false>(a); }      \
-    extern "C" __global__ void scatter_##SIZE(const __grid_constant__ PickArgs a) { pick<T, u32, true>(a); }             \
-    extern "C" __global__ void scatter_##SIZE##_wide(const __grid_constant__ PickArgs a) { pick<T, u64, true>(a); }
+    extern "C" __global__ void gather_##SIZE(const __grid_constant__ PickArgs a) { pick<T, u32, GET>(a); }               \
+    extern "C" __global__ void gather_##SIZE##_wide(const __grid_constant__ PickArgs a) { pick<T, u64, GET>(a); }        \
+    extern "C" __global__ void scatter_##SIZE(const __grid_constant__ PickArgs a) { pick<T, u32, PUT>(a); }              \
+    extern "C" __global__ void scatter_##SIZE##_wide(const __grid_constant__ PickArgs a) { pick<T, u64, PUT>(a); }
+
+extern "C" __global__ void within(const __grid_constant__ PickArgs a) { pick<u8, u32, CHECK>(a); }
+extern "C" __global__ void within_wide(const __grid_constant__ PickArgs a) { pick<u8, u64, CHECK>(a); }
 
 KERNELS(1, u8)
 KERNELS(2, u16)

@@ -77,6 +77,9 @@ class Ledger:
         """Fail the op from the same cause as ``source``, a failed op whose result it reads."""
         assert source.failure is not None
         self.fail(op, source.failure)
+        if source.once:
+            source.once, source.state = False, OK
+            op.once = op.plan is not None and op.plan.keeps
 
     def settle(self, timelines: Iterable[Timeline]) -> bool:
         """Settle every op that its timeline has completed; True while ops are in flight.
@@ -125,6 +128,9 @@ class Ledger:
             self.inherit(op, failed)
         elif own is not None:
             self.refuse(op, own if isinstance(own, AccelError) else _wrapped(op, own))
+            if op.plan is not None and op.plan.keeps:
+                op.once = not op.plan.awaited
+                op.state = FAILED if op.once else OK  # for the readers of its operands
         else:
             op.state = OK
             if op.readback is not None:
@@ -137,7 +143,7 @@ class Ledger:
             else:
                 self._done.append(op.id)
         if self.trace is not None:
-            self.trace.completed(op.id, op.state == OK)
+            self.trace.completed(op.id, op.failure is None)
         op.sources = ()
         op.status = op.outcome = op.readback = op.plan = None
         return True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.core.backend import Memory
 from callboard.core.errors import AccelError, DeviceStopped, GpuRefStale
 from callboard.device.host.context.blocks import Block, BlockPool
-from callboard.device.host.context.pending import FAILED, FLYING
+from callboard.device.host.context.pending import FAILED, FLYING, OK
 from callboard.device.protocol.failures import as_error
 from callboard.device.protocol.lending import Borrow, Lend, Lent, Return
 
@@ -84,6 +84,8 @@ class Lending:
             if source is not None and source.state == FAILED:
                 assert source.failure is not None
                 request.answer(None, as_error(source.failure))
+                if source.once:
+                    source.once, source.state = False, OK
                 return True
             if request.consumer:
                 block.lent, block.only = (*block.lent, request.consumer), None

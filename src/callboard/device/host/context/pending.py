@@ -30,6 +30,7 @@ class Pending(msgspec.Struct, eq=False):
         outcome: Readback that the status is checked with, in transfer to the host; None when nothing has to be copied.
         readback: Value in transfer to the host.
         answer: Value of the op, if it is already known (a resident actor's call).
+        once: It failed, and its operands are as they were: only the next op that reads them fails, too.
         failure: Set when it failed; that of the op that failed first, when this one would have read its result.
     """
 
@@ -42,6 +43,7 @@ class Pending(msgspec.Struct, eq=False):
     readback: Readback | None = None
     answer: Any = None
     failure: FailureMessage | None = None
+    once: bool = False
     state: int = FLYING
 
     def fail(self, failure: FailureMessage) -> None:

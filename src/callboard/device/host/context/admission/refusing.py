@@ -49,8 +49,9 @@ class Refusing:
 
     def inherit(self, call: Call, plan: Plan, source: Pending) -> None:
         """Like :meth:`refuse`, for an op that reads the output of a failed op."""
-        op = Pending(call.id, 0, None, ())
+        op = Pending(call.id, 0, plan, ())
         self._ledger.inherit(op, source)
+        op.plan = None
         self._fail_outputs(call, op, plan)
 
     def _fail_outputs(self, call: Call, op: Pending, plan: Plan) -> None:

@@ -64,6 +64,8 @@ class Plan:
         recording: Id of the recording that it replays; 0: it is a plan of an op.
         order: The library, or those of a recording, whose parked ops its calls stay behind; None: of none.
         fence: How it is ordered beside its operands (:attr:`Op.fence`); None where it is refused.
+        keeps: If the op itself fails, its operands stay usable (:attr:`Op.keeps`).
+        awaited: And no reader of them fails with it.
         answers: The op is answered with what its status finds out (:attr:`Op.answers`).
         seals: Ops between events on its timeline, once it is launched.
         beside: Timelines of these libraries, whose workspaces its launches use; of a recording.
@@ -72,6 +74,7 @@ class Plan:
     __slots__ = (
         "answers",
         "arity",
+        "awaited",
         "beside",
         "binding_cache",
         "bindings",
@@ -80,6 +83,7 @@ class Plan:
         "fence",
         "fresh",
         "held",
+        "keeps",
         "late",
         "launch",
         "launched",
@@ -113,6 +117,8 @@ class Plan:
         elif self.tag == ROOM:
             self.order = ROOM
         self.answers = op.answers is not None
+        self.keeps = op.keeps
+        self.awaited: bool = getattr(op, "awaited", False)
         made = outputs_of(op)
         self.blank: list[Any] = [None] * len(info.dynamic)
         bindings: list[Binding] = []
@@ -149,7 +155,7 @@ class Plan:
         self.order = self.lib
         self.beside: tuple[Timeline, ...] = ()
         self.fence = None
-        self.answers = False
+        self.answers = self.keeps = self.awaited = False
         self.pooled = True
         self.library: LibraryActor | GraphActor | None = None
         self.launch: Callable[..., Status | None] | None = None
