@@ -36,7 +36,13 @@ EXAMPLES = {
     "0001-context-in-a-child-process.md": "how a decision is named",
 }
 # Set by programs of ours for their own children only.
-INTERNAL = {"CALLBOARD_CHILD_PATH", "CALLBOARD_GPU_CARDS", "CALLBOARD_GPU_REPORT", "CALLBOARD_REACHED_AT"}
+INTERNAL = {
+    "CALLBOARD_CHILD_PATH",
+    "CALLBOARD_GPU_CARDS",
+    "CALLBOARD_GPU_REPORT",
+    "CALLBOARD_GUARDED",
+    "CALLBOARD_REACHED_AT",
+}
 
 
 def _id(path: Path) -> str:

@@ -73,6 +73,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         within: Seconds.
         on_exhausted: ``"stop"`` or ``"half_open"`` (one attempt per ``within`` seconds, by the standby if any).
         close_timeout: Seconds that closing waits for work in flight. Less after Ctrl-C, or when the body is cancelled.
+        guardian: Start a small process with each host that ends the processes which resident actors have started,
+            however the host ends, also when the application is killed. Without it those continue then.
         host: Settings of the context host.
     """
 
@@ -92,6 +94,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     within: Duration = 60.0
     on_exhausted: Literal["stop", "half_open"] = "stop"
     close_timeout: Pause = 10.0
+    guardian: bool = False
     host: HostConfig = HostConfig()
 
 
@@ -114,6 +117,7 @@ class DeviceOptions(TypedDict, total=False):
     within: float
     on_exhausted: Literal["stop", "half_open"]
     close_timeout: float
+    guardian: bool
     host: HostConfig
     memory_limit: int | None
     completion: Literal["polled", "host_fn", "sync"] | None

@@ -38,6 +38,7 @@ _OTHERS: dict[str, tuple[str, ...] | None] = {
     "EXTRAS": None,
     "GPU_CARDS": None,
     "GPU_REPORT": None,
+    "GUARDED": None,
     "MACHINE": None,
     "NODE_TOKEN": None,
     "REACHED_AT": None,

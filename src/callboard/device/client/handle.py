@@ -120,10 +120,14 @@ class Device(DeviceApi[Asynchronous]):
                 actor then does not slow the ops of the device, and when it crashes only this actor is restarted; each
                 such process takes memory of host and device. See docs/guides/actors.md.
 
+        Processes that the actor starts end with its host, but continue if the application is killed (SIGKILL, out of
+        memory) or crashes, unless the device was opened with ``guardian=True``.
+
         Raises:
             TypeError: ``props`` is not of a ``ResidentActor``, or an argument cannot be sent.
             NameInUse: A living actor of the device has this name.
-            ValueError: The name is not valid, or code and arguments exceed 32 MiB.
+            ValueError: The name is not valid, code and arguments exceed 32 MiB, or the device has ``guardian=True`` and
+                the actor would live in a thread.
             DeviceStopped
         """
         ref = self._start_resident(props, name, self._recipe(props, own_process), own_process)

@@ -88,6 +88,9 @@ class Channel(abc.ABC):
     def beat(self) -> None:
         """Called on every round of the admitting loop: proof of life (cheap: an assignment)."""
 
+    def run_exit_handlers(self) -> None:
+        """Run the functions that ``atexit`` has, if the process ends with the host. The context is still open."""
+
     @abc.abstractmethod
     def leave(self, code: int) -> None:
         """Send queued messages (1 s at most) and end: ``os._exit(code)`` in a process, ``SystemExit`` in a thread."""

@@ -18,6 +18,7 @@ import traceback
 from callboard.device.host import collecting
 from callboard.device.host.channel import ChannelClosed
 from callboard.device.host.childcontrol import ControlThread, LogForwarder, die_with
+from callboard.device.host.guardian import fork_guardian
 from callboard.device.host.socketchannel import Pulse, SocketChannel
 from callboard.device.protocol.control import EndWorld
 from callboard.device.protocol.messages import VERSION, Hello
@@ -33,6 +34,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the application; it closes us
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by the spawner until here
     parent = die_with(arguments.parent)
+    if arguments.guardian:
+        fork_guardian()  # while there is one thread
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     _restore_path()
@@ -82,6 +85,7 @@ def _arguments() -> argparse.Namespace:
     for name in ("--parent", "--op-fd", "--control-fd", "--log-level"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--interval", type=float, required=True)
+    parser.add_argument("--guardian", action="store_true")
     return parser.parse_args()
 
 

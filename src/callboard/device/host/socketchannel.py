@@ -1,8 +1,10 @@
 """``SocketChannel``: the child process's end of its line."""
 
+import atexit
 import contextlib
 import ctypes
 import errno
+import logging
 import mmap
 import os
 import select
@@ -19,8 +21,12 @@ from callboard.device.protocol.wire import FrameError, FrameReader, UnknownKind,
 
 __all__ = ["Pulse", "SocketChannel"]
 
+log = logging.getLogger("callboard.host")
+
 RECEIVE = 256 << 10
 LEAVE_TIME = 1.0
+EXIT_TIME = 2.0
+"""Seconds that the functions of ``atexit`` get; one that multiprocessing registers waits for processes without end."""
 ARENA_TIME = 10.0
 """Seconds that an announced arena's descriptor may take to come."""
 ROOM_TIME = 0.1
@@ -299,6 +305,17 @@ class SocketChannel(Channel):
 
     def beat(self) -> None:
         self._pulse.rounds += 1
+
+    def run_exit_handlers(self) -> None:
+        late = threading.Timer(EXIT_TIME, self._stop_exit_handlers)
+        late.daemon = True
+        late.start()
+        atexit._run_exitfuncs()  # what they raise is printed
+        late.cancel()
+
+    def _stop_exit_handlers(self) -> None:
+        log.warning("functions registered by atexit did not end within %g s; the process leaves", EXIT_TIME)
+        self.leave(0)
 
     def leave(self, code: int) -> None:
         # Whatever blocks below (a full pipe, a lock of the C library), the process ends in time.

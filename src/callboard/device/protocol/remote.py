@@ -88,7 +88,7 @@ class Start(Plain, tag=69):
     Attributes:
         which: Name of the device, as the node understands it.
         label: Name for the node's logs and ``ps``.
-        hang_after, step_timeout, interval: Values from the device's configuration.
+        hang_after, step_timeout, interval, guardian: Values from the device's configuration.
         lost_after: Seconds without a sign of life from the application's machine after which the node ends the host.
     """
 
@@ -98,6 +98,7 @@ class Start(Plain, tag=69):
     step_timeout: float
     interval: float
     lost_after: float
+    guardian: bool = False
 
 
 class Started(Plain, tag=70):

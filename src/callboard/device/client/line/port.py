@@ -411,9 +411,9 @@ class OpPort:
         return refusals.marked(error, self.name, self.generation)
 
     @property
-    def close_timeout(self) -> float:
-        """Seconds that closing waits for work in flight."""
-        return self._config.close_timeout
+    def config(self) -> DeviceConfig:
+        """The settings of the device."""
+        return self._config
 
     def why_stopped(self) -> DeviceStopped:
         """A new error for something that needs the device, which has stopped."""

@@ -36,7 +36,7 @@ def stop(residents: "Residents", actor: Resident, kill: bool | None = None) -> N
     if actor.stopped is None:
         actor.stopped = ActorStopped(f"{residents.port.name}: resident actor {actor.name} was stopped")
         on_loop(residents.port, lambda: _ask(residents, actor))
-    grace = residents.port.close_timeout
+    grace = residents.port.config.close_timeout
     if _kills(residents, kill):
         on_loop(residents.port, lambda: _kill_later(residents, actor, grace))
 

@@ -133,7 +133,8 @@ class Residents:
 
         Raises:
             TypeError: No ``ResidentActor``, or something that cannot be sent.
-            ValueError: More code and arguments than may be sent; a class attribute with a value that it may not have.
+            ValueError: More code and arguments than may be sent; a class attribute with a value that it may not have;
+                a guardian for an actor in a thread.
         """
         factory: Any = props._factory
         if isinstance(factory, type):
@@ -143,6 +144,12 @@ class Residents:
                 )
             check_options(factory)  # again: they may have been set since the class was made
         if not (self.isolated or isolated):
+            if self.port.config.guardian:
+                raise ValueError(
+                    f"{props.label}: guardian=True, but processes that an actor in a thread starts are children of the "
+                    "application, and continue when it is killed; open the device with isolation='process', or start "
+                    "the actor with own_process=True"
+                )
             return props
         try:
             code = dumps(props)

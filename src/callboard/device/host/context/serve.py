@@ -228,6 +228,7 @@ class ContextHost:
         """Finish the work in flight, destroy the context and send ``Closed``."""
         if self._residents is not None:
             self._residents.close()
+        self._channel.run_exit_handlers()
         if self._context is not None:
             self._context.close()
         self._channel.send(Closed())

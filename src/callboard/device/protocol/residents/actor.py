@@ -64,6 +64,11 @@ class ResidentActor:
     is restarted, as often as after failures, which are counted apart. It gets a ``GpuRef`` when the operations before
     are done, on a CPU as a copy that is written back when the method has returned.
 
+    Processes that an actor in a host process starts end with that. If the application is killed, they continue, unless
+    the device was opened with ``guardian=True``. Functions that it registers with :mod:`atexit` run when its host is
+    closed in order, for 2 s at most, after the last call; not when the host is killed or its context is lost. The
+    device's context still exists then (for torch, for example), but ``ctx`` cannot be used any more.
+
     An ``Exception`` that a method raises is an *answer*: the caller gets it, the actor stays as it is. A ``setup`` that
     fails, or an exception of another kind (``SystemExit``), restarts the actor within the budget of ``supervision``. A
     class asks for restarts after its methods' exceptions with a strategy of its own::

@@ -5,10 +5,12 @@ import contextlib
 import os
 import signal
 import socket
+import uuid
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from callboard.device import forkguard
+from callboard.device.host.guardian import MARK
 from callboard.device.protocol.control import ArenaDescriptor, EndWorld, to_control
 from callboard.device.protocol.messages import (
     VERSION,
@@ -101,6 +103,7 @@ class ProcessHost(Host):
         interval: float,
         label: str,
         monitor: Monitor | None = None,
+        guardian: bool = False,
         serve: str = SERVE,
         relayed: Collection[type[Any]] = (),
     ) -> "ProcessHost":
@@ -115,6 +118,7 @@ class ProcessHost(Host):
             interval: Seconds between heartbeats.
             label: Name of the device, for logs and ``ps``.
             monitor: Monitor to use; by default this process's own.
+            guardian: Start a guardian with it, which ends what it has started.
             serve: ``module:function`` that runs in the child, for tests.
             relayed: Messages that are not decoded: ``on_message`` gets adjacent frames of them as one ``memoryview``.
 
@@ -128,6 +132,9 @@ class ProcessHost(Host):
             monitor = monitor or default_monitor()
         except OSError as e:  # before there is a child that nothing watches
             raise HostEnd("failed to start", str(e)) from e
+        if guardian:
+            arguments.append("--guardian")
+            backend_env = {**backend_env, MARK: uuid.uuid4().hex}
         child = await launch(arguments, backend_env)
         liveness = Liveness(hang_after, step_timeout, interval)
         return cls(loop, child, on_message, on_end, liveness, interval, label, monitor, relayed)

@@ -68,6 +68,7 @@ class ProcessStarter(HostStarter):
             step_timeout=self._config.step_timeout,
             interval=self._config.host.interval,
             label=label,
+            guardian=self._config.guardian,
         )
 
 

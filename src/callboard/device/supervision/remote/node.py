@@ -181,6 +181,7 @@ class Session:
                 step_timeout=message.step_timeout,
                 interval=message.interval,
                 label=message.label,
+                guardian=message.guardian,
                 relayed=RELAYED_FROM_HOST,
             )
         except (BackendUnavailable, TypeError, ValueError, HostEnd) as e:

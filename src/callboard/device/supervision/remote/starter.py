@@ -49,7 +49,13 @@ class RemoteStarter(HostStarter):
         address = await self._locate()
         config = self._config
         start = Start(
-            self._which, label, config.hang_after, config.step_timeout, config.host.interval, self._lost_after
+            self._which,
+            label,
+            config.hang_after,
+            config.step_timeout,
+            config.host.interval,
+            self._lost_after,
+            config.guardian,
         )
         host = await RemoteHost.start(address, start, on_message, on_end)
         self._pause = 0.0
