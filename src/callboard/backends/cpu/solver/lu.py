@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from callboard.backends.cpu.solver.lapack import Array, check_finite, checker, lapack, name_of, outputs, staged, tag_of
+from callboard.backends.cpu.solver.scaling import Equilibrated, centre, centre_factors, shift
 from callboard.core.dtype import DType
 from callboard.kernel.solver import Determinant, Inverse, Lu, LuSolve, Solve
 from callboard.kernel.solver.failures import bad_indices, singular
@@ -20,14 +21,28 @@ def getrf(dtype: DType, a: Array) -> tuple[Array, int]:
     pivots = np.zeros(min(m, n), np.int32)
     if not a.size:
         return pivots, 0
-    return pivots, lapack(name_of(dtype, "getrf"), m, n, a, m, pivots)
+    exponent = centre(a)
+    info = lapack(name_of(dtype, "getrf"), m, n, a, m, pivots)
+    if exponent:
+        rows, columns = np.triu_indices(m, 0, n)
+        upper = a[rows, columns]
+        shift(upper, -exponent)
+        a[rows, columns] = upper
+    return pivots, info
 
 
 def getrs(dtype: DType, transpose: str, lu: Array, pivots: Array, b: Array) -> None:
     """Solve in place of ``b``."""
     n, columns = b.shape
     if b.size:
+        exponent = centre_factors(lu)
+        if exponent:
+            down = -int(np.frexp(np.abs(b).max())[1])  # so that the solution is in the middle of the range, too
+            shift(b, down)
+            exponent -= down
         lapack(name_of(dtype, "getrs"), transpose.upper(), n, columns, lu, n, pivots, b, n)
+        if exponent:
+            shift(b, exponent)
 
 
 def rows_of_pivots(tag: str, pivots: Array, n: int) -> Array:
@@ -96,10 +111,13 @@ def solve(op: Solve) -> Plan:
         if has_nan(factors):
             view_x(x)[...] = np.nan
             return
+        scaled = Equilibrated(factors)
         rows, info = getrf(dtype, factors)
         if info:
             raise singular(tag, info)
+        begun = scaled.begin(right)
         getrs(dtype, "n", factors, rows, right)
+        scaled.finish(right, begun)
         out = view_x(x)
         out[...] = right.reshape(out.shape)
 
@@ -118,11 +136,14 @@ def inverse(op: Inverse) -> Plan:
         if has_nan(factors):
             view_out(out)[...] = np.nan
             return
+        scaled = Equilibrated(factors)
         rows, info = getrf(dtype, factors)
         if info:
             raise singular(tag, info)
         right = np.eye(n, dtype=dtype.np, order="F")
+        begun = scaled.begin(right)
         getrs(dtype, "n", factors, rows, right)
+        scaled.finish(right, begun)
         view_out(out)[...] = right
 
     return work
