@@ -103,6 +103,22 @@ def test_determinants_of_singular_matrices(session: cb.sync.Device) -> None:
     assert np.isneginf(size.get()).all()
 
 
+@pytest.mark.parametrize("m, n", [(0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize("columns", [(), (2,), (0,)])
+def test_least_squares_without_rows_or_columns(
+    session: cb.sync.Device, m: int, n: int, columns: tuple[int, ...]
+) -> None:
+    a, b = np.ones((m, n)), np.arange(1.0, 1 + m * int(np.prod(columns))).reshape(m, *columns)
+    found = session.xp.linalg.lstsq(session.put(a), session.put(b))
+    x, _, rank, s = np.linalg.lstsq(a, b)
+    assert np.array_equal(found.x.get(), x)
+    assert np.array_equal(found.singular_values.get(), s)
+    assert found.rank.item() == rank == 0
+    assert np.array_equal(found.residuals.get(), np.atleast_1d(np.square(b).sum(0)))
+    stack = session.xp.linalg.lstsq(session.put(np.ones((2, m, n))), session.put(np.ones((2, m, 4))))
+    assert [each.shape for each in stack] == [(2, n, 4), (2, 4), (2,), (2, 0)]
+
+
 @pytest.mark.parametrize("m, n, rank", [(9, 4, 4), (4, 9, 4), (6, 6, 2), (5, 5, 5)])
 def test_least_squares(session: cb.sync.Device, m: int, n: int, rank: int) -> None:
     a = drawn((m, rank), "f8") @ drawn((rank, n), "f8")

@@ -303,7 +303,10 @@ def test_what_cholesky_does_not_take(session: Any, dtype: DType) -> None:
     indefinite = scipy.sparse.csr_array(np.array([[1, 2], [2, 1]], dtype.np))
     with pytest.raises(NumericalError, match="not positive definite"):
         execute(session, SparseCholesky(a=put_sparse(session, indefinite), b=b))
-    for lopsided in ([[4, 1], [2, 4]], [[4, 1], [0, 4]]):
+    rounded = scipy.sparse.csr_array(np.array([[4, 1], [1 + 4 * np.finfo(dtype.np).eps, 4]], dtype.np))
+    x = session.get(execute(session, SparseCholesky(a=put_sparse(session, rounded), b=b)))
+    np.testing.assert_allclose(x, [0.2, 0.2], rtol=1e-5)
+    for lopsided in ([[4, 1], [2, 4]], [[4, 1], [0, 4]], [[4, 1], [1.01, 4]]):
         a = scipy.sparse.csr_array(np.array(lopsided, dtype.np))
         with pytest.raises(NumericalError, match="not symmetric or Hermitian"):
             execute(session, SparseCholesky(a=put_sparse(session, a), b=b))

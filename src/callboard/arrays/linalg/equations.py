@@ -103,6 +103,8 @@ def lstsq(a: GpuRef[Mode], b: GpuRef[Mode], rcond: float | None = None) -> Lstsq
     dtype = floating(result_type(matrix, b))
     matrix, right = cast(matrix, dtype), cast(b, dtype)
     columns = expand_dims(right, axis=1) if b.ndim == 1 else right
+    if not min(matrix.shape[-2:]):
+        return _empty_lstsq(matrix, columns, vector=b.ndim == 1)
     u, s, vh = svd(matrix, full_matrices=False)
     limit = cutoff(matrix, rcond, s)
     inverse = apply("where(s > limit, 1 / s, 0.0)", s=s, limit=limit)
@@ -111,3 +113,13 @@ def lstsq(a: GpuRef[Mode], b: GpuRef[Mode], rcond: float | None = None) -> Lstsq
     left = statistics.sum(apply("square(abs(d - b))", d=matmul(matrix, x), b=columns), axis=-2)
     rank = statistics.count_nonzero(apply("s > limit", s=s, limit=limit), axis=-1)
     return LstsqResult(x[..., 0] if b.ndim == 1 else x, left, rank, s)
+
+
+def _empty_lstsq(matrix: GpuRef[Mode], columns: GpuRef[Mode], *, vector: bool) -> LstsqResult[Mode]:
+    """Of a matrix without rows or without columns: the shortest solution is 0, and ``b`` is what it leaves."""
+    device, dtype = device_of(matrix), matrix.dtype
+    stack = matrix.shape[:-2]
+    x = device.zeros((*stack, matrix.shape[-1], columns.shape[-1]), dtype=dtype)
+    left = statistics.sum(apply("square(abs(b))", b=columns), axis=-2)
+    s = device.zeros((*stack, 0), dtype=left.dtype)
+    return LstsqResult(x[..., 0] if vector else x, left, device.zeros(stack, dtype="i64"), s)

@@ -5,6 +5,9 @@ everywhere in Python; ``info`` on the error is the routine's own number.
 """
 
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from callboard.core.errors import NumericalError
 
@@ -14,6 +17,7 @@ __all__ = [
     "deficient",
     "first_of",
     "generalised",
+    "hermitian_tolerance",
     "inaccurate",
     "indefinite",
     "not_finite",
@@ -88,10 +92,22 @@ def generalised(n: int, otherwise: Explain) -> Explain:
     return explain
 
 
+def hermitian_tolerance(dtype: np.dtype[Any]) -> float:
+    """Difference of mirrored elements ``i, j`` that is rounding, relative to ``sqrt(|a[i, i] * a[j, j]|)``.
+
+    A product ``h @ h.conj().T`` is seldom symmetric to the last digit.
+    """
+    return 1e-4 if np.finfo(dtype).bits == 32 else 1e-10
+
+
 def not_hermitian(tag: str, count: int) -> NumericalError:
     """``count`` elements differ from the conjugate of their mirror image."""
     noun = "element differs" if count == 1 else "elements differ"
-    return NumericalError(f"{tag}: the matrix is not symmetric or Hermitian: {count} {noun} from the mirrored one", -1)
+    return NumericalError(
+        f"{tag}: the matrix is not symmetric or Hermitian: {count} {noun} from the mirrored one by more than rounding; "
+        "give (a + a.conj().T) / 2, or solve with sparse_lu",
+        -1,
+    )
 
 
 def sparse_singular(tag: str, info: int) -> NumericalError:

@@ -15,7 +15,13 @@ from callboard.backends.cpu.solver.lapack import Array, check_finite, outputs, t
 from callboard.backends.cpu.views import viewer
 from callboard.core.errors import NumericalError
 from callboard.kernel.solver import SparseCholesky, SparseLu, SparseQr
-from callboard.kernel.solver.failures import bad_indices, not_hermitian, sparse_indefinite, sparse_singular
+from callboard.kernel.solver.failures import (
+    bad_indices,
+    hermitian_tolerance,
+    not_hermitian,
+    sparse_indefinite,
+    sparse_singular,
+)
 from callboard.kernel.solver.transversal import transversal
 
 __all__ = ["Kept", "cholesky", "solve"]
@@ -106,7 +112,10 @@ def _regular(tag: str, matrix: Any) -> Any:
 
 
 def _definite(tag: str, matrix: Any) -> Any:
-    differing = int(abs(matrix - matrix.conj().T).count_nonzero())
+    differences = abs(matrix - matrix.conj().T).tocoo()
+    diagonal = np.sqrt(np.abs(matrix.diagonal()))
+    limit = hermitian_tolerance(matrix.dtype) * diagonal[differences.row] * diagonal[differences.col]
+    differing = int(np.count_nonzero(differences.data > limit))
     if differing:
         raise not_hermitian(tag, differing)
     failure = sparse_indefinite(tag, 1)
