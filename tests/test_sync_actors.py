@@ -13,6 +13,7 @@ from tests.device.residents.async_lab import Later
 from tests.device.residents.lab import Add, Brief, Gate, Note, OwnError, Probe, Restarting, SlowSetup, Unhandled
 from tests.device.residents.stream_lab import Streamer
 from tests.test_sync import BOTH, open_cpu, program
+from tests.together import together
 
 import callboard as cb
 from callboard import _background
@@ -390,13 +391,7 @@ def test_a_stream_is_a_plain_loop(isolation: str) -> None:
 def test_streams_of_several_threads(isolation: str) -> None:
     with open_cpu(isolation=isolation) as cpu:
         actor = cpu.actor_of(cb.Props(Streamer))
-        got: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
-        threads = [threading.Thread(target=lambda: got.put(list(actor.stream(Streamer.count, 30)))) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(SOON)
-        assert [got.get(timeout=SOON) for _ in threads] == [list(range(30))] * 6
+        assert together(lambda: list(actor.stream(Streamer.count, 30)), [()] * 6, SOON) == [list(range(30))] * 6
 
 
 @BOTH

@@ -1,10 +1,10 @@
 """``cb.sync.Quarantine``: calls that block, on the threads that make them."""
 
-import concurrent.futures
 import threading
 from typing import Any
 
 import pytest
+from tests.together import together
 
 import callboard as cb
 from callboard.actors.clock import ManualClock
@@ -56,9 +56,12 @@ def test_a_value_an_error_and_a_request_of_death() -> None:
 
 def test_many_threads() -> None:
     context = Context()
-    with cb.sync.Quarantine(context) as quarantine, concurrent.futures.ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda n: quarantine.run(f"r{n}", Context.op), range(40), timeout=LIMIT))
-        assert found == ["value"] * 40
+    with cb.sync.Quarantine(context) as quarantine:
+
+        def run(thread: int) -> list[str]:
+            return [quarantine.run(f"r{thread}.{n}", Context.op) for n in range(5)]
+
+        assert together(run, [(thread,) for thread in range(8)], LIMIT) == [["value"] * 5] * 8
         assert quarantine.stats().completed == 40
 
 

@@ -5,6 +5,7 @@ import os
 import threading
 
 import pytest
+from tests.together import together
 
 from callboard.actors.loops import bell as bells
 from callboard.actors.loops.bell import Bell
@@ -104,11 +105,7 @@ def test_items_of_several_threads_arrive_once_and_in_each_ones_order() -> None:
 
     taker = threading.Thread(target=take, daemon=True)
     taker.start()
-    putters = [threading.Thread(target=put, args=(i,)) for i in range(threads)]
-    for putter in putters:
-        putter.start()
-    for putter in putters:
-        putter.join(LIMIT)
+    together(put, [(i,) for i in range(threads)], LIMIT)
     taker.join(LIMIT)
     assert not taker.is_alive()
     assert not queue

@@ -1,9 +1,9 @@
 """The dead letter store by itself."""
 
 import logging
-import threading
 
 import pytest
+from tests.together import together
 
 from callboard.actors import DeadLetter, DeadLetters, DeadLetterSuppression
 
@@ -64,9 +64,5 @@ def test_published_from_many_threads() -> None:
         for _ in range(1000):
             letters.publish("x", "/x", "stopped")
 
-    threads = [threading.Thread(target=publish) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(publish, [()] * 4)
     assert letters.total == 4000

@@ -2,13 +2,13 @@
 
 import asyncio
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from actor_lab import Do, Lab, Note, barrier, turns, until
+from tests.together import together
 
 from callboard.actors import (
     ActorRef,
@@ -328,11 +328,7 @@ async def test_order_per_sender_from_many_threads(pinned: bool) -> None:
             for i in range(2000):
                 ref.tell(Do(call=lambda _, i=i: seen.append((sender, i))))
 
-        threads = [threading.Thread(target=send, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            await asyncio.to_thread(thread.join)
+        await asyncio.to_thread(together, send, [(n,) for n in range(4)])
         await barrier(ref)
         assert len(seen) == 8000
         for sender in range(4):
@@ -355,7 +351,7 @@ async def test_bound_holds_with_senders_on_many_threads() -> None:
                 except MailboxFull:
                     outcomes.append(False)
 
-        await asyncio.gather(*(asyncio.to_thread(send) for _ in range(4)))
+        await asyncio.to_thread(together, send, [()] * 4)
         assert (outcomes.count(True), len(outcomes), ref.queued) == (10, 800, 10)
         gate.set()
 

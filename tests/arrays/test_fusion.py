@@ -1,6 +1,5 @@
 """Deferred element-wise functions: fusion into one kernel, with no observable effect but the time."""
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.together import together
 
 import callboard as cb
 from callboard.arrays import parts
@@ -229,16 +229,10 @@ def test_uses_that_need_the_array(session: cb.sync.Device, use: Callable[[Ref], 
 
 def test_another_thread_can_need_it(session: cb.sync.Device) -> None:
     x, _, a, _ = pair(session)
-    results: list[Any] = []
     with Kernels(session) as kernels:
         found = (x + 1.0) * 2.0
-        threads = [threading.Thread(target=lambda: results.append(found.get())) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+        results = together(found.get, [()] * 4)
     assert kernels.count == 1
-    assert len(results) == 4
     for result in results:
         np.testing.assert_allclose(result, (a + 1) * 2, rtol=1e-6)
 

@@ -3,12 +3,12 @@
 import asyncio
 import gc
 import logging
-import threading
 from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
 from tests.device.probes import EVENTS, Add, Bump, ProbeBackend, Slow
+from tests.together import together
 
 import callboard as cb
 from callboard.core import registry
@@ -334,20 +334,15 @@ async def test_a_failure_that_was_seen_is_not_logged(dev: cb.Device, caplog: pyt
 
 async def test_threads_may_call_ops_in_their_own_order(dev: cb.Device) -> None:
     await dev.room(200)
-    results: dict[int, np.ndarray] = {}
 
-    def work(k: int) -> None:
+    def work(k: int) -> np.ndarray:
         x = dev.put(np.full(8, k, np.float32))
         for _ in range(20):
             x = dev.ask(Add(x=x))
-        results[k] = x.get().result(timeout=BOUND)
+        return x.get().result(timeout=BOUND)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    await asyncio.gather(*(asyncio.to_thread(t.join, 20) for t in threads))
-    for k in range(4):
-        np.testing.assert_array_equal(results[k], np.full(8, k + 20, np.float32))
+    for k, found in enumerate(await asyncio.to_thread(together, work, [(k,) for k in range(4)], BOUND)):
+        np.testing.assert_array_equal(found, np.full(8, k + 20, np.float32))
 
 
 async def test_result_on_the_loops_own_thread_is_refused(dev: cb.Device) -> None:

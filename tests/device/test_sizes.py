@@ -3,7 +3,6 @@ face.
 """
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from tests.device.sizes import (
     SizesLibrary,
     Unpack,
 )
+from tests.together import together
 
 import callboard as cb
 from callboard.core import registry
@@ -351,19 +351,11 @@ def test_the_blocking_face() -> None:
 
 def test_from_other_threads() -> None:
     with cb.sync.device("sizes", isolation="thread", standby=None) as device:
-        found: list[Any] = []
 
-        def work(i: int) -> None:
-            ref = device.ask(Larger(x=device.put(X + i))).result()
-            found.append((i, ref.get()))
+        def work(i: int) -> Any:
+            return device.ask(Larger(x=device.put(X + i))).result().get()
 
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-        assert len(found) == 6
-        for i, got in found:
+        for i, got in enumerate(together(work, [(i,) for i in range(6)])):
             np.testing.assert_array_equal(got, (X + i)[X + i > 0])
 
 

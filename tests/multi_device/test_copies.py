@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.device.residents.lab import Gate
 from tests.multi_device.copies_lab import BOUND, Slow, kill, numbers, pair
+from tests.together import together
 
 import callboard as cb
 from callboard.device.client.line import transfers
@@ -184,7 +185,7 @@ async def test_many_at_once_from_threads() -> None:
         def copied(start: int) -> list[Any]:
             return [a.put(numbers() + i).to(b) for i in range(start, start + 20)]
 
-        found = await asyncio.gather(*(asyncio.to_thread(copied, start) for start in (0, 100, 200)))
+        found = await asyncio.to_thread(together, copied, [(0,), (100,), (200,)], BOUND)
         for start, refs in zip((0, 100, 200), found, strict=True):
             for i, ref in enumerate(refs):
                 np.testing.assert_array_equal(await ref.get(), numbers() + start + i)

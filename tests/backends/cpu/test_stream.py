@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.together import together
 
 from callboard.backends.cpu.stream import CpuEvent, CpuStream
 from callboard.core.backend import AccelEvent
@@ -52,20 +53,13 @@ def test_work_is_executed_in_order_and_later(new: NewStream) -> None:
 
 def test_work_of_several_threads_keeps_each_ones_order(new: NewStream) -> None:
     stream, seen = new(), []
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # many changes between the threads while they submit
-    try:
-        threads = [
-            threading.Thread(target=lambda who=who: [stream.submit(seen.append, (who, n)) for n in range(5000)])
-            for who in range(3)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LONG)
-        stream.synchronize()
-    finally:
-        sys.setswitchinterval(interval)
+
+    def submit(who: int) -> None:
+        for n in range(5000):
+            stream.submit(seen.append, (who, n))
+
+    together(submit, [(who,) for who in range(3)], LONG)
+    stream.synchronize()
     assert len(seen) == 15000
     for who in range(3):
         assert [n for w, n in seen if w == who] == list(range(5000))

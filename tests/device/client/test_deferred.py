@@ -4,11 +4,11 @@ import asyncio
 import gc
 import os
 import signal
-import threading
 
 import numpy as np
 import pytest
 from tests.faults.load import BOUND, lost_and_recovered
+from tests.together import together
 
 import callboard as cb
 from callboard.core.ref import DeferredRef
@@ -146,23 +146,14 @@ async def test_a_resident_actor_may_write_what_it_has_lent() -> None:
 async def test_other_threads_call_and_drop() -> None:
     async with cb.device("cpu", isolation="thread") as dev:
         x = await dev.put(np.ones(100, np.float32))
-        failed: list[BaseException] = []
 
         def work() -> None:
-            try:
-                for k in range(50):
-                    found = (x + float(k)) * 2.0
-                    if k % 3 == 0:
-                        assert (found.get().result(BOUND) == (1 + k) * 2.0).all()
-            except BaseException as e:
-                failed.append(e)
+            for k in range(50):
+                found = (x + float(k)) * 2.0
+                if k % 3 == 0:
+                    assert (found.get().result(BOUND) == (1 + k) * 2.0).all()
 
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            await asyncio.to_thread(thread.join, BOUND)
-        assert not failed
+        await asyncio.to_thread(together, work, [()] * 4, BOUND)
         gc.collect()
         await dev.drain()
         deferrals = dev._port.deferrals

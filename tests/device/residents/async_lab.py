@@ -65,6 +65,10 @@ class Later(cb.ResidentActor):
         assert threading.get_ident() == self.thread
         self.events[name].set()
 
+    def open_all(self, names: list[str]) -> None:
+        for name in names:
+            self.open(name)
+
     def state(self) -> tuple[int, int, list[str]]:
         return self.running, self.most, self.log
 
@@ -152,6 +156,10 @@ class Later(cb.ResidentActor):
                 sys.exit(3)
             case "cancelled":
                 raise asyncio.CancelledError
+
+    async def fail_after(self, name: str) -> None:
+        await self.wait(name)
+        raise KeyError("restart")
 
     def fail_at_once(self, how: str) -> None:
         if how == "exit":

@@ -195,12 +195,15 @@ async def test_a_restart_cancels_the_other_coroutines(dev: cb.Device, how: str, 
 
 
 async def test_several_failures_at_once_restart_it_once(actor: cb.ResidentRef[Later]) -> None:
-    failing = [actor.call(Later.fail, "key") for _ in range(4)]
+    names = [str(n) for n in range(Later.max_concurrency)]
+    failing = [actor.call(Later.fail_after, name) for name in names]
+    await begun(actor, f"{names[-1]} begins")
+    await actor.call(Later.open_all, names)  # in one call: all of them fail in the next iteration of the loop
     for reply in failing:
         with pytest.raises(KeyError):
             await awaited(reply)
-    assert await actor.call(Later.echo, 1) == 1
-    assert actor.restarts <= 4
+    assert await awaited(actor.call(Later.echo, 1)) == 1
+    await restarted(actor, 1)
 
 
 async def test_a_coroutine_that_does_not_end_is_left_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:

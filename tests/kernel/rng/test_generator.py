@@ -1,11 +1,11 @@
 """Generators keep their position: numbers taken by each call, state after a refusal, and threads."""
 
 import itertools
-import threading
 from collections import deque
 from typing import Any
 
 import pytest
+from tests.together import together
 
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import MailboxFull, ShapeError, UnsupportedOp
@@ -188,11 +188,7 @@ def test_threads_never_take_the_same_numbers(device: Device) -> None:
         for n in range(1, 200):
             g.uniform(n % 7)
 
-    threads = [threading.Thread(target=draw) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    together(draw, [()] * 4)
     taken = [(op.position, op.out.size) for op in device.fills]
     assert len(taken) == 4 * 199
     assert taken == sorted(taken), "in the order of their places"

@@ -3,7 +3,6 @@
 import gc
 import os
 import random
-import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.together import together
 
 from callboard.core.errors import DeviceStopped, MailboxFull, OutOfMemory
 from callboard.device.protocol.arena import Arena, ArenaPool, Slot
@@ -235,24 +235,14 @@ def test_a_finalizer_inside_the_pool_does_not_lock_up(pool: ArenaPool) -> None:
 
 
 def test_many_threads(pool: ArenaPool) -> None:
-    errors: list[BaseException] = []
-
     def work(mark: int) -> None:
-        try:
-            for n in range(300):
-                slot = pool.take(64 + n * 37 % 5000)
-                slot.array[:] = mark
-                assert (slot.array == mark).all()
-                pool.give(slot)
-        except BaseException as e:
-            errors.append(e)
+        for n in range(300):
+            slot = pool.take(64 + n * 37 % 5000)
+            slot.array[:] = mark
+            assert (slot.array == mark).all()
+            pool.give(slot)
 
-    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert errors == []
+    together(work, [(mark,) for mark in range(1, 5)])
     assert pool.stats.slots == 0
 
 
