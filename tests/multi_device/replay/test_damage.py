@@ -164,6 +164,19 @@ def test_a_database_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
         cb.SqliteJournal(path).open("one")
 
 
+def test_a_schema_that_is_no_text_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = cb.SqliteJournal(path)
+    journal.open("one")
+    journal.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute("UPDATE sqlite_master SET sql = CAST(sql AS BLOB) WHERE name = 'journal_records'")
+    connection.close()
+    with pytest.raises(cb.JournalCorrupt, match="the table journal_records is b'CREATE TABLE"):
+        journal.open("one")
+
+
 def test_a_database_that_another_connection_holds_is_a_conflict(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = cb.SqliteJournal(path, timeout=0.01)

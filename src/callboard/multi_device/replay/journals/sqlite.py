@@ -92,8 +92,11 @@ class SqliteJournal:
             return
         for name, statement in TABLES.items():
             if there.get(name) != statement:
-                older = "crc" not in there.get("journal_records", "crc")
-                raise JournalCorrupt(f"{self._path}: {OLDER if older else f'the table {name} is {there.get(name)}'}")
+                records = there.get("journal_records")
+                older = isinstance(records, str) and "crc" not in records
+                raise JournalCorrupt(
+                    f"{self._path}: {OLDER if older else f'the table {name} is {there.get(name)}. {CURE}'}"
+                )
 
     def _check_ends(self, connection: sqlite3.Connection) -> int:
         lowest, highest = connection.execute(
