@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from callboard.actors.handles import Handle
 from callboard.actors.loops.blocking import wait
 from callboard.core.errors import DeviceStopped
-from callboard.device import forkguard
+from callboard.device import forkguard, leftthreads
 
 __all__ = ["BackgroundLoop", "interrupted", "open_loop"]
 
@@ -110,6 +110,7 @@ def open_loop(close: Callable[[], None]) -> BackgroundLoop:
     with _lock:
         if _current is None:
             _current = BackgroundLoop()
+            leftthreads.guard()  # before: what is open is closed first
             atexit.unregister(_close_all)
             atexit.register(_close_all)
         _current.users.add(close)

@@ -330,6 +330,9 @@ class FaultyStream(AccelStream):
         self.inner.synchronize()
         self.device.check()
 
+    def give_up(self) -> None:
+        self.inner.give_up()
+
     def close(self) -> None:
         self.device.release_hang()
         self.inner.close()

@@ -293,3 +293,19 @@ def test_closing_gives_back_what_nobody_holds(driver: HostDriver) -> None:
     assert list(driver.blocks) == [held.address]
     assert driver.pinned == {}
     assert driver.current is None
+
+
+def test_what_is_held_when_a_device_is_closed_keeps_its_context(driver: HostDriver) -> None:
+    device = HostCudaBackend(driver).open(INFO)
+    owners: list[Any] = [device.allocate(1 << 20).owner, device.allocate_managed(4096).owner]
+    owners.append(device.allocate_shared(4096).owner)
+    owners[-1].lease.close()
+    device.allocate_managed(4096)
+    device.close()
+    assert len(driver.blocks) == 3
+    while owners:
+        assert driver.calls.count("primary_release") == 0
+        owners.pop()
+        assert len(driver.blocks) == len(owners)
+        assert driver.stack == []
+    assert driver.calls.count("primary_release") == 1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from callboard.core.errors import AccelError
+from callboard.device.protocol.arena import Arena
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.messages import Activate, Calls, Completions, ContextDied, FromHost, Open, Plain, Ready
 from callboard.device.supervision.hosts.base import Host, HostEnd
@@ -57,7 +58,7 @@ class ScriptedHost(Host):
     async def close(self, timeout: float) -> None:
         self.end("closed")
 
-    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None: ...
+    def send_arena(self, arena: Arena) -> None: ...
     def linger(self, done: Callable[[], bool], seconds: float) -> bool:
         return False
 

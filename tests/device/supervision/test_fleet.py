@@ -44,8 +44,8 @@ class Mapping:
     def __init__(self) -> None:
         self.arenas: set[int] = set()
 
-    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
-        self.arenas.add(arena)
+    def send_arena(self, arena: Arena) -> None:
+        self.arenas.add(arena.id)
 
     def retire_arena(self, arena: Arena) -> None:
         self.arenas.remove(arena.id)
@@ -102,4 +102,4 @@ async def test_a_thread_is_done_with_the_memory_before_it_goes() -> None:
         host: Any = dev._actor.host
         assert dev._actor.arenas.trim() > 0
         await dev.stats()
-        assert host._channel.retired == {}
+        assert host._channel.arenas == {}

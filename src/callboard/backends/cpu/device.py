@@ -147,6 +147,7 @@ class CpuDevice(AccelDevice):
         return Memory(-(-block.ctypes.data // ALIGNMENT) * ALIGNMENT, nbytes, block)
 
     def release(self, memory: Memory) -> None:
+        # The owner is let go and not freed: others may hold it, as refs do whose address has been told.
         for special in (self.managed, self.shared):
             if memory in special:
                 special.remove(memory)
@@ -212,6 +213,8 @@ class CpuDevice(AccelDevice):
         for stream in self._streams:
             stream.close()
         self._streams.clear()
+        for memory in (*self.managed, *self.shared):
+            self.release(memory)
 
 
 def memory() -> tuple[int, int]:

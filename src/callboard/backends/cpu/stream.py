@@ -201,12 +201,18 @@ class CpuStream(AccelStream):
     def synchronize(self) -> None:
         self.record().synchronize()
 
+    def give_up(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._items.appendleft((_stop, ()))
+            self._wake.ring()
+
     def close(self) -> None:
         if not self._closing:
             self._closing = True
             self._push(_stop, ())
-            self._thread.join()
-            self._wake.close()
+        self._thread.join()
+        self._wake.close()
 
     # -- the worker ----------------------------------------------------------------------------------------------------
 
@@ -230,6 +236,8 @@ class CpuStream(AccelStream):
                         self._wake.wait()
                     self._parked = False
                 except _Stop:
+                    items.clear()  # what was given up
+                    self._parked = True
                     return
                 except BaseException as e:  # likewise for work that was enqueued besides ops (a wait, a semaphore)
                     self._error = failure("", fn, e)

@@ -48,5 +48,8 @@ class WaitedStream(CpuStream):
         if not self._stream.query():
             self._stream.synchronize()
 
+    def give_up(self) -> None:
+        self._closing = True
+
     def close(self) -> None:
         self._closing = True

@@ -1,5 +1,6 @@
 """An open CUDA device: its primary context, memory and streams."""
 
+import contextlib
 import ctypes
 import logging
 import sys
@@ -138,10 +139,12 @@ class CudaDevice(AccelDevice):
             raise OutOfMemory(
                 f"{nbytes:,} bytes on {self.info.uuid}: {free:,} of {total:,} are free (CUDA_ERROR_OUT_OF_MEMORY)"
             ) from None
+        return self._owned(address.value or 0, nbytes)
+
+    def _owned(self, address: int, nbytes: int, on_host: bool = False) -> Memory:
         allocation = _Allocation()
-        first = address.value or 0
-        self._allocated[first] = weakref.ref(allocation)
-        return Memory(first, nbytes, allocation)
+        self._allocated[address] = weakref.ref(allocation)
+        return Memory(address, nbytes, allocation, on_host)
 
     def release(self, memory: Memory) -> None:
         if isinstance(memory.owner, _Opened):
@@ -162,7 +165,7 @@ class CudaDevice(AccelDevice):
             )
         address = c_void_p()
         self.driver.mem_alloc_managed(ctypes.byref(address), max(nbytes, 1), MEM_ATTACH_GLOBAL)
-        memory = Memory(address.value or 0, nbytes, on_host=True)
+        memory = self._owned(address.value or 0, nbytes, on_host=True)
         self.managed.append(memory)
         return memory
 
@@ -273,16 +276,21 @@ class CudaDevice(AccelDevice):
             self._green = None
         self.kernels.close()
         self._slots.close()
-        for memory in (*self.managed, *self.shared):
-            self.release(memory)
-        # The context survives if CuPy or torch share it, so the remaining memory is released here, except memory that
-        # was lent and is still held.
+        self.managed.clear()
+        self.shared.clear()
+        # The context survives if CuPy or torch share it, so the remaining memory is released here; what was lent and is
+        # still held, when its last holder lets go, and the context after it.
+        held = _Held(self.driver, self._context, self.native)
         for address, allocation in self._allocated.items():
-            if allocation() is None:
+            owner = allocation()
+            if owner is None:
                 self.driver.mem_free(address)
+            else:
+                held.add(address, owner)
+            del owner
         self._allocated.clear()
         self._context = 0
-        self.driver.primary_release(self.native)
+        held.seal()
         self.driver.set_current(None)  # on the caller's own thread, other code must not use a closed context
 
     def attribute(self, attribute: int) -> int:
@@ -302,6 +310,52 @@ class _Allocation:
     """The owner of a block's :class:`Memory`; while it lives, the block may be in use."""
 
     __slots__ = ("__weakref__",)
+
+
+class _Held:
+    """Memory that others hold when a device is closed: freed by its last holders, and the context with the last of it.
+
+    Args:
+        driver: The CUDA driver API.
+        context: The primary context, retained until here.
+        ordinal: Its device.
+    """
+
+    def __init__(self, driver: Driver, context: int, ordinal: int) -> None:
+        self._driver = driver
+        self._context = context
+        self._ordinal = ordinal
+        self._left = 1  # the device itself, until it is sealed
+        self._lock = threading.RLock()  # re-entrant: a garbage collection inside it may free
+
+    def add(self, address: int, owner: _Allocation) -> None:
+        """Free this memory when its owner has gone."""
+        with self._lock:
+            self._left += 1
+        weakref.finalize(owner, self._free, address).atexit = False  # the driver has all at the end of the process
+
+    def seal(self) -> None:
+        """The device is closed."""
+        self._forget()
+
+    def _free(self, address: int) -> None:
+        """Runs on any thread, also inside a garbage collection."""
+        driver = self._driver
+        with contextlib.suppress(AccelError):  # the context is dead, and its memory with it
+            code = driver.push_current(self._context)
+            if not code:
+                try:
+                    driver.mem_free(address)
+                finally:
+                    driver.pop_current(ctypes.byref(c_void_p()))
+        self._forget()
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._left -= 1
+            last = not self._left
+        if last:
+            self._driver.primary_release(self._ordinal)
 
 
 def _ordinal(driver: Driver, uuid: str) -> int:

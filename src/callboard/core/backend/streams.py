@@ -86,6 +86,13 @@ class AccelStream(abc.ABC):
     def synchronize(self) -> None:
         """Block until all its work is done, without holding the GIL; raises as :meth:`AccelEvent.query`."""
 
+    def give_up(self) -> None:
+        """Drop the work that has not begun, where that can be done: nobody waits for it. Does not wait.
+
+        The work that has begun goes on, and uses its memory until :meth:`query` returns True, or raises: nothing is
+        enqueued any more.
+        """
+
     @abc.abstractmethod
     def close(self) -> None:
         """Destroy the stream, whose work is done."""

@@ -20,9 +20,12 @@ class Allocation:
 
     Attributes:
         foreign: True if code other than ops may write it: another package, another process, the host.
+        memory: Keeps the memory, once its address has been told; what it is is the backend's business.
     """
 
-    __slots__ = ("__weakref__", "foreign", "freed", "id", "pins", "released")
+    __slots__ = ("__weakref__", "foreign", "freed", "id", "memory", "pins", "released")
+
+    memory: object
 
     def __init__(self, id: int, released: Released) -> None:
         self.id = id
@@ -37,6 +40,7 @@ class Allocation:
             with _pinning:
                 self.freed = True
                 pinned = self.pins
+            self.memory = None  # an export that pins it has its own
             if not pinned:
                 self.released.append(self.id)
 

@@ -13,7 +13,8 @@ class Lent(NamedTuple):
 
     Attributes:
         address: Address of its first byte.
-        memory: Keep it as long as the address is used.
+        memory: The block of the device.
+        owner: Keep it as long as the address is used: the memory stays then, also when the context has ended.
         writer: Id of the stream that wrote it last, None if none has.
         ordinal: Ordinal of the device.
         block: The block, to be passed to :class:`Return`.
@@ -21,6 +22,7 @@ class Lent(NamedTuple):
 
     address: int
     memory: Memory
+    owner: object
     writer: int | None
     ordinal: int
     block: Any

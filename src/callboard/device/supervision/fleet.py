@@ -53,7 +53,7 @@ class Fleet:
         self.hosts.add(host)
         host.reaped.add_done_callback(lambda _: self._reaped(host))
         for arena in self.arenas.arenas:
-            host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
+            host.send_arena(arena)
 
     def announce(self, arena: Arena) -> None:
         """Have every host map a new arena (a hot standby page-locks it early). Any thread; returns when it is sent."""
@@ -75,7 +75,7 @@ class Fleet:
 
     def _announce(self, arena: Arena) -> None:
         for host in self._serving():
-            host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
+            host.send_arena(arena)
         if self._settling is None:
             self._settling = self._loop.call_later(SETTLE_TIME, self._settle)
 

@@ -16,6 +16,7 @@ import callboard.system
 from callboard.core.errors import Withdrawn
 from callboard.device.client.line.releases import FEW
 from callboard.device.host.socketchannel import Pulse, SocketChannel
+from callboard.device.protocol.arena import Arena
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.messages import Calls, Completions, FromHost, Open, Plain, Ready
 from callboard.device.protocol.wire import FrameError, TruncatedStream, encode_frame
@@ -102,7 +103,7 @@ class WiredHost(Host):
     async def close(self, timeout: float) -> None:
         self.end("closed")
 
-    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None: ...
+    def send_arena(self, arena: Arena) -> None: ...
     def linger(self, done: Callable[[], bool], seconds: float) -> None: ...
     def pause_watch(self, paused: bool) -> None: ...
 

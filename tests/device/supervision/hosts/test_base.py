@@ -161,10 +161,7 @@ async def test_a_flood_leaves_the_loop_its_turns(talk: Any) -> None:
 
 
 async def test_arenas(talk: Any, kind: str) -> None:
-    def announce(arena: Any) -> None:
-        talk.host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
-
-    pool = ArenaPool(1 << 20, announce, shared=kind == "process")
+    pool = ArenaPool(1 << 20, talk.host.send_arena, shared=kind == "process")
     slot = pool.take(1000)
     slot.array[:] = 41
     for _ in range(2):

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from callboard.core.errors import BackendUnavailable
+from callboard.device.protocol.arena.memory import shared_arena
 from callboard.device.protocol.messages import VERSION, Completions, Hello
 from callboard.device.supervision.hosts import launch as launch_module
 from callboard.device.supervision.hosts import process as process_module
@@ -399,12 +400,9 @@ async def test_many_arenas_at_once(start: Start) -> None:
     await talk.ask("echo")
     talk.host._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     os.kill(talk.host.pid, signal.SIGSTOP)
-    descriptor = os.memfd_create("test")
-    os.ftruncate(descriptor, 4096)
     os.waitid(os.P_PID, talk.host.pid, os.WSTOPPED)  # noqa: ASYNC222 - at once
     for arena in range(100):
-        talk.host.send_arena(arena, descriptor, 4096, 0)
-    os.close(descriptor)
+        talk.host.send_arena(shared_arena(arena, 4096))
     assert talk.host._unsent_descriptors
     os.kill(talk.host.pid, signal.SIGCONT)
     await talk.ask("arena_add", b"99")

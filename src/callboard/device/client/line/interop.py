@@ -220,9 +220,11 @@ class Interop:
         allocation.foreign = True
         buffer = allocation.id
         try:
-            return self._request(lambda answer: Lend(buffer, answer, settled=settled, consumer=consumer))
+            lent = self._request(lambda answer: Lend(buffer, answer, settled=settled, consumer=consumer))
         except GpuRefStale as e:
             raise GpuRefStale(f"{ref.layout!r} on {ref.device}: {e}", e.reason) from None
+        allocation.memory = lent.owner
+        return lent
 
     def _request(self, make: Callable[[Callable[[Lent | None, BaseException | None], None]], LendingRequest]) -> Lent:
         """Send queued calls, then the inline launch, and wait for its answer."""

@@ -45,6 +45,9 @@ from callboard.device.protocol.messages import (
 
 __all__ = ["ContextActor"]
 
+SHORTEST_LOOK, LONGEST_LOOK = 50e-6, 0.01
+"""Seconds between two looks whether the last work is done: the first, and the most."""
+
 POLLS = 16
 """Polls of the streams in a row before everything else is checked as well: about 10 µs on CUDA."""
 
@@ -92,7 +95,6 @@ class ContextActor:
             looks=config.stall_after is not None,
         )
         self.stalls = None if config.stall_after is None else Stalls(config.stall_after)
-        self._stalled = False
         self.admission = Admission(
             self.device,
             self.pool,
@@ -204,7 +206,6 @@ class ContextActor:
     def _find_stall(self, stalls: Stalls) -> None:
         timeline = stalls.poll(self.streams.timelines, time.monotonic())
         if timeline is not None:
-            self._stalled = True
             plan = timeline.ops[0].plan if timeline.ops else None  # None for a resident actor's call
             raise ContextPoisoned(
                 f"stream {timeline.stream.id} has finished nothing for {stalls.limit:g} s (stall_after); "
@@ -233,13 +234,26 @@ class ContextActor:
             free, total = self.device.memory_info()
             self._channel.send(MemoryUsage(free, total, self.pool.used, self.pool.cached))
 
+    @property
+    def idle(self) -> bool:
+        """True if nothing that was enqueued here uses memory any more; raises as :meth:`AccelStream.query`."""
+        return not self.helper.jobs and all(timeline.stream.query() for timeline in self.streams.timelines)
+
     def close(self) -> None:
-        """Finish the work in flight and destroy the context."""
+        """Finish the work in flight and destroy the context.
+
+        Raises:
+            ChannelClosed: The application does not wait for the work any longer. Nothing has been destroyed.
+        """
         self.helper.close()
-        for timeline in self.streams.timelines:
-            timeline.stream.synchronize()
-        self.advance()
-        self.report()
+        while not self.helper.join(LONGEST_LOOK):
+            self._channel.receive(0)
+        while True:
+            self._finish_work()
+            self.advance()
+            self.report()
+            if all(timeline.completed == timeline.issued for timeline in self.streams.timelines):
+                break  # else ops that waited for these have been launched
         self.lending.close()
         self.arrivals.close()
         self.completion.close()
@@ -254,15 +268,35 @@ class ContextActor:
             timeline.stream.close()
         self.device.close()
 
-    def abandon(self) -> None:
-        """Release the resources of a dead context that can still be released."""
+    def _finish_work(self) -> None:
+        for timeline in self.streams.timelines:
+            look = SHORTEST_LOOK
+            while not timeline.stream.query():
+                self._channel.receive(look)  # the application has said its last, but may give this host up
+                look = min(2 * look, LONGEST_LOOK)
+
+    def give_up(self) -> None:
+        """Drop what has not begun; the context is dead, or the application does not wait for it any longer."""
         self.helper.close()
         self.arrivals.close()
         self.completion.close()
-        if self._stalled:
-            return  # any driver call would wait for work that never ends
+        for timeline in self.streams.timelines:
+            timeline.stream.give_up()
+
+    def abandon(self) -> None:
+        """Wait for the work that has begun, then release what of a dead context can still be released.
+
+        The calling thread keeps the context, and with it the memory that this work uses, however long that takes.
+        Until then it makes no driver call that would wait for work that may never end.
+        """
+        self.give_up()
+        self.helper.join()
+        for timeline in self.streams.timelines:
+            with contextlib.suppress(Exception):  # the context is dead: nothing runs in it any more
+                while not timeline.stream.query():
+                    time.sleep(LONGEST_LOOK)
         for end in (*(timeline.stream.close for timeline in self.streams.timelines), self.device.close):
-            with contextlib.suppress(Exception):  # the context is dead: each call raises that again
+            with contextlib.suppress(Exception):  # likewise: each call raises that again
                 end()
 
     # -- control requests ----------------------------------------------------------------------------------------------

@@ -90,7 +90,8 @@ class Lending:
             if request.consumer:
                 block.lent, block.only = (*block.lent, request.consumer), None
         writer = None if block.writer is None else block.writer.stream.id
-        request.answer(Lent(block.address, block.memory, writer, self._context.device.native, block), None)
+        memory = block.memory
+        request.answer(Lent(block.address, memory, memory.owner, writer, self._context.device.native, block), None)
         return True
 
     def _borrow(self, request: Borrow) -> None:
@@ -115,7 +116,7 @@ class Lending:
         block.writer, block.wrote = timeline, timeline.issued
         block.only = None
         context.admission.buffers[request.buffer] = block
-        request.answer(Lent(block.address, memory, timeline.stream.id, native, block), None)
+        request.answer(Lent(block.address, memory, memory.owner, timeline.stream.id, native, block), None)
 
     def _returned(self, block: Block, consumer: int) -> None:
         timeline = self._context.streams.timelines[0]

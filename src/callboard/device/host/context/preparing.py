@@ -72,14 +72,20 @@ class Helper:
             done(error)
 
     def close(self) -> None:
-        """Let the thread end after the jobs that it has; start no more."""
+        """Let the thread end after the job that it is at; start no more."""
         self._closed = True
         if self._thread is not None:
             self._jobs.put(None)
 
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait until the thread has ended, at most ``seconds``; True when it has, and uses no memory any more."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return self._thread is None or not self._thread.is_alive()
+
     def _serve(self) -> None:
         entered = False
-        while (entry := self._jobs.get()) is not None:
+        while (entry := self._jobs.get()) is not None and not self._closed:
             what, job, done = entry
             error: BaseException | None = None
             self._busy(what)

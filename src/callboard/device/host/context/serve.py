@@ -52,6 +52,9 @@ POISONED = 70
 COPYING = 4
 """Factor of ``spin`` for the next call of an actor: its caller first copies a result and the next arguments."""
 
+SLICE = 0.1
+"""Seconds between two looks whether the resident actors have ended; each also wakes the host."""
+
 NAP = 50e-6
 """Seconds between two polls of ops in flight while user code runs."""
 
@@ -62,7 +65,8 @@ def serve(channel: Channel, *, lives_on: bool = False) -> int:
     Args:
         channel: The line to the application.
         lives_on: The process continues after this returns, so the threads and handles of a dead context must be
-            released here. A host process just exits: a driver may block calls that touch a dead context.
+            released here, when nothing runs in it any more: until then this does not return, and keeps the memory.
+            A host process just exits: a driver may block calls that touch a dead context.
 
     Returns:
         The exit code: 0, or :data:`POISONED`.
@@ -76,8 +80,7 @@ def serve(channel: Channel, *, lives_on: bool = False) -> int:
         return 0
     except Exception as e:  # not handled further down: it ends this context
         host.lose(e)
-        if lives_on:
-            host.abandon(lives_on)
+        host.abandon(lives_on)
         return POISONED
     finally:
         if host.helm is not None:
@@ -224,10 +227,20 @@ class ContextHost:
             return flying or residents.waiting
         return flying
 
+    @property
+    def idle(self) -> bool:
+        """True if all work is done, so that :meth:`close` need not wait; raises as :meth:`AccelStream.query`."""
+        return self.actors_ended() and (self._context is None or self._context.idle)
+
     def close(self) -> None:
-        """Finish the work in flight, destroy the context and send ``Closed``."""
-        if self._residents is not None:
-            self._residents.close()
+        """Finish the work in flight, destroy the context and send ``Closed``.
+
+        Raises:
+            ChannelClosed: The application does not wait for the work any longer. Call :meth:`abandon`.
+        """
+        while self._residents is not None and not self._residents.ended():
+            self._channel.receive(SLICE)
+            self._residents.advance()
         self._channel.run_exit_handlers()
         if self._context is not None:
             self._context.close()
@@ -241,11 +254,19 @@ class ContextHost:
         """Stop serving; let the resident actors' threads end by themselves.
 
         Args:
-            lives_on: Also end the context's own threads, and destroy the context as far as the driver allows.
+            lives_on: Also wait for these threads and the context's own, and destroy the context as far as the driver
+                allows. None of them can be ended: the calling thread, which keeps the memory that they use, may never
+                come back.
         """
         if self._residents is not None:
             self._residents.abandon()
-        if lives_on and self._context is not None:
+        if not lives_on:
+            return
+        if self._context is not None:
+            self._context.give_up()
+        if self._residents is not None:
+            self._residents.join()
+        if self._context is not None:
             self._context.abandon()
 
     def _resident(self) -> "HostActors":

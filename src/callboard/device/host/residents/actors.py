@@ -196,17 +196,15 @@ class HostActors:
         assert self._stage is not None
         return self._stage
 
-    def close(self) -> None:
-        """End all actors: wait for the running calls, drop the queued ones."""
-        self.abandon()
-        for actor in list(self._actors.values()):
-            actor.join()
-        self.advance()
-
     def ended(self) -> bool:
-        """Tell all actors to end; True when all have. Does not wait."""
+        """Tell all actors to end after their running calls; True when all have. Does not wait."""
         self.abandon()
         return not self._actors
+
+    def join(self) -> None:
+        """Wait until the threads of all actors have ended, which were told to end."""
+        for actor in list(self._actors.values()):
+            actor.join()
 
     def abandon(self) -> None:
         """Tell all actors to end; does not wait."""

@@ -140,13 +140,14 @@ class Adopted:
 
 
 class Pin:
-    """Keeps the memory of a ref of ``ctx.device``, which may be freed meanwhile."""
+    """Keeps the memory of a ref of ``ctx.device``, which may be freed meanwhile; so may the actor's instance end."""
 
-    __slots__ = ("_allocation",)
+    __slots__ = ("_allocation", "_memory")
 
     def __init__(self, ref: GpuRef) -> None:
         ref.allocation.pin()
         self._allocation = ref.allocation
+        self._memory = ref._port.memory  # type: ignore[attr-defined] # of a LocalPort
 
     def __del__(self) -> None:
         self._allocation.unpin()

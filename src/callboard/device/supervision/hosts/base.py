@@ -10,7 +10,10 @@ from callboard.device.protocol.arena import Arena
 from callboard.device.protocol.control import EndWorld
 from callboard.device.protocol.messages import Call, Calls, FromHost, Plain, ProtocolError, UnmapArena
 
-__all__ = ["Host", "HostEnd", "Unreached", "unreadable"]
+__all__ = ["GIVEN_UP", "Host", "HostEnd", "Unreached", "unreadable"]
+
+GIVEN_UP = 0.75
+"""Seconds that closing waits for what a thread that was given up had begun; it drops what it had not."""
 
 OnMessage = Callable[[FromHost], None]
 
@@ -89,18 +92,14 @@ class Host(abc.ABC):
         return True
 
     @abc.abstractmethod
-    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
-        """Post ``MapArena``, and with it the descriptor if one is needed.
+    def send_arena(self, arena: Arena) -> None:
+        """Post ``MapArena``, and with it the descriptor if one is needed, which may be closed afterwards.
 
-        Args:
-            arena: Id.
-            descriptor: Descriptor of its memfd, which may be closed afterwards. A thread host ignores it.
-            nbytes: Size.
-            address: The address in this process.
+        A host in this process keeps the memory until it has unmapped it, and until its last thread has ended.
         """
 
     def retire_arena(self, arena: Arena) -> None:
-        """Post ``UnmapArena``; keep the memory until the host unmaps it."""
+        """Post ``UnmapArena``."""
         self.post(UnmapArena(arena.id))
 
     def end_world(self, message: EndWorld) -> None:

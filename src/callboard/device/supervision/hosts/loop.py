@@ -5,18 +5,25 @@ actors pinned to a thread of their own. The loop polls while work is in flight, 
 """
 
 import asyncio
+import contextlib
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from callboard.device import leftthreads
 from callboard.device.host.channel import Channel
 from callboard.device.protocol.arena import Arena
 from callboard.device.protocol.messages import Call, Close, FromHost, MapArena, Plain, ToHost
-from callboard.device.supervision.hosts.base import Host, HostEnd
+from callboard.device.supervision.hosts.base import GIVEN_UP, Host, HostEnd
+from callboard.device.supervision.hosts.output import LOGGER
 
 __all__ = ["LoopHost"]
+
+CLOSING_LOOK = 1e-3
+"""Seconds between two looks whether the last work is done."""
 
 BURST = 64
 """Calls that are launched between polls for completions, however long the loop does not run."""
@@ -88,6 +95,9 @@ class LoopHost(Host):
             self._context.admit(call)
         except Exception as e:  # not handled further down: it ends this context, not the loop
             self._lost(e)
+        except BaseException as e:  # Ctrl-C
+            self._interrupted(e)
+            raise
         else:
             if self._timer is None:
                 self._timer = self._loop.call_soon(self._look)
@@ -108,6 +118,9 @@ class LoopHost(Host):
                     return False
         except Exception as e:  # likewise
             self._lost(e)
+        except BaseException as e:  # Ctrl-C
+            self._interrupted(e)
+            raise
         return done()
 
     def _look(self) -> None:
@@ -125,12 +138,17 @@ class LoopHost(Host):
             if self._context.closing:
                 if not self._context.actors_ended():
                     return  # the last one wakes the loop, which must not wait for it
-                self._context.close()
-                self._finish(HostEnd("closed"))
-                return
+                if self._context.idle:
+                    self._context.close()
+                    self._finish(HostEnd("closed"))
+                    return
+                wait = CLOSING_LOOK if wait is None else wait  # nor for the work in flight
         except Exception as e:  # likewise
             self._lost(e)
             return
+        except BaseException as e:  # Ctrl-C
+            self._interrupted(e)
+            raise
         if self._timer is None and wait is not None:
             self._timer = self._loop.call_later(wait, self._look) if wait else self._loop.call_soon(self._look)
 
@@ -138,25 +156,46 @@ class LoopHost(Host):
         self._context.lose(error)
         self._finish(HostEnd("exited", str(error)))
 
+    def _interrupted(self, error: BaseException) -> None:
+        """Ctrl-C: how much of an op was done is unknown."""
+        self._lost(RuntimeError(f"{type(error).__name__} in the middle of an op"))
+
     def _finish(self, end: HostEnd) -> None:
         if self._ended:
             return
         self._ended = True
         self._posted.clear()
-        if end.reason != "closed":
-            self._context.abandon(lives_on=True)
         if self._timer is not None:
             self._timer.cancel()
+        self._loop.call_soon(self._on_end, end)
+        if end.reason == "closed":
+            self._reap()
+        elif self._is_idle():
+            self._context.abandon(lives_on=True)
+            self._reap()
+        else:  # work that cannot be ended keeps its memory on a thread of its own, for which the loop does not wait
+            thread = threading.Thread(target=self._outlast, name=f"callboard-left-{self.label}", daemon=True)
+            thread.start()
+            leftthreads.watch(thread)
+
+    def _is_idle(self) -> bool:
+        try:
+            return self._context.idle
+        except Exception:  # the context is dead: nothing runs in it any more
+            return self._context.actors_ended()
+
+    def _outlast(self) -> None:
+        self._context.abandon(lives_on=True)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._reap)
+
+    def _reap(self) -> None:
         if not self.reaped.done():
             self.reaped.set_result(None)
-            self._loop.call_soon(self._on_end, end)
 
-    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
-        self.post(MapArena(arena, nbytes, address))
-
-    def retire_arena(self, arena: Arena) -> None:
-        self._channel.retired[arena.id] = arena
-        super().retire_arena(arena)
+    def send_arena(self, arena: Arena) -> None:
+        self._channel.arenas[arena.id] = arena
+        self.post(MapArena(arena.id, arena.nbytes, arena.address))
 
     @property
     def serving(self) -> bool:
@@ -174,10 +213,15 @@ class LoopHost(Host):
         self._finish(HostEnd("killed", reason))
 
     async def close(self, timeout: float) -> None:
-        self.post(Close())
-        await asyncio.wait([self.reaped], timeout=timeout)
+        if not self._ended:
+            self.post(Close())
+            await asyncio.wait([self.reaped], timeout=timeout)
+            if self.reaped.done():
+                return
+        self.kill(f"still busy {timeout:g} s after it was asked to close")
+        await asyncio.wait([self.reaped], timeout=min(timeout, GIVEN_UP))
         if not self.reaped.done():
-            self.kill(f"still busy {timeout:g} s after it was asked to close")
+            LOGGER.error("[%s] an op does not end and is left behind, with its memory", self.label)
 
 
 class _LoopChannel(Channel):
@@ -189,7 +233,7 @@ class _LoopChannel(Channel):
         self._loop = loop
         self._on_message = on_message
         self._look = poll
-        self.retired: dict[int, Arena] = {}  # released by the application, and not unmapped yet
+        self.arenas: dict[int, Arena] = {}  # that the host may use: kept as long as it is
 
     def receive(self, timeout: float | None) -> Sequence[ToHost]:
         raise AssertionError("messages are handed over, not received")
@@ -204,7 +248,7 @@ class _LoopChannel(Channel):
         return address
 
     def unmap_arena(self, arena: int) -> None:
-        self.retired.pop(arena, None)
+        self.arenas.pop(arena, None)
 
     def busy(self, step: str | None) -> None:
         """Do nothing: a host on the loop's thread has no heartbeat."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from callboard.device import forkguard
 from callboard.device.host.guardian import MARK
+from callboard.device.protocol.arena import Arena
 from callboard.device.protocol.control import ArenaDescriptor, EndWorld, to_control
 from callboard.device.protocol.messages import (
     VERSION,
@@ -152,15 +153,15 @@ class ProcessHost(Host):
         if self._alive:
             self._line.forward(frames)
 
-    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
+    def send_arena(self, arena: Arena) -> None:
         if not self._alive:
             return
-        body = to_control(ArenaDescriptor(arena))
-        if self._unsent_descriptors or not self._send_descriptor(body, descriptor):
+        body = to_control(ArenaDescriptor(arena.id))
+        if self._unsent_descriptors or not self._send_descriptor(body, arena.descriptor):
             if not self._unsent_descriptors:
                 self._loop.add_writer(self._control, self._send_descriptors)
-            self._unsent_descriptors.append((body, os.dup(descriptor)))
-        self.post(MapArena(arena, nbytes))
+            self._unsent_descriptors.append((body, os.dup(arena.descriptor)))
+        self.post(MapArena(arena.id, arena.nbytes))
 
     def _send_descriptor(self, body: bytes, descriptor: int) -> bool:
         try:

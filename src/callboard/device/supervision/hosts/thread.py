@@ -17,12 +17,22 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from callboard.actors.loops.bell import Bell
-from callboard.device import forkguard
+from callboard.device import forkguard, leftthreads
 from callboard.device.host.channel import Channel, ChannelClosed
 from callboard.device.protocol.arena import Arena
 from callboard.device.protocol.control import EndWorld
-from callboard.device.protocol.messages import Call, Calls, Close, Closed, FromHost, MapArena, Plain, ToHost
-from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
+from callboard.device.protocol.messages import (
+    Call,
+    Calls,
+    Close,
+    Closed,
+    ContextDied,
+    FromHost,
+    MapArena,
+    Plain,
+    ToHost,
+)
+from callboard.device.supervision.hosts.base import GIVEN_UP, Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.output import LOGGER
 from callboard.kernel.collective.library import end_members
 
@@ -41,7 +51,8 @@ class ThreadHost(Host):
     """A thread that serves. Create it with :meth:`start`.
 
     :meth:`kill` cannot interrupt the thread's current work: it reports the end and makes the thread leave at its next
-    receive; ``reaped`` is set when it has.
+    receive. The thread stays until the work that it had begun, on other threads too, has ended, and keeps the memory
+    of that work; ``reaped`` is set when it has ended.
     """
 
     def __init__(
@@ -61,6 +72,7 @@ class ThreadHost(Host):
         self._on_end: Callable[[HostEnd], None] | None = on_end
         self._closing = False
         self._alive = True
+        self._died = False
         self._forked = False
         self._cause: HostEnd | None = None
         self._outbox: deque[FromHost] = deque()
@@ -95,6 +107,7 @@ class ThreadHost(Host):
             sys.setswitchinterval(SWITCH_INTERVAL)
         host = cls(loop, serve or _context_serve, on_message, on_end, label)
         host._thread.start()
+        leftthreads.watch(host._thread)
         return host
 
     # -- to the host ---------------------------------------------------------------------------------------------------
@@ -143,12 +156,9 @@ class ThreadHost(Host):
         if flying:
             self._channel.wake()
 
-    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
-        self.post(MapArena(arena, nbytes, address))
-
-    def retire_arena(self, arena: Arena) -> None:
-        self._channel.retired[arena.id] = arena
-        super().retire_arena(arena)
+    def send_arena(self, arena: Arena) -> None:
+        self._channel.arenas[arena.id] = arena
+        self.post(MapArena(arena.id, arena.nbytes, arena.address))
 
     def end_world(self, message: EndWorld) -> None:
         end_members(message.world, message.lost, message.reason, message.formation)
@@ -199,13 +209,14 @@ class ThreadHost(Host):
             self._loop.call_soon(self._deliver_last)
 
     async def close(self, timeout: float) -> None:
-        self._closing = True
-        self.post(Close())
-        await asyncio.wait([self.reaped], timeout=timeout)
-        if self.reaped.done():
-            return
+        if self._cause is None and not self._died:
+            self._closing = True
+            self.post(Close())
+            await asyncio.wait([self.reaped], timeout=timeout)
+            if self.reaped.done():
+                return
         self.kill(f"still busy {timeout:g} s after it was asked to close")
-        await asyncio.wait([self.reaped], timeout=timeout)
+        await asyncio.wait([self.reaped], timeout=min(timeout, GIVEN_UP))
         if not self.reaped.done():
             LOGGER.error("[%s] the host's thread does not come back from a call and is left behind", self.label)
 
@@ -256,6 +267,8 @@ class ThreadHost(Host):
             message = outbox.popleft()
             if type(message) is Closed:
                 self._closing = True
+            elif type(message) is ContextDied:
+                self._died = True
             if not self._alive:
                 continue
             try:
@@ -293,6 +306,7 @@ class ThreadChannel(Channel):
         bell: Wakes the thread that waits for messages.
         lent: True while the loop's thread handles the ops in flight; it wakes the host's thread when it hands them
             back.
+        arenas: Arenas that the host may use. It lives as long as any of its threads, and the channel with it.
     """
 
     shared = True
@@ -307,7 +321,7 @@ class ThreadChannel(Channel):
         self._acting = threading.Lock()  # held by the thread that acts for the host: its own, except while it waits
         self._acting.acquire()
         self.lent = False
-        self.retired: dict[int, Arena] = {}  # released by the application, and not unmapped yet
+        self.arenas: dict[int, Arena] = {}
         self._woken = False
         self._waiting = False
         self.bell = Bell()
@@ -384,7 +398,7 @@ class ThreadChannel(Channel):
         return address
 
     def unmap_arena(self, arena: int) -> None:
-        self.retired.pop(arena, None)
+        self.arenas.pop(arena, None)
 
     def busy(self, step: str | None) -> None:
         """Do nothing: a thread is not watched."""

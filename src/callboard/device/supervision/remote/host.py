@@ -268,9 +268,9 @@ class RemoteHost(Host):
         assert 0 <= offset <= size - nbytes
         before.extend(pieces(arena, offset, address + offset, nbytes))
 
-    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
-        self._arenas[arena] = address, nbytes
-        self.post(MapArena(arena, nbytes))
+    def send_arena(self, arena: Arena) -> None:
+        self._arenas[arena.id] = arena.address, arena.nbytes
+        self.post(MapArena(arena.id, arena.nbytes))
 
     def retire_arena(self, arena: Arena) -> None:
         self._arenas.pop(arena.id, None)

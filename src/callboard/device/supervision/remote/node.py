@@ -233,7 +233,7 @@ class Session:
             self._fetches[message.call] = message.places
         elif isinstance(message, MapArena):
             arena = self._arenas[message.arena] = shared_arena(message.arena, message.nbytes)
-            host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
+            host.send_arena(arena)
         elif isinstance(message, UnmapArena):
             retired = self._arenas.pop(message.arena, None)
             if retired is not None:

@@ -121,7 +121,7 @@ class Arrivals:
             return ArrivedBlock(Memory(SOMEWHERE, 0), self._leaving, None)
         if isinstance(where[0], Memory):
             memory, offset = where
-            return ArrivedBlock(Memory(memory.address + offset, nbytes, memory), self._leaving, None)
+            return ArrivedBlock(Memory(memory.address + offset, nbytes, (memory, memory.owner)), self._leaving, None)
         base, offset, *exporter = where
         memory = Memory(self._attached.address(base, offset), nbytes)
         block = ArrivedBlock(memory, self._leaving, (exporter[0], exporter[1]) if exporter else None)

@@ -93,9 +93,15 @@ class ExternalBlocks:
         return waits
 
     def close(self, blocks: list[Block]) -> None:
-        """Free all of it, including blocks that the application still has in ``blocks``; no work is in flight."""
+        """Let all of it go, including blocks that the application still has in ``blocks``; no work is in flight.
+
+        The device frees its own when it is closed, except what others hold.
+        """
         for block in (*self.leaving, *(b for b in blocks if isinstance(b, BlockElsewhere))):
-            self._free(block)
+            if block.lease is not None:
+                self._free(block)
+            elif isinstance(block.memory.owner, Shared):
+                block.memory.owner.lease.close()
         self.leaving.clear()
 
     def _free(self, block: BlockElsewhere) -> None:
