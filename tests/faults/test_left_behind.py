@@ -96,3 +96,33 @@ def test_the_status_and_the_output_are_those_of_an_ordinary_end() -> None:
     with Program("-c", STATUS) as program:
         assert program.end() == 5
         assert "text that is still in a buffer" in program.output
+
+
+FOURIER = """
+import sys, threading
+import numpy as np
+import scipy.fft
+from callboard.device import leftthreads
+
+begun = threading.Event()
+
+def transform():
+    a = np.ones(1 << 20, "c16")
+    while True:
+        scipy.fft.fft(a)
+        begun.set()
+
+for _ in range(3):
+    thread = threading.Thread(target=transform, daemon=True)
+    thread.start()
+    leftthreads.watch(thread)
+begun.wait()
+sys.exit(5)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another C++")
+def test_work_in_cpp_that_ends_while_the_interpreter_does() -> None:
+    """Its destructors take the GIL."""
+    with Program("-c", FOURIER) as program:
+        assert program.end() == 5

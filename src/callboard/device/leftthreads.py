@@ -7,7 +7,10 @@ pools that wait for these (a hang; OpenBLAS does either).
 """
 
 import atexit
+import contextlib
 import ctypes
+import os
+import sys
 import threading
 import weakref
 
@@ -37,17 +40,27 @@ def watch(thread: threading.Thread) -> None:
 def _at_exit() -> None:
     with _lock:
         left = any(thread.is_alive() for thread in _threads)
-    if left:
-        _skip_destructors()
+    if left and sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError, AttributeError):  # C++ is not loaded, or is another one than GNU's
+            _hold_threads()
+        with contextlib.suppress(AttributeError):  # another C library than glibc
+            _skip_destructors()
+
+
+def _hold_threads() -> None:
+    """Have a thread wait that wants the GIL of an interpreter which has ended, inside a function of C++.
+
+    Python ends such a thread by unwinding its stack. A destructor that takes the GIL, as of pybind11 (SciPy's FFT),
+    lets nothing through: C++ calls the handler of ``std::terminate``, which would end the process by SIGABRT.
+    """
+    library = ctypes.CDLL("libstdc++.so.6", mode=os.RTLD_NOLOAD)
+    library._ZSt13set_terminatePFvvE(ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p))
 
 
 def _skip_destructors() -> None:
-    """Have C's ``exit`` flush C's streams and end the process, once Python is done; nothing without ``on_exit``."""
+    """Have C's ``exit`` flush C's streams and end the process, once Python is done."""
     libc = ctypes.CDLL(None)
-    try:
-        on_exit, last, flush = libc.on_exit, libc._exit, libc.fcloseall
-    except AttributeError:  # another C library than glibc
-        return
+    on_exit, last, flush = libc.on_exit, libc._exit, libc.fcloseall
     on_exit.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     for function in (last, flush):  # the last one registered is called first, each as function(status, argument)
         on_exit(ctypes.cast(function, ctypes.c_void_p), None)

@@ -183,7 +183,7 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
         )
 
     def raw_device_ptr(self) -> int:
-        """Address of element 0 on the device.
+        """Address of element 0 on the device. The memory stays as long as a ref of it, also after the device is closed.
 
         Raises:
             GpuRefStale: See :meth:`access`.
