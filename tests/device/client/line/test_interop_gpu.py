@@ -1,7 +1,9 @@
 """Arrays across the border of a CUDA device in a thread, with PyTorch and CuPy: no copy, and in stream order."""
 
 import asyncio
+import gc
 import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -102,3 +104,53 @@ def test_cuda_array_interface_both_ways(torch: Any) -> None:
             assert (await gpu.copy(gpu.adopt(Plain(mine[:, ::2]))).get()).tolist() == [[0, 2], [3, 5]]
 
     asyncio.run(main())
+
+
+def test_memory_stays_as_long_as_a_ref_whose_address_was_told(torch: Any) -> None:
+    n = 1 << 26
+
+    async def opened() -> tuple[cb.GpuRef, int]:
+        async with cuda_thread() as gpu:
+            ref = await gpu.put(np.full(n, 7, "f4"))
+            return ref, ref.raw_device_ptr()
+
+    ref, address = asyncio.run(opened())
+
+    class There:
+        __cuda_array_interface__ = {  # noqa: RUF012 - as NumPy wants it
+            "version": 3,
+            "shape": (n,),
+            "typestr": "<f4",
+            "data": (address, False),
+        }
+
+    assert float(torch.as_tensor(There(), device="cuda").sum(dtype=torch.float64)) == 7 * n
+    gc.collect()
+    torch.cuda.empty_cache()
+    free = torch.cuda.mem_get_info()[0]
+    del ref
+    gc.collect()
+    assert torch.cuda.mem_get_info()[0] >= free + 4 * n
+
+
+def test_work_that_is_left_behind_ends_and_its_thread_after_it(torch: Any) -> None:
+    async def main() -> None:
+        async with cb.device("cuda", isolation="thread", close_timeout=0.05) as gpu:
+            a = await gpu.xp.ones((8192, 8192), dtype="f8")
+            products = [gpu.blas.gemm(a, a) for _ in range(40)]
+            assert not products[-1].done()
+
+    before = set(threading.enumerate())
+    asyncio.run(main())
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.startswith("callboard-host"):
+            thread.join(60.0)
+            assert not thread.is_alive()
+    torch.cuda.synchronize()
+    assert float(torch.ones(8, device="cuda").sum()) == 8
+
+    async def again() -> float:
+        async with cuda_thread() as gpu:
+            return float((await gpu.put(np.ones(8, "f4")).get()).sum())
+
+    assert asyncio.run(again()) == 8
