@@ -247,7 +247,7 @@ class ContextActor:
         """
         self.helper.close()
         while not self.helper.join(LONGEST_LOOK):
-            self._channel.receive(0)
+            self._look_for_end(0)
         while True:
             self._finish_work()
             self.advance()
@@ -272,8 +272,13 @@ class ContextActor:
         for timeline in self.streams.timelines:
             look = SHORTEST_LOOK
             while not timeline.stream.query():
-                self._channel.receive(look)  # the application has said its last, but may give this host up
+                self._look_for_end(look)
                 look = min(2 * look, LONGEST_LOOK)
+
+    def _look_for_end(self, seconds: float) -> None:
+        """The application has said its last, but may give this host up."""
+        self._channel.beat()
+        self._channel.receive(seconds)
 
     def give_up(self) -> None:
         """Drop what has not begun; the context is dead, or the application does not wait for it any longer."""

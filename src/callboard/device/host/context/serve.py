@@ -239,6 +239,7 @@ class ContextHost:
             ChannelClosed: The application does not wait for the work any longer. Call :meth:`abandon`.
         """
         while self._residents is not None and not self._residents.ended():
+            self._channel.beat()
             self._channel.receive(SLICE)
             self._residents.advance()
         self._channel.run_exit_handlers()
