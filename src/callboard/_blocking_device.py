@@ -70,19 +70,16 @@ class Device(DeviceApi[Blocking]):
             return self._patiently(lambda: self._port.submit(op))
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        """Wait for room while ``call`` raises ``MailboxFull`` and something in flight may still make some."""
-        port = self._port
-        waited = False
+        """Repeat ``call`` while it raises ``MailboxFull`` and something that is under way may make room.
+
+        A call that is refused has called nothing, so what it waits for is always the work of others.
+        """
         while True:
-            completions, idle = port.unanswered.settled, not port.in_flight
             try:
                 return call()
-            except MailboxFull:
-                # Otherwise another thread's op took the room, or has made some since.
-                if waited and idle and not port.in_flight and port.unanswered.settled == completions:
+            except MailboxFull as e:
+                if e.more is None or not self._background.run(e.more()):
                     raise
-            self.drain()
-            waited = True
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._background.run(coroutine)

@@ -120,6 +120,8 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
         Raises:
             GpuRefStale: At the call.
             ShapeError: ``out`` does not fit; at the call.
+            MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait; at the call. An array above
+                ``max_staged_bytes`` is transferred in parts. A :mod:`callboard.sync` device waits for room.
         """
         got: Reply[np.ndarray[Any, Any]] | np.ndarray[Any, Any] = self._port.services.get(self, out)
         return got
