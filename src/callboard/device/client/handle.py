@@ -418,6 +418,10 @@ class Device(DeviceApi[Asynchronous]):
         await self.ref.stop_and_wait(timeout=3 * self._actor.close_timeout + GRACE)
         self._transfers.close()
 
+    def _hurry(self) -> None:
+        """Make :meth:`close`, later or under way, take little time: the application was interrupted."""
+        self._actor.hurry()
+
     def _limit_close(self, timeout: float | None) -> None:
         """Let a later :meth:`close` wait at most ``timeout`` seconds for work in flight; None changes nothing."""
         if timeout is not None:
