@@ -22,8 +22,10 @@ T = TypeVar("T")
 
 _log = logging.getLogger("callboard.sync")
 
-LAST = 1.25
+LAST = 1.0
 """Seconds that all endings together get after a Ctrl-C, before the caller goes on and leaves them to the loop."""
+AT_ONCE = 0.1
+"""The same after another one."""
 
 
 class BackgroundLoop(Handle):
@@ -69,18 +71,29 @@ class BackgroundLoop(Handle):
             DeviceStopped: Everything on the loop has been closed.
             RuntimeError: In a forked process, or on the loop's own thread, which would wait for itself.
         """
-        here = threading.current_thread() is self._thread
-        if not self.forked and not here:
+        try:
+            self.check_thread()
+        except RuntimeError:
+            work.close()
+            raise
+        if not self.forked:
             with self._gate:
                 if not self._over:
                     return asyncio.run_coroutine_threadsafe(work, self.loop)
         work.close()
-        if here and not self.forked:
+        raise forkguard.forked_error("a cb.sync device") if self.forked else DeviceStopped("the device is closed")
+
+    def check_thread(self) -> None:
+        """Refuse a blocking call on the loop's own thread.
+
+        Raises:
+            RuntimeError
+        """
+        if threading.current_thread() is self._thread and not self.forked:
             raise RuntimeError(
                 "a blocking call of cb.sync on the thread of its own loop (a hook, or a function of a server with "
                 "executor='loop') would wait for itself; call it on another thread, or hand the data to one by a queue"
             )
-        raise forkguard.forked_error("a cb.sync device") if self.forked else DeviceStopped("the device is closed")
 
     def finish(
         self,
@@ -103,7 +116,7 @@ class BackgroundLoop(Handle):
         """
         try:
             future = self.start(work)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too
             self._leave(user)
             raise
         future.add_done_callback(lambda _: self._leave(user))
@@ -217,20 +230,39 @@ def patience() -> float | None:
     error = sys.exc_info()[1]
     if error is None and not threading.main_thread().is_alive():  # the interpreter exits
         error = getattr(sys, "last_value", None)
-    while not isinstance(error, KeyboardInterrupt):
-        if error is None:
-            return None
-        error = error.__context__
     now = time.monotonic()
-    until: float = vars(error).setdefault("_callboard_until", now + LAST)
+    pressed: list[KeyboardInterrupt] = []  # the last one first: each was raised while the one before was handled
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            pressed.append(error)
+        error = error.__context__
+    if not pressed:
+        return None
+    until = now + (LAST if len(pressed) == 1 else AT_ONCE)
+    until = min(vars(each).get("_callboard_until", until) for each in pressed)
+    vars(pressed[0])["_callboard_until"] = until
     return max(0.0, until - now)
 
 
 def _close_all() -> None:
-    """End everything when the interpreter exits. A Ctrl-C makes it hurry, and is not reported."""
-    background, asked = _current, set[Callable[[], None]]()
-    while background is not None and (left := background.users - asked):
-        close = next(iter(left))
-        asked.add(close)
-        with contextlib.suppress(KeyboardInterrupt):
-            close()
+    """End everything when the interpreter exits. A Ctrl-C makes all that is left hurry, and is not reported."""
+    asked: set[Callable[[], None]] = set()
+    try:
+        while _close_next(asked):
+            pass
+    except KeyboardInterrupt:  # the reason for the rest, too, as long as it is handled here
+        more = True
+        while more:
+            with contextlib.suppress(KeyboardInterrupt):
+                more = _close_next(asked)
+
+
+def _close_next(asked: set[Callable[[], None]]) -> bool:
+    """End the work of a user that has not been ``asked``; False if there is none."""
+    left = set() if _current is None else _current.users - asked
+    if not left:
+        return False
+    close = left.pop()
+    asked.add(close)
+    close()
+    return True

@@ -82,12 +82,11 @@ class Cluster(Handle):
 
     def close(self) -> None:
         """Close the devices and leave the cluster. Closing twice is harmless."""
+        self._background.check_thread()
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             devices, self._devices = list(self._devices), {}
-            self._background.finish(
-                self._opening.__aexit__(None, None, None), lambda: _hurry(devices), self._user
-            )
+            self._background.finish(self._opening.__aexit__(None, None, None), lambda: _hurry(devices), self._user)
 
     def _close(self, device: AsyncDevice) -> None:
         if self._devices.pop(device, None) is not None:

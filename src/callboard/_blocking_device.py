@@ -13,6 +13,7 @@ from callboard._blocking import BlockingRefs, PerGeneration, ResidentRef
 from callboard._blocking_memory import PinnedBufferPool
 from callboard.actors import Props
 from callboard.actors._runtime.direct import ref_class
+from callboard.core.backend import AccelBackend
 from callboard.core.dtype import DTypeLike
 from callboard.core.errors import AskTimeout, DeviceStopped, MailboxFull
 from callboard.core.mode import Blocking
@@ -50,6 +51,9 @@ class Device(DeviceApi[Blocking]):
 
     As a context manager, the device is closed when the outermost ``with`` block exits.
     """
+
+    blocking = True
+    """Refs of this device wait for what they do not know yet; those of :class:`callboard.Device` raise."""
 
     def __init__(self, background: BackgroundLoop, opened: AsyncDevice, close: Callable[[AsyncDevice], None]) -> None:
         super().__init__(self._call, opened._transfers, opened._interop)
@@ -151,6 +155,11 @@ class Device(DeviceApi[Blocking]):
         return self._device.backend
 
     @property
+    def accel_backend(self) -> AccelBackend:
+        """The backend. Only the host opens its devices."""
+        return self._device.accel_backend
+
+    @property
     def isolation(self) -> str:
         """``"process"`` or ``"thread"``."""
         return self._device.isolation
@@ -169,6 +178,16 @@ class Device(DeviceApi[Blocking]):
     def generation(self) -> int:
         """The generation that ops belong to now."""
         return self._device.generation
+
+    @property
+    def available(self) -> bool:
+        """True if its context is ready: neither starting, nor being rebuilt, nor stopped."""
+        return self._device.available
+
+    @property
+    def in_flight(self) -> int:
+        """Ops and calls without a completion, those not yet sent included."""
+        return self._device.in_flight
 
     def wait_generation(self, since: int | None = None, timeout: float | None = None) -> int:
         """Wait until a context of a later generation than ``since`` (than the present one, when None) is ready.

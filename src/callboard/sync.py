@@ -10,9 +10,11 @@
 
 Ops still return at once, with refs of pending values. Operations that must wait (``ref.get()``, ``ref.result()``,
 ``ref.shape`` if it depends on data, ``gpu.stats()``, calls of resident actors) wait on the calling thread, which may be
-any. Ctrl-C ends a wait at once; the op continues. Where the async API raises ``MailboxFull``, a call here waits for
-room. Devices that are still open when the interpreter exits are closed then. The event loop behind this API has a
-thread of its own, so it does not conflict with a running loop.
+any. Ctrl-C ends a wait at once; the op continues. It ends the wait for an end (of a device, a system, a server) within
+two seconds, and what has not ended by then is ended in the background. Where the async API raises ``MailboxFull``, a
+call here waits for room, unless there can never be enough. Devices that are still open when the interpreter exits are
+closed then. The event loop behind this API has a thread of its own, so it does not conflict with a running loop. On
+that thread, where hooks run, blocking calls raise ``RuntimeError``.
 """
 
 import contextlib
@@ -103,6 +105,8 @@ class System(Handle):
 
         Closing twice is harmless. Ctrl-C ends the wait within two seconds; the devices are closed in the background.
         """
+        if self._background is not None:
+            self._background.check_thread()
         with self._lock:
             background, system, user = self._background, self._system, self._user
             self._background = self._system = None
@@ -111,6 +115,8 @@ class System(Handle):
             background.finish(system.stop(), system._hurry, user)
 
     def _close(self, device: AsyncDevice) -> None:
+        if self._background is not None:
+            self._background.check_thread()
         with self._lock:
             background = self._background
             known = self._devices.pop(device, None)

@@ -122,16 +122,17 @@ class Fleet:
         """Close all hosts and wait until they have ended; each gets about ``timeout`` seconds."""
         if self._settling is not None:
             self._settling.cancel()
-        closing = asyncio.gather(*(host.close(timeout) for host in self.hosts))
         hurried = self._hurried = self._loop.create_future()
+        closing = asyncio.ensure_future(self._close_hosts(timeout))
         try:
             await asyncio.wait([closing, hurried], return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not closing.done():  # a cancel, too
                 closing.cancel()
-        if hurried.done():
-            closing = asyncio.gather(*(host.close(hurried.result()) for host in self.hosts))
-        await closing
+        await (self._close_hosts(hurried.result()) if hurried.done() else closing)
+
+    async def _close_hosts(self, timeout: float) -> None:
+        await asyncio.gather(*(host.close(timeout) for host in self.hosts))
 
     def hurry(self, timeout: float) -> None:
         """Let a :meth:`close` that is under way begin again with a shorter time."""

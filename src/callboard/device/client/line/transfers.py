@@ -25,7 +25,7 @@ from callboard.device.client.line.entries import Gate
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.regions import HostRegion
 from callboard.device.client.memory.pinned import PinnedBufferPool
-from callboard.device.client.staging.fetching import Fetch
+from callboard.device.client.staging.fetching import Fetching
 from callboard.device.client.staging.filling import Filling, refuse_recorded
 from callboard.device.client.staging.windows import CHUNK, Window
 from callboard.device.protocol.arena import ArenaPool, Slot
@@ -244,7 +244,7 @@ class Transfers:
         try:
             self._port.check_room()
             packed = self._packed(ref, depth + 1)
-            fetch = Fetch(self, reply, out, layout, window)
+            fetch = Fetching(self, reply, out, layout, window)
         except BaseException:  # Ctrl-C, too: nothing else gives the memory back
             window.give()
             raise

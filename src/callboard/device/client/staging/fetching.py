@@ -1,4 +1,4 @@
-"""``Fetch``: a download in parts, into one array of the caller's."""
+"""``Fetching``: a download in parts, into one array of the caller's."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,12 @@ from callboard.kernel.memory import Download
 if TYPE_CHECKING:
     from callboard.device.client.line.transfers import Transfers
 
-__all__ = ["Fetch"]
+__all__ = ["Fetching"]
 
 Array = np.ndarray[Any, Any]
 
 
-class Fetch:
+class Fetching:
     """Downloads a row-major array through a window, whose memory it returns.
 
     Args:
@@ -96,7 +96,7 @@ class Fetch:
 class _Part:
     __slots__ = ("_fetch", "_part")
 
-    def __init__(self, fetch: Fetch, part: int) -> None:
+    def __init__(self, fetch: Fetching, part: int) -> None:
         self._fetch = fetch
         self._part = part
 
