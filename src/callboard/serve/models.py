@@ -283,8 +283,11 @@ class EmbeddingModel(Model):
     async def _one_by_one(
         self, items: list[Any], timeout: float | None, priority: int, tenant: Hashable
     ) -> list[Array]:
+        until = None if timeout is None else time.monotonic() + timeout
+
         async def row(item: Any) -> Array:
-            return np.asarray(await _on_host(await self._submit(item, tenant, timeout, priority)))
+            left = None if until is None else until - time.monotonic()
+            return np.asarray(await _on_host(await self._submit(item, tenant, left, priority)))
 
         return [await row(items[0])] if len(items) == 1 else await as_room_comes(row, items)
 

@@ -34,13 +34,20 @@ class Detokenizer:
         return self._more(final=True)
 
     def _more(self, *, final: bool) -> str:
-        before = self._decode(self._tokens[: self._said]) if self._said else ""
-        text = self._decode(self._tokens)
+        before = self._text(self._tokens[: self._said]) if self._said else ""
+        text = self._text(self._tokens)
         if len(text) <= len(before) or (text.endswith(UNFINISHED) and not final):
             return ""
         self._tokens = self._tokens[self._said :]
         self._said = len(self._tokens)
         return text[len(before) :]
+
+    def _text(self, tokens: list[int]) -> str:
+        text = self._decode(tokens)
+        if text.isascii():
+            return text
+        # Tokens may be halves of surrogate pairs, which are characters only together.
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class StopStrings:
