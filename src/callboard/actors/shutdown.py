@@ -12,6 +12,7 @@ from typing import Final
 
 from callboard.actors.clock import Clock
 from callboard.actors.errors import ShutdownError
+from callboard.actors.hooks import awaitable
 
 __all__ = ["DEFAULT_PHASES", "CoordinatedShutdown", "Phase", "order_of"]
 
@@ -149,7 +150,7 @@ class CoordinatedShutdown:
             work = task.call()
             if work is None:
                 return
-            running = asyncio.ensure_future(work)
+            running = asyncio.ensure_future(awaitable(f"shutdown task {task.name}", work))
             timer = self._clock.call_later(timeout, running.cancel)
             try:
                 await running

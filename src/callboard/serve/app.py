@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard.actors.handles import Handle
+from callboard.actors.hooks import hashable
 from callboard.device.client.handle import Device
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
@@ -318,7 +319,7 @@ class App(Handle):
         Raises:
             Exception: Raised by ``tenant``.
         """
-        return None if self._tenant is None else self._tenant(headers)
+        return None if self._tenant is None else hashable("tenant", self._tenant(headers))
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from callboard.actors.hooks import amount
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
@@ -270,7 +271,7 @@ class EmbeddingModel(Model):
                 ) from e
             if found.ndim != 2 or len(found) != len(inputs):
                 raise BadModelResult(f"model {self.name!r} returned shape {list(found.shape)} for {len(inputs)} inputs")
-            return found, sum(self.count_tokens(item) for item in items)
+            return found, sum(int(amount("count_tokens", self.count_tokens(item))) for item in items)
 
     async def _tokens(self, inputs: list[Any]) -> list[Any]:
         tokenize = self.tokenize

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from callboard.actors.clock import Clock, LoopClock
+from callboard.actors.hooks import awaitable
 from callboard.core.errors import ContextLost, ContextPoisoned, GpuRefStale
 from callboard.device.client.line.port import request_key
 from callboard.patterns.quarantine.blame import Blame, Loss, Standing
@@ -187,7 +188,7 @@ class Quarantine(Generic[T]):
         target = self._spare if alone and self._spare is not None else self._target
         token = request_key.set(key)
         try:
-            value = await call(target)
+            value: R = await awaitable("call", call(target))
             self._blame.forget(key)
             return value
         except ContextLost as e:
