@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
-from callboard.actors.hooks import amount, awaitable
 from callboard.core.errors import ContextPoisoned
 from callboard.device.client.line.port import request_key as _key
+from callboard.patterns.contract.hooks import amount, awaitable
 
 __all__ = ["request_key", "retrying"]
 

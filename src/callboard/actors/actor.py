@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from callboard.actors._runtime.current import CURRENT
 from callboard.actors._runtime.table import check_handlers
-from callboard.actors.errors import MailboxFull, UnhandledMessage, WrongThread
-from callboard.actors.hooks import returned
+from callboard.actors.errors import MailboxFull, UnhandledMessage, WrongThread, returned
 from callboard.actors.messages import Msg, Request
 from callboard.actors.refs import ActorRef, cell_of
 from callboard.actors.supervision import OneForOne, Strategy

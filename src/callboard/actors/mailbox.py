@@ -14,8 +14,7 @@ from threading import Lock
 from typing import Any, Literal
 
 from callboard.actors._runtime.envelopes import Kill, Obituary, Poison, Tick, message_of
-from callboard.actors.errors import MailboxFull
-from callboard.actors.hooks import returned
+from callboard.actors.errors import MailboxFull, returned
 
 __all__ = ["BoundedLane", "Mailbox", "PriorityLane", "UnboundedLane", "UserLane"]
 

@@ -4,6 +4,7 @@ Default phases, in order: ``stop-accepting``, ``drain``, ``cluster-leave``, ``ac
 """
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -11,8 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from callboard.actors.clock import Clock
-from callboard.actors.errors import ShutdownError
-from callboard.actors.hooks import awaitable
+from callboard.actors.errors import ShutdownError, returned
 
 __all__ = ["DEFAULT_PHASES", "CoordinatedShutdown", "Phase", "order_of"]
 
@@ -150,7 +150,9 @@ class CoordinatedShutdown:
             work = task.call()
             if work is None:
                 return
-            running = asyncio.ensure_future(awaitable(f"shutdown task {task.name}", work))
+            if not inspect.isawaitable(work):
+                raise returned(f"shutdown task {task.name}", work, "None, or something that can be awaited")
+            running = asyncio.ensure_future(work)
             timer = self._clock.call_later(timeout, running.cancel)
             try:
                 await running

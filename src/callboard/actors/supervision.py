@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from callboard.actors.errors import ActorInitError, ActorKilled, DeathPact
-from callboard.actors.hooks import returned
+from callboard.actors.errors import ActorInitError, ActorKilled, DeathPact, returned
 
 __all__ = ["AllForOne", "Backoff", "Decision", "Directive", "OneForOne", "RestartLog", "Strategy", "unwrap"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from callboard.actors.handles import Handle
-from callboard.actors.hooks import hashable
 from callboard.device.client.handle import Device
+from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
 from callboard.serve.chain import Tenants, server_of

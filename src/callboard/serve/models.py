@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from callboard.actors.hooks import amount
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
+from callboard.patterns.contract.hooks import amount
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
 from callboard.patterns.requests.entering import as_room_comes

@@ -5,13 +5,13 @@ handler can so never dead-lock the child's restart.
 """
 
 import asyncio
+import inspect
 import logging
 import random
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
-from callboard.actors.errors import AccelError, ActorInitError, ActorStopped
-from callboard.actors.hooks import awaitable, returned
+from callboard.actors.errors import AccelError, ActorInitError, ActorStopped, returned
 from callboard.actors.supervision import Decision, Directive, unwrap
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def cause_of(cell: "Cell") -> str:
 
 async def _finish_hook(hook: str, result: Awaitable[None] | None) -> None:
     if result is not None:
-        await awaitable(hook, result)
+        if not inspect.isawaitable(result):
+            raise returned(hook, result, "None, or something that can be awaited: make it async")
+        await result
 
 
 # -- start -------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from callboard.actors.clock import Clock
-from callboard.actors.hooks import returned
+from callboard.actors.errors import returned
 from callboard.actors.loops.port import Port
 
 __all__ = ["LONG_ITERATION", "CallerLoop", "Dispatcher", "LoopLag", "Pinned", "PinnedThread"]

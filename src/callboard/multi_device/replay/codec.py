@@ -12,7 +12,7 @@ from typing import Any, get_origin
 import msgspec
 import numpy as np
 
-from callboard.actors.hooks import returned
+from callboard.actors.errors import returned
 from callboard.actors.refs import ActorRef
 from callboard.core.dtype import as_dtype
 from callboard.core.ref import GpuRef, GpuToken
@@ -81,7 +81,12 @@ class Codec:
         try:
             return self._plain(value)
         except UNSENDABLE as e:
-            raise NotRecordable(f"{cls.__qualname__} cannot be recorded: {e}") from e
+            given = (
+                cls.__qualname__
+                if self._redact is None
+                else f"{cls.__qualname__}, for which redact gave {value!r:.200},"
+            )
+            raise NotRecordable(f"{given} cannot be recorded: {e}") from e
 
     def output(self, value: Any) -> tuple[str, bytes]:
         """Class and fingerprint of an output: its bytes, or of a long one a digest; empty if it has none."""

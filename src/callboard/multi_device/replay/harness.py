@@ -15,7 +15,7 @@ import numpy as np
 
 from callboard.actors._runtime.recording import Tap, tap_of_actor
 from callboard.actors.clock import Clock, LoopClock
-from callboard.actors.hooks import returned
+from callboard.actors.errors import returned
 from callboard.actors.refs import ActorRef
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.multi_device.placement.hints import Candidate, PlacementHints

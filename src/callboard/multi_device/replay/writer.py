@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from callboard.actors.hooks import returned
+from callboard.actors.errors import returned
 from callboard.multi_device.replay.entries import Gap, encode
 from callboard.multi_device.replay.errors import JournalFailed
 from callboard.multi_device.replay.journals.protocol import Journal, Recovered

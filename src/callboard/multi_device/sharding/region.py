@@ -10,8 +10,8 @@ from typing import Any, Generic, Self, TypeVar
 
 from callboard.actors import ActorStopped, MailboxFull, Props
 from callboard.actors.clock import Cancellable, Clock, LoopClock
+from callboard.actors.errors import returned
 from callboard.actors.handles import Handle
-from callboard.actors.hooks import returned
 from callboard.device.client.handle import Device
 from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.device.supervision.generations import next_generation

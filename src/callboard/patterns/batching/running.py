@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
-from callboard.actors.hooks import returned
+from callboard.actors.errors import returned
 from callboard.core.errors import ContextLost, Unrecoverable
 from callboard.patterns.batching.figures import BatchCounters
 from callboard.patterns.batching.policy import Batch, BatchPolicy

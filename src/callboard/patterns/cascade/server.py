@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.actors.hooks import truth
 from callboard.patterns.batching.figures import BatchingStats
 from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.cascade.calibration import Calibration, calibrate
 from callboard.patterns.cascade.drift import Drift, DriftAlarm, DriftMonitor
 from callboard.patterns.cascade.reliability import calibration_error
 from callboard.patterns.cascade.stages import CascadeStage, NoConfidence, OnError, clears, on_failure
+from callboard.patterns.contract.hooks import truth
 from callboard.patterns.requests.calling import deliverable
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.actors.hooks import amount
 from callboard.core.errors import ContextLost, Withdrawn
 from callboard.patterns.batching.outer import warn_of_small_batches
 from callboard.patterns.batching.policy import SETTLE
 from callboard.patterns.contract.checks import check_whole
+from callboard.patterns.contract.hooks import amount
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.contract.outlet import STREAMED
 from callboard.patterns.fairshare.policy import FairPolicy

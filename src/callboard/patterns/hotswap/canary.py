@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from callboard.actors.hooks import truth
+from callboard.patterns.contract.hooks import truth
 from callboard.patterns.hotswap.golden import finite, mismatch
 
 __all__ = ["Canary", "Trial"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.actors.errors import AccelError
-from callboard.actors.hooks import amount
+from callboard.patterns.contract.hooks import amount
 from callboard.patterns.requests.calling import UserCall
 
 __all__ = ["DeviceMemory", "MemoryKept"]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable
 from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.actors.hooks import hashable
 from callboard.patterns.contract.checks import check_whole
+from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.canary import Canary
 from callboard.patterns.hotswap.errors import SwapInProgress
 from callboard.patterns.hotswap.memory import DeviceMemory

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from callboard.actors.clock import Clock
-from callboard.actors.hooks import truth
+from callboard.patterns.contract.hooks import truth
 from callboard.patterns.hotswap.canary import Canary, Trial
 from callboard.patterns.hotswap.errors import Phase, SwapFailed
 from callboard.patterns.hotswap.golden import mismatch

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from callboard.actors.clock import Clock, LoopClock
-from callboard.actors.hooks import awaitable
 from callboard.core.errors import ContextLost, ContextPoisoned, GpuRefStale
 from callboard.device.client.line.port import request_key
+from callboard.patterns.contract.hooks import awaitable
 from callboard.patterns.quarantine.blame import Blame, Loss, Standing
 from callboard.patterns.quarantine.errors import Quarantined
 from callboard.patterns.quarantine.gate import Gate, Ticket

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from callboard.actors.hooks import truth
 from callboard.core.errors import ContextLost, Withdrawn
+from callboard.patterns.contract.hooks import truth
 from callboard.patterns.replicas.ejection import Outcome
 from callboard.patterns.replicas.errors import NoReplica
 from callboard.patterns.replicas.hedging import Hedger

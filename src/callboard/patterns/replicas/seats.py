@@ -6,8 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from callboard.actors.errors import AccelError
-from callboard.actors.hooks import returned
+from callboard.actors.errors import AccelError, returned
 from callboard.patterns.replicas.member import Member, Phase
 from callboard.patterns.replicas.replica import Replica, Seat
 from callboard.patterns.replicas.router import Router

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.actors.hooks import amount, hashable
 from callboard.core.errors import ContextLost
 from callboard.patterns.contract.callers import Callers
+from callboard.patterns.contract.hooks import amount, hashable
 from callboard.patterns.contract.options import RequestOptions, checked
 from callboard.patterns.contract.outlet import Outlet
 from callboard.patterns.quarantine.ward import Ward

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from callboard.actors.hooks import truth
+from callboard.patterns.contract.hooks import truth
 from callboard.patterns.requests.entries import Entry
 from callboard.patterns.speculative.models import KvState
 from callboard.patterns.speculative.rates import KeptRates

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Literal
 
 from callboard.actors.clock import Clock
-from callboard.actors.hooks import returned
+from callboard.actors.errors import returned
 from callboard.core.errors import ContextLost
 from callboard.patterns.batching.results import copies
 from callboard.patterns.contract.checks import check_whole

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.actors.clock import Clock
-from callboard.actors.hooks import returned
+from callboard.actors.errors import returned
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.entries import State
 from callboard.patterns.speculative.adaptive import KPolicy, Room

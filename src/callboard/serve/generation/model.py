@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from callboard.actors.hooks import returned
+from callboard.actors.errors import returned
 from callboard.device.client.handle import Device
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.fairshare.server import FairShareScheduler

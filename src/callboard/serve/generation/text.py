@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from callboard.actors.hooks import returned
+from callboard.actors.errors import returned
 
 __all__ = ["Detokenizer", "StopStrings"]
 

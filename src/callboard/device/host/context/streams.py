@@ -4,7 +4,7 @@ import abc
 import itertools
 from collections.abc import Mapping
 
-from callboard.actors.hooks import returned
+from callboard.actors.errors import returned
 from callboard.core.backend import AccelDevice
 from callboard.device.config import HostConfig
 from callboard.device.host.context.timelines import Timeline

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from callboard.actors.hooks import returned
+from callboard.actors.errors import returned
 
 __all__ = ["Journal", "Recovered", "checked_page"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors import Props
 from callboard.actors._runtime.table import bind
-from callboard.actors.hooks import returned
+from callboard.actors.errors import returned
 from callboard.device.host.residents.item import Site
 from callboard.device.host.residents.thread.coroutines import Coroutines, has_coroutines, set_up
 from callboard.device.host.residents.thread.services import ContextServices

@@ -8,12 +8,9 @@ import inspect
 import math
 from typing import Any, SupportsFloat
 
-__all__ = ["amount", "awaitable", "hashable", "returned", "truth"]
+from callboard.actors.errors import returned
 
-
-def returned(hook: str, value: object, allowed: str) -> TypeError:
-    """The error for a hook that returned ``value``, and must return what is ``allowed``."""
-    return TypeError(f"{hook} returned {value!r:.200}; it must return {allowed}")
+__all__ = ["amount", "awaitable", "hashable", "truth"]
 
 
 def truth(hook: str, value: Any) -> bool:
