@@ -11,6 +11,7 @@ from typing import Any
 
 from callboard.actors.handles import Handle
 from callboard.device.client.handle import Device
+from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
 from callboard.serve.chain import Tenants, server_of
@@ -318,7 +319,7 @@ class App(Handle):
         Raises:
             Exception: Raised by ``tenant``.
         """
-        return None if self._tenant is None else self._tenant(headers)
+        return None if self._tenant is None else hashable("tenant", self._tenant(headers))
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

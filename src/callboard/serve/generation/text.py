@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from callboard.actors.errors import returned
+
 __all__ = ["Detokenizer", "StopStrings"]
 
 UNFINISHED = "\ufffd"
@@ -32,6 +34,12 @@ class Detokenizer:
     def end(self) -> str:
         """The remaining text, also if it is not a character."""
         return self._more(final=True)
+
+    def _text(self, tokens: list[int]) -> str:
+        text: object = self._decode(tokens)
+        if not isinstance(text, str):
+            raise returned("decode", text, "a str")
+        return text
 
     def _more(self, *, final: bool) -> str:
         before = self._text(self._tokens[: self._said]) if self._said else ""
