@@ -239,7 +239,7 @@ def patience() -> float | None:
     if not pressed:
         return None
     until = now + (LAST if len(pressed) == 1 else AT_ONCE)
-    until = min(vars(each).get("_callboard_until", until) for each in pressed)
+    until = min([until, *(vars(each).get("_callboard_until", until) for each in pressed)])
     vars(pressed[0])["_callboard_until"] = until
     return max(0.0, until - now)
 

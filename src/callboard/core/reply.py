@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Generator
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -260,6 +260,14 @@ class Reply(Handle, _NotItsValue, Generic[T_co]):
         """False: an op that was withdrawn fails with ``Withdrawn``."""
         return False
 
+    @property
+    def _condition(self) -> NoReturn:
+        """What ``concurrent.futures.wait`` and ``as_completed`` need of a future."""
+        raise AttributeError(
+            "concurrent.futures waits for the futures of its executors, not for replies: from a thread, "
+            "`reply.result()` of each; on a loop, `asyncio.wait` and `asyncio.as_completed` take replies"
+        )
+
     def _value(self) -> T_co:
         """The result of a successful reply."""
         value: T_co = self._outcome
@@ -355,7 +363,7 @@ class _Listener:
         self.callback = callback
         self._reply: Reply[Any] | None = reply
         self._loop = loop
-        self._context = context
+        self._context = copy_context() if context is None else context
 
     def done(self) -> bool:
         return self._reply is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextvars
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,36 @@ def test_threads_wait_with_result() -> None:
         refs = [cpu.full(3, float(n)) for n in range(8)]
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             assert [float(each[0]) for each in pool.map(lambda ref: ref.get(), refs)] == [float(n) for n in range(8)]
+
+
+def test_functions_of_concurrent_futures_say_what_to_write() -> None:
+    with cb.sync.device("cpu", isolation="thread", standby=None) as cpu:
+        ref: Any = cpu.full(3, 2.0)
+        for reply in (ref, cpu.blas.nrm2(ref)):
+            with pytest.raises(AttributeError, match=r"`reply.result\(\)` of each"):
+                concurrent.futures.wait([reply])
+            with pytest.raises(AttributeError, match=r"`asyncio\.as_completed`"):
+                list(concurrent.futures.as_completed([reply]))
+            assert not hasattr(reply, "_condition")
+
+
+async def test_callbacks_run_in_the_context_in_which_they_were_added(cpu: cb.Device, gate: Gate) -> None:
+    name, told = contextvars.ContextVar("name", default="outside"), asyncio.Event()
+    said: list[str] = []
+
+    def called(reply: Any) -> None:
+        said.append(name.get())
+        if len(said) == 2:
+            told.set()
+
+    slow = cpu.actor_of(cb.Props(Slow))
+    late: Any = slow.call(Slow.fill, await cpu.zeros(4), 3.0, gate.path)
+    token = name.set("added")
+    late.add_done_callback(called)
+    name.reset(token)
+    late.add_done_callback(called, context=contextvars.Context())
+    late.add_done_callback(print)
+    assert late.remove_done_callback(print) == 1
+    await gate.let_through()
+    await asyncio.wait_for(told.wait(), BOUND)
+    assert said == ["added", "outside"]
