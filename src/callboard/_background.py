@@ -239,7 +239,8 @@ def patience() -> float | None:
     if not pressed:
         return None
     until = now + (LAST if len(pressed) == 1 else AT_ONCE)
-    until = min([until, *(vars(each).get("_callboard_until", until) for each in pressed)])
+    for each in pressed:
+        until = min(until, vars(each).get("_callboard_until", until))
     vars(pressed[0])["_callboard_until"] = until
     return max(0.0, until - now)
 
