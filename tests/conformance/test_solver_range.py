@@ -57,12 +57,6 @@ def systems(dtype: DType) -> tuple[Array, Array]:
     return (a / 16).astype(dtype.np), (b / 16).astype(dtype.np)
 
 
-def skip_cusolver(session: Any) -> None:
-    """cuSOLVER takes denormal pivots for 0, and its matrices are not scaled yet (seen on an H200)."""
-    if "cuda" in session.backend.name:
-        pytest.xfail("denormal pivots count as 0 in cuSOLVER; the CUDA plans do not scale their matrices yet")
-
-
 def check(found: Array, want: Array, dtype: DType) -> None:
     tolerance = 1e-4 if np.finfo(dtype.np).bits == 32 else 1e-12
     np.testing.assert_allclose(found, want, rtol=0, atol=tolerance * np.abs(want).max())
@@ -71,7 +65,6 @@ def check(found: Array, want: Array, dtype: DType) -> None:
 @pytest.mark.parametrize("where", ["denormal", "least normal", "most"])
 @pytest.mark.parametrize("name", FLOATS)
 def test_solutions(session: Any, name: str, where: str) -> None:
-    skip_cusolver(session)
     dtype = DTYPES[name]
     a, b = systems(dtype)
     exponent = ends(dtype)[where]
@@ -87,7 +80,6 @@ def test_solutions(session: Any, name: str, where: str) -> None:
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_an_inverse_that_can_be_represented(session: Any, name: str) -> None:
-    skip_cusolver(session)
     dtype = DTYPES[name]
     a, _ = systems(dtype)
     exponent = np.finfo(dtype.np).minexp + 4
@@ -98,7 +90,6 @@ def test_an_inverse_that_can_be_represented(session: Any, name: str) -> None:
 @pytest.mark.parametrize("name", FLOATS)
 def test_rows_of_different_sizes(session: Any, name: str) -> None:
     """Equations of different units: some rows are denormal, others large."""
-    skip_cusolver(session)
     dtype = DTYPES[name]
     a, b = systems(dtype)
     info = np.finfo(dtype.np)

@@ -57,15 +57,17 @@ def listen_to_devices() -> None:
     from callboard.device.client.line.port import OpPort
 
     submit = OpPort.submit
-    default = inspect.signature(submit).parameters["depth"].default
+    signature = inspect.signature(submit)
 
     @functools.wraps(submit)
-    def record(self: Any, op: Any, extra: Any = None, keep: Any = None, depth: int = default, into: Any = None) -> Any:
-        message = message_of(op) if "cuda" in self.name else None
+    def record(*args: Any, **named: Any) -> Any:
+        call = signature.bind(*args, **named)
+        call.apply_defaults()
+        call.arguments["depth"] += 1  # one frame more stands between the op line and the caller, whom errors name
+        message = message_of(call.arguments["op"]) if "cuda" in call.arguments["self"].name else None
         if message is not None:
             EXECUTED.add(info_of(type(message)).tag)
-        # one frame more stands between the caller, whose line errors name, and the op line
-        answer = submit(self, op, extra, keep, depth + 1, into)
+        answer = submit(*call.args, **call.kwargs)
         if message is not None:
             _note_dtype(message)
         return answer

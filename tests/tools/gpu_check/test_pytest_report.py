@@ -73,9 +73,9 @@ def test_ops_of_devices_are_counted(monkeypatch: pytest.MonkeyPatch, repeated: b
 def test_an_expression_that_is_called_again_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     submit, ops = OpPort.submit, list[Any]()
 
-    def seen(self: Any, op: Any, extra: Any = None, keep: Any = None, depth: int = 2, into: Any = None) -> Any:
+    def seen(self: Any, op: Any, *args: Any, depth: int = 2, **named: Any) -> Any:
         ops.append(op)
-        return submit(self, op, extra, keep, depth + 1, into)
+        return submit(self, op, *args, depth=depth + 1, **named)
 
     monkeypatch.setattr(OpPort, "submit", seen)
     with cb.sync.device("cpu", isolation="thread", standby=None) as device:

@@ -13,8 +13,10 @@ const int BIAS = 4096, TILE = 32;
 template <typename R> struct Limits;
 template <> struct Limits<float> { static const int LOW = -102, HIGH = 105, APART = 51; };
 template <> struct Limits<double> { static const int LOW = -969, HIGH = 972, APART = 485; };
-template <typename T> struct RealOf { typedef T Type; };
-template <typename R> struct RealOf<Complex<R>> { typedef R Type; };
+template <typename T> struct Range : Limits<T> {};
+template <typename R> struct Range<Complex<R>> : Limits<R> {  // their reciprocals take squares
+    static const int LOW = Limits<R>::LOW / 2, HIGH = Limits<R>::HIGH / 2;
+};
 
 __device__ int top_of(float v) { return v == 0 || !is_finite(v) ? 0 : ilogbf(v) + 1 + BIAS; }
 __device__ int top_of(double v) { return v == 0 || !is_finite(v) ? 0 : ilogb(v) + 1 + BIAS; }
@@ -29,8 +31,7 @@ __device__ Complex<R> shifted(Complex<R> v, int e) { return {shifted(v.re, e), s
 __device__ int scale_of(int top) { return top ? BIAS - top : 0; }
 template <typename T>
 __device__ bool outside(int top) {
-    typedef Limits<typename RealOf<T>::Type> Range;
-    return top && (top - BIAS < Range::LOW || top - BIAS > Range::HIGH);
+    return top && (top - BIAS < Range<T>::LOW || top - BIAS > Range<T>::HIGH);
 }
 
 struct Exponents {
@@ -97,7 +98,7 @@ __device__ void equilibrate(const SolverArgs& p) {
         }
     }
     __syncthreads();
-    if (!odd && most[0] - least[0] <= Limits<typename RealOf<T>::Type>::APART) return;
+    if (!odd && most[0] - least[0] <= Range<T>::APART) return;
     const bool by_row = most[0] - least[0] >= most[1] - least[1];
     int *const first = by_row ? y.rows : y.cols, *const second = by_row ? y.cols : y.rows;
     for (i64 k = threadIdx.x; k < n; k += THREADS) {
