@@ -20,7 +20,7 @@ from callboard.core.ref.missing import METHODS
         ("concatenate", "use concat"),
         ("norm", "use linalg.vector_norm or linalg.matrix_norm"),
         ("reshap", "the nearest names are reshape"),
-        ("qqqqq", "2024.12$"),
+        ("qqqqq", "2025.12$"),
     ],
 )
 def test_a_name_of_numpy_is_answered_with_the_standards(name: str, cure: str) -> None:

@@ -1,4 +1,4 @@
-"""``Namespace``: the Python array API standard 2024.12 over the refs of one device (``dev.xp``)."""
+"""``Namespace``: the Python array API standard 2025.12 over the refs of one device (``dev.xp``)."""
 
 import functools
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from callboard.arrays.indexing import access
 from callboard.arrays.introspection.info import Info
 from callboard.arrays.introspection.unknown import unknown
 from callboard.arrays.linalg.namespace import LinearAlgebra
-from callboard.arrays.ordering import searching, sorting
+from callboard.arrays.ordering import membership, searching, sorting
 from callboard.arrays.products import contracting
 from callboard.arrays.products.einsum import einsum
 from callboard.core.dtype import DTYPES
@@ -34,7 +34,7 @@ class Namespace(Creation[Mode]):
     computed. See docs/guides/arrays.md.
     """
 
-    __array_api_version__ = "2024.12"
+    __array_api_version__ = "2025.12"
 
     e = 2.718281828459045
     inf = float("inf")
@@ -196,6 +196,7 @@ class Namespace(Creation[Mode]):
     searchsorted = staticmethod(searching.searchsorted)
 
     # sorting and sets
+    isin = staticmethod(membership.isin)
     argsort = staticmethod(sorting.argsort)
     sort = staticmethod(sorting.sort)
     unique_all = staticmethod(sorting.unique_all)

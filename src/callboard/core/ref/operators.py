@@ -37,7 +37,7 @@ Axis = int | tuple[int, ...] | None
 
 
 class ArrayOperators(Generic[Mode]):
-    """Operators as the array API standard 2024.12 has them, and further methods of NumPy arrays.
+    """Operators as the array API standard 2025.12 has them, and further methods of NumPy arrays.
 
     An operand is an array of the same device or a number. Results are refs, pending like all others. In-place operators
     write to the array's memory, which its views share, and return the ref, pending on the write. An operation that
@@ -290,13 +290,13 @@ class ArrayOperators(Generic[Mode]):
     # -- protocols -----------------------------------------------------------------------------------------------------
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> "Namespace[Mode]":
-        """The namespace ``dev.xp`` of its device, in the version 2024.12.
+        """The namespace ``dev.xp`` of its device, in the version 2025.12.
 
         Raises:
-            ValueError: Another version than 2021.12 to 2024.12.
+            ValueError: Another version than 2021.12 to 2025.12.
         """
-        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-            raise ValueError(f"api_version is {api_version!r}; there is 2024.12, which has all of the earlier ones")
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
+            raise ValueError(f"api_version is {api_version!r}; there is 2025.12, which has all of the earlier ones")
         xp: Namespace[Mode] = self._port.services.xp
         return xp
 
