@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from callboard.actors.clock import Clock, LoopClock
 from callboard.core.errors import ContextLost, ContextPoisoned, GpuRefStale
 from callboard.device.client.line.port import request_key
+from callboard.patterns.contract.hooks import awaitable
 from callboard.patterns.quarantine.blame import Blame, Loss, Standing
 from callboard.patterns.quarantine.errors import Quarantined
 from callboard.patterns.quarantine.gate import Gate, Ticket
@@ -187,7 +188,7 @@ class Quarantine(Generic[T]):
         target = self._spare if alone and self._spare is not None else self._target
         token = request_key.set(key)
         try:
-            value = await call(target)
+            value: R = await awaitable("call", call(target))
             self._blame.forget(key)
             return value
         except ContextLost as e:
