@@ -23,10 +23,12 @@ from callboard.arrays.products.einsum import einsum
 from callboard.core.dtype import DTYPES
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
+from callboard.core.ref.naming import naming
 
 __all__ = ["Namespace"]
 
 
+@naming("xp", but={*elementwise.UNARY, *elementwise.BINARY})
 class Namespace(Creation[Mode]):
     """The functions of the array API standard, on one device: ``dev.xp``, ``ref.__array_namespace__()``.
 

@@ -64,6 +64,7 @@ INSTEAD = {
     "nansum": "sum(where(isnan(x), 0, x))",
     "norm": "linalg.vector_norm or linalg.matrix_norm",
     "outer": "linalg.outer",
+    "pad": "concat with zeros or full",
     "partition": "sort, or dev.cub.top_k",
     "power": "pow",
     "ptp": "max(x) - min(x)",
