@@ -59,7 +59,7 @@ class ArrayOperators(Generic[Mode]):
     def _operate(self, name: str, other: Any) -> Any:
         """``name(self, other)``."""
         if not isinstance(other, OPERANDS):
-            return self._not_beside(OPERATORS[name], other)
+            return self._not_beside(OPERATORS[name], name, other)
         try:
             return getattr(self._port.services.xp, name)(self, other)
         except ABOUT_ARGUMENTS as e:
@@ -69,7 +69,7 @@ class ArrayOperators(Generic[Mode]):
     def _reflect(self, name: str, other: Any) -> Any:
         """``name(other, self)``."""
         if not isinstance(other, OPERANDS):
-            return self._not_beside(OPERATORS[name], other)
+            return self._not_beside(OPERATORS[name], name, other)
         try:
             return getattr(self._port.services.xp, name)(other, self)
         except ABOUT_ARGUMENTS as e:
@@ -85,21 +85,21 @@ class ArrayOperators(Generic[Mode]):
 
     def _write(self, name: str, other: Any) -> Any:
         if not isinstance(other, OPERANDS):
-            return self._not_beside(WRITES[name], other)
+            return self._not_beside(WRITES[name], name, other)
         try:
             return self._port.services.xp._write_into(self, name, other)
         except ABOUT_ARGUMENTS as e:
             renamed(e, WRITES[name])
             raise
 
-    def _not_beside(self, call: str, other: Any) -> Any:
+    def _not_beside(self, call: str, name: str, other: Any) -> Any:
         if isinstance(other, np.ndarray):
-            raise TypeError(self._beside_host(call, other))
+            raise TypeError(self._beside_host(call, name, other))
         return NotImplemented
 
-    def _beside_host(self, call: str, x: "np.ndarray[Any, Any]") -> str:
+    def _beside_host(self, call: str, name: str, x: "np.ndarray[Any, Any]") -> str:
         return (
-            f"{call}: {self!r} and an array of the host ({x.dtype}{list(x.shape)}): put that on the device first, "
+            f"{call}: {name} of {self!r} and an array of the host ({x.dtype}{list(x.shape)}): put that on the device first, "
             "dev.put(array)"
         )
 
@@ -333,7 +333,7 @@ class ArrayOperators(Generic[Mode]):
             if all(isinstance(x, np.generic) or np.ndim(x) == 0 for x in host):
                 function = getattr(self._port.services.xp, name)
                 return function(*(x if isinstance(x, Operand) else np.asarray(x)[()] for x in inputs))
-            raise TypeError(self._beside_host(f"np.{ufunc.__name__}", np.asarray(host[0])))
+            raise TypeError(self._beside_host(f"np.{ufunc.__name__}", name, np.asarray(host[0])))
         raise TypeError(self._of_numpy(ufunc))
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
