@@ -6,6 +6,8 @@ from contextvars import ContextVar, Token
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from callboard.actors.loops.threads import Threads
+
 __all__ = ["Inside", "check_outside", "part_of_this"]
 
 R = TypeVar("R")
@@ -54,7 +56,7 @@ def check_outside(server: object, name: str) -> None:
 def part_of_this(work: Callable[..., R], pool: concurrent.futures.Executor) -> Callable[..., R]:
     """The work, which the pool is to do as part of the run that this is part of; other processes take no part."""
     inside = _current.get()
-    if inside is None or not isinstance(pool, concurrent.futures.ThreadPoolExecutor):
+    if inside is None or not isinstance(pool, concurrent.futures.ThreadPoolExecutor | Threads):
         return work
     return partial(_as_part, inside, work)
 
