@@ -1,4 +1,4 @@
-"""``cb.xp``: the array API standard 2024.12 as a module, for libraries that are given the name of one.
+"""``cb.xp``: the array API standard 2025.12 as a module, for libraries that are given the name of one.
 
 Functions of arrays compute on the device of their arrays, whichever it is. Functions that make arrays of nothing else
 (``asarray``, ``zeros``, ``arange`` …) make them on the default device: ``cb.sync.device("auto")``, or the one that

@@ -89,6 +89,7 @@ int64 = _xp.int64
 int8 = _xp.int8
 isdtype = _xp.isdtype
 isfinite = _xp.isfinite
+isin = _xp.isin
 isinf = _xp.isinf
 isnan = _xp.isnan
 less = _xp.less

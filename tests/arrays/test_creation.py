@@ -142,3 +142,42 @@ def test_a_module_stands_for_the_default_device(monkeypatch: pytest.MonkeyPatch)
             _ = cb.xp.nothing_like_this
     finally:
         cb.xp._opened.close()
+
+
+@pytest.mark.parametrize("scalar", [np.asarray, "ref"])
+def test_arrays_without_axes_are_numbers(session: cb.sync.Device, scalar: Any) -> None:
+    xp = session.xp
+    n = xp.asarray if scalar == "ref" else scalar
+    same(xp.arange(n(4)), np.arange(4), "i64")
+    same(xp.arange(n(0.5), n(3), n(1)), np.arange(0.5, 3), "f64")
+    same(xp.linspace(n(0), n(1.0), n(5)), np.linspace(0, 1, 5), "f64")
+    same(xp.eye(n(3), n(4), k=n(1)), np.eye(3, 4, k=1), "f64")
+    same(xp.full((2,), n(2.5)), [2.5, 2.5], "f64")
+    same(xp.tril(xp.ones((2, 2)), k=n(-1)), [[0, 0], [1, 0]], "f64")
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda xp: xp.arange("a"), r"xp\.arange: stop is str; pass a number"),
+        (lambda xp: xp.arange(xp.zeros(2)), r"xp\.arange: stop is <GpuRef f64\[2\]"),
+        (lambda xp: xp.linspace(0, 1, 2.5), r"xp\.linspace: num is 2\.5; pass an int"),
+        (lambda xp: xp.eye(np.zeros(3)), r"xp\.eye: n_rows is ndarray; pass an int"),
+        (lambda xp: xp.full(2, np.ma.masked), "masked"),
+    ],
+)
+def test_what_is_not_a_number_is_refused(session: cb.sync.Device, make: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        make(session.xp)
+
+
+@pytest.mark.parametrize("numbers", [(0, float("nan")), (0, float("inf")), (0, 1, 1j)])
+def test_arange_takes_finite_real_numbers(session: cb.sync.Device, numbers: Any) -> None:
+    with pytest.raises(cb.ShapeError, match=r"xp\.arange: from 0 to .*; pass finite real numbers"):
+        session.xp.arange(*numbers)
+
+
+async def test_a_number_on_the_device_of_asyncio_is_awaited_first() -> None:
+    async with cb.device("cpu") as device:
+        with pytest.raises(TypeError, match=r"await ref\.get\(\)"):
+            device.xp.eye(device.xp.asarray(3))

@@ -86,7 +86,7 @@ def test_astype_copies_unless_told_otherwise(session: cb.sync.Device) -> None:
 
 def test_the_namespace_tells_about_itself(session: cb.sync.Device) -> None:
     info = session.xp.__array_namespace_info__()
-    assert info.devices() == [info.default_device()] == [session.name]
+    assert info.devices() == (info.default_device(),) == (session.name,)
     assert info.default_dtypes() == {
         "real floating": DTYPES["f64"],
         "complex floating": DTYPES["c128"],
@@ -100,8 +100,27 @@ def test_the_namespace_tells_about_itself(session: cb.sync.Device) -> None:
     assert set(info.dtypes(kind=("bool", "complex floating"))) == {"bool", "complex64", "complex128"}
     with pytest.raises(ValueError, match="kind 'odd'"):
         info.dtypes(kind="odd")
-    assert session.xp.__array_api_version__ == "2024.12"
+    assert session.xp.__array_api_version__ == "2025.12"
     x = session.array(1.0)
-    assert x.__array_namespace__(api_version="2024.12") is session.xp
+    assert all(x.__array_namespace__(api_version=f"{year}.12") is session.xp for year in range(2021, 2026))
     with pytest.raises(ValueError, match=r"api_version is '2020\.1'"):
         x.__array_namespace__(api_version="2020.1")
+
+
+class Odd:
+    dtype = 5
+
+    def __hash__(self) -> int:
+        raise RuntimeError("no hash")
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["text, with a comma", "f8,,", "\ud800", "(", "", None, [], {}, 1, Odd(), Odd, np.ma.masked, np.dtype("i4,i4")],
+)
+def test_a_dtype_equals_nothing_that_names_none(other: Any) -> None:
+    for dtype in DTYPES.values():
+        assert dtype != other
+    if isinstance(other, str):
+        with pytest.raises(TypeError, match="is not supported; use one of"):
+            as_dtype(other)

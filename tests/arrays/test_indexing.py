@@ -225,3 +225,23 @@ def test_a_failed_operand_fails_what_reads_it_and_nothing_else(session: cb.sync.
     with pytest.raises(cb.ShapeError, match="indices\\[0\\] holds 5"):
         chained.get()
     np.testing.assert_array_equal((x + x).get(), [2.0, 4.0])
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 4), (0, 0)])
+@pytest.mark.parametrize("on_device", [True, False])
+def test_a_mask_without_elements_selects_nothing(session: cb.sync.Device, shape: Any, on_device: bool) -> None:
+    host = np.arange(12.0).reshape(3, 4)
+    x = session.array(host)
+    mask = np.zeros(shape, bool)
+    there: Any = session.array(mask) if on_device else mask
+    assert x[there].get().shape == host[mask].shape
+    x[there] = 7
+    np.testing.assert_array_equal(x.get(), host)
+    with pytest.raises(IndexError, match="a mask is bool"):
+        x[np.zeros((0, 5), bool)]
+
+
+@pytest.mark.parametrize("index", [[[]], [[[]]], (slice(None), [[]]), ([], [])])
+def test_nested_lists_without_items_select_nothing(session: cb.sync.Device, index: Any) -> None:
+    host = np.arange(12.0).reshape(3, 4)
+    assert session.array(host)[index].get().shape == host[index].shape

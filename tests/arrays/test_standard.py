@@ -1,7 +1,7 @@
-"""Every function of the array API standard 2024.12 exists, with its parameters; exceptions are listed.
+"""Every function of the array API standard 2025.12 exists, with its parameters; exceptions are listed.
 
-``tests/data/array_api_2024_12.txt`` has the signatures, taken from ``array_api_strict`` 2.6.1 (which keeps to the
-standard), with ``expand_dims`` as the standard has it.
+``tests/data/array_api_2025_12.txt`` has the signatures, taken from ``array_api_strict`` 2.6.1 (which keeps to the
+standard), with what 2025.12 adds. ``expand_dims`` also takes its axis as 2024.12 has it, by name and 0 by default.
 """
 
 import inspect
@@ -15,7 +15,7 @@ import callboard as cb
 from callboard.arrays.namespace import Namespace
 from callboard.core.dtype import DTYPES
 
-LINES = (Path(__file__).parent.parent / "data" / "array_api_2024_12.txt").read_text("utf-8").splitlines()
+LINES = (Path(__file__).parent.parent / "data" / "array_api_2025_12.txt").read_text("utf-8").splitlines()
 STANDARD = {line.partition("(")[0]: "(" + line.partition("(")[2] for line in LINES}
 
 MISSING: dict[str, str] = {}
@@ -60,7 +60,7 @@ def test_function_has_the_parameters_of_the_standard(name: str) -> None:
 
 
 def test_the_table_is_that_of_the_standard() -> None:
-    assert len(STANDARD) == 171
+    assert len(STANDARD) == 175
     assert set(MISSING) <= set(STANDARD)
     guide = (Path(__file__).parent.parent.parent / "docs" / "guides" / "arrays.md").read_text("utf-8")
     for name in RESTRICTIONS:
@@ -88,3 +88,21 @@ def test_constants_and_dtypes(name: str) -> None:
 def test_every_function_says_what_it_does() -> None:
     silent = [name for name in STANDARD if not inspect.getdoc(found(name))]
     assert not silent
+
+
+def test_what_2025_12_changes(session: cb.sync.Device) -> None:
+    xp = session.xp
+    x = xp.ones((2, 3))
+    assert xp.expand_dims(x, 0).shape == (1, 2, 3)
+    assert xp.expand_dims(x, (0, -1)).shape == (1, 2, 3, 1)
+    assert xp.permute_dims(x, (-1, 0)).shape == (3, 2)
+    assert xp.broadcast_shapes((2, 1), (3,)) == (2, 3)
+    assert xp.broadcast_shapes() == ()
+    assert type(xp.meshgrid(x[0], x[0])) is type(xp.broadcast_arrays(x, x[0])) is tuple
+    assert type(xp.__array_namespace_info__().devices()) is tuple
+    line = xp.asarray([1.0, 1.1], dtype="f32")
+    assert xp.searchsorted(line, 1.1).item() == 1  # the number in the dtype of the line
+    assert xp.searchsorted(xp.asarray([1, 2], dtype="u8"), 300).item() == 2
+    assert xp.isin(xp.asarray([1.0, math.nan]), xp.asarray([math.nan, 1.0])).get().tolist() == [True, False]
+    with pytest.raises(TypeError, match=r"xp\.isin: x2 is int"):
+        xp.isin(1, 2)

@@ -56,7 +56,7 @@ def parts(a: cb.sync.Ref, b: cb.GpuRef) -> None:
 
 
 def of_refs(a: cb.sync.Ref, b: cb.GpuRef) -> None:
-    of_a, of_b = a.__array_namespace__(), b.__array_namespace__(api_version="2024.12")
+    of_a, of_b = a.__array_namespace__(), b.__array_namespace__(api_version="2025.12")
     assert_type(of_a, Namespace[Blocking])
     assert_type(of_a.add(a, a), cb.sync.Ref)
     assert_type(of_a.zeros(3), cb.sync.Ref)

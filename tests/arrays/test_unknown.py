@@ -1,5 +1,6 @@
 """Names that NumPy has and the standard has not: the error tells what to write."""
 
+import inspect
 import re
 from operator import attrgetter
 from typing import Any
@@ -20,7 +21,7 @@ from callboard.core.ref.missing import METHODS
         ("concatenate", "use concat"),
         ("norm", "use linalg.vector_norm or linalg.matrix_norm"),
         ("reshap", "the nearest names are reshape"),
-        ("qqqqq", "2024.12$"),
+        ("qqqqq", "2025.12$"),
     ],
 )
 def test_a_name_of_numpy_is_answered_with_the_standards(name: str, cure: str) -> None:
@@ -78,4 +79,4 @@ def test_the_methods_that_are_named_exist() -> None:
 def test_linear_algebra_has_all_functions_of_its_module() -> None:
     functions = {name for name in linalg.__all__ if name.islower()}
     assert functions == {name for name in dir(Namespace.linalg) if not name.startswith("_")}
-    assert all(getattr(Namespace.linalg, name) is getattr(linalg, name) for name in functions)
+    assert all(inspect.unwrap(getattr(Namespace.linalg, name)) is getattr(linalg, name) for name in functions)

@@ -10,7 +10,7 @@ import numpy as np
 from callboard.actors.handles import Handle
 from callboard.arrays.dtypes import DEFAULTS, NAMES, result_type
 from callboard.arrays.elementwise import apply
-from callboard.arrays.handles import cast, check_array, check_device, is_scalar, submit, view
+from callboard.arrays.handles import cast, check_array, check_device, integer, is_scalar, number, submit, view
 from callboard.arrays.manipulation import broadcast_to, concat, reshape
 from callboard.core.dtype import DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
@@ -155,20 +155,19 @@ class Creation(Handle, Generic[Mode]):
             spread = broadcast_to(cast(fill_value, wanted), shape_of(shape))
             copied: GpuRef[Mode] = self._submit(Copy(src=spread))
             return copied
-        if not is_scalar(fill_value):
-            raise TypeError(f"xp.full: fill_value is {type(fill_value).__name__}; pass a number or a 0-d array")
+        fill_value = number("full", "fill_value", fill_value)
         to = _of_number(fill_value) if dtype is None else as_dtype(dtype)
         out = self._submit(Empty(shape=shape_of(shape), dtype=to.name))
-        number = int(bool(fill_value)) if to.kind == "bool" else fill_value
-        filled: GpuRef[Mode] = self._submit(Fill(out=out, fill_value=number))
+        value = int(bool(fill_value)) if to.kind == "bool" else fill_value
+        filled: GpuRef[Mode] = self._submit(Fill(out=out, fill_value=value))
         return filled
 
     def arange(
         self,
-        start: float,
+        start: float | GpuRef[Mode],
         /,
-        stop: float | None = None,
-        step: float = 1,
+        stop: float | GpuRef[Mode] | None = None,
+        step: float | GpuRef[Mode] = 1,
         *,
         dtype: DTypeLike | None = None,
         device: str | None = None,
@@ -181,10 +180,13 @@ class Creation(Handle, Generic[Mode]):
             ShapeError: ``step`` is 0.
         """
         check_device(self._device, device)
-        first, last = (0, start) if stop is None else (start, stop)
+        begin, end = (0, start) if stop is None else (start, stop)
+        first, last, step = (number("arange", name, n) for name, n in (("start", begin), ("stop", end), ("step", step)))
         if step == 0:
             raise ShapeError("xp.arange: step is 0")
-        whole = all(isinstance(n, int | np.integer) for n in (first, last, step))
+        if any(isinstance(n, complex) or not math.isfinite(n) for n in (first, last, step)):
+            raise ShapeError(f"xp.arange: from {first} to {last} by {step}; pass finite real numbers")
+        whole = all(isinstance(n, int) for n in (first, last, step))
         to = as_dtype(dtype) if dtype is not None else DEFAULTS["integral" if whole else "real floating"]
         length = max(-((first - last) // step) if whole else math.ceil((last - first) / step), 0)
         if to.is_integer:
@@ -194,10 +196,10 @@ class Creation(Handle, Generic[Mode]):
 
     def linspace(
         self,
-        start: complex,
-        stop: complex,
+        start: complex | GpuRef[Mode],
+        stop: complex | GpuRef[Mode],
         /,
-        num: int,
+        num: int | GpuRef[Mode],
         *,
         dtype: DTypeLike | None = None,
         device: str | None = None,
@@ -209,6 +211,11 @@ class Creation(Handle, Generic[Mode]):
             ShapeError: ``num`` is negative.
         """
         check_device(self._device, device)
+        start, stop, num = (
+            number("linspace", "start", start),
+            number("linspace", "stop", stop),
+            integer("linspace", "num", num),
+        )
         has_complex = isinstance(start, complex) or isinstance(stop, complex)
         to = as_dtype(dtype) if dtype is not None else DEFAULTS["complex floating" if has_complex else "real floating"]
         if num < 0:
@@ -228,18 +235,20 @@ class Creation(Handle, Generic[Mode]):
 
     def eye(
         self,
-        n_rows: int,
-        n_cols: int | None = None,
+        n_rows: int | GpuRef[Mode],
+        n_cols: int | GpuRef[Mode] | None = None,
         /,
         *,
-        k: int = 0,
+        k: int | GpuRef[Mode] = 0,
         dtype: DTypeLike | None = None,
         device: str | None = None,
     ) -> GpuRef[Mode]:
         """Ones on the ``k``-th diagonal (above the main one where ``k`` is positive), else zeros."""
-        cols = n_rows if n_cols is None else n_cols
-        made = self.zeros((n_rows, cols), dtype=dtype, device=device)
-        length = min(n_rows + min(k, 0), cols - max(k, 0))
+        rows = integer("eye", "n_rows", n_rows)
+        cols = rows if n_cols is None else integer("eye", "n_cols", n_cols)
+        k = integer("eye", "k", k)
+        made = self.zeros((rows, cols), dtype=dtype, device=device)
+        length = min(rows + min(k, 0), cols - max(k, 0))
         if length <= 0:
             return made
         first = made[max(-k, 0) :, max(k, 0) :]
@@ -348,6 +357,7 @@ def _triangle(function: str, x: GpuRef[Mode], inside: str, k: int) -> GpuRef[Mod
     if x.ndim < 2:
         raise ShapeError(f"xp.{function}: x is {x.layout!r}; it must have 2 axes or more")
     xp = x._port.services.xp
+    k = integer(function, "k", k)
     i, j = xp.arange(x.shape[-2]).reshape(-1, 1), xp.arange(x.shape[-1])
     text = f"({inside}) & x" if x.dtype.kind == "bool" else f"where({inside}, x, 0)"
     nearest = max(-x.shape[-2], min(k, x.shape[-1]))  # farther diagonals are outside, and need not be an int64

@@ -12,6 +12,7 @@ from callboard.arrays.fusion import Call, call_of, deferred, fused, rewritten
 from callboard.arrays.handles import Ref, Scalar, cast, check_array, is_scalar, submit
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
+from callboard.core.ref.naming import ABOUT_ARGUMENTS, renamed
 from callboard.kernel.elementwise import Map
 from callboard.kernel.elementwise.promotion import range_of
 from callboard.kernel.memory import Copy
@@ -52,7 +53,14 @@ def unary(name: str, does: str) -> Unary:
 
     def function(x: GpuRef[Mode], /) -> GpuRef[Mode]:
         found: GpuRef[Mode] | None = deferred(call, (x,))
-        return computed(call, (check_array(name, "x", x),)) if found is None else found
+        if found is not None:
+            return found
+        try:
+            made: GpuRef[Mode] = computed(call, (check_array(name, "x", x),))
+        except ABOUT_ARGUMENTS as e:
+            renamed(e, f"xp.{name}")
+            raise
+        return made
 
     named: Unary = _named(function, name, does)
     return named
@@ -64,11 +72,15 @@ def binary(name: str, does: str) -> Binary:
 
     def function(x1: GpuRef[Mode] | Scalar, x2: GpuRef[Mode] | Scalar, /) -> GpuRef[Mode]:
         found: GpuRef[Mode] | None = deferred(call, (x1, x2))
-        if found is None:
-            _check_pair(name, x1, x2)
+        if found is not None:
+            return found
+        _check_pair(name, x1, x2)
+        try:
             made: GpuRef[Mode] = computed(call, (x1, x2))
-            return made
-        return found
+        except ABOUT_ARGUMENTS as e:
+            renamed(e, f"xp.{name}")
+            raise
+        return made
 
     named: Binary = _named(function, name, does)
     return named

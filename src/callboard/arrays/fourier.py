@@ -17,6 +17,7 @@ from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
+from callboard.core.ref.naming import naming
 from callboard.core.ref.tokens import INSTEAD_OF_PICKLING
 from callboard.kernel.elementwise.promotion import complex_of
 from callboard.kernel.fft.numpylike import Fft, Irfft, Rfft
@@ -184,13 +185,13 @@ def irfftn(
 def hfft(x: GpuRef[Mode], /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> GpuRef[Mode]:
     """The transform of a Hermitian array, given by its first half: ``n`` real points."""
     check_array("fft.hfft", "x", x)
-    return irfft(apply("conj(x)", x=_complex(x)), n=n, axis=axis, norm=INVERSE[norm])
+    return irfft(apply("conj(x)", x=_complex(x)), n=n, axis=axis, norm=INVERSE.get(norm, norm))
 
 
 def ihfft(x: GpuRef[Mode], /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> GpuRef[Mode]:
     """The inverse of :func:`hfft`."""
     check_array("fft.ihfft", "x", x)
-    return apply("conj(x)", x=rfft(x, n=n, axis=axis, norm=INVERSE[norm]))  # type: ignore[no-any-return]
+    return apply("conj(x)", x=rfft(x, n=n, axis=axis, norm=INVERSE.get(norm, norm)))  # type: ignore[no-any-return]
 
 
 def fftshift(x: GpuRef[Mode], /, *, axes: int | tuple[int, ...] | None = None) -> GpuRef[Mode]:
@@ -205,6 +206,7 @@ def ifftshift(x: GpuRef[Mode], /, *, axes: int | tuple[int, ...] | None = None) 
     return roll(x, tuple(-(x.shape[a] // 2) for a in places), axis=places)
 
 
+@naming("xp.fft")
 class Fourier(Handle, Generic[Mode]):
     """``xp.fft`` of one device.
 

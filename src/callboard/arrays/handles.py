@@ -11,6 +11,7 @@ from callboard.core.errors import DeviceMismatch, ShapeError
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef
+from callboard.core.ref.hostarrays import refuse_masked
 from callboard.kernel.memory import Copy
 
 __all__ = [
@@ -25,7 +26,9 @@ __all__ = [
     "check_device",
     "dense",
     "device_of",
+    "integer",
     "is_scalar",
+    "number",
     "numbers_of",
     "submit",
     "view",
@@ -60,6 +63,33 @@ def check_array(function: str, name: str, x: Any) -> Ref:
 def is_scalar(x: Any) -> bool:
     """True for a number of Python or NumPy."""
     return isinstance(x, bool | int | float | complex | np.number | np.bool_)
+
+
+def number(function: str, name: str, x: Any) -> Any:
+    """The number that a scalar or a 0-d array is, of Python. A ref is read, on a ``cb.sync`` device.
+
+    Raises:
+        TypeError: It is not a number, or a ref whose value has to be awaited.
+    """
+    if type(x) in (int, float, bool, complex):
+        return x
+    refuse_masked(x, f"xp.{function}")
+    found = x.item() if isinstance(x, GpuRef | np.ndarray | np.generic) and x.ndim == 0 else x
+    if not isinstance(found, bool | int | float | complex):
+        told = repr(x) if isinstance(x, GpuRef) else type(x).__name__
+        raise TypeError(f"xp.{function}: {name} is {told}; pass a number, or a 0-d array of one")
+    return found
+
+
+def integer(function: str, name: str, x: Any) -> int:
+    """The integer that ``x`` is; a 0-d array is one, as in :func:`number`."""
+    try:
+        return operator.index(number(function, name, x))
+    except TypeError as e:
+        if isinstance(x, GpuRef) and not x.ndim and not x._port.services.blocking:
+            raise
+        told = repr(x) if isinstance(x, GpuRef | float | complex) else type(x).__name__
+        raise TypeError(f"xp.{function}: {name} is {told}; pass an int") from e
 
 
 def device_of(*arrays: Any) -> Any:

@@ -90,7 +90,7 @@ def moveaxis(x: GpuRef[Mode], source: int | tuple[int, ...], destination: int | 
     return permute_dims(x, tuple(order))
 
 
-def expand_dims(x: GpuRef[Mode], /, *, axis: int | tuple[int, ...] = 0) -> GpuRef[Mode]:
+def expand_dims(x: GpuRef[Mode], /, axis: int | tuple[int, ...] = 0) -> GpuRef[Mode]:
     """The view with axes of extent 1 at the places ``axis`` of the result."""
     check_array("expand_dims", "x", x)
     given = axis if isinstance(axis, tuple) else (axis,)

@@ -1,4 +1,4 @@
-"""``Namespace``: the Python array API standard 2024.12 over the refs of one device (``dev.xp``)."""
+"""``Namespace``: the Python array API standard 2025.12 over the refs of one device (``dev.xp``)."""
 
 import functools
 from typing import TYPE_CHECKING, Any
@@ -17,16 +17,18 @@ from callboard.arrays.indexing import access
 from callboard.arrays.introspection.info import Info
 from callboard.arrays.introspection.unknown import unknown
 from callboard.arrays.linalg.namespace import LinearAlgebra
-from callboard.arrays.ordering import searching, sorting
+from callboard.arrays.ordering import membership, searching, sorting
 from callboard.arrays.products import contracting
 from callboard.arrays.products.einsum import einsum
 from callboard.core.dtype import DTYPES
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
+from callboard.core.ref.naming import naming
 
 __all__ = ["Namespace"]
 
 
+@naming("xp", but={*elementwise.UNARY, *elementwise.BINARY})
 class Namespace(Creation[Mode]):
     """The functions of the array API standard, on one device: ``dev.xp``, ``ref.__array_namespace__()``.
 
@@ -34,7 +36,7 @@ class Namespace(Creation[Mode]):
     computed. See docs/guides/arrays.md.
     """
 
-    __array_api_version__ = "2024.12"
+    __array_api_version__ = "2025.12"
 
     e = 2.718281828459045
     inf = float("inf")
@@ -196,6 +198,7 @@ class Namespace(Creation[Mode]):
     searchsorted = staticmethod(searching.searchsorted)
 
     # sorting and sets
+    isin = staticmethod(membership.isin)
     argsort = staticmethod(sorting.argsort)
     sort = staticmethod(sorting.sort)
     unique_all = staticmethod(sorting.unique_all)

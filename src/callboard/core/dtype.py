@@ -64,7 +64,7 @@ class DType:
             return self is other
         try:
             return _lookup(other) is self
-        except (TypeError, KeyError):
+        except Exception:  # an object that cannot be hashed or compared names no dtype
             return False
 
     __hash__ = object.__hash__
@@ -116,7 +116,10 @@ def _lookup(x: Any) -> DType:
         return DTYPES[x]
     if not isinstance(x, str | type | np.dtype):
         raise TypeError  # None is NumPy's word for f64, and whatever has a dtype names one
-    return _BY_NUMPY[np.dtype(x).newbyteorder("=")]
+    try:
+        return _BY_NUMPY[np.dtype(x).newbyteorder("=")]
+    except Exception:  # of NumPy's parser, which raises SyntaxError and others for some texts
+        raise TypeError from None
 
 
 def dtypes_of(names: str) -> tuple[DType, ...]:
@@ -140,5 +143,5 @@ def as_dtype(x: DTypeLike, name: str = "dtype") -> DType:
         return x
     try:
         return _lookup(x)
-    except (TypeError, KeyError):
+    except TypeError:
         raise TypeError(f"{name} {x!r} is not supported; use one of {', '.join(DTYPES)}") from None

@@ -74,8 +74,25 @@ def taken_apart(x: Ref, index: Any) -> Key:
             items[i] = item.reshape((1,))
         else:
             view += [slice(None)] * _axes(item)
+    items = _without_empty_masks(x.shape, items)
     layout, offset = indexed(x.layout, tuple(view))
     return Key(x._view(layout, x.offset + offset) if None in view else x, items)
+
+
+def _without_empty_masks(shape: tuple[int, ...], items: list[Any]) -> list[Any]:
+    """Masks of extents 0, which may stand for axes of any extent, as indices that pick nothing."""
+    found: list[Any] = []
+    axis = 0
+    for item in items:
+        if _is_mask(item) and not item.size:
+            own = shape[axis : axis + item.ndim]
+            if tuple(item.shape) != own and all(n in (0, e) for n, e in zip(item.shape, own, strict=True)):
+                found += [np.zeros(0, np.int64)] * item.ndim
+                axis += item.ndim
+                continue
+        found.append(item)
+        axis += _axes(item)
+    return found
 
 
 def only_mask(key: Key) -> Any:
@@ -146,7 +163,8 @@ def _normal(item: Any) -> Any:
     """Lists as arrays, bools as masks without axes, arrays of one integer without axes as that integer."""
     refuse_masked(item, "indexing")
     if isinstance(item, list):
-        item = np.asarray(item, None if item else np.int64)
+        item = np.asarray(item)
+        item = item if item.size else item.astype(np.int64)
     if isinstance(item, bool | np.bool_):
         return np.asarray(item)
     if isinstance(item, np.ndarray) and item.ndim == 0 and item.dtype.kind != "b":

@@ -31,9 +31,9 @@ class Info:
         """The dtypes of new arrays of Python's numbers, and of indices."""
         return dict(DEFAULTS)
 
-    def devices(self) -> list[str]:
+    def devices(self) -> tuple[str, ...]:
         """The device of this namespace: each device has its own."""
-        return [self._device]
+        return (self._device,)
 
     def dtypes(self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
         """The standard's dtypes by name; those of one kind or of several.

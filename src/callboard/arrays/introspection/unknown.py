@@ -56,7 +56,6 @@ INSTEAD = {
     "inner": "vecdot or tensordot",
     "invert": "bitwise_invert",
     "isclose": "abs(x - y) <= atol + rtol * abs(y)",
-    "isin": "any(x[..., None] == values, axis=-1)",
     "left_shift": "bitwise_left_shift",
     "mod": "remainder",
     "nan_to_num": "where(isfinite(x), x, number)",
@@ -65,6 +64,7 @@ INSTEAD = {
     "nansum": "sum(where(isnan(x), 0, x))",
     "norm": "linalg.vector_norm or linalg.matrix_norm",
     "outer": "linalg.outer",
+    "pad": "concat with zeros or full",
     "partition": "sort, or dev.cub.top_k",
     "power": "pow",
     "ptp": "max(x) - min(x)",
@@ -96,7 +96,7 @@ def unknown(namespace: str, name: str, there: Iterable[str]) -> AttributeError:
         name: The unknown name.
         there: The names of the namespace, for the nearest of them.
     """
-    told = f"{namespace} has no {name!r}: it has the functions of the array API standard 2024.12"
+    told = f"{namespace} has no {name!r}: it has the functions of the array API standard 2025.12"
     if name in INSTEAD:
         return AttributeError(f"{told}; use {INSTEAD[name]}", name=name)
     near = difflib.get_close_matches(name, [each for each in there if not each.startswith("_")], n=3)

@@ -4,10 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.arrays import linalg
 from callboard.arrays.introspection.unknown import unknown
+from callboard.core.ref.naming import naming
 
 __all__ = ["LinearAlgebra"]
 
 
+@naming("xp.linalg")
 class LinearAlgebra:
     """``xp.linalg``: linear algebra of matrices and of stacks of them (:mod:`callboard.arrays.linalg`)."""
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from callboard.arrays.dtypes import together
+from callboard.arrays.dtypes import iinfo, result_type, together
 from callboard.arrays.handles import Ref, Scalar, cast, check_array, device_of, is_scalar, submit
 from callboard.arrays.indexing.access import take
 from callboard.arrays.manipulation import broadcast_to, reshape
@@ -73,16 +73,23 @@ def searchsorted(
 
     Args:
         x1: 1-d, ascending.
-        x2: Any shape; or a number.
+        x2: Any shape; or a number, which takes the dtype of ``x1`` where that holds it.
         side: ``"left"`` or ``"right"``.
         sorter: Indices that sort ``x1``.
     """
     check_array("searchsorted", "x1", x1)
-    wanted = check_array("searchsorted", "x2", device_of(x1).asarray(x2) if is_scalar(x2) else x2)
+    wanted = check_array("searchsorted", "x2", _beside(x1, x2) if is_scalar(x2) else x2)
     if side not in ("left", "right"):
         raise ShapeError(f"xp.searchsorted: side is {side!r}; 'left' or 'right'")
     line = x1 if sorter is None else take(x1, sorter)
     line, values = together(line, wanted)
     bound: Any = LowerBound if side == "left" else UpperBound
     found: GpuRef[Mode] = submit(x1, bound(x=line, values=values))
+    return found
+
+
+def _beside(x: Ref, number: Any) -> Ref:
+    to = result_type(x, number)
+    fits = not to.is_integer or iinfo(to).min <= int(number.real) <= iinfo(to).max
+    found: Ref = device_of(x).full((), number, dtype=to) if fits else device_of(x).asarray(number)
     return found

@@ -12,7 +12,9 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.operand import Operand
 from callboard.core.ref.allocation import Allocation
+from callboard.core.ref.looping import elements
 from callboard.core.ref.missing import METHODS
+from callboard.core.ref.naming import ABOUT_ARGUMENTS, renamed
 from callboard.core.ref.operators import ArrayOperators
 from callboard.core.ref.ports import RefPort, Target
 from callboard.core.ref.tokens import GpuToken
@@ -269,11 +271,15 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
             IndexError: Out of range, or too many indices.
             ShapeError: At the await: an array of integers holds one that is out of range.
         """
-        if _holds_arrays(index):
-            picked: GpuRef[Mode] = self._port.services.xp._by_arrays(self, index)
-            return picked
-        basic: Any = index
-        layout, offset = indexed(self.layout, basic)
+        try:
+            if _holds_arrays(index):
+                picked: GpuRef[Mode] = self._port.services.xp._by_arrays(self, index)
+                return picked
+            basic: Any = index
+            layout, offset = indexed(self.layout, basic)
+        except ABOUT_ARGUMENTS as e:
+            renamed(e, "x[...]")
+            raise
         return self._view(layout, self.offset + offset)
 
     def reshape(self, *shape: int | Sequence[int]) -> "GpuRef[Mode]":
@@ -306,10 +312,10 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
         return self.shape[0]
 
     def __iter__(self) -> "Iterator[GpuRef[Mode]]":
-        """Views along the first axis."""
+        """Views along the first axis. A long loop over single elements warns, once (``RuntimeWarning``)."""
         if not self.shape:
             raise TypeError("iteration over a 0-d GpuRef")
-        return (self[i] for i in range(len(self)))
+        return elements(self) if self.ndim == 1 else (self[i] for i in range(len(self)))
 
     def __copy__(self) -> "GpuRef[Mode]":
         """``copy.copy(ref)``: a new array on the device, as ``dev.copy(ref)`` makes it."""

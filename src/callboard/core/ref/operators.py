@@ -1,7 +1,7 @@
 """The array interface of a ref: operators, methods and the array API's protocol, computed by the device's namespace."""
 
 import operator
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import numpy as np
 
@@ -9,6 +9,8 @@ from callboard.core.dtype import DTypeLike
 from callboard.core.mode import Mode
 from callboard.core.operand import Operand
 from callboard.core.ref.html import html_of
+from callboard.core.ref.metadata import answered
+from callboard.core.ref.naming import ABOUT_ARGUMENTS, OPERATORS, WRITES, renamed
 
 if TYPE_CHECKING:
     from callboard.arrays.namespace import Namespace
@@ -37,7 +39,7 @@ Axis = int | tuple[int, ...] | None
 
 
 class ArrayOperators(Generic[Mode]):
-    """Operators as the array API standard 2024.12 has them, and further methods of NumPy arrays.
+    """Operators as the array API standard 2025.12 has them, and further methods of NumPy arrays.
 
     An operand is an array of the same device or a number. Results are refs, pending like all others. In-place operators
     write to the array's memory, which its views share, and return the ref, pending on the write. An operation that
@@ -57,32 +59,48 @@ class ArrayOperators(Generic[Mode]):
     def _operate(self, name: str, other: Any) -> Any:
         """``name(self, other)``."""
         if not isinstance(other, OPERANDS):
-            return self._not_beside(name, other)
-        return getattr(self._port.services.xp, name)(self, other)
+            return self._not_beside(OPERATORS[name], name, other)
+        try:
+            return getattr(self._port.services.xp, name)(self, other)
+        except ABOUT_ARGUMENTS as e:
+            renamed(e, OPERATORS[name])
+            raise
 
     def _reflect(self, name: str, other: Any) -> Any:
         """``name(other, self)``."""
         if not isinstance(other, OPERANDS):
-            return self._not_beside(name, other)
-        return getattr(self._port.services.xp, name)(other, self)
+            return self._not_beside(OPERATORS[name], name, other)
+        try:
+            return getattr(self._port.services.xp, name)(other, self)
+        except ABOUT_ARGUMENTS as e:
+            renamed(e, OPERATORS[name])
+            raise
 
     def _alone(self, name: str) -> Any:
-        return getattr(self._port.services.xp, name)(self)
+        try:
+            return getattr(self._port.services.xp, name)(self)
+        except ABOUT_ARGUMENTS as e:
+            renamed(e, OPERATORS[name])
+            raise
 
     def _write(self, name: str, other: Any) -> Any:
         if not isinstance(other, OPERANDS):
-            return self._not_beside(name, other)
-        return self._port.services.xp._write_into(self, name, other)
+            return self._not_beside(WRITES[name], name, other)
+        try:
+            return self._port.services.xp._write_into(self, name, other)
+        except ABOUT_ARGUMENTS as e:
+            renamed(e, WRITES[name])
+            raise
 
-    def _not_beside(self, name: str, other: Any) -> Any:
+    def _not_beside(self, call: str, name: str, other: Any) -> Any:
         if isinstance(other, np.ndarray):
-            raise TypeError(self._beside_host(name, other))
+            raise TypeError(self._beside_host(call, name, other))
         return NotImplemented
 
-    def _beside_host(self, name: str, x: "np.ndarray[Any, Any]") -> str:
+    def _beside_host(self, call: str, name: str, x: "np.ndarray[Any, Any]") -> str:
         return (
-            f"{name} of {self!r} and an array of the host ({x.dtype}{list(x.shape)}): put that on the device first, "
-            "dev.put(array)"
+            f"{call}: {name} of {self!r} and an array of the host ({x.dtype}{list(x.shape)}): put that on the device "
+            "first, dev.put(array)"
         )
 
     def __add__(self, other: Self | complex, /) -> Self:
@@ -232,7 +250,11 @@ class ArrayOperators(Generic[Mode]):
         return self._reflect("matmul", other)  # type: ignore[no-any-return]
 
     def __imatmul__(self, other: Self, /) -> Self:
-        self[...] = self @ other
+        try:
+            self[...] = self._operate("matmul", other)
+        except ABOUT_ARGUMENTS as e:
+            renamed(e, WRITES["matmul"])
+            raise
         return self
 
     def __contains__(self, value: Any) -> bool:
@@ -243,7 +265,11 @@ class ArrayOperators(Generic[Mode]):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """``x[index] = value``, in place; converted to the dtype of ``x``."""
-        self._port.services.xp._assign(self, index, value)
+        try:
+            self._port.services.xp._assign(self, index, value)
+        except ABOUT_ARGUMENTS as e:
+            renamed(e, "x[...] = value")
+            raise
 
     # -- values, which a cb.sync device waits for ----------------------------------------------------------------------
 
@@ -290,13 +316,13 @@ class ArrayOperators(Generic[Mode]):
     # -- protocols -----------------------------------------------------------------------------------------------------
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> "Namespace[Mode]":
-        """The namespace ``dev.xp`` of its device, in the version 2024.12.
+        """The namespace ``dev.xp`` of its device, in the version 2025.12.
 
         Raises:
-            ValueError: Another version than 2021.12 to 2024.12.
+            ValueError: Another version than 2021.12 to 2025.12.
         """
-        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-            raise ValueError(f"api_version is {api_version!r}; there is 2024.12, which has all of the earlier ones")
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
+            raise ValueError(f"api_version is {api_version!r}; there is 2025.12, which has all of the earlier ones")
         xp: Namespace[Mode] = self._port.services.xp
         return xp
 
@@ -307,14 +333,22 @@ class ArrayOperators(Generic[Mode]):
             if all(isinstance(x, np.generic) or np.ndim(x) == 0 for x in host):
                 function = getattr(self._port.services.xp, name)
                 return function(*(x if isinstance(x, Operand) else np.asarray(x)[()] for x in inputs))
-            raise TypeError(self._beside_host(name, np.asarray(host[0])))
+            raise TypeError(self._beside_host(f"np.{ufunc.__name__}", name, np.asarray(host[0])))
         raise TypeError(self._of_numpy(ufunc))
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
-        raise TypeError(self._of_numpy(function))
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """NumPy's functions that read only shapes, dtypes or whose memory it is answer, as of any array.
+
+        Raises:
+            TypeError: It reads values: names the function of ``xp``.
+        """
+        answer = answered(function, ArrayOperators, args, kwargs)
+        if answer is NotImplemented:
+            raise TypeError(self._of_numpy(function))
+        return answer
 
     def _of_numpy(self, function: Any) -> str:
-        module = getattr(function, "__module__", None) or ""  # functions of NumPy's C code have none
+        module = getattr(function, "__module__", None) or "numpy"  # functions of NumPy's C code have none
         part = next((each for each in ("linalg", "fft") if module.startswith(f"numpy.{each}")), "")
         path = f"{part}.{function.__name__}" if part else str(function.__name__)
         try:
@@ -322,9 +356,10 @@ class ArrayOperators(Generic[Mode]):
             there = f"compute there, `cb.xp.{path}`"
         except AttributeError as e:
             there = f"compute there ({e})"
+        own = f"np{module.removeprefix('numpy')}.{function.__name__}"
         return (
-            f"np.{path} of {self!r}, whose values are on the device: {there}, or take them: "
-            "`await ref.get()`, of a cb.sync device `ref.get()`"
+            f"{own} of {self!r}, whose values are on the device: {there}, or take them: `await ref.get()`, of a "
+            "cb.sync device `ref.get()`"
         )
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Self:

@@ -129,7 +129,7 @@ class DeviceApi(Handle, Generic[Mode]):
 
     @property
     def xp(self) -> "Namespace[Mode]":
-        """The functions of the array API 2024.12 on this device: ``xp.exp(x)``, ``xp.mean(x, axis=0)``."""
+        """The functions of the array API 2025.12 on this device: ``xp.exp(x)``, ``xp.mean(x, axis=0)``."""
         namespace: Namespace[Mode] = self._port.services.xp
         return namespace
 

@@ -1,6 +1,6 @@
 """The functions of expressions: names, arguments, and compute dtypes.
 
-Names are those of the Python array API standard 2024.12 if it has the function, else those of NumPy or CUDA; results
+Names are those of the Python array API standard 2025.12 if it has the function, else those of NumPy or CUDA; results
 are those of NumPy's function. ``ALIASES`` has other names for them.
 """
 

@@ -1,6 +1,6 @@
 """In which dtype numbers of different dtypes meet.
 
-Within a kind the rules are those of the Python array API standard 2024.12, "Type promotion rules". Where the standard
+Within a kind the rules are those of the Python array API standard 2025.12, "Type promotion rules". Where the standard
 leaves the result open (an integer with a float, ``u64`` with a signed integer) it is NumPy's: the smallest dtype
 that holds all values of both, ``f64`` if none does. ``bf16`` follows the same rule.
 Python's numbers are *weak*: they take the dtype of the array beside them if its kind can hold them.

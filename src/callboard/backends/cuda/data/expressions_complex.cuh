@@ -1,5 +1,5 @@
 // Functions of expressions on complex numbers, each as NumPy has it. Infinities, NaN and signed zeros give what the array
-// API standard 2024.12 says, which is C99's annex G but for expm1(-0 + 0i) and tanh of an infinite real part.
+// API standard 2025.12 says, which is C99's annex G but for expm1(-0 + 0i) and tanh of an infinite real part.
 
 #include "complex.cuh"
 
