@@ -2,9 +2,9 @@
 
 import concurrent.futures
 from collections.abc import Callable
-from contextvars import ContextVar, Token
+from contextvars import ContextVar, Token, copy_context
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 __all__ = ["Inside", "check_outside", "part_of_this"]
 
@@ -52,16 +52,7 @@ def check_outside(server: object, name: str) -> None:
 
 
 def part_of_this(work: Callable[..., R], pool: concurrent.futures.Executor) -> Callable[..., R]:
-    """The work, which the pool is to do as part of the run that this is part of; other processes take no part."""
-    inside = _current.get()
-    if inside is None or not isinstance(pool, concurrent.futures.ThreadPoolExecutor):
+    """The work, which the pool is to do in this context: as part of this run, with its keys. Not in other processes."""
+    if not isinstance(pool, concurrent.futures.ThreadPoolExecutor):
         return work
-    return partial(_as_part, inside, work)
-
-
-def _as_part(inside: Inside, work: Callable[..., R], *arguments: Any) -> R:
-    token = _current.set(inside)
-    try:
-        return work(*arguments)
-    finally:
-        _current.reset(token)
+    return partial(copy_context().run, work)
