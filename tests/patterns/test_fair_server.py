@@ -302,16 +302,17 @@ async def test_one_failure_is_one_requests(clock: ManualClock) -> None:
         assert await futures[1] == "<1>"
 
 
-async def test_a_lost_context_is_tried_again_once_and_charged_once(clock: ManualClock) -> None:
+async def test_a_lost_context_is_tried_again_and_charged_once(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, idempotent=True) as scheduler:
+    async with lab(model, clock) as scheduler:
         lost, other = (scheduler.submit_nowait(n, tenant="a") for n in range(2))
         await turns()
         await model.release(cb.ContextPoisoned("first"))
         assert scheduler.stats().repeated == 1
         await model.release(cb.ContextPoisoned("second"))
-        assert model.items == [0, 0, 1]
-        assert str(await outcome(lost)) == "second"
+        await model.release(cb.ContextPoisoned("third"))
+        assert model.items == [0, 0, 0, 1]
+        assert isinstance(await outcome(lost), cb.Quarantined)
         assert scheduler.stats().served == 2
         await model.release()
         assert await other == "<1>"
@@ -319,7 +320,7 @@ async def test_a_lost_context_is_tried_again_once_and_charged_once(clock: Manual
 
 async def test_without_leave_nothing_runs_twice(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock) as scheduler:
+    async with lab(model, clock, idempotent=False) as scheduler:
         lost = scheduler.submit_nowait(0)
         await turns()
         await model.release(cb.ContextPoisoned("first"))

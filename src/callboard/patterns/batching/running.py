@@ -58,7 +58,7 @@ class BatchRunner:
         server = self._server
         self._counters.began(batch.entries)
         if server._ward is not None:
-            server._ward.mark()
+            server._ward.keyring.mark()
         self._policy.running += 1
         groups = [batch.entries]
         try:

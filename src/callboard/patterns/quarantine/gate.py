@@ -56,7 +56,7 @@ class Gate:
         return not (running[Standing.SUSPECT] or running[Standing.ALONE] or any(self._lanes.values()))
 
     def begin(self) -> None:
-        """A request that is clear runs, without a ticket; allowed while the gate is quiet."""
+        """A request that is clear runs, without a ticket."""
         self._running[Standing.CLEAR] += 1
 
     def end(self) -> list[Ticket]:

@@ -23,16 +23,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 USUAL_RUNS, MOST_RUNS = 3, 6
-"""Runs of a request at most: with the others, as a suspect, alone; and again alone where work of others was lost, too."""
+"""Runs of a request at most: with the others, as a suspect, alone; and again alone if work of others was lost, too."""
 
 _log = logging.getLogger(__name__)
 
 
 def is_loss(error: BaseException) -> bool:
     """True if the error is that of a lost context, rather than of a freed ref or a stopped device."""
-    return isinstance(error, ContextLost) and not (
-        isinstance(error, GpuRefStale) and error.reason != "context rebuilt"
-    )
+    return isinstance(error, ContextLost) and not (isinstance(error, GpuRefStale) and error.reason != "context rebuilt")
 
 
 @dataclass(frozen=True)
@@ -147,18 +145,21 @@ class Quarantine(Generic[T]):
             raise TypeError(f"run: key is {given!r}; it must be a str, as it appears in errors and in the log")
         return await self.run_as(Identity(key), call)
 
-    async def run_as(self, who: Identity, call: Callable[[T], Awaitable[R]], *, again: bool = False) -> R:
+    async def run_as(
+        self, who: Identity, call: Callable[[T], Awaitable[R]], *, again: bool = False, outlives: bool = True
+    ) -> R:
         """As :meth:`run`, with a key that is computed only while there are records, and at a loss.
 
         Args:
             who: The key.
             call: See :meth:`run`.
             again: The request has run before, after :meth:`begin`.
+            outlives: The call of a suspect continues when its caller leaves.
         """
         self._counts["submitted"] += not again
         end = "failed"
         try:
-            value = await self._runs(who, call, again)
+            value = await self._runs(who, call, again, outlives)
             end = "completed"
             return value
         except asyncio.CancelledError:
@@ -169,6 +170,25 @@ class Quarantine(Generic[T]):
             raise
         finally:
             self._counts[end] += 1
+
+    # -- sequences, whose steps are chosen elsewhere -------------------------------------------------------------------
+
+    def refuse_held(self, who: Identity) -> None:
+        """Refuse a request whose key is held.
+
+        Raises:
+            Quarantined: It is.
+        """
+        if self._is_held(who):
+            raise self._refusal(who.key)
+
+    def blame(self, who: Identity, error: ContextLost, *, alone: bool) -> Quarantined | None:
+        """A request was in flight at a loss; the error of one that was alone, and is held from now on."""
+        try:
+            self._note(who.key, error, alone=alone)
+        except Quarantined as e:
+            return e
+        return None
 
     # -- requests that are clear, without a task of their own ---------------------------------------------------------
 
@@ -196,6 +216,14 @@ class Quarantine(Generic[T]):
         self._counts[how] += 1
         self._tell(self._gate.end())
 
+    def pause(self) -> None:
+        """A request that has begun does nothing for now: others need not wait for it."""
+        self._tell(self._gate.end())
+
+    def resume(self) -> None:
+        """It goes on."""
+        self._gate.begin()
+
     def lost(self, who: Identity, error: ContextLost, *, again: bool) -> None:
         """A request that has begun failed by a loss; ``again``: ``run_as`` is called for it next."""
         self._note(who.key, error, alone=False)
@@ -219,13 +247,13 @@ class Quarantine(Generic[T]):
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
-    async def _runs(self, who: Identity, call: Callable[[T], Awaitable[R]], again: bool) -> R:
+    async def _runs(self, who: Identity, call: Callable[[T], Awaitable[R]], again: bool, outlives: bool) -> R:
         for number in range(1 + again, MOST_RUNS + 1):
             self._counts["retries"] += number > 1
             ticket = await self._turn(who, again=number > 1)
             run = self._run(who, call, ticket)
             try:
-                return await (run if ticket.standing is Standing.CLEAR else self._outliving(run))
+                return await (self._outliving(run) if outlives and ticket.standing is not Standing.CLEAR else run)
             except ContextLost as e:
                 if not is_loss(e):
                     raise  # a freed ref or a stopped device: a mistake, or the end

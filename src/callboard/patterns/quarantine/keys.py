@@ -1,6 +1,7 @@
 """Keys of requests in a quarantine: by what an item contains, found when they are first needed."""
 
 import hashlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,8 @@ def content_key(item: Any) -> str | None:
     """A text that is equal for equal items: 16 hexadecimal digits of BLAKE2b over their contents.
 
     Args:
-        item: Numbers, texts, bytes, NumPy arrays, structs and dataclasses, and lists, tuples, sets and dicts of these.
+        item: Numbers, texts, bytes, NumPy arrays, functions (by name), structs and dataclasses, and lists, tuples, sets
+            and dicts of these.
 
     Returns:
         The text; None if the item contains anything else, such as an array on a device.
@@ -61,4 +63,6 @@ def _plain(value: object) -> object:
         return [str(value.dtype), value.shape, content]
     if isinstance(value, np.generic):
         return [str(value.dtype), value.tobytes()]
+    if inspect.isfunction(value):
+        return value.__qualname__
     raise NotImplementedError(type(value))

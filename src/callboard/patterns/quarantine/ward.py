@@ -1,23 +1,18 @@
 """``Ward``: the requests of a server, watched by a quarantine."""
 
 import asyncio
-import itertools
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
-from callboard.device.client.line.entries import GuardedRun
-from callboard.device.client.line.port import request_key
 from callboard.patterns.quarantine.guard import Quarantine, is_loss
-from callboard.patterns.quarantine.keys import Identity, content_key
+from callboard.patterns.quarantine.keyring import Keyring
+from callboard.patterns.quarantine.keys import Identity
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, QueueFull
 
 __all__ = ["Ward", "Warded"]
-
-_runs = itertools.count(1)
-"""Numbers of the runs of all wards, so that the label of each is its own."""
 
 
 class Warded(Protocol):
@@ -47,14 +42,16 @@ class Ward:
     Args:
         quarantine: Quarantine that decides which requests run together and which are refused. Its ``target`` is not
             used.
-        key_of: Key of an item; None: that of the caller's :func:`callboard.request_key`, else one by the item's
-            content, or one of its own if the content cannot be read.
+        key_of: See :class:`Keyring`.
         server: Runs the entries.
+
+    Attributes:
+        keyring: The keys of its requests.
     """
 
     def __init__(self, quarantine: Quarantine[Any], key_of: Callable[[Any], str] | None, server: Warded) -> None:
         self._quarantine = quarantine
-        self._key_of = key_of
+        self.keyring = Keyring(key_of, server.name)
         self._server = server
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._attempts: dict[int, asyncio.Future[None]] = {}
@@ -85,11 +82,6 @@ class Ward:
         """True if all requests that wait or run are clear."""
         return not self._attempts
 
-    def mark(self, entry: Entry | None = None) -> None:
-        """Mark the calls of this task from now on as one guarded run, of one request or several, in suspects."""
-        key = entry and entry.caller_key
-        request_key.set(GuardedRun(key or f"{self._server.name}#{next(_runs)}"))
-
     def enter(self, entry: Entry, *, may_block: bool) -> None:
         """A new entry: it is queued now, or when its turn has come. Called where its caller is.
 
@@ -97,10 +89,10 @@ class Ward:
             TypeError: The key is not a str.
             Exception: Raised by the user's function for keys, or the server's refusal.
         """
-        self._read_key(entry)
-        who = self._identity(entry) if self._quarantine.has_records else None
+        self.keyring.read(entry)
+        who = self.keyring.identity(entry) if self._quarantine.has_records else None
         if not self._quarantine.begin(who):
-            self._start(entry, who or self._identity(entry), may_block=may_block)
+            self._start(entry, who or self.keyring.identity(entry), may_block=may_block)
             return
         entry.clear = True
         try:
@@ -109,25 +101,6 @@ class Ward:
             entry.clear = False
             self._quarantine.end("failed")
             raise
-
-    def _read_key(self, entry: Entry) -> None:
-        found: object = request_key.get() if self._key_of is None else self._key_of(entry.item)
-        if found is not None and not isinstance(found, str):
-            raise TypeError(
-                f"quarantine_key returned {found!r}; it must be a str, as it appears in errors and in the log"
-            )
-        entry.caller_key = found
-
-    def _identity(self, entry: Entry) -> Identity:
-        if entry.caller_key is not None:
-            return Identity(entry.caller_key)
-        item, name, label = entry.item, self._server.name, f"{self._server.name}:{entry.number}"
-
-        def find() -> str:
-            content = content_key(item)
-            return label if content is None else f"{name}/{content}"
-
-        return Identity(label, find)
 
     # -- entries that are not clear --------------------------------------------------------------------------------
 
@@ -191,7 +164,7 @@ class Ward:
         if not isinstance(error, ContextLost) or entry.state is State.ENDED:
             self._quarantine.end("completed" if error is None else "failed")
             return False
-        who, again = self._identity(entry), self._goes_on(entry, error)
+        who, again = self.keyring.identity(entry), self._goes_on(entry, error)
         self._quarantine.lost(who, error, again=again)
         if again:
             self._runs[entry.number] = 1

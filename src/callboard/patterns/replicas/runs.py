@@ -105,7 +105,7 @@ class Runs:
 
     async def _answer(self, seat: Seat, entry: Entry) -> Any:
         if self._pool._ward is not None:
-            self._pool._ward.mark(entry)
+            self._pool._ward.keyring.mark(entry)
         return await self._pool._feeders.feed(entry, await seat.call(entry.item))
 
     def _ended(self, run: Run, task: "asyncio.Task[Any]") -> None:

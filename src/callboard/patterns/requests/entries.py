@@ -44,8 +44,8 @@ class Entry:
     """
 
     __slots__ = (
-        *("admit_by", "arrived", "caller_key", "clear", "cost", "deadline", "future", "item", "key", "number", "options"),
-        *("outlet", "priority", "repeated", "started", "state"),
+        *("admit_by", "arrived", "caller_key", "clear", "cost", "deadline", "future", "item", "key", "number"),
+        *("options", "outlet", "priority", "repeated", "started", "state"),
     )
 
     def __init__(

@@ -2,9 +2,11 @@
 
 import concurrent.futures
 from collections.abc import Callable
-from contextvars import ContextVar, Token, copy_context
+from contextvars import ContextVar, Token
 from functools import partial
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
+
+from callboard.device.client.line.entries import request_key
 
 __all__ = ["Inside", "check_outside", "part_of_this"]
 
@@ -52,7 +54,19 @@ def check_outside(server: object, name: str) -> None:
 
 
 def part_of_this(work: Callable[..., R], pool: concurrent.futures.Executor) -> Callable[..., R]:
-    """The work, which the pool is to do in this context: as part of this run, with its keys. Not in other processes."""
+    """The work, which the pool is to do as part of the run that this is part of, and with the key of this context.
+
+    Other processes take no part.
+    """
     if not isinstance(pool, concurrent.futures.ThreadPoolExecutor):
         return work
-    return partial(copy_context().run, work)
+    return partial(_as_part, _current.get(), request_key.get(), work)
+
+
+def _as_part(inside: Inside | None, key: str | None, work: Callable[..., R], *arguments: Any) -> R:
+    token, key_token = _current.set(inside), request_key.set(key)
+    try:
+        return work(*arguments)
+    finally:
+        _current.reset(token)
+        request_key.reset(key_token)

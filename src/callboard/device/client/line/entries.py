@@ -16,7 +16,20 @@ from callboard.core.ref import GpuRef
 from callboard.core.reply import OpFailure, Reply
 from callboard.device.protocol.messages import ActorCall, Call, Calls
 
-__all__ = ["Entry", "Gate", "GuardedKey", "GuardedRun", "Origin", "Settled", "Several", "Sized", "origin_of", "request_key", "sendable", "settle"]
+__all__ = [
+    "Entry",
+    "Gate",
+    "GuardedKey",
+    "GuardedRun",
+    "Origin",
+    "Settled",
+    "Several",
+    "Sized",
+    "origin_of",
+    "request_key",
+    "sendable",
+    "settle",
+]
 
 request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callboard_request_key", default=None)
 """Key of the request that ops are called for; see :func:`callboard.request_key`."""
