@@ -76,8 +76,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
             GIL, heartbeats may be missing for this long.
         max_restarts: Context losses allowed within ``within`` seconds; one more stops the device. None: no limit.
         within: Seconds.
-        on_exhausted: ``"stop"``, or ``"half_open"``: the next attempt comes after 1 s, and after twice as long each time,
-            ``within`` seconds at most; by the standby if there is one. In the lifespan of an app,
+        on_exhausted: ``"stop"``, or ``"half_open"``: the next attempt comes after 1 s, and after twice as long each
+            time, ``within`` seconds at most; by the standby if there is one. In the lifespan of an app,
             :class:`callboard.serve.App`, the default is ``"half_open"``, and that of ``isolation`` is ``"process"``.
         close_timeout: Seconds that closing waits for work in flight. Less after Ctrl-C, or when the body is cancelled.
         guardian: Start a small process with each host that ends the processes which resident actors have started,
