@@ -127,15 +127,18 @@ async def test_texts_wait_for_room_that_their_request_takes_and_not_for_that_of_
     server = cb.DynamicBatchingServer(embed, max_batch=1, max_queue=1)
     async with client_of(letters(model=server)) as http, asyncio.timeout(TIMEOUT):
         body = {"model": "letters", "input": ["a", "b", "c"]}
-        first = asyncio.create_task(http.post("/v1/embeddings", json=body))
+        others = [asyncio.create_task(server.submit("running"))]
+        await until(lambda: server.stats().running == 1)
+        others.append(asyncio.create_task(server.submit("queued")))
         await until(lambda: server.stats().queued == 1)
         refused = await http.post("/v1/embeddings", json=body)
         go.set()
-        found = await first
+        await asyncio.gather(*others)
+        found = await http.post("/v1/embeddings", json=body)
     assert refused.status_code == 429
     assert (found.status_code, len(found.json()["data"])) == (200, 3)
     stats = server.stats()
-    assert (stats.queued, stats.completed) == (0, 3)
+    assert (stats.queued, stats.completed) == (0, 5)
 
 
 async def test_models() -> None:

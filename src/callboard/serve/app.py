@@ -49,7 +49,7 @@ class EdgeLimits:
         request_timeout: Seconds from the body's end until the response at most; else 504. None: as the client asks.
         send_timeout: Seconds in which a client must take some KiB of a response; else its connection is closed, and
             what was not sent is freed. It applies under :func:`serve` and :func:`listening`, on Linux.
-        ready_timeout: Seconds that a request waits while the device of its model opens, or replaces a lost context; then
+        ready_timeout: Seconds that a request waits while its model's device opens, or replaces a lost context; then
             503. At most 1,024 requests of a model wait so.
         drain_timeout: Seconds that requests in progress have at the end; requests that are still running then get 503.
     """

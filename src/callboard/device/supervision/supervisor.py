@@ -99,6 +99,7 @@ class DeviceSupervisor:
         number = self._pauses.next_in_row(now, quiet=2 * PAUSES[-1])
         return min(self.within, PAUSES[min(number, len(PAUSES) - 1)])
 
+
 def checked(supervisor: Any) -> DeviceSupervisor:
     """``supervisor``, if it is one.
 
