@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from callboard.core.errors import ContextPoisoned
 from callboard.device.client.line.port import request_key as _key
+from callboard.patterns.contract.hooks import amount, awaitable
 
 __all__ = ["request_key", "retrying"]
 
@@ -78,14 +79,20 @@ def retrying(
                             )
                         raise
                 # Here and not above: an error keeps its frames, and with them the arrays of the attempt.
-                pause = _pause(attempt, delay, max_delay, random())
+                pause = _pause(attempt, delay, max_delay, _drawn(random()))
                 if pause:
-                    await sleep(pause)
+                    await awaitable("sleep", sleep(pause))
             raise AssertionError("unreachable")
 
         return call
 
     return decorate
+
+
+def _drawn(number: float) -> float:
+    if amount("random", number) >= 1.0:
+        raise ValueError(f"random returned {number!r}; it must return a number in [0, 1)")
+    return number
 
 
 def _pause(attempt: int, delay: float, max_delay: float, random: float) -> float:

@@ -264,7 +264,7 @@ def test_an_empty_token_is_refused(
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert main(["serve", "served_app:server", "--token-file", "token"]) == 2
     sys.modules.pop("served_app", None)
-    assert "token is empty: it must hold the bearer token" in capsys.readouterr().err
+    assert "token is empty: it must hold the token" in capsys.readouterr().err
 
 
 def test_tls_options_without_a_certificate_are_refused(

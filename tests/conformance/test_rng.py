@@ -304,8 +304,9 @@ def test_exponential_and_cauchy(session: Any, place: tuple[str, int], dtype: str
     where = {"kind": kind, "seed": seed, "position": at}
     if dtype == "f64":
         words = wide_words(session, kind, seed, at, count)
-        u, p = ((words >> np.uint64(11)) + np.uint64(1)) * 2.0**-53, (words >> np.uint64(11)) + 0.5
-        v = np.where(p < 2.0**52, -p, 2.0**53 - p) * 2.0**-53
+        u, upper = ((words >> np.uint64(11)) + np.uint64(1)) * 2.0**-53, words >> np.uint64(63) != 0
+        nearer = (np.where(upper, ~words, words) >> np.uint64(11)) + 0.5  # exact: the distance to the nearer tail
+        v = np.where(upper, nearer, -nearer) * 2.0**-53
     else:
         words = words_of(session, kind, seed, at, count)
         u = (words + 0.5) * 2.0**-32

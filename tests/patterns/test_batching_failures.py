@@ -66,6 +66,21 @@ def test_an_array_gives_its_rows() -> None:
     assert [row.tolist() for row in rows] == [[0, 1, 2], [3, 4, 5]]
 
 
+def test_rows_of_a_table_are_found_by_their_place() -> None:
+    """Pandas' ``[]`` looks for a label: that of another row after sorting, or of a column."""
+
+    class Sorted:
+        iloc = ("x", "y")
+
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, label: int) -> str:
+            return self.iloc[1 - label]
+
+    assert rows_of(Sorted(), 2) == ["x", "y"]
+
+
 async def test_an_exception_in_the_result_is_that_of_its_item(clock: ManualClock) -> None:
     same = ValueError("twice")
 

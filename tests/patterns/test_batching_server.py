@@ -266,7 +266,7 @@ async def test_a_wrong_argument_harms_its_own_request_only(clock: ManualClock, w
 
 async def test_a_key_without_a_hash_is_refused_at_the_call(clock: ManualClock) -> None:
     async with lab(Model(), clock, bucket=lambda item: [item]) as server:
-        with pytest.raises(TypeError, match="unhashable"):
+        with pytest.raises(TypeError, match=r"bucket returned .* hashed"):
             server.submit_nowait("a")
 
 

@@ -10,7 +10,7 @@ import callboard as cb
 from callboard.core.errors import MailboxFull
 from callboard.patterns.requests.entering import AT_ONCE, as_room_comes
 from callboard.patterns.requests.errors import QueueFull
-from callboard.serve import App
+from callboard.serve import App, EdgeLimits
 from callboard.serve.errors import refusal_of
 
 
@@ -53,3 +53,41 @@ def test_what_can_never_fit_is_no_429() -> None:
     assert refusal_of(never).status == 429
     never.retryable = False
     assert (refusal_of(never).status, refusal_of(never).retry_after) == (413, None)
+
+
+async def test_room_that_others_leave_is_used() -> None:
+    """The first items find room for one; later ones for as many as there are."""
+    room, running, most = 1, 0, 0
+
+    async def limited(item: int) -> int:
+        nonlocal room, running, most
+        if running >= room:
+            raise QueueFull("full", limit=room, depth=running)
+        running += 1
+        most = max(most, running)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            running -= 1
+        room = 1000
+        return item
+
+    assert await as_room_comes(limited, range(600)) == list(range(600))
+    assert most > 16
+
+
+async def test_the_time_limit_of_a_request_is_that_of_all_its_items() -> None:
+    limits: list[float] = []
+
+    class Server(cb.DynamicBatchingServer[str, list[float]]):
+        async def submit(self, item: str, **options: Any) -> list[float]:
+            limits.append(options["timeout"])
+            return await super().submit(item, **options)
+
+    app = App(limits=EdgeLimits(request_timeout=100.0))
+    app.add_embeddings("m", Server(lambda texts: [[1.0]] * len(texts), max_batch=8, executor="loop"))
+    async with asyncio.timeout(TIMEOUT), client_of(app) as http:
+        found = await http.post("/v1/embeddings", json={"model": "m", "input": ["x"] * 300})
+    assert found.status_code == 200
+    assert limits == sorted(limits, reverse=True)
+    assert limits[-1] < limits[0] <= 100.0

@@ -82,3 +82,12 @@ def test_stops(data: Any, text: str, stops: list[str]) -> None:
 def test_what_may_be_a_stop_is_held_back(stop: list[str], pieces: list[str], says: list[str]) -> None:
     found = StopStrings(stop)
     assert [found.add(piece) for piece in pieces] == says
+
+
+@pytest.mark.parametrize(
+    "halves, text",
+    [(["\ud83d", "\ude00", "!"], "\U0001f600!"), (["a", "\ud83d"], "a\ufffd"), (["\ude00", "b"], "\ufffdb")],
+)
+def test_halves_of_a_surrogate_pair_are_one_character_or_none(halves: list[str], text: str) -> None:
+    found = Detokenizer(lambda tokens: "".join(halves[token] for token in tokens))
+    assert "".join([found.add(token) for token in range(len(halves))]) + found.end() == text

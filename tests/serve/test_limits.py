@@ -270,6 +270,9 @@ async def test_a_token_is_asked_for_on_a_route_that_is_known() -> None:
             assert (await http.post(path, json=request_of([1.0, 2.0]), headers=headers)).status_code == status
 
 
-async def test_a_token_that_is_not_ascii_is_compared() -> None:
-    async with client_of(small_app(token="geheim-ü")) as http:
+async def test_a_token_that_is_not_ascii_is_compared_and_cannot_be_asked_for() -> None:
+    for token in ("", " ", "geheim-ü", "secret\n", "a\nb"):
+        with pytest.raises(ValueError, match="token must be visible ASCII"):
+            App(token=token)
+    async with client_of(small_app(token="secret")) as http:
         assert (await http.get("/v2", headers={"Authorization": "Bearer ä".encode()})).status_code == 401

@@ -10,6 +10,7 @@ from serve_lab import TIMEOUT, client_of, tensor
 
 import callboard as cb
 from callboard.serve import App
+from callboard.serve.bundled.joined import Joined
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="for the extra onnx")
 
@@ -104,8 +105,6 @@ async def test_rows_that_are_independent_share_batches(tmp_path: Path, caplog: p
 
 
 async def test_a_request_that_the_file_cannot_compute_fails_alone(tmp_path: Path) -> None:
-    from callboard.serve.bundled.joined import Joined
-
     runs: list[int] = []
 
     async def run(arrays: list[Any]) -> list[Any]:
@@ -123,3 +122,39 @@ async def test_a_request_that_the_file_cannot_compute_fails_alone(tmp_path: Path
     assert (one["y"][0, 0], two["y"][0, 0]) == (2, 4)
     assert runs == [3, 1, 1, 1]
     assert joined.apart is None
+
+
+@pytest.mark.parametrize("least", [1, 32, 224])
+async def test_a_file_that_computes_no_batch_is_found_when_it_is_loaded(
+    least: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that takes any extent, and ones that take multiples of 32 or 224."""
+    runs: list[tuple[int, ...]] = []
+
+    async def run(arrays: list[Any]) -> list[Any]:
+        runs.append(arrays[0].shape)
+        if arrays[0].shape[1] % least:
+            raise ValueError("an extent")
+        if len(arrays[0]) > 2:
+            raise ValueError("more rows than two")
+        return [arrays[0] * 2]
+
+    joined = Joined(run, [("x", "FP32", [-1, -1])], [("y", "FP32", [-1, -1])], "m.onnx")
+    await joined.probe()
+    assert joined.apart == "a batch fails while each of its requests is computed: more rows than two"
+    assert "m.onnx: requests are not joined" in caplog.text
+    assert {shape[1] for shape in runs} <= {4, 32, 224}
+    runs.clear()
+    x = np.ones((1, least), "f4")
+    found = await joined([x, x, x])
+    assert [each["y"][0, 0] for each in found if isinstance(each, dict)] == [2, 2, 2]
+    assert [shape[0] for shape in runs] == [1, 1, 1]
+
+
+async def test_rows_that_are_mixed_only_where_numbers_are_large() -> None:
+    async def run(arrays: list[Any]) -> list[Any]:
+        return [arrays[0] * (2 if arrays[0].max() > 20 else 1)]
+
+    joined = Joined(run, [("x", "FP32", [-1, 3])], [("y", "FP32", [-1, 3])], "m.onnx")
+    await joined.probe()
+    assert joined.apart is not None

@@ -118,25 +118,29 @@ async def test_texts_of_several_requests_share_batches() -> None:
 
 
 async def test_texts_wait_for_room_that_their_request_takes_and_not_for_that_of_others() -> None:
-    go = asyncio.Event()
+    begun, go = asyncio.Event(), asyncio.Event()
 
     async def embed(texts: list[str]) -> list[list[float]]:
+        begun.set()
         await go.wait()
         return lengths(texts)
 
     server = cb.DynamicBatchingServer(embed, max_batch=1, max_queue=1)
     async with client_of(letters(model=server)) as http, asyncio.timeout(TIMEOUT):
-        body = {"model": "letters", "input": ["a", "b", "c"]}
-        others = [asyncio.create_task(server.submit("running"))]
-        await until(lambda: server.stats().running == 1)
-        others.append(asyncio.create_task(server.submit("queued")))
+
+        def asked(*texts: str) -> "asyncio.Task[Any]":
+            return asyncio.create_task(http.post("/v1/embeddings", json={"model": "letters", "input": texts}))
+
+        others = [asked("a")]
+        await begun.wait()
+        others.append(asked("b"))
         await until(lambda: server.stats().queued == 1)
-        refused = await http.post("/v1/embeddings", json=body)
+        refused = await asked("c", "dd", "eee")
         go.set()
-        await asyncio.gather(*others)
-        found = await http.post("/v1/embeddings", json=body)
-    assert refused.status_code == 429
-    assert (found.status_code, len(found.json()["data"])) == (200, 3)
+        assert [(await each).status_code for each in others] == [200, 200]
+        found = await asked("c", "dd", "eee")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert [each["embedding"][0] for each in found.json()["data"]] == [1, 2, 3]
     stats = server.stats()
     assert (stats.queued, stats.completed) == (0, 5)
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from callboard.serve import DATATYPES, BadModelResult, BadRequest, Tensor
-from callboard.serve.encoding.payload import MAX_NESTING, from_binary, from_json, to_binary, to_json
+from callboard.serve.encoding.payload import MAX_NESTING, from_binary, from_json, to_binary, to_json, to_json_text
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 NUMBERS = [name for name in DATATYPES if name not in ("BF16", "BYTES")]
@@ -47,16 +48,12 @@ def test_raw_bytes_come_back(case: tuple[Tensor, np.ndarray[Any, Any]]) -> None:
 @given(arrays(), st.booleans())
 def test_json_comes_back(case: tuple[Tensor, np.ndarray[Any, Any]], nested: bool) -> None:
     tensor, array = case
-    if array.dtype.kind not in "biu" and not np.isfinite(array).all():
-        with pytest.raises(BadRequest, match="NaN or infinities"):
-            to_json(tensor, array)
-        return
-    values = json.loads(json.dumps(to_json(tensor, array)))
+    values = json.loads(msgspec.json.encode(to_json_text(tensor, array)))
     if nested and array.ndim:
         values = np.array(values, object).reshape(array.shape).tolist()
     found = from_json(tensor, array.shape, values)
     assert (found.dtype, found.shape) == (array.dtype, array.shape)
-    assert np.array_equal(found, array)
+    assert np.array_equal(found, array, equal_nan=array.dtype.kind not in "biu")
 
 
 @given(hnp.arrays(object, SHAPES, elements=st.binary(max_size=5)))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from callboard.actors._runtime.current import CURRENT
 from callboard.actors._runtime.table import check_handlers
-from callboard.actors.errors import MailboxFull, UnhandledMessage, WrongThread
-from callboard.actors.messages import Msg
+from callboard.actors.errors import MailboxFull, UnhandledMessage, WrongThread, returned
+from callboard.actors.messages import Msg, Request
 from callboard.actors.refs import ActorRef, cell_of
 from callboard.actors.supervision import OneForOne, Strategy
 
@@ -266,8 +266,14 @@ class Actor:
             except Exception as error:  # of any class: a message is made of it
                 if failed is None:
                     raise
-                target.tell(failed(error))
+                target.tell(_piped("failed", failed(error)))
             else:
-                target.tell(message(result))
+                target.tell(_piped("message", message(result)))
 
         self.background(run())
+
+
+def _piped(hook: str, made: Any) -> Any:
+    if not isinstance(made, Msg | Request):
+        raise returned(f"{hook} of pipe()", made, "a message")
+    return made

@@ -24,6 +24,7 @@ __all__ = [
     "UnhandledMessage",
     "WatchConflict",
     "WrongThread",
+    "returned",
 ]
 
 
@@ -154,3 +155,8 @@ class WatchConflict(AccelError, ValueError):
 
 class ShutdownError(AccelError):
     """A shutdown phase without ``recover`` failed or ran out of time."""
+
+
+def returned(hook: str, value: object, allowed: str) -> TypeError:
+    """The error for a hook that returned ``value``, and must return what is ``allowed``."""
+    return TypeError(f"{hook} returned {value!r:.200}; it must return {allowed}")

@@ -5,6 +5,7 @@ Only the user lane is bounded. Stop, watch, restart and timers never fail for la
 
 import heapq
 import itertools
+import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -13,9 +14,11 @@ from threading import Lock
 from typing import Any, Literal
 
 from callboard.actors._runtime.envelopes import Kill, Obituary, Poison, Tick, message_of
-from callboard.actors.errors import MailboxFull
+from callboard.actors.errors import MailboxFull, returned
 
 __all__ = ["BoundedLane", "Mailbox", "PriorityLane", "UnboundedLane", "UserLane"]
+
+_log = logging.getLogger("callboard.actors")
 
 Overflow = Literal["fail", "drop_new", "drop_old"]
 Rejected = Callable[[Any, str], None]
@@ -132,7 +135,9 @@ class PriorityLane(UserLane):
         self.pop = self._pop
 
     def _push(self, item: Any) -> None:
-        rank = self._rank(message_of(item))
+        rank: Any = self._rank(message_of(item))
+        if not isinstance(rank, int | float) or rank != rank:
+            raise returned("priority", rank, "a number, the lowest first")
         with self._lock:
             heapq.heappush(self.items, (rank, next(self._order), item))
 
@@ -142,8 +147,11 @@ class PriorityLane(UserLane):
 
     def push_always(self, item: Any) -> None:
         if isinstance(item, Tick):
-            self._push(item)
-            return
+            try:
+                self._push(item)
+                return
+            except Exception:  # of the user's function: a timer's message is not lost by that
+                _log.exception("priority failed for the message of a timer, which comes first")
         rank = float("inf") if isinstance(item, Poison) else float("-inf")
         with self._lock:
             heapq.heappush(self.items, (rank, next(self._order), item))

@@ -4,6 +4,7 @@ Default phases, in order: ``stop-accepting``, ``drain``, ``cluster-leave``, ``ac
 """
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from callboard.actors.clock import Clock
-from callboard.actors.errors import ShutdownError
+from callboard.actors.errors import ShutdownError, returned
 
 __all__ = ["DEFAULT_PHASES", "CoordinatedShutdown", "Phase", "order_of"]
 
@@ -149,6 +150,8 @@ class CoordinatedShutdown:
             work = task.call()
             if work is None:
                 return
+            if not inspect.isawaitable(work):
+                raise returned(f"shutdown task {task.name}", work, "None, or something that can be awaited")
             running = asyncio.ensure_future(work)
             timer = self._clock.call_later(timeout, running.cancel)
             try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from callboard.actors.errors import ActorInitError, ActorKilled, DeathPact
+from callboard.actors.errors import ActorInitError, ActorKilled, DeathPact, returned
 
 __all__ = ["AllForOne", "Backoff", "Decision", "Directive", "OneForOne", "RestartLog", "Strategy", "unwrap"]
 
@@ -170,6 +170,17 @@ class Strategy:
         self.within = within
         self.backoff = backoff
 
+    @staticmethod
+    def checked(given: Any) -> "Strategy":
+        """``given``, if it is a strategy.
+
+        Raises:
+            TypeError: A class, or something else, was passed in its place.
+        """
+        if isinstance(given, Strategy):
+            return given
+        raise TypeError(f"supervision is {given!r:.200}; it must be a strategy, such as cb.OneForOne(max_restarts=3)")
+
     def directive(self, error: BaseException) -> Directive:
         """The directive for ``error``, budget aside; a group is decided by its worst leaf."""
         return max(self._leaf(leaf) for leaf in _leaves(error))
@@ -187,9 +198,20 @@ class Strategy:
                 return self._rules[cls]
         return self._default
 
+    def checked_directive(self, error: BaseException) -> Directive:
+        """:meth:`directive`, which a subclass may have defined.
+
+        Raises:
+            TypeError: It is something else.
+        """
+        found: Any = self.directive(error)
+        if isinstance(found, Directive):
+            return found
+        raise returned(f"{type(self).__qualname__}.directive", found, f"one of {DIRECTIVES}")
+
     def decide(self, error: BaseException, log: RestartLog, now: float, random: float = 0.0) -> Decision:
         """Directive and delay for ``error`` at time ``now``; notes a permitted restart in ``log``."""
-        directive = self.directive(error)
+        directive = self.checked_directive(error)
         return self.restart(log, now, random) if directive is Directive.RESTART else Decision(directive)
 
     def restart(self, log: RestartLog, now: float, random: float = 0.0) -> Decision:

@@ -83,7 +83,7 @@ class ActorSystem(Handle):
         self.kinds = ResultKinds()
         self.is_stopping = False
         self.shutdown = CoordinatedShutdown(self.clock)
-        self._supervision = OneForOne() if supervision is None else supervision
+        self._supervision = OneForOne() if supervision is None else Strategy.checked(supervision)
         self._stop_signals = stop_signals
         self._signals: StopSignals | None = None
         self._port: Port | None = None

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from callboard.arrays.dtypes import DEFAULTS
 from callboard.arrays.elementwise import apply
 from callboard.arrays.handles import Ref, axes_of, axis_of, cast, check_array, device_of, submit
-from callboard.arrays.manipulation import concat
+from callboard.arrays.manipulation import concat, reshape
 from callboard.arrays.reducing import reduced, scanned
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
@@ -28,6 +28,7 @@ __all__ = [
     "prod",
     "std",
     "sum",
+    "units",
     "var",
 ]
 
@@ -144,7 +145,7 @@ def var(x: GpuRef[Mode], /, *, axis: Axis = None, correction: float = 0.0, keepd
 
 
 def std(x: GpuRef[Mode], /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> GpuRef[Mode]:
-    """The standard deviation along some axes: the square root of :func:`var`."""
+    """The standard deviation along some axes: the square root of :func:`var`, also where that leaves the range."""
     found: GpuRef[Mode] = _variance("std", x, axis, correction, keepdims, "sqrt({} / n)")
     return found
 
@@ -154,9 +155,22 @@ def _variance(function: str, x: Ref, axis: Axis, correction: float, keepdims: bo
     wide, to = _wide(x)
     middle = reduced(function, "mean(x)", axis, True, wide, x=x)
     left = float(math.prod(x.shape[a] for a in axes_of(function, x, axis)) - correction)
-    squares = "sum(square(real(x - m)) + square(imag(x - m)))" if wide.is_complex else "sum(square(x - m))"
-    found = reduced(function, around.format(squares), axis, keepdims, x=x, m=middle, n=left if left > 0 else 0.0)
-    return cast(found, to.real)
+    parts = ("real(x - m)", "imag(x - m)") if wide.is_complex else ("(x - m)",)
+    numbers: dict[str, Any] = {"x": x, "m": middle, "n": left if left > 0 else 0.0}
+    if function == "var" or not x.size:
+        text = around.format(f"sum({' + '.join(f'square({part})' for part in parts)})")
+        return cast(reduced(function, text, axis, keepdims, **numbers), to.real)
+    unit = units(reduced(function, "max(abs(x - m))", axis, True, x=x, m=middle))
+    text = around.format(f"sum({' + '.join(f'square({part} / u)' for part in parts)})")
+    numbers = {"x": x, "m": middle, "u": unit, "n": numbers["n"]}  # in the order of the text
+    found = reduced(function, text, axis, keepdims, **numbers)
+    return cast(apply("s * u", s=found, u=reshape(unit, found.shape)), to.real)
+
+
+def units(tops: Ref) -> Ref:
+    """For each number not below 0 the power of two below it; 1 for those that are 0 or not finite."""
+    found: Ref = apply("where((t > 0) & isfinite(t), exp2(floor(log2(t))), 1.0)", t=tops)
+    return found
 
 
 # -- running -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 from callboard.actors.handles import Handle
 from callboard.device.client.handle import Device
 from callboard.device.config import defaults
+from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
 from callboard.serve.chain import Tenants, server_of
@@ -44,7 +45,7 @@ class EdgeLimits:
 
     Attributes:
         max_body: Bytes of a body, also after it was decompressed; beyond that the status is 413.
-        max_bodies: Bytes of the bodies of all open requests; beyond that the status is 503.
+        max_bodies: Bytes of the bodies of all open requests; beyond that the status is 503. At least ``max_body``.
         body_timeout: Seconds in which a head, and then a body, must have arrived; else 408.
         request_timeout: Seconds from the body's end until the response at most; else 504. None: as the client asks.
         send_timeout: Seconds in which a client must take some KiB of a response; else its connection is closed, and
@@ -70,8 +71,6 @@ class EdgeLimits:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} must be positive, but is {value}")
-        if self.max_bodies < self.max_body:
-            raise ValueError(f"max_bodies is {self.max_bodies}: no body of max_body, {self.max_body} bytes, would fit")
 
 
 class App(Handle):
@@ -102,7 +101,7 @@ class App(Handle):
         limits: See :class:`EdgeLimits`.
 
     Raises:
-        ValueError: ``shared_memory`` is empty, or not the beginning of a key.
+        ValueError: ``shared_memory`` is empty, or not the beginning of a key; ``token`` is empty, or not visible ASCII.
     """
 
     def __init__(
@@ -117,6 +116,8 @@ class App(Handle):
         trace_file: str | Path | None = None,
         limits: EdgeLimits | None = None,
     ) -> None:
+        if token is not None and not (token.isascii() and token.isprintable() and token.strip(" ") == token != ""):
+            raise ValueError("token must be visible ASCII, as HTTP carries it, without spaces or line ends around it")
         self.name = name
         self.token = token
         self.model_control = model_control
@@ -336,7 +337,7 @@ class App(Handle):
         Raises:
             Exception: Raised by ``tenant``.
         """
-        return None if self._tenant is None else self._tenant(headers)
+        return None if self._tenant is None else hashable("tenant", self._tenant(headers))
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -145,15 +146,15 @@ class Endpoint:
         whole = memoryview(body)[ahead:]
         if b"content-encoding" not in fields.raw:
             return whole
-        plain = await decompressed(whole, fields["content-encoding"], limits.max_body)
-        self._hold(request, len(plain))
-        return plain
+        return await decompressed(whole, fields["content-encoding"], limits.max_body, partial(self._hold, request))
 
     def _hold(self, request: Request, size: int) -> None:
         self._app.bodies += size
         request.held += size
-        if self._app.bodies > self._app.limits.max_bodies:
-            raise NotReady(f"the bodies of open requests have more than {self._app.limits.max_bodies} bytes")
+        limits = self._app.limits
+        most = max(limits.max_bodies, limits.max_body)
+        if self._app.bodies > most:
+            raise NotReady(f"the bodies of open requests have more than {most} bytes")
 
 
 def _padding(header_length: str) -> int:

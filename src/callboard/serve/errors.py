@@ -31,6 +31,8 @@ __all__ = [
     "refusal_of",
 ]
 
+LONGEST = 1000
+"""Characters of a reason at most: it may repeat what the client has sent."""
 RETRY_AFTER = 1
 """The default of ``Retry-After``, in seconds."""
 EXTRA = {"anyio", "click", "h11", "starlette", "uvicorn"}
@@ -90,7 +92,9 @@ def refusal_of(error: BaseException) -> Refusal:
 
     A lost context is 500, not 503: the request may be the cause of the losses, so a client is not asked to repeat it.
     """
-    text = str(error) or type(error).__name__
+    text = (str(error) or type(error).__name__).encode(errors="replace").decode()  # half of a surrogate pair is no text
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]} …"
     match error:
         case HttpError():
             return Refusal(error.status, text)

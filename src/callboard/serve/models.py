@@ -12,6 +12,7 @@ from callboard.core.errors import DeviceStopped
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
+from callboard.patterns.contract.hooks import amount
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
 from callboard.patterns.requests.entering import as_room_comes
@@ -317,7 +318,7 @@ class EmbeddingModel(Model):
                 ) from e
             if found.ndim != 2 or len(found) != len(inputs):
                 raise BadModelResult(f"model {self.name!r} returned shape {list(found.shape)} for {len(inputs)} inputs")
-            return found, sum(self.count_tokens(item) for item in items)
+            return found, sum(int(amount("count_tokens", self.count_tokens(item))) for item in items)
 
     async def _tokens(self, inputs: list[Any]) -> list[Any]:
         tokenize = self.tokenize
@@ -330,8 +331,11 @@ class EmbeddingModel(Model):
     async def _one_by_one(
         self, items: list[Any], timeout: float | None, priority: int, tenant: Hashable
     ) -> list[Array]:
+        until = None if timeout is None else time.monotonic() + timeout
+
         async def row(item: Any) -> Array:
-            return np.asarray(await _on_host(await self._submit(item, tenant, timeout, priority)))
+            left = None if until is None else until - time.monotonic()
+            return np.asarray(await _on_host(await self._submit(item, tenant, left, priority)))
 
         return [await row(items[0])] if len(items) == 1 else await as_room_comes(row, items)
 

@@ -15,6 +15,7 @@ from host_solver_kernels import Kernel
 from callboard.backends.cpu.solver.lapack import Array
 from callboard.backends.cuda.solver.jobs import SolverArgs
 from callboard.backends.cuda.solver.plans import BAD_INDICES, DIAGONAL, FAILED, HOLLOW, RESIDUAL, ZEROS
+from callboard.kernel.solver.failures import hermitian_tolerance
 
 KINDS: dict[int, Any] = {0: np.float32, 1: np.float64, 4: np.complex64, 5: np.complex128}
 
@@ -213,7 +214,9 @@ class CsrKernel(Kernel):
     def _csr_mirrored(self, p: SolverArgs) -> None:
         if not self._status(p)[BAD_INDICES] and not self._status(p)[FAILED]:
             full = self._full(p, p.y, p.x)
-            self._status(p)[DIAGONAL] += np.count_nonzero(full != full.conj().T)
+            diagonal = np.sqrt(np.abs(full.diagonal().real))
+            limit = hermitian_tolerance(full.dtype) * np.outer(diagonal, diagonal)
+            self._status(p)[DIAGONAL] += np.count_nonzero(abs(full - full.conj().T) > limit)
 
     def _csr_zeros(self, p: SolverArgs) -> None:
         if not self._status(p)[BAD_INDICES] and not self._status(p)[FAILED]:

@@ -31,7 +31,7 @@ class Kernel:
         self._dtype = DTYPES[kind].np if kind in DTYPES else None
         self._run = getattr(self, f"_{lib if self._dtype is not None else name}")
 
-    def __call__(self, params: Any) -> None:
+    def __call__(self, params: Any, blocks: int, threads: int) -> None:
         self._run(SolverArgs.from_address(params[0]))
 
     def _at(self, address: int, n: int, dtype: Any = None) -> Array:
@@ -69,11 +69,6 @@ class Kernel:
         zeros = np.flatnonzero(self._at(p.x, (p.rows - 1) * p.ld + p.rows)[:: p.ld + 1] == 0)
         if zeros.size:
             self._status(p)[DIAGONAL] = zeros[0] + 1
-
-    def _determinant(self, p: SolverArgs) -> None:
-        n = p.rows
-        exchanges = np.count_nonzero(self._at(p.y, n, np.int64) != np.arange(1, n + 1))
-        self._at(p.z, 1)[0] = (-1) ** exchanges * np.prod(self._at(p.x, n * n)[:: n + 1])
 
     def _pivots_out(self, p: SolverArgs) -> None:
         kinds = [np.int64 if p.mode & bit else np.int32 for bit in (1, 2)]

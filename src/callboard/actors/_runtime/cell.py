@@ -386,7 +386,7 @@ class Cell:
     def adopt(self, actor: Actor) -> None:
         """Take a new instance: its table, its strategy."""
         self.actor = actor
-        self.strategy = actor.supervision
+        self.strategy = Strategy.checked(actor.supervision)
         self.dispatch.adopt(actor)
 
     def current_ask(self) -> Ask | None:

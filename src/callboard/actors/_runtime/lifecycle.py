@@ -5,12 +5,13 @@ handler can so never dead-lock the child's restart.
 """
 
 import asyncio
+import inspect
 import logging
 import random
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
-from callboard.actors.errors import ActorInitError, ActorStopped
+from callboard.actors.errors import AccelError, ActorInitError, ActorStopped, returned
 from callboard.actors.supervision import Decision, Directive, unwrap
 
 if TYPE_CHECKING:
@@ -58,8 +59,10 @@ def cause_of(cell: "Cell") -> str:
     return "it was asked to stop"
 
 
-async def _finish_hook(result: Awaitable[None] | None) -> None:
+async def _finish_hook(hook: str, result: Awaitable[None] | None) -> None:
     if result is not None:
+        if not inspect.isawaitable(result):
+            raise returned(hook, result, "None, or something that can be awaited: make it async")
         await result
 
 
@@ -81,10 +84,15 @@ async def _create(cell: "Cell", restarted_by: BaseException | None) -> None:
             actor = cell.props.make()
         finally:
             cell.constructing = False
+        if not hasattr(type(actor), "supervision"):
+            raise returned(f"{cell.props!r}", actor, "a new actor")
         if actor.__dict__.get("_cell") is not cell:
             raise TypeError(f"{cell.props!r} returned an existing actor; the factory must return a new one")
         cell.adopt(actor)
-        await _finish_hook(actor.pre_start() if restarted_by is None else actor.post_restart(restarted_by))
+        if restarted_by is None:
+            await _finish_hook("pre_start", actor.pre_start())
+        else:
+            await _finish_hook("post_restart", actor.post_restart(restarted_by))
         cell.started = True
     except BaseException as error:  # from user code: for the supervisor, except the cases below
         if isinstance(error, asyncio.CancelledError) and cell.task is not None and cell.task.cancelling():
@@ -109,17 +117,24 @@ def _let_fatal_pass(cell: "Cell", error: BaseException) -> None:
         raise Stop(error) from None
 
 
-def _decide(cell: "Cell", error: BaseException) -> Decision:
+def _decide(cell: "Cell", error: BaseException) -> tuple[Decision, BaseException]:
+    """The decision, and the error that it is about: that of the strategy, if that could not decide."""
     parent = cell.parent
     if parent is None:
-        return Decision(Directive.STOP)
+        return Decision(Directive.STOP), error
     strategy = parent.strategy
     log = parent.group_log if strategy.whole_group else cell.restart_log
+    hook = f"{type(strategy).__qualname__}.decide of {parent.path}"
     try:
-        return strategy.decide(error, log, cell.port.clock.time(), random.random())
-    except Exception:  # rules may be the user's code
+        decision: Any = strategy.decide(error, log, cell.port.clock.time(), random.random())
+        if not (isinstance(decision, Decision) and isinstance(decision.directive, Directive)):
+            raise returned(hook, decision, "a Decision with a cb.Directive, such as super().decide(...)")
+    except Exception as e:  # rules may be the user's code
         _log.exception("the supervision rules of %s failed; %s stops", parent.path, cell.path)
-        return Decision(Directive.STOP)
+        undecided = AccelError(f"{hook} failed: {e!r}; it was to decide about {error!r}")
+        undecided.__cause__ = e
+        return Decision(Directive.STOP), undecided
+    return decision, error
 
 
 def _report(cell: "Cell", error: BaseException, message: Any, decision: Decision) -> None:
@@ -135,7 +150,7 @@ async def supervise(cell: "Cell", error: BaseException, message: Any) -> None:
     while True:
         error = unwrap(error)
         _let_fatal_pass(cell, error)
-        decision = _decide(cell, error)
+        decision, error = _decide(cell, error)
         if decision.directive is Directive.ESCALATE and cell.parent is not None:
             cell.suspended = True
             cell.parent.post_system(on_escalated, cell, error)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from callboard.actors.clock import Clock
+from callboard.actors.errors import returned
 from callboard.actors.loops.port import Port
 
 __all__ = ["LONG_ITERATION", "CallerLoop", "Dispatcher", "LoopLag", "Pinned", "PinnedThread"]
@@ -106,7 +107,7 @@ class PinnedThread:
         if not self._ready.wait(10.0):
             raise RuntimeError(f"thread {name} did not start within 10 s")
         if self._failure is not None:
-            raise RuntimeError(f"thread {name} could not make its loop") from self._failure
+            raise RuntimeError(f"thread {name} could not make its loop: {self._failure!r}") from self._failure
 
     @property
     def port(self) -> Port:
@@ -117,6 +118,8 @@ class PinnedThread:
     def _main(self) -> None:
         try:
             loop = self._factory()
+            if not isinstance(loop, asyncio.AbstractEventLoop):
+                raise returned("loop_factory", loop, "an event loop")
             self._port = Port(loop, self._clock)
         except BaseException as error:  # raised in the thread that waits for this one
             self._failure = error

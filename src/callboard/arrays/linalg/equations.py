@@ -9,6 +9,7 @@ from callboard.arrays.handles import cast, check_array, device_of, submit
 from callboard.arrays.linalg.decompositions import svd
 from callboard.arrays.linalg.matrices import cutoff, floating, matrices
 from callboard.arrays.linalg.results import LstsqResult
+from callboard.arrays.linalg.scaling import levelled, normalised
 from callboard.arrays.manipulation import broadcast_to, expand_dims, matrix_transpose, reshape
 from callboard.arrays.products.contracting import matmul
 from callboard.core.errors import ShapeError
@@ -45,8 +46,10 @@ def solve(x1: GpuRef[Mode], x2: GpuRef[Mode], /) -> GpuRef[Mode]:
     flat_b = reshape(broadcast_to(columns, (*batch, *columns.shape[-2:])), (math.prod(batch), *columns.shape[-2:]))
     if not flat_a.size or not flat_b.size:
         return device_of(a).empty((*batch, *(b.shape if b.ndim == 1 else b.shape[-2:])), dtype=dtype)  # type: ignore[no-any-return]
-    lu, pivots = submit(a, solver.GetrfBatched(a=flat_a, check_finite=False))
-    x = submit(a, solver.GetrsBatched(lu=lu, pivots=pivots, b=flat_b, check_finite=False))
+    level = levelled(flat_a)
+    lu, pivots = submit(a, solver.GetrfBatched(a=level.matrices, check_finite=False))
+    right = apply("b * f * s", b=flat_b, f=level.first, s=level.second)
+    x = submit(a, solver.GetrsBatched(lu=lu, pivots=pivots, b=right, check_finite=False))
     return reshape(x, (*batch, *(b.shape if b.ndim == 1 else b.shape[-2:])))
 
 
@@ -105,6 +108,8 @@ def lstsq(a: GpuRef[Mode], b: GpuRef[Mode], rcond: float | None = None) -> Lstsq
     columns = expand_dims(right, axis=1) if b.ndim == 1 else right
     if not min(matrix.shape[-2:]):
         return _empty_lstsq(matrix, columns, vector=b.ndim == 1)
+    matrix, power = normalised(matrix)
+    columns = apply("p * b", p=power, b=columns)
     u, s, vh = svd(matrix, full_matrices=False)
     limit = cutoff(matrix, rcond, s)
     inverse = apply("where(s > limit, 1 / s, 0.0)", s=s, limit=limit)
@@ -112,6 +117,8 @@ def lstsq(a: GpuRef[Mode], b: GpuRef[Mode], rcond: float | None = None) -> Lstsq
     x = matmul(matrix_transpose(elementwise.conj(vh)), apply("i * y", i=expand_dims(inverse, axis=-1), y=turned))
     left = statistics.sum(apply("square(abs(d - b))", d=matmul(matrix, x), b=columns), axis=-2)
     rank = statistics.count_nonzero(apply("s > limit", s=s, limit=limit), axis=-1)
+    line = power[..., 0]
+    left, s = apply("x / p / p", x=left, p=line), apply("s / p", s=s, p=line)
     return LstsqResult(x[..., 0] if b.ndim == 1 else x, left, rank, s)
 
 

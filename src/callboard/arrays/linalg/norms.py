@@ -1,15 +1,17 @@
 """Norms and other numbers of matrices: determinants, ranks."""
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from callboard.arrays import statistics
 from callboard.arrays.elementwise import apply
-from callboard.arrays.handles import cast, check_array, device_of, submit
+from callboard.arrays.handles import Ref, cast, check_array, device_of, submit
 from callboard.arrays.linalg.decompositions import svdvals
 from callboard.arrays.linalg.householder import triangle_of
 from callboard.arrays.linalg.matrices import cutoff, each_matrix, floating, matrices
 from callboard.arrays.linalg.results import SlogdetResult
+from callboard.arrays.linalg.scaling import levelled, powers
+from callboard.arrays.manipulation import reshape
 from callboard.arrays.reducing import reduced
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
@@ -42,9 +44,14 @@ def vector_norm(
         return cast(statistics.count_nonzero(size, axis=axis, keepdims=keepdims), size.dtype)
     if ord == 1:
         return statistics.sum(size, axis=axis, keepdims=keepdims)
-    text = "sqrt(sum(square(x)))" if ord == 2 else "pow(sum(pow(x, p)), q)"
+    if not size.size:
+        return statistics.sum(size, axis=axis, keepdims=keepdims)
+    # Of numbers near 1, no power leaves the range.
+    unit = statistics.units((statistics.max if ord > 0 else statistics.min)(size, axis=axis, keepdims=True))
+    text = "sqrt(sum(square(x / u)))" if ord == 2 else "pow(sum(pow(x / u, p)), q)"
     powers = {} if ord == 2 else {"p": float(ord), "q": 1.0 / ord}
-    return reduced("linalg.vector_norm", text, axis, keepdims, x=size, **powers)  # type: ignore[no-any-return]
+    found = reduced("linalg.vector_norm", text, axis, keepdims, x=size, u=unit, **powers)
+    return apply("n * u", n=found, u=reshape(unit, found.shape))  # type: ignore[no-any-return]
 
 
 def matrix_norm(
@@ -88,8 +95,7 @@ def det(x: GpuRef[Mode], /) -> GpuRef[Mode]:
     """The determinants of matrices, by LU; those of a stack by QR."""
     a = matrices("det", x, square=True)
     if a.ndim > 2 and a.size:
-        corner, turns = triangle_of(a)
-        return apply("d * s", d=statistics.prod(corner, axis=-1), s=statistics.prod(turns, axis=-1))  # type: ignore[no-any-return]
+        return _det_of_stack(a)
     (found,) = each_matrix(a, lambda one: submit(one, solver.Determinant(a=one, check_finite=False)), lambda _: ((),))
     if not a.size or a.device.startswith("cpu"):
         return found
@@ -105,6 +111,33 @@ def slogdet(x: GpuRef[Mode], /) -> SlogdetResult[Mode]:
         return SlogdetResult(one, device_of(a).zeros(a.shape[:-2], dtype=a.dtype.real))
     if not a.size:
         return SlogdetResult(*(device_of(a).empty(a.shape[:-2], dtype=one) for one in (a.dtype, a.dtype.real)))
-    corner, turns = triangle_of(a)
+    return SlogdetResult(*_by_reflections(a)[:2])
+
+
+class _Factors(NamedTuple):
+    """Of the determinants of a stack: signs, logarithms of magnitudes, and the products, which may leave the range."""
+
+    sign: Ref
+    size: Ref
+    product: Ref
+
+
+def _by_reflections(a: Ref) -> _Factors:
+    """By QR of matrices whose rows and columns have been scaled."""
+    level = levelled(a)
+    columns = powers(level.matrices, -2)
+    corner, turns = triangle_of(apply("a * c", a=level.matrices, c=columns))
+    scales = {"f": level.first[..., 0], "s": level.second[..., 0], "c": columns[..., 0, :]}
     sign = statistics.prod(apply("sign(x) * t", x=corner, t=turns), axis=-1)
-    return SlogdetResult(sign, statistics.sum(apply("log(abs(x))", x=corner), axis=-1))
+    size = statistics.sum(apply("log(abs(x)) - log(f) - log(s) - log(c)", x=corner, **scales), axis=-1)
+    product = apply("d * s", d=statistics.prod(corner, axis=-1), s=statistics.prod(turns, axis=-1))
+    exponent = statistics.sum(apply("log2(f) + log2(s) + log2(c)", **scales), axis=-1)
+    half = apply("trunc(e / 2)", e=exponent)
+    return _Factors(sign, size, apply("p * exp2(-h) * exp2(h - e)", p=product, h=half, e=exponent))
+
+
+def _det_of_stack(a: Ref) -> Ref:
+    """By the product where no part of it leaves the range, else by its logarithm."""
+    sign, size, product = _by_reflections(a)
+    text = "where(abs(abs(p) - exp(m)) * 1024 <= exp(m), p, s * exp(m))"
+    return apply(text, p=product, m=size, s=sign)  # type: ignore[no-any-return]

@@ -17,6 +17,7 @@ from callboard.cli.load.connections import Connections
 from callboard.cli.load.driver import Samples, drive_closed, drive_open
 from callboard.cli.load.figures import drawing, figures_of
 from callboard.cli.progress import Progress
+from callboard.cli.tokens import read_token
 from callboard.core.errors import BackendUnavailable
 
 __all__ = ["add_load"]
@@ -82,7 +83,7 @@ def _run(given: argparse.Namespace) -> int:
 async def _load(given: argparse.Namespace, clock: Clock) -> Samples:
     headers = {}
     if given.token_file is not None:
-        headers["authorization"] = f"Bearer {given.token_file.read_text('utf-8').strip()}"
+        headers["authorization"] = f"Bearer {read_token(given.token_file)}"
     most = MAX_CONNECTIONS if given.rate is not None else given.clients
     connections = Connections(given.url, headers, timeout=given.timeout, most=most, verify=not given.insecure)
     try:

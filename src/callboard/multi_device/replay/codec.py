@@ -12,6 +12,7 @@ from typing import Any, get_origin
 import msgspec
 import numpy as np
 
+from callboard.actors.errors import returned
 from callboard.actors.refs import ActorRef
 from callboard.core.dtype import as_dtype
 from callboard.core.ref import GpuRef, GpuToken
@@ -76,25 +77,32 @@ class Codec:
         Raises:
             NotRecordable: It holds something that has no form on the wire; the text names its class.
         """
+        cls, value = type(value), self._redacted(value)
         try:
-            return self._bytes_of(value)
+            return self._plain(value)
         except UNSENDABLE as e:
-            raise NotRecordable(f"{type(value).__qualname__} cannot be recorded: {e}") from e
+            given = (
+                cls.__qualname__
+                if self._redact is None
+                else f"{cls.__qualname__}, for which redact gave {value!r:.200},"
+            )
+            raise NotRecordable(f"{given} cannot be recorded: {e}") from e
 
     def output(self, value: Any) -> tuple[str, bytes]:
         """Class and fingerprint of an output: its bytes, or of a long one a digest; empty if it has none."""
-        cls = type(value)
+        cls, value = type(value), self._redacted(value)
         try:
-            data = self._bytes_of(value)
+            data = self._plain(value)
         except UNSENDABLE:
             return name_of(cls), b""
         if len(data) > FULL_VALUE:
             data = b"\xc1" + hashlib.blake2b(data, digest_size=16).digest()  # 0xc1 begins no MessagePack value
         return name_of(cls), data
 
-    def _bytes_of(self, value: Any) -> bytes:
-        if self._redact is not None:
-            value = self._redact(value)
+    def _redacted(self, value: Any) -> Any:
+        return value if self._redact is None else self._redact(value)
+
+    def _plain(self, value: Any) -> bytes:
         if type(value) is list and (parts := self._alike(value)) is not None:
             return joined(parts)
         return self._encode(value)
@@ -230,7 +238,10 @@ class Codec:
             token = _unpack(data, type=GpuToken)
             if self._resolve_ref is None:
                 raise NotRecordable(f"a message holds a GpuRef of {token.device}: pass resolve_ref to make a live one")
-            return self._resolve_ref(token)
+            live: Any = self._resolve_ref(token)
+            if not isinstance(live, GpuRef):
+                raise returned("resolve_ref", live, "a GpuRef")
+            return live
         if code == TOO_LARGE:
             dtype, shape, _ = _unpack(data)
             raise NotRecordable(f"an array of {shape}, {dtype}, was above max_array_bytes: its digest is recorded only")

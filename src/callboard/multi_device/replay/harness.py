@@ -15,6 +15,7 @@ import numpy as np
 
 from callboard.actors._runtime.recording import Tap, tap_of_actor
 from callboard.actors.clock import Clock, LoopClock
+from callboard.actors.errors import returned
 from callboard.actors.refs import ActorRef
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.multi_device.placement.hints import Candidate, PlacementHints
@@ -24,7 +25,7 @@ from callboard.multi_device.replay.driver import BATCHES, Build, Replay
 from callboard.multi_device.replay.entries import VERSION, Entry, Input, Recalled, Run, decode, encode, this_run
 from callboard.multi_device.replay.errors import JournalCorrupt, JournalFailed
 from callboard.multi_device.replay.journals.memory import MemoryJournal
-from callboard.multi_device.replay.journals.protocol import Journal
+from callboard.multi_device.replay.journals.protocol import Journal, checked_page
 from callboard.multi_device.replay.recorder import Pen, RecordingTap
 from callboard.multi_device.replay.report import ReplayReport
 from callboard.multi_device.replay.stage import Script
@@ -363,9 +364,12 @@ class ReplayHarness:
         """
         if not self._open:
             raise RuntimeError("the harness is not started: use 'async with harness'")
-        end = self._journal.last() if count is None else min(self._journal.last(), first + count - 1)
+        last: Any = self._journal.last()
+        if not isinstance(last, int):
+            raise returned("last of the journal", last, "the sequence of the last record")
+        end = last if count is None else min(last, first + count - 1)
         while first <= end:
-            page = self._journal.read(first, min(PAGE, end - first + 1))
+            page = checked_page(self._journal.read(first, min(PAGE, end - first + 1)), first)
             if not page:
                 return
             for sequence, record in page:

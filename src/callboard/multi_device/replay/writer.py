@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from callboard.actors.errors import returned
 from callboard.multi_device.replay.entries import Gap, encode
 from callboard.multi_device.replay.errors import JournalFailed
 from callboard.multi_device.replay.journals.protocol import Journal, Recovered
@@ -111,7 +112,10 @@ class JournalWriter:
 
         def run() -> None:
             try:
-                opened.append(self.journal.open(self._identity))
+                found: object = self.journal.open(self._identity)
+                if not isinstance(found, Recovered):
+                    raise returned("open of the journal", found, "a Recovered")
+                opened.append(found)
             except BaseException as e:  # raised by start()
                 opened.append(e)
                 return
@@ -269,7 +273,7 @@ class JournalWriter:
             return
         try:
             self.journal.append(self._next, group)
-        except Exception as e:  # of any class: a journal is a user's
+        except BaseException as e:  # of any class: a journal is a user's, and this thread has to go on
             self._fail(e)  # before flush() may return
             self._settle(0, len(group))
             return

@@ -10,6 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from callboard.actors import ActorStopped, MailboxFull, Props
 from callboard.actors.clock import Cancellable, Clock, LoopClock
+from callboard.actors.errors import returned
 from callboard.actors.handles import Handle
 from callboard.device.client.handle import Device
 from callboard.device.protocol.residents.actor import ResidentActor
@@ -270,6 +271,8 @@ class PlacementShardingAdapter(Handle, Generic[A]):
         self._started += 1
         self._arm()
         props = self._make(entity.id, next_generation())
+        if not isinstance(props, Props):
+            raise returned("entity", props, "a cb.Props of a resident actor")
         return self._devices[owner].actor_of(props, f"{self.region_id}-{self._started}")
 
     # -- actors that are not needed ------------------------------------------------------------------------------------

@@ -31,8 +31,9 @@ def rows_of(result: Any, expected: int) -> list[Any]:
         kind = type(result).__name__
         raise BadBatchResult(f"the batch function returned a {kind}, not {expected} results in order", expected)
     else:
+        by_place = getattr(result, "iloc", result)  # pandas' [] looks for a label, which is another row or a column
         try:
-            rows = [result[index] for index in range(len(result))]
+            rows = [by_place[index] for index in range(len(result))]
         except TypeError:  # such as an array without axes
             raise BadBatchResult(f"the batch function returned {result!r}, not {expected} results", expected) from None
     if len(rows) != expected:

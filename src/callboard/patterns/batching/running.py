@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
+from callboard.actors.errors import returned
 from callboard.core.errors import ContextLost, Unrecoverable
 from callboard.patterns.batching.figures import BatchCounters
 from callboard.patterns.batching.policy import Batch, BatchPolicy
@@ -101,6 +102,8 @@ class BatchRunner:
         if self._pad is not None:
             size = self._policy.settings.size_for(size)
             items = self._pad(items, size)
+            if items is None:
+                raise returned("pad", None, f"the batch of {size} items that the batch function gets")
         elif self._ragged:
             items = Ragged.of(items)
         started = self._clock.time()

@@ -91,6 +91,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
         TypeError: ``batch_fn``, ``bucket``, ``cost`` or ``pad`` cannot be called; a number of items is no integer.
     """
 
+    _key_hook = "bucket"
+
     def __init__(
         self,
         batch_fn: Callable[[list[T]], Awaitable[Rows[R]] | Rows[R]],

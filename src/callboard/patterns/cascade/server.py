@@ -16,6 +16,7 @@ from callboard.patterns.cascade.calibration import Calibration, calibrate
 from callboard.patterns.cascade.drift import Drift, DriftAlarm, DriftMonitor
 from callboard.patterns.cascade.reliability import calibration_error
 from callboard.patterns.cascade.stages import CascadeStage, NoConfidence, OnError, clears, on_failure
+from callboard.patterns.contract.hooks import truth
 from callboard.patterns.requests.calling import deliverable
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull
@@ -207,9 +208,9 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             Exception: Raised by a stage.
         """
         given = list(items)
-        truth = list(labels)
-        if len(given) != len(truth):
-            raise ValueError(f"{len(given)} items, but {len(truth)} labels")
+        expected = list(labels)
+        if len(given) != len(expected):
+            raise ValueError(f"{len(given)} items, but {len(expected)} labels")
         columns: list[list[tuple[Any, float]]] = []
         drafts: list[Any] = [None] * len(given)
         for stage, server in zip(self._stages, self._servers, strict=True):
@@ -224,8 +225,8 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         chosen = calibrate(
             [[sure for _, sure in row] for row in zip(*columns[:-1], strict=True)],
             [
-                [right(answer, label) for answer, _ in row]
-                for row, label in zip(zip(*columns, strict=True), truth, strict=True)
+                [truth("right", right(answer, label)) for answer, _ in row]
+                for row, label in zip(zip(*columns, strict=True), expected, strict=True)
             ],
             [stage.cost for stage in self._stages],
             max_loss=max_loss,
@@ -408,11 +409,15 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         def compare(future: "asyncio.Future[Any]") -> None:
             if future.cancelled() or future.exception() is not None:
                 return
-            agreed = self._agree(reply.response, stage.answer(future.result())[0])
+            try:
+                agreed = truth("agree", self._agree(reply.response, stage.answer(future.result())[0]))
+            except Exception:  # of a hook, in a run whose result no caller awaits
+                _log.exception("%s: `agree` or `confidence` failed in a shadow run, which is not counted", self.name)
+                return
             self._shadowed += 1
             self._agreed += agreed
             if self._monitor is not None:
-                self._alarm_of(self._monitor.compared(bool(agreed), reply.confidence))
+                self._alarm_of(self._monitor.compared(agreed, reply.confidence))
 
         try:
             work = (item, reply.response) if stage.draft else item

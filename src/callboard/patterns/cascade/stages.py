@@ -1,9 +1,10 @@
 """``CascadeStage``: one model of a cascade; and the decision after its answer or failure."""
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, SupportsFloat
 
 from callboard.patterns.cascade.confidence import margin, max_probability, negative_entropy
 from callboard.patterns.contract.checks import OneOf
@@ -73,14 +74,21 @@ class CascadeStage:
         if not 0 <= self.cost < math.inf:
             raise ValueError(f"cost must be a finite number of at least 0, but is {self.cost}")
 
+    def _confidence_of(self, result: Any) -> float:
+        try:
+            found = self._confidence(result)
+        except Exception as e:  # of a hook
+            raise NoConfidence(f"confidence failed for {result!r:.100}: {e!r}") from e
+        return _number(found, result)
+
     def answer(self, result: Any) -> tuple[Any, float]:
         """Answer and confidence of a result of the function.
 
         Raises:
-            NoConfidence: It is not a pair of an answer and a number, and there is no ``confidence``.
+            NoConfidence: It is not a pair of an answer and a number, and there is no ``confidence``; or that failed.
         """
         if self._confidence is not None:
-            return result, float(self._confidence(result))
+            return result, self._confidence_of(result)
         if isinstance(result, tuple) and len(result) == 2:
             try:
                 return result[0], float(result[1])
@@ -90,6 +98,13 @@ class CascadeStage:
             f"a stage without confidence= must return pairs of answer and confidence, but returned {result!r:.100}; "
             "return such pairs, of the last stage too, or set confidence="
         )
+
+
+def _number(found: Any, result: Any) -> float:
+    if isinstance(found, SupportsFloat) and not isinstance(found, bool | str | bytes):
+        with contextlib.suppress(TypeError, ValueError):  # of an array of several, for example
+            return float(found)
+    raise NoConfidence(f"confidence returned {found!r:.100} for {result!r:.100}; it must return a number")
 
 
 def clears(confidence: float, threshold: float, *, last: bool) -> bool:

@@ -11,6 +11,7 @@ from callboard.core.errors import Withdrawn
 from callboard.patterns.batching.outer import warn_of_small_batches
 from callboard.patterns.batching.policy import SETTLE
 from callboard.patterns.contract.checks import check_whole
+from callboard.patterns.contract.hooks import amount
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.contract.outlet import STREAMED
 from callboard.patterns.fairshare.policy import FairPolicy
@@ -167,8 +168,7 @@ class FairShareScheduler(RequestServer[T, R]):
         run = CURRENT.get()
         if run is None or run.scheduler is not self:
             raise RuntimeError(f"give_way() of {self.name} is for its async function, while that runs a request")
-        if not 0 <= cost < float("inf"):
-            raise ValueError(f"a cost must be a finite number of at least 0, but is {cost!r}")
+        cost = amount("cost", cost)
         entry, now = run.entry, self._clock.time()
         if entry.state is not State.RUNNING or self._loop is None:
             return  # it has ended, or it waits already, in another task of its call
@@ -399,10 +399,7 @@ class FairShareScheduler(RequestServer[T, R]):
             return seconds
         if not callable(self._charge) or error is not None:
             return run.paid + entry.cost
-        cost = float(self._charge(item, value, seconds))
-        if not 0 <= cost < float("inf"):
-            raise ValueError(f"charge must give a finite number of at least 0, but gave {cost!r}")
-        return cost
+        return amount("charge", self._charge(item, value, seconds))
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from callboard.patterns.contract.hooks import truth
 from callboard.patterns.hotswap.golden import finite, mismatch
 
 __all__ = ["Canary", "Trial"]
@@ -21,7 +22,8 @@ def _alike(active: Any, canary: Any) -> bool:
 class Canary:
     """The trial of a new version on live requests before it is activated.
 
-    A call fails the trial if it raises, if ``judge`` refuses its response or, with ``shadow``, if ``agree`` does.
+    A call fails the trial if it raises, if ``judge`` refuses its response or, with ``shadow``, if ``agree`` does. An
+    exception of ``judge`` or ``agree``, or another value than True or False, withdraws the version at once.
 
     Attributes:
         share: Share of the requests that it gets, above 0 and at most 1.
@@ -60,18 +62,19 @@ class Canary:
             raise ValueError(f'judge must be a function, "finite" or None, but is {self.judge!r}')
 
     def good(self, response: Any) -> bool:
-        """True if ``judge`` accepts a response; False if it raises."""
-        try:
-            return self.judge is None or bool(finite(response) if self.judge == "finite" else self.judge(response))
-        except Exception:  # an exception of the user's judge: the response is not good
-            return False
+        """True if ``judge`` accepts a response.
+
+        Raises:
+            TypeError: ``judge`` returned something else.
+            Exception: Raised by ``judge``.
+        """
+        if self.judge is None:
+            return True
+        return finite(response) if self.judge == "finite" else truth("judge", self.judge(response))
 
     def agrees(self, active: Any, new: Any) -> bool:
-        """True if ``agree`` accepts two responses; False if it raises."""
-        try:
-            return bool(self.agree(active, new))
-        except Exception:  # an exception of the user's function: the responses differ
-            return False
+        """True if ``agree`` accepts two responses; raises as :meth:`good`."""
+        return truth("agree", self.agree(active, new))
 
 
 class Trial:
@@ -85,6 +88,7 @@ class Trial:
     def __init__(self, canary: Canary, before: float | None = None) -> None:
         self.canary = canary
         self.ended = self.failed = 0
+        self.error: Exception | None = None  # of a hook that cannot judge
         self._seconds = self._baseline = 0.0
         self._baselines = 0
         self._before = before
@@ -95,8 +99,9 @@ class Trial:
         chance = self._random if key is None else random.Random(f"{self.canary.seed} {key!r}")
         return chance.random() < self.canary.share
 
-    def add(self, *, failed: bool, seconds: float = 0.0) -> None:
-        """A call has ended."""
+    def add(self, *, failed: bool, seconds: float = 0.0, error: Exception | None = None) -> None:
+        """A call has ended; with the error of a hook that was to judge it, the trial has failed."""
+        self.error = self.error or error
         self.ended += 1
         self.failed += failed
         self._seconds += seconds
@@ -115,7 +120,7 @@ class Trial:
     @property
     def passed(self) -> bool | None:
         """True if the version is activated, False if not; None while undecided."""
-        if self.failed > self.canary.max_error_rate * self.canary.requests:
+        if self.error is not None or self.failed > self.canary.max_error_rate * self.canary.requests:
             return False
         if self.ended < self.canary.requests:
             return None

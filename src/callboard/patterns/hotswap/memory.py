@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.actors.errors import AccelError
+from callboard.patterns.contract.hooks import amount
 from callboard.patterns.requests.calling import UserCall
 
 __all__ = ["DeviceMemory", "MemoryKept"]
@@ -48,10 +49,15 @@ class DeviceMemory:
             raise ValueError(f"slack must be at least 0 bytes, but is {self.slack}")
 
     async def measure(self) -> int:
-        """Bytes that are free now."""
+        """Bytes that are free now.
+
+        Raises:
+            TypeError, ValueError: ``free`` returned something else.
+            Exception: Raised by ``free``.
+        """
         call = UserCall(self.free, "auto", 1)
         try:
-            return int(await call())
+            return int(amount("free", await call()))
         finally:
             call.close()
 

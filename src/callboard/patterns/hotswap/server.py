@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.patterns.contract.checks import check_whole
+from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.canary import Canary
 from callboard.patterns.hotswap.errors import SwapInProgress
 from callboard.patterns.hotswap.memory import DeviceMemory
@@ -238,7 +239,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
 
     def _key(self, item: T) -> Hashable:
         """The version that it was drawn for: None for the active one."""
-        key = None if self._key_of is None else self._key_of(item)
+        key = None if self._key_of is None else hashable("key", self._key_of(item))
         if self._swapper.canary is None:
             return None
         version, trial = self._swapper.canary
@@ -310,7 +311,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
 
     async def _run(self, entry: Entry, version: Version) -> None:
         item = entry.item
-        failed = False
+        failed, judged = False, None
         try:
             if entry.state is State.ENDED:
                 return
@@ -318,7 +319,10 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
             now = self._clock.time()
             version.completed += 1
             version.run_time.add(now - entry.started)
-            failed = not self._good(version, response)
+            try:
+                failed = not self._good(version, response)
+            except Exception as e:  # of the user's judge: the response is not its business
+                failed, judged = True, deliverable(e)
             self._shadow(item, version, response)
             self._succeed(entry, HotSwapReply(response, version.name), now)
         except asyncio.CancelledError:  # with its request, by stop(), or with its loop
@@ -335,7 +339,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         except BaseException:  # Ctrl-C
             self._fail(entry, self._stopped(), "stopped")
             raise
-        self._swapper.ended(version, failed=failed, seconds=self._clock.time() - entry.started)
+        self._swapper.ended(version, failed=failed, seconds=self._clock.time() - entry.started, error=judged)
 
     def _good(self, version: Version, response: Any) -> bool:
         """True if a response does not count against a canary."""
@@ -359,16 +363,20 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
             task.add_done_callback(self._call_ended)
 
     async def _compare(self, item: Any, version: Version, canary: Canary, expected: Any) -> None:
-        started = self._clock.time()
+        started, judged = self._clock.time(), None
         try:
             server = version.model.server
             response = await (version.model(item) if server is None else server.submit(item))
-            failed = not (canary.good(response) and canary.agrees(expected, response))
             version.completed += 1
         except Exception:  # of the user's model: the trial has failed with this request
             failed = True
             version.failed += 1
-        self._swapper.ended(version, failed=failed, seconds=self._clock.time() - started)
+        else:
+            try:
+                failed = not (canary.good(response) and canary.agrees(expected, response))
+            except Exception as e:  # of the user's functions
+                failed, judged = True, deliverable(e)
+        self._swapper.ended(version, failed=failed, seconds=self._clock.time() - started, error=judged)
 
     async def _respond(self, entry: Entry, item: Any, version: Version) -> Any:
         server = version.model.server

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from callboard.actors.clock import Clock
+from callboard.patterns.contract.hooks import truth
 from callboard.patterns.hotswap.canary import Canary, Trial
 from callboard.patterns.hotswap.errors import Phase, SwapFailed
 from callboard.patterns.hotswap.golden import mismatch
@@ -229,7 +230,7 @@ class Swapper:
             for n, (item, expected) in enumerate(settings.golden):
                 found = await version.model.host(item)
                 wrong = mismatch(found, expected)
-                if wrong is None and check is not None and not await check(found, expected):
+                if wrong is None and check is not None and not truth("check", await check(found, expected)):
                     wrong = "check refused the response"
                 if wrong is not None:
                     raise ValueError(f"golden item {n}: {wrong}")
@@ -250,14 +251,16 @@ class Swapper:
             self.canary = None
             self._changed()  # requests that were drawn for it and have not started go to the active one
         if not trial.passed:
+            if trial.error is not None:
+                raise trial.error
             raise RuntimeError(trial.why)
 
-    def ended(self, version: Version, *, failed: bool, seconds: float) -> None:
-        """A call of a version has ended."""
+    def ended(self, version: Version, *, failed: bool, seconds: float, error: Exception | None = None) -> None:
+        """A call of a version has ended; ``error`` is that of a hook that was to judge it."""
         if self.canary is not None and version is self._book.active and not failed:
             self.canary[1].add_baseline(seconds)
         if self.canary is not None and self.canary[0] is version:
-            self.canary[1].add(failed=failed, seconds=seconds)
+            self.canary[1].add(failed=failed, seconds=seconds, error=error)
             if self.canary[1].passed is not None and self._decided is not None and not self._decided.done():
                 self._decided.set_result(None)
 

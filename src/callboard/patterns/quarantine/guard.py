@@ -11,6 +11,7 @@ from callboard.actors.clock import Clock, LoopClock
 from callboard.core.errors import ContextLost, ContextPoisoned, GpuRefStale
 from callboard.device.client.line.entries import GuardedKey, GuardedRun
 from callboard.device.client.line.port import request_key
+from callboard.patterns.contract.hooks import awaitable
 from callboard.patterns.quarantine.blame import Blame, Loss, Standing
 from callboard.patterns.quarantine.errors import Quarantined
 from callboard.patterns.quarantine.gate import Gate, Ticket
@@ -266,7 +267,7 @@ class Quarantine(Generic[T]):
         target = self._spare if alone and self._spare is not None else self._target
         token = request_key.set(GuardedRun(who.label) if who.lazy else GuardedKey(who.key))
         try:
-            value = await call(target)
+            value: R = await awaitable("call", call(target))
             if self._blame:
                 self._blame.forget(who.key)
             return value

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from callboard.core.errors import ContextLost, Withdrawn
+from callboard.patterns.contract.hooks import truth
 from callboard.patterns.replicas.ejection import Outcome
 from callboard.patterns.replicas.errors import NoReplica
 from callboard.patterns.replicas.hedging import Hedger
@@ -167,9 +168,10 @@ class Runs:
 
     def _is_fault(self, error: Exception) -> bool:
         try:
-            return bool(self._fault(error))
-        except Exception:  # of the caller's hook: the request ends in its own error
+            return truth("fault", self._fault(error))
+        except Exception as e:  # of the caller's hook: the request ends in its own error
             _log.exception("%s: `fault` failed for %r", self.name, error)
+            error.add_note(f"{self.name}: `fault`, which was to say whether it is the replica's, failed: {e!r}")
             return False
 
     def _again_or_fail(self, job: Job, member: Member, error: Exception, *, may_repeat: bool, fault: bool) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from callboard.actors.errors import AccelError
+from callboard.actors.errors import AccelError, returned
 from callboard.patterns.replicas.member import Member, Phase
 from callboard.patterns.replicas.replica import Replica, Seat
 from callboard.patterns.replicas.router import Router
@@ -206,7 +206,10 @@ class Seats:
         if self._make is None:
             raise ValueError(f"{self._pool}: to have more replicas, it needs `make=`, which makes one")
         found = self._make(name)
-        return await found if inspect.isawaitable(found) else found
+        made = await found if inspect.isawaitable(found) else found
+        if not (isinstance(made, Replica) or callable(made)):
+            raise returned("make", made, "a function of an item, or a cb.Replica")
+        return made
 
     def _forget(self, seat: Seat) -> None:
         del self._seats[seat.member]

@@ -68,8 +68,8 @@ class ModelReplicaPool(RequestServer[T, R]):
             in its old place, and preferably runs on another; ``quarantine`` watches losses. False: it fails.
         attempts: Runs of a request at most, without hedges. Also a call that a resident actor has refused, so that
             nothing ran, counts as one; such a request is queued again whether ``idempotent`` or not.
-        fault: Whether an error is the replica's and not the item's; otherwise, all but ``ValueError``, ``TypeError``,
-            ``LookupError``, ``ArithmeticError`` and ``NotImplementedError`` are.
+        fault: Returns True if an error is the replica's and not the item's; otherwise, all but ``ValueError``,
+            ``TypeError``, ``LookupError``, ``ArithmeticError`` and ``NotImplementedError`` are.
         quarantine: The :class:`Quarantine` to use instead of one with its default settings: it finds the request that
             kills its contexts, and refuses it. It gets None as its target, and as its spare a function like a
             replica's. A request whose context was lost runs again as it says.

@@ -40,6 +40,7 @@ async def as_room_comes(call: Callable[[Any], Awaitable[R]], items: Sequence[Any
                 number = running.pop(task)
                 try:
                     found[number] = task.result()
+                    most = min(AT_ONCE, most + 1)  # others may have left the queue
                 except QueueFull:
                     refused.append(number)
                     if not running and len(refused) == len(done):

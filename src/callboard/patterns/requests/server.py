@@ -3,7 +3,6 @@
 import asyncio
 import contextvars
 import itertools
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any, Self, TypeVar
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
 from callboard.patterns.contract.callers import Callers
+from callboard.patterns.contract.hooks import amount, hashable
 from callboard.patterns.contract.options import RequestOptions, checked
 from callboard.patterns.contract.outlet import Outlet
 from callboard.patterns.quarantine.ward import Ward
@@ -46,6 +46,9 @@ class RequestServer(Callers[T, R]):
 
     _takes: frozenset[str] = frozenset()
     """Options of a request that this kind of server takes beside :data:`COMMON`."""
+
+    _key_hook = "key"
+    """Name of the hook that gives :meth:`_key`, for errors."""
 
     def __init__(self, name: str, clock: Clock | None) -> None:
         super().__init__(name, clock)
@@ -115,10 +118,9 @@ class RequestServer(Callers[T, R]):
                 deadline, priority, cost = checked(options, now, self._takes, self)
             if cost is None:
                 cost = self._cost(item)
-            if not 0 <= cost < math.inf:
-                raise ValueError(f"a cost must be a finite number of at least 0, but is {cost!r}")
-            key = self._key_with(item, options)
-            hash(key)
+            if type(cost) is not int or cost < 0:  # nearly all are 1
+                cost = amount("cost", cost)
+            key = hashable(self._key_hook, self._key_with(item, options))
         except Exception:  # of a hook or an argument: it fails this request alone
             self._count("failed")
             raise

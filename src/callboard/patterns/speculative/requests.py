@@ -26,7 +26,7 @@ class Decode:
             on nothing else, and ``"rejection"`` without.
         k: Tokens proposed at once at most; None: the server's; 0: no speculation.
         stop: Sequences of token ids that end the text; they are part of it.
-        stop_when: Called with the new tokens after each of them; the text ends when it returns true. For texts to stop
+        stop_when: Called with the new tokens after each of them; the text ends when it returns True. For texts to stop
             at, for instance.
         adjust: ``adjust(tokens, logits)`` returns the logits to use after these tokens: a grammar's mask (minus
             infinity for excluded tokens), a penalty. Called once for each token of a verification.

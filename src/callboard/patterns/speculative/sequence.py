@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from callboard.patterns.contract.hooks import truth
 from callboard.patterns.requests.entries import Entry
 from callboard.patterns.speculative.models import KvState
 from callboard.patterns.speculative.rates import KeptRates
@@ -74,7 +75,8 @@ class Sequence:
         new = len(self.tokens) - self.start
         if any(len(stop) <= new and self.tokens[-len(stop) :] == stop for stop in self._stops):
             return "stop"
-        if self.request.stop_when is not None and self.request.stop_when(self.tokens[self.start :]):
+        stop_when = self.request.stop_when
+        if stop_when is not None and truth("stop_when", stop_when(self.tokens[self.start :])):
             return "stop"
         return "length" if self.room <= 0 else None
 

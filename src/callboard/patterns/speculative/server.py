@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Literal
 
 from callboard.actors.clock import Clock
+from callboard.actors.errors import returned
 from callboard.core.errors import ContextLost
 from callboard.patterns.batching.results import copies
 from callboard.patterns.contract.checks import check_whole
@@ -21,7 +22,7 @@ from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingL
 from callboard.patterns.speculative.adaptive import KPolicy
 from callboard.patterns.speculative.drafts import Draft, FunctionDraft
 from callboard.patterns.speculative.figures import SpeculativeStats
-from callboard.patterns.speculative.models import LanguageModel
+from callboard.patterns.speculative.models import KvState, LanguageModel
 from callboard.patterns.speculative.requests import Decode, Decoded
 from callboard.patterns.speculative.sequence import Sequence
 from callboard.patterns.speculative.stepping import Stepper
@@ -104,7 +105,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         if not callable(getattr(target, "forward", None)) or not callable(getattr(target, "begin", None)):
             raise TypeError(f"target is {target!r}; it must have forward(states, tokens, rows) and begin()")
-        self._begin = target.begin
+        self._begun = target.begin
         self._most_tokens = max_total_tokens
         self._eos = frozenset([eos] if isinstance(eos, int) else eos)
         self._max_batch = max_batch
@@ -119,6 +120,14 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         self._worker: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()  # a reader has made room, or a text has come or ended
         self._queue_time = Histogram()
+
+    def _begin(self) -> KvState:
+        """The target's state of a new sequence."""
+        state: Any = self._begun()
+        if not all(callable(getattr(state, name, None)) for name in ("rollback", "close")):
+            raise returned("begin of the target", state, "the state of a sequence, with rollback(n) and close()")
+        began: KvState = state
+        return began
 
     # -- for users -----------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.actors.clock import Clock
+from callboard.actors.errors import returned
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.entries import State
 from callboard.patterns.speculative.adaptive import KPolicy, Room
@@ -250,4 +251,12 @@ def _adjusted(sequence: Sequence, proposal: Proposal, logits: NDArray[Any]) -> N
     assert adjust is not None
     parents = range(-1, len(proposal.tokens) - 1) if proposal.parents is None else proposal.parents
     texts = ([*sequence.tokens, *(proposal.tokens[n] for n in path_to(i - 1, parents))] for i in range(len(logits)))
-    return np.stack([np.asarray(adjust(text, row)) for text, row in zip(texts, logits, strict=True)])
+    return np.stack([_checked(adjust(text, row), row) for text, row in zip(texts, logits, strict=True)])
+
+
+def _checked(adjusted: Any, row: NDArray[Any]) -> NDArray[Any]:
+    """What ``adjust`` returned for a row of logits."""
+    found = np.asarray(adjusted)
+    if found.shape != row.shape or found.dtype.kind not in "fiu":
+        raise returned("adjust", adjusted, f"the logits of {len(row)} tokens")
+    return found

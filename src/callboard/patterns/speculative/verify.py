@@ -20,7 +20,7 @@ def logits_of(result: Any, rows: list[int]) -> list[NDArray[Any]]:
     found: list[NDArray[Any]] = []
     for i, (given, expected) in enumerate(zip(rows_of(result, len(rows)), rows, strict=True)):
         logits = np.asarray(given)
-        if logits.ndim != 2 or len(logits) != expected:
+        if logits.ndim != 2 or len(logits) != expected or not logits.shape[1]:
             raise BadBatchResult(
                 f"forward returned logits of shape {logits.shape} for sequence {i}; expected ({expected}, vocabulary)",
                 expected,

@@ -107,7 +107,8 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
 
 
 def _limits(file: AppFile) -> EdgeLimits:
-    options: dict[str, Any] = {key: int(value) if key == "max_body" else value for key, value in file.limits.items()}
+    whole = ("max_body", "max_bodies")
+    options: dict[str, Any] = {key: int(value) if key in whole else value for key, value in file.limits.items()}
     return EdgeLimits(**options)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -19,8 +20,12 @@ Outputs = dict[str, Array]
 CHECKED = 4
 """Joined batches whose results are compared with those of each request alone, after :meth:`Joined.probe`."""
 
-OPEN = 4
-"""Extent of the dynamic axes behind the first one in a probe."""
+EXTENTS = (4, 32, 224)
+"""Extents of the dynamic axes behind the first one in a probe: the first one that the file can compute."""
+SCALES = ((1.0, 1.0), (100.0, 1.0), (1.0, 100.0))
+"""Sizes of the numbers of both requests of a probe."""
+MOST = 1 << 24
+"""Elements of an input of a probe at most."""
 
 TOLERANCES = {"f2": 2e-2, "f4": 2e-3, "f8": 1e-6}
 """Relative differences between a row alone and in a batch that are rounding."""
@@ -35,7 +40,8 @@ class Joined:
     concatenation), and nothing in its declared shapes says so. The first batches are therefore computed twice, joined
     and each request alone. Where a result differs, and where an output of any batch has another number of rows than its
     inputs, requests run alone from then on, which is logged. A batch that fails is repeated alone, too: a request that
-    the file cannot compute fails no other.
+    the file cannot compute fails no other. If one of the first batches fails while each of its requests can be
+    computed, requests run alone as well.
 
     Args:
         run: Runs the file on arrays as it declares them (:meth:`OnnxModel.run`).
@@ -88,12 +94,15 @@ class Joined:
             together = await self._together(given)
         except (ContextLost, Unrecoverable):
             raise
-        except Exception:  # of the file, which may not be able to compute one of the requests
-            return await self._each(given)
-        if self.apart is None and self._left == 0:
+        except Exception as e:  # of the file, which may not be able to compute one of the requests
+            alone = await self._each(given)
+            if self._left and not _failed(alone):
+                self._separate(f"a batch fails while each of its requests is computed: {e!s:.300}")
+            return alone
+        if together is not None and not self._left:
             return list(together)
         alone = await self._each(given)
-        if self.apart is None and _differ(given):
+        if together is not None and _differ(given):
             self._left -= 1
             wrong = next(
                 (why for one, row in zip(alone, together, strict=True) if (why := _difference(one, row))), None
@@ -103,22 +112,28 @@ class Joined:
         return alone
 
     async def probe(self) -> None:
-        """Compare a batch of two made-up requests with each alone; the file may not be able to compute them."""
+        """Compare batches of two made-up requests with each alone; the file may not be able to compute them."""
         draw = np.random.default_rng(0)
-        items = [
-            tuple(
-                _made(draw, datatype, [rows, *(each if each >= 0 else OPEN for each in shape[1:])])
-                for _, datatype, shape in self._inputs
-            )
-            for rows in (2, 1)
-        ]
-        try:
-            await self([item if len(item) > 1 else item[0] for item in items])
-        except (ContextLost, Unrecoverable):
-            raise
-        except Exception as e:  # such as extents that do not fit together
-            _log.debug("%s computes no made-up request: %s", self._name, e)
+        for extent in EXTENTS:
+            found = []
+            for scales in SCALES:
+                self._left = CHECKED
+                both = zip((2, 1), scales, strict=True)
+                found += await self([self._made_up(draw, rows, extent, scale) for rows, scale in both])
+            if not _failed(found):
+                break
+        else:
+            _log.debug("%s computes no made-up request, such as: %s", self._name, found[-1])
         self._left = CHECKED
+
+    def _made_up(self, draw: np.random.Generator, rows: int, extent: int, scale: float) -> Any:
+        shapes = [[rows, *(each if each >= 0 else extent for each in shape[1:])] for _, _, shape in self._inputs]
+        if max(map(math.prod, shapes)) > MOST:
+            shapes = [[rows] + [1] * (len(shape) - 1) for shape in shapes]
+        arrays = tuple(
+            _made(draw, datatype, shape, scale) for (_, datatype, _), shape in zip(self._inputs, shapes, strict=True)
+        )
+        return arrays if len(arrays) > 1 else arrays[0]
 
     async def _alone(self, arrays: tuple[Array, ...]) -> Outputs:
         found = await self._run([_sent(array) for array in arrays])
@@ -131,13 +146,14 @@ class Joined:
                 raise each
         return [each for each in found if isinstance(each, dict | Exception)]
 
-    async def _together(self, given: list[tuple[Array, ...]]) -> list[Outputs]:
+    async def _together(self, given: list[tuple[Array, ...]]) -> list[Outputs] | None:
+        """The outputs of a batch, cut; None if they cannot be cut."""
         outputs = await self._alone(tuple(np.concatenate(parts) for parts in zip(*given, strict=True)))
         ends = np.cumsum([len(arrays[0]) for arrays in given])
         for name, output in outputs.items():
             if output.ndim == 0 or len(output) != ends[-1]:
                 self._separate(f"output {name!r} has shape {list(output.shape)} for {ends[-1]} rows")
-                return []
+                return None
         return [
             {name: output[end - len(arrays[0]) : end] for name, output in outputs.items()}
             for end, arrays in zip(ends, given, strict=True)
@@ -155,6 +171,10 @@ def _differ(given: list[tuple[Array, ...]]) -> bool:
         if len(rows) > 1 and bool((rows[1:] != rows[:1]).any()):
             return True
     return False
+
+
+def _failed(found: Sequence[Outputs | Exception]) -> bool:
+    return any(isinstance(each, Exception) for each in found)
 
 
 def _difference(alone: Outputs | Exception, row: Outputs) -> str | None:
@@ -175,7 +195,7 @@ def _difference(alone: Outputs | Exception, row: Outputs) -> str | None:
     return None
 
 
-def _made(draw: np.random.Generator, datatype: str, shape: list[int]) -> Array:
+def _made(draw: np.random.Generator, datatype: str, shape: list[int], scale: float) -> Array:
     """An array of a datatype: integers are 0 and 1, which are valid indices of most tables."""
     dtype = DATATYPES[datatype]
     if dtype.hasobject:
@@ -183,7 +203,7 @@ def _made(draw: np.random.Generator, datatype: str, shape: list[int]) -> Array:
         texts.ravel()[:] = [b"a" if bit else b"b" for bit in draw.integers(0, 2, texts.size)]
         return texts
     if dtype.kind == "f":
-        return draw.normal(size=shape).astype(dtype)
+        return draw.normal(0, scale, shape).astype(dtype)
     return draw.integers(0, 2, shape).astype(dtype)
 
 

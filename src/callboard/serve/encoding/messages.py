@@ -4,11 +4,12 @@ Source: the Open Inference Protocol, and its binary tensor extension as Triton d
 """
 
 import json
+import math
 from typing import Any
 
 import msgspec
 
-from callboard.serve.encoding.payload import from_binary, from_json, to_binary, to_json
+from callboard.serve.encoding.payload import from_binary, from_json, to_binary, to_json_text
 from callboard.serve.encoding.regions import Place, Regions
 from callboard.serve.errors import BadRequest
 from callboard.serve.tensors import Array, Tensor
@@ -135,10 +136,19 @@ def _decoded(text: memoryview) -> InferBody:
     content = bytes(text)
     if b"NaN" in content or b"Infinity" in content:
         try:
-            return msgspec.convert(json.loads(content), InferBody)
-        except (ValueError, RecursionError) as e:  # of either; msgspec's and the decoder's are ValueErrors
+            found = json.loads(content.decode(), parse_float=_finite)
+            msgspec.json.encode(found)  # raises for half of a surrogate pair, which is no text
+            return msgspec.convert(found, InferBody)
+        except (ValueError, OverflowError, RecursionError) as e:  # the decoders' errors are ValueErrors
             wrong = e
     raise BadRequest(f"the body is not an inference request: {wrong}") from wrong
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text:.40} is out of range")
+    return value
 
 
 def _chosen(request: InferBody, raw: bool, outputs: list[Tensor]) -> list[tuple[Tensor, bool]]:
@@ -225,8 +235,8 @@ def _number(parameters: dict[str, Any], name: str, default: int | None = 0) -> i
     value = parameters.get(name, default)
     if value is default:
         return default
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise BadRequest(f"the parameter {name} must be an integer of at least 0, but is {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 64:
+        raise BadRequest(f"the parameter {name} must be an integer of at least 0 and below 2**64, but is {value!r}")
     return value
 
 
@@ -236,7 +246,7 @@ def encoded(
     """The response: the parts of its body, and its headers.
 
     Raises:
-        BadRequest: An output that only raw bytes can represent was requested as JSON, or does not fit into its place.
+        BadRequest: Bytes that are not UTF-8 were requested as JSON, or an output does not fit into its place.
     """
     outputs: list[dict[str, Any]] = []
     parts: list[bytes | memoryview] = []
@@ -252,7 +262,7 @@ def encoded(
             parts.append(to_binary(tensor, array))
             output["parameters"] = {"binary_data_size": len(parts[-1])}
         else:
-            output["data"] = to_json(tensor, array)
+            output["data"] = to_json_text(tensor, array)
         outputs.append(output)
     head: dict[str, Any] = {"model_name": name, "model_version": version, "outputs": outputs}
     if request.id:

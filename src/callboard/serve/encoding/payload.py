@@ -1,16 +1,18 @@
 """Tensor data of the Open Inference Protocol: as JSON numbers, and as raw little-endian bytes."""
 
+import json
 import math
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from callboard.serve.errors import BadModelResult, BadRequest
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["from_binary", "from_json", "to_binary", "to_json"]
+__all__ = ["from_binary", "from_json", "to_binary", "to_json", "to_json_text"]
 
 _LENGTH = struct.Struct("<I")
 HALF = ("FP16", "BF16")
@@ -152,21 +154,30 @@ def to_binary(tensor: Tensor, array: Array) -> bytes | memoryview:
 
 
 def to_json(tensor: Tensor, array: Array) -> list[Any]:
-    """An output as a flat list of JSON values.
+    """An array as a flat list of JSON values; floats may be NaN or infinite.
 
     Raises:
-        BadRequest: Values that JSON cannot hold: NaN, an infinity, or bytes that are not UTF-8.
+        BadRequest: Bytes that are not UTF-8, which JSON cannot hold.
     """
     if tensor.datatype == "BYTES":
         try:
             return [_element(each).decode() for each in array.ravel()]
         except UnicodeDecodeError as e:
             raise BadRequest(f"output {tensor.name!r} is not UTF-8 text: ask for binary_data") from e
-    halves = tensor.datatype in HALF
-    values: list[Any] = (array.astype(np.float32) if halves else array).ravel().tolist()
+    return (array.astype(np.float32) if tensor.datatype in HALF else array).ravel().tolist()
+
+
+def to_json_text(tensor: Tensor, array: Array) -> list[Any] | msgspec.Raw:
+    """The same for msgspec's encoder, which has no NaN: it is named as Triton and its clients do, and infinities too.
+
+    Raises:
+        BadRequest: As for :func:`to_json`.
+    """
+    values = to_json(tensor, array)
+    floats = tensor.dtype.kind == "f" or tensor.datatype in HALF
     # The sum of finite numbers is finite, but for those at the end of the range; it is cheap where they are few.
-    if (halves or tensor.dtype.kind == "f") and not math.isfinite(sum(values)) and not np.isfinite(array).all():
-        raise BadRequest(f"output {tensor.name!r} has NaN or infinities, which JSON lacks: ask for binary_data")
+    if floats and not math.isfinite(sum(values)) and not np.isfinite(array).all():
+        return msgspec.Raw(json.dumps(values).encode())
     return values
 
 

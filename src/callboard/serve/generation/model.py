@@ -1,10 +1,12 @@
 """``TextModel``: a decoder of tokens as a model of texts, and ``Generation``, one text that it continues."""
 
+import operator
 from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from callboard.actors.errors import returned
 from callboard.device.client.handle import Device
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.fairshare.server import FairShareScheduler
@@ -82,7 +84,7 @@ class TextModel(Model):
             raise BadRequest(f"max_tokens must be from 1 to {self.most}, but is {asked.max_tokens}")
         if not all(asked.stop):
             raise BadRequest("stop has an empty string")
-        tokens = list(self._encode(asked.prompt)) if isinstance(asked.prompt, str) else asked.prompt
+        tokens = self._encoded(asked.prompt) if isinstance(asked.prompt, str) else asked.prompt
         if not len(tokens):
             raise BadRequest("the prompt has no tokens; give at least one, such as that of the beginning of a text")
         try:
@@ -98,6 +100,13 @@ class TextModel(Model):
         if isinstance(self.server, FairShareScheduler):
             options["tenant"] = tenant
         return Generation(self, item, asked.stop, options)
+
+    def _encoded(self, prompt: str) -> list[int]:
+        tokens: Any = self._encode(prompt)
+        try:
+            return [operator.index(token) for token in tokens]
+        except TypeError:
+            raise returned("encode", tokens, "a sequence of token ids") from None
 
     async def tokens(self, item: Decode, options: RequestOptions) -> AsyncGenerator[int, None]:
         """The new tokens.

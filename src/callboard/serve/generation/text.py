@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from callboard.actors.errors import returned
+
 __all__ = ["Detokenizer", "StopStrings"]
 
 UNFINISHED = "\ufffd"
@@ -33,14 +35,27 @@ class Detokenizer:
         """The remaining text, also if it is not a character."""
         return self._more(final=True)
 
+    def _text(self, tokens: list[int]) -> str:
+        text: object = self._decode(tokens)
+        if not isinstance(text, str):
+            raise returned("decode", text, "a str")
+        return text
+
     def _more(self, *, final: bool) -> str:
-        before = self._decode(self._tokens[: self._said]) if self._said else ""
-        text = self._decode(self._tokens)
+        before = self._text(self._tokens[: self._said]) if self._said else ""
+        text = self._text(self._tokens)
         if len(text) <= len(before) or (text.endswith(UNFINISHED) and not final):
             return ""
         self._tokens = self._tokens[self._said :]
         self._said = len(self._tokens)
         return text[len(before) :]
+
+    def _text(self, tokens: list[int]) -> str:
+        text = self._decode(tokens)
+        if text.isascii():
+            return text
+        # Tokens may be halves of surrogate pairs, which are characters only together.
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class StopStrings:

@@ -4,7 +4,8 @@ import asyncio
 import re
 import zlib
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from callboard.serve.errors import BadRequest, HttpError
 
@@ -18,36 +19,51 @@ SMALL = 1024
 """Bytes of a response that is not worth compressing."""
 LARGE = 64 * 1024
 """Bytes from which on a thread does the work."""
+STEP = 4 << 20
+"""Bytes that are decompressed at once: a small body may become a large one."""
 FAST = 1
 REFUSED = re.compile(r"\s*[qQ]\s*=\s*0(\.0*)?\s*")
 
 
-async def decompressed(body: memoryview, encoding: str, limit: int) -> memoryview:
+async def decompressed(body: memoryview, encoding: str, limit: int, hold: Callable[[int], None]) -> memoryview:
     """The body as it was before its ``Content-Encoding``.
+
+    Args:
+        body: The compressed body.
+        encoding: Value of the header.
+        limit: Bytes at most.
+        hold: Called with the number of bytes that were decompressed; may raise.
 
     Raises:
         HttpError: It becomes longer than ``limit`` bytes (413), or the encoding is another one (415).
         BadRequest: It is damaged.
+        Exception: Raised by ``hold``.
     """
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         return body
     if encoding not in WBITS:
         raise HttpError(f"Content-Encoding is {encoding!r}; use gzip, deflate or identity", 415)
-    return await _off_loop(len(body), lambda: _inflated(body, encoding, limit))
-
-
-def _inflated(body: memoryview, encoding: str, limit: int) -> memoryview:
     machine = zlib.decompressobj(WBITS[encoding])
+    found, rest = bytearray(), body
     try:
-        found = machine.decompress(body, limit + 1)
+        while piece := await _off_loop(max(len(rest), len(found)), partial(_inflated, machine, rest, found)):
+            found += piece
+            hold(len(piece))
+            if len(found) > limit:
+                raise HttpError(f"the body is longer than {limit} bytes after decompression", 413)
+            rest = memoryview(machine.unconsumed_tail)
     except zlib.error as e:
         raise BadRequest(f"the body is no {encoding} data: {e}") from e
-    if len(found) > limit:
-        raise HttpError(f"the body is longer than {limit} bytes after decompression", 413)
     if not machine.eof or machine.unused_data:
         raise BadRequest(f"the body's {encoding} data end too early, or something follows them")
-    return memoryview(bytearray(found))
+    return memoryview(found)
+
+
+def _inflated(machine: Any, rest: memoryview, found: bytearray) -> bytes:
+    """The next bytes; few of them on the event loop, which decompresses the first ones of a small body."""
+    piece: bytes = b"" if machine.eof else machine.decompress(rest, STEP if len(found) >= LARGE else LARGE)
+    return piece
 
 
 async def compressed(body: bytes, accepted: str) -> tuple[bytes, str | None]:

@@ -13,8 +13,11 @@ MAX_HEAD = 64 * 1024
 """Bytes of a request line and its headers at most; beyond that the status is 431."""
 MAX_HEADERS = 128
 """Headers of a request at most; beyond that the status is 431."""
+MAX_PIPELINED = 64
+"""Requests that wait for the response to an earlier one of their connection at most; it ends after those."""
 OVERHEAD = 16
-"""Bytes of framing per byte of a chunked body at most, beyond :data:`MAX_HEAD`."""
+"""Bytes of framing per byte of a chunked body at most, beyond :data:`MAX_HEAD`. Between two bytes of a body, and behind
+the last one, there are :data:`MAX_HEAD` bytes at most: an extension of a chunk, trailers."""
 
 LINGER = 1.0
 """Seconds in which a client that was refused can still send; what it sends is discarded."""
@@ -41,6 +44,7 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
         _in_head = True
         _seen = 0  # bytes since the head, or the body, began
         _body = 0
+        _framing = 0  # bytes since the last one of the body
         _headers = 0
         _refused = False
         _timer: asyncio.TimerHandle | None = None
@@ -57,6 +61,7 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
             if self._refused:
                 return
             self._seen += len(data)
+            self._framing += len(data)
             super().data_received(data)
             if self._refused:
                 return
@@ -67,6 +72,8 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
                     self._wait_for_head()
             elif self._seen > OVERHEAD * self._body + 2 * MAX_HEAD + len(data):
                 self._refuse(400, "the body's chunks have more framing than data")
+            elif self._framing > MAX_HEAD:
+                self._refuse(400, f"an extension of a chunk or the trailers are longer than {MAX_HEAD} bytes")
 
         # -- what the parser finds -------------------------------------------------------------------------------------
 
@@ -87,12 +94,15 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
                 self._refuse(431, f"the request has more than {MAX_HEADERS} headers")
             elif self._seen > MAX_HEAD and len(self.url) + sum(map(_length, self.headers)) > MAX_HEAD:
                 self._refuse(431, f"the head of the request is longer than {MAX_HEAD} bytes")
+            elif len(self.pipeline) >= MAX_PIPELINED:
+                self._refuse(400, f"more than {MAX_PIPELINED} requests were sent ahead of their responses")
             if not self._refused:
                 super().on_headers_complete()
-            self._seen = self._body = 0
+            self._seen = self._body = self._framing = 0
 
         def on_body(self, body: bytes) -> None:
             self._body += len(body)
+            self._framing = 0
             if not self._refused:
                 super().on_body(body)
 
@@ -103,6 +113,9 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
                 super().on_message_complete()
 
         # -- refusals --------------------------------------------------------------------------------------------------
+
+        def send_400_response(self, msg: str) -> None:
+            self._refuse(400, msg)
 
         def _wait_for_head(self) -> None:
             self._timer = self.loop.call_later(head_timeout, self._too_late)
@@ -123,6 +136,13 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
             _log.debug("a connection is refused: %d %s", status, why)
             if self.transport.is_closing():
                 return
+            cycle = self.cycle
+            if cycle is not None and not cycle.response_complete:
+                if self._in_head or self.pipeline or cycle.response_started:  # nothing is written into other responses
+                    cycle.keep_alive = False  # the last response ends the connection
+                    return
+                cycle.disconnected = True  # the application sends nothing any more
+                cycle.message_event.set()
             body = b'{"error":"%s"}' % why.encode()
             head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\n" % (status, REASONS[status])
             self.transport.write(head + b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body))

@@ -6,6 +6,7 @@ from host_backend import HostSession
 from host_cudss import CsrKernel, CudssError, HostCudss
 from host_cusolver import CusolverError, HostCusolver, HostSolverBlas
 from host_driver import HostDriver, HostKernels
+from host_solver_scaling import scaling_kernel
 
 from callboard.backends.cuda.blas import cublas
 from callboard.backends.cuda.solver import cudss as cudss_module
@@ -25,13 +26,15 @@ def cusolver(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCusolve
         handle = get(self, source, name)
         if source == "solver":
             kernels[handle] = CsrKernel(driver, name)
+        elif source == "solver_scaling":
+            kernels[handle] = scaling_kernel(name)
         return handle
 
     def launched(self: HostDriver, function: int, *arguments: Any) -> int:
         if function not in kernels:
             return launch(self, function, *arguments)
         assert all(n > 0 for n in arguments[:6])
-        kernels[function](arguments[8])
+        kernels[function](arguments[8], arguments[0], arguments[3])
         return self._enqueued("kernel", arguments[7])
 
     monkeypatch.setattr(HostKernels, "get", found)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from callboard.backends.cpu.solver.lapack import Array, check_finite, checker, lapack, name_of, outputs, staged, tag_of
-from callboard.backends.cpu.solver.scaling import Equilibrated, centre, centre_factors, shift
+from callboard.backends.cpu.solver.scaling import Equilibrated, centre, centre_columns, centre_factors, product, shift
 from callboard.core.dtype import DType
 from callboard.kernel.solver import Determinant, Inverse, Lu, LuSolve, Solve
 from callboard.kernel.solver.failures import bad_indices, singular
@@ -37,12 +37,10 @@ def getrs(dtype: DType, transpose: str, lu: Array, pivots: Array, b: Array) -> N
     if b.size:
         exponent = centre_factors(lu)
         if exponent:
-            down = -int(np.frexp(np.abs(b).max())[1])  # so that the solution is in the middle of the range, too
-            shift(b, down)
-            exponent -= down
+            down = centre_columns(b)  # so that the solutions are in the middle of the range, too
         lapack(name_of(dtype, "getrs"), transpose.upper(), n, columns, lu, n, pivots, b, n)
         if exponent:
-            shift(b, exponent)
+            shift(b, exponent - down)
 
 
 def rows_of_pivots(tag: str, pivots: Array, n: int) -> Array:
@@ -161,9 +159,10 @@ def determinant(op: Determinant) -> Plan:
         if has_nan(factors):
             view_out(out)[...] = np.nan
             return
+        exponent = Equilibrated(factors).exponent
         rows, _ = getrf(dtype, factors)
         exchanges = int(np.count_nonzero(rows != np.arange(1, len(rows) + 1)))
-        product = np.prod(np.diagonal(factors), dtype=dtype.np)
-        view_out(out)[...] = -product if exchanges % 2 else product
+        found = product(np.diagonal(factors), exponent)
+        view_out(out)[...] = -found if exchanges % 2 else found
 
     return work

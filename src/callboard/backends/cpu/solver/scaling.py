@@ -4,13 +4,17 @@ LAPACK as OpenBLAS and MKL have it multiplies by the reciprocals of pivots, whic
 of two change no digit of a normal number (J. Demmel et al., "LAPACK Users' Guide", §4.4, equilibration).
 """
 
+import math
 from typing import Any
 
 import numpy as np
 
 from callboard.backends.cpu.solver.lapack import Array
 
-__all__ = ["Equilibrated", "centre", "centre_factors", "shift"]
+__all__ = ["Equilibrated", "centre", "centre_columns", "centre_factors", "product", "shift"]
+
+CHUNK = 32
+"""Factors of a product that are multiplied before it is scaled: their mantissas stay in the range of every dtype."""
 
 
 def _sizes(a: Array) -> Array:
@@ -39,25 +43,47 @@ def _outside(sizes: Array, low: float, high: float) -> bool:
     return bool(((sizes < low) & (sizes > 0)).any() or (sizes > high).any())
 
 
+def _uneven(tops: Array, low: float, high: float) -> bool:
+    """The largest elements of rows are at an end of the range, or so far apart that their quotients would be."""
+    return _outside(tops, low, high) or bool(tops.max() * math.sqrt(low) > tops.min(where=tops > 0, initial=math.inf))
+
+
 class Equilibrated:
     """The system ``a @ x = b`` with rows and columns of ``a`` in the middle of the range, in place.
 
-    Nothing is changed where all rows and columns have elements there already.
+    Nothing is changed where all rows and columns have elements there already, of about one size.
 
     Args:
         a: Square matrix, overwritten.
+
+    Attributes:
+        exponent: The determinant of ``a`` is that of the scaled matrix times two to this power.
     """
 
     def __init__(self, a: Array) -> None:
         self._rows = self._columns = None
+        self.exponent = 0
+        if not a.size:
+            return
         low, high = _range(a.dtype)
         sizes = _sizes(a)
-        if not a.size or not (_outside(sizes.max(1), low, high) or _outside(sizes.max(0), low, high)):
+        rows, columns = sizes.max(1), sizes.max(0)
+        if not (_uneven(rows, low, high) or _outside(columns, low, high)):
             return
-        self._rows = _exponents(sizes.max(1))
-        shift(a, self._rows[:, None])
-        self._columns = _exponents(_sizes(a).max(0))
-        shift(a, self._columns[None, :])
+        if np.ptp(_exponents(rows)) >= np.ptp(_exponents(columns)):
+            self._rows = self._scaled(a, 1)
+            self._columns = self._scaled(a, 0)
+        else:
+            self._columns = self._scaled(a, 0)
+            self._rows = self._scaled(a, 1)
+        self.exponent = -int(self._rows.sum() + self._columns.sum())
+
+    @staticmethod
+    def _scaled(a: Array, axis: int) -> Array:
+        """Bring what lies along an axis near 1; returns the exponents."""
+        exponents = _exponents(_sizes(a).max(axis))
+        shift(a, np.expand_dims(exponents, axis))
+        return exponents
 
     def begin(self, b: Array) -> Array | None:
         """Scale right-hand sides ``[n, k]`` in place; returns what :meth:`finish` needs."""
@@ -88,6 +114,13 @@ def centre(a: Array) -> int:
     return exponent
 
 
+def centre_columns(b: Array) -> Array:
+    """Bring the largest element of each column to ``[0.5, 1)``, in place; returns the exponents of the scales."""
+    exponents = _exponents(_sizes(b).max(0))
+    shift(b, exponents)
+    return exponents
+
+
 def centre_factors(lu: Array) -> int:
     """Scale the upper triangle of LU factors whose elements are at an end of the range, in place.
 
@@ -104,3 +137,20 @@ def centre_factors(lu: Array) -> int:
     shift(upper, exponent)
     lu[rows, columns] = upper
     return exponent
+
+
+def product(values: Array, exponent: int) -> Any:
+    """``prod(values) * 2**exponent`` of a vector, without an overflow or underflow on the way to it."""
+    exponents = _exponents(_sizes(values))
+    if not exponent and 2 * int(np.abs(exponents).sum()) < np.finfo(values.dtype).maxexp:
+        return np.prod(values, dtype=values.dtype)
+    mantissas = values.copy()
+    shift(mantissas, exponents)
+    found, exponent = np.ones(1, values.dtype), exponent - int(exponents.sum())
+    for start in range(0, len(mantissas), CHUNK):
+        found *= np.prod(mantissas[start : start + CHUNK])
+        scale = _exponents(_sizes(found))
+        shift(found, scale)
+        exponent -= int(scale[0])
+    shift(found, exponent)
+    return found[0]

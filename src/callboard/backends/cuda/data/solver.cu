@@ -1,38 +1,8 @@
 // What stands around cuSOLVER's routines: NaN are counted and taken out, triangles cleared, pivots counted from 0,
-// determinants, ranges of eigenvalues, packed eigenvectors. Matrices are column-major; those of a batch follow each other.
+// ranges of eigenvalues, packed eigenvectors. Matrices are column-major; those of a batch follow each other.
 // None of CUDA's headers: NVRTC finds them only where a toolkit is installed.
 
-#include "complex.cuh"
-
-typedef unsigned long long u64;
-typedef long long i64;
-
-struct SolverArgs {
-    void *x, *y, *z;
-    int* status;
-    i64 rows, cols, batch, ld, mode;
-    double low, high;
-};
-
-enum {
-    INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE,
-    STRUCTURE, VALUES, RESIDUAL, ZEROS, HOLLOW, WITHOUT_RESULT
-};
-
-const int THREADS = 256;
-
-__device__ float make(float re, float*) { return re; }
-__device__ double make(double re, double*) { return re; }
-__device__ Complex<float> make(float re, Complex<float>*) { return {re, 0}; }
-__device__ Complex<double> make(double re, Complex<double>*) { return {re, 0}; }
-
-__device__ bool is_finite(float v) { return (__float_as_uint(v) & 0x7f800000u) != 0x7f800000u; }
-__device__ bool is_finite(double v) {
-    return (__double_as_longlong(v) & 0x7ff0000000000000ll) != 0x7ff0000000000000ll;
-}
-
-__device__ i64 first_thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
-__device__ i64 all_threads() { return (i64)gridDim.x * blockDim.x; }
+#include "solver.cuh"
 
 // x: ``rows`` reals. Elements are counted, so a complex one (mode bit 0: pairs) whose two halves are bad counts once.
 // Bit 1: count them in status[WITHOUT_RESULT].
@@ -97,25 +67,6 @@ __device__ void diagonal(const SolverArgs& p) {
         if (is_zero(x[k * p.ld + k])) atomicMin(&first, (int)k + 1);
     __syncthreads();
     if (threadIdx.x == 0 && first != 0x7fffffff) p.status[DIAGONAL] = first;
-}
-
-// x: LU of order rows; y: its pivots, i64 from 1; z: the determinant. One block.
-template <typename T>
-__device__ void determinant(const SolverArgs& p) {
-    const T* x = (const T*)p.x;
-    const i64* pivots = (const i64*)p.y;
-    __shared__ T products[THREADS];
-    T product = make(1, (T*)0);
-    for (i64 k = threadIdx.x; k < p.rows; k += THREADS) {
-        product = product * x[k * p.rows + k];
-        if (pivots[k] != k + 1) product = product * make(-1, (T*)0);
-    }
-    products[threadIdx.x] = product;
-    for (int half = THREADS / 2; half; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) products[threadIdx.x] = products[threadIdx.x] * products[threadIdx.x + half];
-    }
-    if (threadIdx.x == 0) *(T*)p.z = products[0];
 }
 
 __device__ i64 get_index(const void* x, i64 i, bool wide) { return wide ? ((const i64*)x)[i] : ((const int*)x)[i]; }
@@ -373,14 +324,6 @@ extern "C" __global__ void csr_judge(const __grid_constant__ SolverArgs p) {
     }
 }
 
-#define REAL(name)                                                                                       \
-    extern "C" __global__ void name##_f32(const __grid_constant__ SolverArgs p) { name<float>(p); }      \
-    extern "C" __global__ void name##_f64(const __grid_constant__ SolverArgs p) { name<double>(p); }
-#define ANY(name)                                                                                         \
-    REAL(name)                                                                                            \
-    extern "C" __global__ void name##_c64(const __grid_constant__ SolverArgs p) { name<Complex<float>>(p); } \
-    extern "C" __global__ void name##_c128(const __grid_constant__ SolverArgs p) { name<Complex<double>>(p); }
-
 REAL(finite)
 REAL(without_result)
 REAL(conjugate)
@@ -389,7 +332,6 @@ REAL(unpack)
 ANY(triangle)
 ANY(identity)
 ANY(diagonal)
-ANY(determinant)
 ANY(csr_mirrored)
 ANY(csr_residual)
 ANY(csr_zeros)

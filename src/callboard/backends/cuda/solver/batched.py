@@ -10,6 +10,7 @@ from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part
 from callboard.backends.cuda.solver.lu import TRANSPOSES
 from callboard.backends.cuda.solver.plans import SolverPlan, Step
+from callboard.backends.cuda.solver.scaling import Scales
 from callboard.backends.cuda.solver.waiting import JACOBI_LIMIT
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
@@ -78,11 +79,15 @@ def getrf_batched(solver: "Cusolver", op: GetrfBatched) -> SolverPlan:
     count_from_0 = job.kernel("pivots_out", batch * n, rows=batch * n, mode=2 if kind is I64 else 0)
     factor = job.cublas(name_of(dtype, "getrf_batched"))
     store_lu, store_pivots = job.store("lu", a), job.store("pivots", ours)
+    scales = Scales(job, a)
+    centre, uncentre = scales.centre(), scales.uncentre()
 
     def run(native: int, base: int, at_a: int, at_lu: int, at_pivots: int) -> None:
         load(native, base, at_a)
         write(native, base)
+        centre(native, base)
         factor(n, base + table.at, n, base + rows.at, base + infos.at, batch)
+        uncentre(native, base)
         sum_up(native, base)
         count_from_0(native, base, x=base + rows.at, y=base + ours.at)
         store_lu(native, base, at_lu)
@@ -106,6 +111,8 @@ def getrs_batched(solver: "Cusolver", op: GetrsBatched) -> SolverPlan:
     table_b, write_b = _pointers(job, b, batch)
     substitute, store = job.cublas(name_of(dtype, "getrs_batched")), job.store("x", b)
     told = np.zeros(1, np.int32)  # of its arguments only, at the call
+    scales = Scales(job, factors, b)
+    centre, restore = scales.centre_factors(), scales.restore(n)
 
     def run(native: int, base: int, at_lu: int, at_pivots: int, at_b: int, at_x: int) -> None:
         load_factors(native, base, at_lu)
@@ -114,9 +121,11 @@ def getrs_batched(solver: "Cusolver", op: GetrsBatched) -> SolverPlan:
         count_from_1(native, base, x=base + ours.at, y=base + rows.at)
         write_a(native, base)
         write_b(native, base)
+        centre(native, base)
         substitute(
             operation, n, count, base + table_a.at, n, base + rows.at, base + table_b.at, n, told.ctypes.data, batch
         )
+        restore(native, base)
         store(native, base, at_x)
 
     return job.plan(run)
@@ -211,17 +220,21 @@ def gels_batched(solver: "Cusolver", op: GelsBatched) -> SolverPlan:
     solve = job.cublas(name_of(dtype, "gels_batched"))
     store = job.store("x", Part(b.at, layout_of(dtype, (batch, n, count), b.layout.strides)))
     told = np.zeros(1, np.int32)
+    scales = Scales(job, a, b)
+    centre, restore = scales.centre(), scales.restore(n)
 
     def run(native: int, base: int, at_a: int, at_b: int, at_x: int) -> None:
         load_a(native, base, at_a)
         load_b(native, base, at_b)
         write_a(native, base)
         write_b(native, base)
+        centre(native, base)
         solve(
             *(0, m, n, count, base + table_a.at, m, base + table_b.at, m),
             *(told.ctypes.data, base + infos.at, batch),
         )
         sum_up(native, base)
+        restore(native, base)
         store(native, base, at_x)
 
     return job.plan(run, deficient, batch)

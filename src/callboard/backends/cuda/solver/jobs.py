@@ -34,7 +34,7 @@ WITHOUT_RESULT_MODE = 2
 
 
 class SolverArgs(ctypes.Structure):
-    """``SolverArgs`` of ``data/solver.cu``."""
+    """``SolverArgs`` of ``data/solver.cuh``."""
 
     _fields_ = (
         ("x", ctypes.c_void_p),
@@ -46,6 +46,7 @@ class SolverArgs(ctypes.Structure):
         ("batch", ctypes.c_int64),
         ("ld", ctypes.c_int64),
         ("mode", ctypes.c_int64),
+        ("ldz", ctypes.c_int64),
         ("low", ctypes.c_double),
         ("high", ctypes.c_double),
     )
@@ -204,10 +205,12 @@ class Job:
 
     # -- kernels and routines ------------------------------------------------------------------------------------------
 
-    def kernel(self, name: str, count: int, *, blocks: int = 0, **fixed: Any) -> Callable[..., None]:
-        """``run(native, base, x=…, y=…, z=…)`` of a kernel in ``data/solver.cu``; a thread for each of ``count``."""
+    def kernel(
+        self, name: str, count: int, *, blocks: int = 0, source: str = "solver", **fixed: Any
+    ) -> Callable[..., None]:
+        """``run(native, base, x=…, y=…, z=…)`` of a kernel in ``data/``; a thread for each of ``count``."""
         args = SolverArgs(**fixed)
-        function = self.solver.device.kernels.get("solver", name)
+        function = self.solver.device.kernels.get(source, name)
         launch = kernel_launcher(self.solver.driver, function, blocks or linear_grid(count), (THREADS, 1), args)
 
         def run(native: int, base: int, x: int = 0, y: int = 0, z: int = 0) -> None:

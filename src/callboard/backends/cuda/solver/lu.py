@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from callboard.backends.cuda.solver.cusolver import TYPES
 from callboard.backends.cuda.solver.jobs import Job, Part
 from callboard.backends.cuda.solver.plans import SPARE, SolverPlan
+from callboard.backends.cuda.solver.scaling import Scales
 from callboard.core.dtype import DTYPES
 from callboard.core.operand import Operand
 from callboard.kernel.solver import Determinant, Inverse, Lu, LuSolve, Solve
@@ -82,10 +83,14 @@ def lu(solver: "Cusolver", op: Lu) -> SolverPlan:
     mode = WIDE_TO_WIDE if dtype is DTYPES["i64"] else WIDE_TO_I32
     count_from_0 = job.kernel("pivots_out", count, rows=count, mode=mode)
     store_lu, store_pivots = job.store("lu", a), job.store("pivots", ours)
+    scales = Scales(job, a)
+    centre, uncentre = scales.centre(), scales.uncentre()
 
     def run(native: int, base: int, at_a: int, at_lu: int, at_pivots: int) -> None:
         load(native, base, at_a)
+        centre(native, base)
         factor(base)
+        uncentre(native, base)
         count_from_0(native, base, x=base + rows.at, y=base + ours.at)
         store_lu(native, base, at_lu)
         store_pivots(native, base, at_pivots)
@@ -108,13 +113,17 @@ def lu_solve(solver: "Cusolver", op: LuSolve) -> SolverPlan:
     )
     substitute = _getrs(job, op.transpose, factors, pivots, b)
     store = as_output(job, "x", b)
+    scales = Scales(job, factors, b)
+    centre, restore = scales.centre_factors(), scales.restore(n)
 
     def run(native: int, base: int, at_lu: int, at_pivots: int, at_b: int, at_x: int) -> None:
         load_factors(native, base, at_lu)
         load_pivots(native, base, at_pivots)
         load_b(native, base, at_b)
         count_from_1(native, base, x=base + ours.at, y=base + pivots.at)
+        centre(native, base)
         substitute(base)
+        restore(native, base)
         store(native, base, at_x)
 
     return job.plan(run)
@@ -130,12 +139,16 @@ def solve(solver: "Cusolver", op: Solve) -> SolverPlan:
     pivots, factor = _getrf(job, a)
     substitute, spread_nan = _getrs(job, "n", a, pivots, b), job.without_result(b)
     store = as_output(job, "x", b)
+    scales = Scales(job, a, b)
+    equilibrate, restore = scales.equilibrate(), scales.restore(op.a.shape[0])
 
     def run(native: int, base: int, at_a: int, at_b: int, at_x: int) -> None:
         load_a(native, base, at_a)
         load_b(native, base, at_b)
+        equilibrate(native, base)
         factor(base)
         substitute(base)
+        restore(native, base)
         spread_nan(native, base)
         store(native, base, at_x)
 
@@ -152,12 +165,16 @@ def inverse(solver: "Cusolver", op: Inverse) -> SolverPlan:
     b = job.array(op.a.dtype, *op.a.shape)
     identity, substitute, store = job.identity(b), _getrs(job, "n", a, pivots, b), job.store("out", b)
     spread_nan = job.without_result(b)
+    scales = Scales(job, a, b)
+    equilibrate, restore = scales.equilibrate(), scales.restore(op.a.shape[0])
 
     def run(native: int, base: int, at_a: int, at_out: int) -> None:
         load(native, base, at_a)
-        factor(base)
         identity(native, base)
+        equilibrate(native, base)
+        factor(base)
         substitute(base)
+        restore(native, base)
         spread_nan(native, base)
         store(native, base, at_out)
 
@@ -180,12 +197,15 @@ def determinant(solver: "Cusolver", op: Determinant) -> SolverPlan:
         return job.plan(empty)
     a, load = _load_matrix(job, op.a)
     pivots, factor = _getrf(job, a)
-    product, spread_nan = job.kernel(f"determinant_{dtype}", 1, blocks=1, rows=n), job.without_result(value)
+    scales, spread_nan = Scales(job, a), job.without_result(value)
+    equilibrate = scales.equilibrate()
+    product = scales.determinant(a, pivots, value)
 
     def run(native: int, base: int, at_a: int, at_out: int) -> None:
         load(native, base, at_a)
+        equilibrate(native, base)
         factor(base)
-        product(native, base, x=base + a.at, y=base + pivots.at, z=base + value.at)
+        product(native, base)
         spread_nan(native, base)
         store(native, base, at_out)
 

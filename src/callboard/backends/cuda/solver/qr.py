@@ -10,6 +10,7 @@ from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part, columns, rows
 from callboard.backends.cuda.solver.lu import as_output
 from callboard.backends.cuda.solver.plans import DIAGONAL, SPARE, SolverPlan
+from callboard.backends.cuda.solver.scaling import Scales
 from callboard.core.layout import layout_of
 from callboard.kernel.solver import Geqrf, LeastSquares, Orgqr, Ormqr, Qr
 from callboard.kernel.solver.failures import deficient
@@ -198,6 +199,8 @@ def least_squares(solver: "Cusolver", op: LeastSquares) -> SolverPlan:
     one = np.ones(1, dtype.np)
     trsm = job.cublas(name_of(dtype, "trsm"))
     operation = 0 if tall else 2 if dtype.is_complex else 1
+    scales = Scales(job, turned, both)
+    centre, restore = scales.centre(), scales.restore(n)
 
     def substitute(base: int) -> None:
         trsm(LEFT, UPPER, operation, NON_UNIT, k, count, one.ctypes.data, base + a.at, order, base + both.at, order)
@@ -208,10 +211,12 @@ def least_squares(solver: "Cusolver", op: LeastSquares) -> SolverPlan:
         load_b(native, base, at_b)
         if conjugate is not None:
             conjugate(native, base)
+        centre(native, base)
         factor(base)
         zeros(native, base, x=base + a.at)
         for step in (apply, substitute) if tall else (substitute, apply):
             step(base)
+        restore(native, base)
         store(native, base, at_x)
 
     return job.plan(run, limits={DIAGONAL: (0, deficient)})

@@ -4,6 +4,7 @@ import abc
 import itertools
 from collections.abc import Mapping
 
+from callboard.actors.errors import returned
 from callboard.core.backend import AccelDevice
 from callboard.device.config import HostConfig
 from callboard.device.host.context.timelines import Timeline
@@ -49,7 +50,11 @@ class StreamAllocator(abc.ABC):
         priority = self._priorities.get(actor or "")
         if priority is None:  # a lane of a library has that of the library
             priority = self._priorities.get((actor or "").partition(".")[0], 0)
-        timeline = Timeline(self._device.stream(priority))
+        stream = self._device.stream(priority)
+        idle: object = stream.query()
+        if not isinstance(idle, bool):  # work on it would never be done, or at once
+            raise returned(f"{type(stream).__qualname__}.query", idle, "True or False")
+        timeline = Timeline(stream)
         self.timelines.append(timeline)
         if self._fence is not None:
             timeline.follow(*self._fence)

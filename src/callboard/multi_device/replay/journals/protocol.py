@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["Journal", "Recovered"]
+from callboard.actors.errors import returned
+
+__all__ = ["Journal", "Recovered", "checked_page"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +78,20 @@ class Journal(Protocol):
     def close(self) -> None:
         """Let go of the sequence; nothing the second time."""
         ...
+
+
+def checked_page(page: Any, first: int) -> list[tuple[int, bytes]]:
+    """What ``read`` of a journal returned, if it is records from the sequence ``first`` on.
+
+    Raises:
+        TypeError: It is something else, such as a sequence that was read before.
+    """
+    records: list[tuple[int, bytes]] = []
+    if isinstance(page, list | tuple):
+        for each in page:
+            match each:
+                case (int(sequence), bytes(record)) if sequence >= first + len(records):
+                    records.append((sequence, record))
+    if not isinstance(page, list | tuple) or len(records) < len(page):
+        raise returned("read of the journal", page, f"(sequence, bytes) of records in order, from {first} on")
+    return records

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors import Props
 from callboard.actors._runtime.table import bind
+from callboard.actors.errors import returned
 from callboard.device.host.residents.item import Site
 from callboard.device.host.residents.thread.coroutines import Coroutines, has_coroutines, set_up
 from callboard.device.host.residents.thread.services import ContextServices
@@ -61,7 +62,9 @@ class Instance:
             if props is None:
                 recipe = self._recipe
                 props = self._props = recipe if isinstance(recipe, Props) else loads(recipe)
-            instance = props.make()
+            instance: Any = props.make()
+            if not isinstance(instance, ResidentActor):
+                raise returned(f"{props!r}", instance, "a new cb.ResidentActor")
             if self.coroutines is None and has_coroutines(type(instance)):
                 self.coroutines = self._thread._streams.coroutines = Coroutines(self._thread, type(instance))
             instance.prepare()

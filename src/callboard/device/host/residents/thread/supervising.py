@@ -24,14 +24,23 @@ class Restarts:
     def resumes(self, cls: Any, error: BaseException) -> bool:
         """True if the strategy of ``cls`` resumes after this exception."""
         try:
-            return _strategy(cls).directive(error) is Directive.RESUME
+            return _strategy(cls).checked_directive(error) is Directive.RESUME
         except Exception:  # from a user's decider; `delay` calls it again once the caller has its error
             return False
 
     def delay(self, cls: Any, error: BaseException) -> float | None:
-        """Seconds to wait before a restart; None if the actor stops instead."""
+        """Seconds to wait before a restart; None if the actor stops instead.
+
+        Raises:
+            RuntimeError: The strategy failed, or decided nothing; with its exception as the cause.
+        """
         strategy = _strategy(cls)
-        if strategy.directive(error) is Directive.STOP:
+        try:
+            directive = strategy.checked_directive(error)
+        except Exception as e:  # from a user's decider: without a decision there is no other instance
+            why = f"{e!r}; it was to decide about {error!r}"
+            raise RuntimeError(f"supervision of {getattr(cls, '__qualname__', cls)} failed: {why}") from e
+        if directive is Directive.STOP:
             return None
         decision = strategy.restart(self._log, time.monotonic(), random.random())
         return decision.delay if decision.directive is Directive.RESTART else None
