@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.core.errors import ContextLost
+from callboard.core.errors import ContextLost, Withdrawn
 from callboard.patterns.quarantine.guard import Quarantine, is_loss
 from callboard.patterns.quarantine.keyring import Keyring
 from callboard.patterns.requests.entries import Entry, State
@@ -90,6 +90,8 @@ class GuardedCalls:
 
     async def _as_suspect(self, entry: Entry, attempt: Callable[[], Awaitable[R]], *, again: bool) -> R:
         async def run(_: None) -> R:
+            if entry.state is State.ENDED:
+                raise Withdrawn("the caller has left, or its deadline has passed")
             self._keyring.mark(entry)
             try:
                 return await attempt()

@@ -59,8 +59,10 @@ def content_key(item: Any) -> str | None:
 
 def _plain(value: object) -> object:
     if isinstance(value, np.ndarray):
-        content = value.tolist() if value.dtype.hasobject else value.tobytes()
-        return [str(value.dtype), value.shape, content]
+        if value.dtype.hasobject:
+            return [str(value.dtype), value.shape, value.tolist()]
+        content = np.ascontiguousarray(value).view(np.uint8).data if value.size else b""
+        return [str(value.dtype), value.shape, hashlib.sha256(content).digest()]
     if isinstance(value, np.generic):
         return [str(value.dtype), value.tobytes()]
     if inspect.isfunction(value):

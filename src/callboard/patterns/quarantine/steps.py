@@ -1,11 +1,11 @@
 """``StepGuard``: finds the sequence that loses the context, among those that run in common steps."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
+from callboard.patterns.batching.results import copies
 from callboard.patterns.quarantine.guard import Quarantine, is_loss
 from callboard.patterns.quarantine.keyring import Keyring
 from callboard.patterns.requests.entries import Entry, State
@@ -13,7 +13,10 @@ from callboard.patterns.requests.entries import Entry, State
 __all__ = ["StepGuard"]
 
 MOST_LOSSES = 6
-"""Losses that a sequence takes part in, before it ends in their error."""
+"""Losses in a row that a sequence takes part in, before it ends in their error."""
+
+MOST_DOUBLINGS = 6
+"""A suspect takes at most two to the power of this steps alone."""
 
 
 class Sequence(Protocol):
@@ -26,12 +29,32 @@ class Sequence(Protocol):
 S = TypeVar("S", bound=Sequence)
 
 
+class _Suspect:
+    """A sequence that took part in a loss.
+
+    Attributes:
+        losses: Number of such losses.
+        alone: Steps that it has yet to take alone.
+        common: Steps that it has yet to take with others after those, until its losses are forgotten.
+    """
+
+    __slots__ = ("alone", "common", "losses")
+
+    def __init__(self) -> None:
+        self.losses = self.alone = self.common = 0
+
+    def lost(self) -> None:
+        self.losses += 1
+        self.alone = self.common = 1 << min(self.losses, MOST_DOUBLINGS)
+
+
 class StepGuard:
     """Chooses which sequences take part in the next step, so that the one that loses the context is found.
 
     After a loss each sequence that took part is a suspect. It takes ``2**losses`` steps alone; steps of suspects and
     of the others alternate. A suspect whose step alone loses the context is the cause: it ends in
-    :class:`Quarantined`, and so does each request of its key for a time. All others go on.
+    :class:`Quarantined`, and so does each request of its key for a time. All others go on; their losses are forgotten
+    after as many steps with others.
 
     Args:
         key_of: See :class:`Keyring`.
@@ -42,8 +65,7 @@ class StepGuard:
     def __init__(self, key_of: Callable[[Any], str] | None, name: str, clock: Clock | None) -> None:
         self._quarantine = Quarantine[None](None, clock=clock)
         self._keyring = Keyring(key_of, name)
-        self._alone: OrderedDict[int, int] = OrderedDict()  # steps yet to take alone, by the number of the request
-        self._losses: dict[int, int] = {}
+        self._suspects: dict[int, _Suspect] = {}  # by the number of the request
         self._others_next = True
 
     def enter(self, entry: Entry) -> None:
@@ -58,16 +80,18 @@ class StepGuard:
 
     def choose(self, ready: list[S]) -> list[S]:
         """Those of the sequences that take part in the next step, in their order; at least one."""
-        if not self._alone:
+        if not self._suspects:
             return ready
-        others = [each for each in ready if each.entry.number not in self._alone]
-        if len(others) == len(ready) or (others and self._others_next):
+        alone = {each.entry.number: each for each in ready if self._is_alone(each.entry)}
+        if not alone or (len(alone) < len(ready) and self._others_next):
             self._others_next = False
-            return others
+            return [each for each in ready if each.entry.number not in alone]
         self._others_next = True
-        order = list(self._alone)
-        suspects = [each for each in ready if each.entry.number in self._alone]
-        return [min(suspects, key=lambda each: order.index(each.entry.number))]
+        return [next(alone[number] for number in self._suspects if number in alone)]
+
+    def _is_alone(self, entry: Entry) -> bool:
+        suspect = self._suspects.get(entry.number)
+        return suspect is not None and suspect.alone > 0
 
     def begin(self) -> None:
         """A step begins in this task."""
@@ -75,18 +99,20 @@ class StepGuard:
 
     def succeeded(self, entries: list[Entry]) -> None:
         """The context outlived a step of these requests."""
-        if not self._alone or len(entries) != 1:
+        if not self._suspects:
             return
-        [entry] = entries
-        left = self._alone.get(entry.number)
-        if left is None:
-            return
-        if left > 1:
-            self._alone[entry.number] = left - 1
-            return
-        del self._alone[entry.number]
-        if entry.state is State.RUNNING:
-            self._quarantine.pardon(self._keyring.identity(entry).key)
+        for entry in entries:
+            suspect = self._suspects.get(entry.number)
+            if suspect is None:
+                continue
+            if not suspect.alone:
+                suspect.common -= 1
+                if not suspect.common:
+                    del self._suspects[entry.number]
+                continue
+            suspect.alone -= 1
+            if not suspect.alone and entry.state is State.RUNNING:
+                self._quarantine.pardon(self._keyring.identity(entry).key)
 
     def lost(self, entries: list[Entry], error: ContextLost) -> dict[int, Exception]:
         """A step of these requests, none of which has ended, lost the context.
@@ -95,23 +121,22 @@ class StepGuard:
             The error of each request that is not to go on, by its number.
         """
         if not is_loss(error):
-            return {entry.number: error for entry in entries}
-        alone = len(entries) == 1 and entries[0].number in self._alone
+            return dict(zip((entry.number for entry in entries), copies(error, len(entries)), strict=True))
+        alone = len(entries) == 1 and self._is_alone(entries[0])
         ends: dict[int, Exception] = {}
         for entry in entries:
-            who = self._keyring.identity(entry)
-            losses = self._losses[entry.number] = self._losses.get(entry.number, 0) + 1
-            convicted = self._quarantine.blame(who, error, alone=alone)
+            suspect = self._suspects.setdefault(entry.number, _Suspect())
+            in_a_row = suspect.alone > 0
+            suspect.lost()
+            convicted = self._quarantine.blame(self._keyring.identity(entry), error, alone=alone)
             if convicted is not None:
                 ends[entry.number] = convicted
-            elif losses > MOST_LOSSES:
+            elif in_a_row and suspect.losses > MOST_LOSSES:
                 ends[entry.number] = error
-            else:
-                self._alone[entry.number] = 1 << losses
         return ends
 
-    def forget(self, entry: Entry) -> None:
-        """The request has ended."""
-        if self._losses:
-            self._alone.pop(entry.number, None)
-            self._losses.pop(entry.number, None)
+    def forget(self, entry: Entry, *, completed: bool) -> None:
+        """The request ends; ``completed``: in its value."""
+        suspect = self._suspects.pop(entry.number, None)
+        if suspect is not None and suspect.alone and completed:
+            self._quarantine.pardon(self._keyring.identity(entry).key)

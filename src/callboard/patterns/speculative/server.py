@@ -180,7 +180,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
 
     def _close_entry(self, entry: Entry, reason: str) -> Any:
         self._changed.set()
-        self._guard.forget(entry)
+        self._guard.forget(entry, completed=reason == "completed")
         return super()._close_entry(entry, reason)
 
     def _no_room(self, entry: Entry) -> Exception:
@@ -281,15 +281,15 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         self._fail(sequence.entry, error)
 
     def _pass_failed(self, tried: list[Sequence], error: Exception) -> None:
-        """Discard the states that took part; after a loss, all of them."""
-        failed = [sequence for sequence in self._running if sequence.entry.state is State.RUNNING]
+        """End the texts that took part; after a loss, begin all of them again."""
+        running = [sequence for sequence in self._running if sequence.entry.state is State.RUNNING]
+        took_part = [sequence for sequence in tried if sequence.entry.state is State.RUNNING]
         if not isinstance(error, ContextLost) or self._stopping is not None:
-            for sequence, each in zip(failed, copies(error, len(failed)), strict=False):
+            for sequence, each in zip(took_part, copies(error, len(took_part)), strict=True):
                 self._fail(sequence.entry, each)
             return
-        took_part = [sequence.entry for sequence in failed if sequence in tried]
-        ends = self._guard.lost(took_part, error)
-        for sequence in failed:
+        ends = self._guard.lost([sequence.entry for sequence in took_part], error)
+        for sequence in running:
             end = ends.get(sequence.entry.number)
             if end is not None:
                 self._fail(sequence.entry, end)

@@ -204,7 +204,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
 
     def _close_entry(self, entry: Entry, reason: str) -> Any:
         self._changed.set()
-        self._guard.forget(entry)
+        self._guard.forget(entry, completed=reason == "completed")
         return super()._close_entry(entry, reason)
 
     # -- steps ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,235 @@
+"""Ten requests within a minute that lose their context, among healthy ones: none of these fails, and the device goes on.
+
+All servers have their default settings.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from batching_lab import outcome, turns
+from speculative_lab import TableModel
+
+import callboard as cb
+from callboard.core.errors import Suspect
+from callboard.device.client.line.entries import GuardedKey, request_key
+from callboard.device.supervision.lifecycle import Event
+from callboard.device.supervision.supervisor import DeviceSupervisor
+from callboard.serve.calls import CallServer
+
+POISONS = 10
+EVERY = 6.0
+"""Seconds between two of them."""
+
+BOUND = 20.0
+
+
+class Card:
+    """A device that a negative number kills, as its supervisor sees it: it allows no loss of unguarded work."""
+
+    def __init__(self) -> None:
+        self.supervisor = DeviceSupervisor(max_restarts=0, within=60.0)
+        self.now = 0.0
+        self.losses = 0
+        self.stopped = False
+        self._running: dict[asyncio.Future[None], str | None] = {}
+
+    async def double(self, numbers: list[int]) -> list[int]:
+        if self.stopped:
+            raise cb.DeviceStopped("it has lost too many contexts")
+        over = asyncio.get_running_loop().create_future()
+        self._running[over] = request_key.get()
+        if any(number < 0 for number in numbers):
+            asyncio.get_running_loop().call_soon(self._lose)
+        else:
+            asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, self._end, over)
+        await over
+        return [2 * number for number in numbers]
+
+    def _end(self, over: "asyncio.Future[None]") -> None:
+        if self._running.pop(over, over) is not over and not over.done():
+            over.set_result(None)
+
+    def _lose(self) -> None:
+        if not self._running:  # by another
+            return
+        lost, self._running = self._running, {}
+        self.losses += 1
+        suspects = [Suspect("gpu", "op", key, "a.py:1") for key in lost.values()]
+        for over in lost:
+            error = cb.ContextPoisoned("lost", suspects)
+            error.device, error.generation = "gpu", self.losses
+            error.guarded = any(isinstance(key, GuardedKey) for key in lost.values())
+            if not over.done():
+                over.set_exception(error)
+        self.stopped |= self.supervisor.on_loss(error, self.now) is not Event.CONTEXT_LOST
+
+    async def one(self, number: int) -> int:
+        return (await self.double([number]))[0]
+
+
+Ask = Callable[[int], Awaitable[int]]
+
+
+@asynccontextmanager
+async def batching(card: Card) -> AsyncIterator[Ask]:
+    async with cb.DynamicBatchingServer(card.double, max_batch=8) as server:
+        yield server.submit
+
+
+@asynccontextmanager
+async def two_batches_at_once(card: Card) -> AsyncIterator[Ask]:
+    async with cb.DynamicBatchingServer(card.double, max_batch=3, max_concurrent_batches=2) as server:
+        yield server.submit
+
+
+@asynccontextmanager
+async def pool(card: Card) -> AsyncIterator[Ask]:
+    async with cb.ModelReplicaPool([cb.Replica(card.one, name=name) for name in "ab"], max_ongoing=4) as server:
+        yield server.submit
+
+
+@asynccontextmanager
+async def fair_share(card: Card) -> AsyncIterator[Ask]:
+    async with cb.FairShareScheduler(card.one, tenants={"a": 1, "b": 2}, max_in_flight=4) as server:
+        yield lambda number: server.submit(number, tenant="ab"[number % 2])
+
+
+@asynccontextmanager
+async def hot_swap(card: Card) -> AsyncIterator[Ask]:
+    version = cb.ModelVersion("v1", lambda: card.one)
+    async with cb.ModelHotSwapServer[int, int](version, max_concurrent=4) as server:
+
+        async def ask(number: int) -> int:
+            return (await server.submit(number)).response
+
+        yield ask
+
+
+@asynccontextmanager
+async def continuous(card: Card) -> AsyncIterator[Ask]:
+    async def step(slots: list[cb.Slot[int, int]]) -> list[Any]:
+        doubled = await card.double([slot.item for slot in slots])
+        return [cb.Last(each) if len(slot.parts) == 4 else each for slot, each in zip(slots, doubled, strict=True)]
+
+    async with cb.ContinuousBatchingServer(step, max_batch=6) as server:
+
+        async def ask(number: int) -> int:
+            parts = await server.submit(number)
+            assert parts == [2 * number] * 5
+            return parts[0]
+
+        yield ask
+
+
+@asynccontextmanager
+async def speculative(card: Card) -> AsyncIterator[Ask]:
+    target = TableModel()
+
+    async def forward(states: list[Any], tokens: list[list[int]], rows: list[int]) -> list[Any]:
+        texts = [[*state.tokens, *new] for state, new in zip(states, tokens, strict=True)]
+        await card.double([-1 if text[0] == 7 else 1 for text in texts])
+        return await target.forward(states, tokens, rows)
+
+    async with cb.SpeculativeDecoder(cb.Model(forward, target.begin), max_batch=6) as server:
+
+        async def ask(number: int) -> int:
+            prefix = [7, *map(int, np.base_repr(-number, 7))] if number < 0 else [number % 7]
+            found = await server.submit(cb.Decode(prefix, max_new_tokens=5))
+            return 2 * number if len(found.tokens) == len(prefix) + 5 else 0
+
+        yield ask
+
+
+SERVERS = [batching, two_batches_at_once, pool, fair_share, hot_swap, continuous, speculative]
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "at once"])
+async def test_ten_poisons_among_healthy_requests(server: Any, at_once: bool) -> None:
+    card = Card()
+    waves = [[*range(1, 31), *range(-POISONS, 0)]] if at_once else [[1, 2, 3, -n, 4, 5] for n in range(1, POISONS + 1)]
+    async with asyncio.timeout(BOUND), server(card) as ask:
+        for wave in waves:
+            tasks = {number: asyncio.create_task(ask(number)) for number in wave}
+            found = {number: await outcome(task) for number, task in tasks.items()}
+            assert {number: found[number] for number in wave if number > 0} == {n: 2 * n for n in wave if n > 0}
+            assert [type(found[number]) for number in wave if number < 0] == [cb.Quarantined] * sum(n < 0 for n in wave)
+            card.now += EVERY
+        losses = card.losses
+        for number in range(-POISONS, 0):  # refused without a call
+            assert isinstance(await outcome(ask(number)), cb.Quarantined)
+    assert not card.stopped
+    assert losses == card.losses <= 3 * POISONS
+
+
+async def test_a_long_sequence_outlives_any_number_of_poisons() -> None:
+    """Its losses are forgotten after a few steps."""
+    card = Card()
+    answered = asyncio.Event()
+
+    async def step(slots: list[cb.Slot[int, int]]) -> list[Any]:
+        doubled = await card.double([slot.item for slot in slots])
+        long = [slot.item == 0 for slot in slots]
+        return [each if keeps and not answered.is_set() else cb.DONE for each, keeps in zip(doubled, long, strict=True)]
+
+    async with asyncio.timeout(BOUND), cb.ContinuousBatchingServer(step, max_batch=6) as server:
+        long = asyncio.create_task(server.submit(0))
+        for number in range(1, 3 * POISONS + 1):
+            first, others = card.losses, [asyncio.create_task(server.submit(each)) for each in (number, -number)]
+            assert [type(await outcome(each)) for each in others] == [list, cb.Quarantined]
+            assert card.losses == first + 2  # with others, and alone
+            card.now += EVERY
+        answered.set()
+        assert set(await long) == {0}
+    assert not card.stopped
+
+
+async def test_another_error_of_a_suspect_is_its_own() -> None:
+    """A pass that a suspect takes alone fails, but not by a loss: the other texts go on."""
+    card, target = Card(), TableModel()
+
+    async def forward(states: list[Any], tokens: list[list[int]], rows: list[int]) -> list[Any]:
+        bad = [[*state.tokens, *new][0] == 7 for state, new in zip(states, tokens, strict=True)]
+        if bad == [True]:
+            raise ValueError("no such token")
+        await card.double([-1 if each else 1 for each in bad])
+        return await target.forward(states, tokens, rows)
+
+    async with asyncio.timeout(BOUND), cb.SpeculativeDecoder(cb.Model(forward, target.begin), max_batch=6) as server:
+        texts = [cb.Decode([token], max_new_tokens=5) for token in (1, 7, 2)]
+        found = [await outcome(task) for task in [asyncio.create_task(server.submit(text)) for text in texts]]
+    assert [type(each) for each in found] == [cb.Decoded, ValueError, cb.Decoded]
+
+
+async def test_a_request_whose_caller_has_left_runs_no_more() -> None:
+    """A server of calls: one of its requests waits for its turn alone when its caller leaves."""
+    runs, gate, begun = 0, asyncio.Event(), asyncio.Event()
+
+    async def model(number: int) -> int:
+        nonlocal runs
+        if number > 0:
+            begun.set()
+            await gate.wait()
+            return number
+        runs += 1
+        error = cb.ContextPoisoned("lost")
+        error.device, error.generation = "gpu", runs
+        raise error
+
+    async with asyncio.timeout(BOUND), CallServer(model, concurrency=2) as server:
+        other = asyncio.create_task(server.submit((1,)))
+        await begun.wait()
+        bad = asyncio.create_task(server.submit((-1,)))
+        while runs < 2:  # noqa: ASYNC110 -- then it is to run alone, when the other has ended
+            await asyncio.sleep(0)
+        await turns()
+        bad.cancel()
+        assert isinstance(await outcome(bad), asyncio.CancelledError)
+        gate.set()
+        assert await other == 1
+        await turns()
+    assert runs == 2
