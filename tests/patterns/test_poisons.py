@@ -1,4 +1,4 @@
-"""Ten requests within a minute that lose their context, among healthy ones: none of these fails, and the device goes on.
+"""Ten requests within a minute that lose their context, among healthy ones: none of these fails, the device goes on.
 
 All servers have their default settings.
 """
@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from batching_lab import outcome, turns
+from poison_lab import Card
 from speculative_lab import TableModel
 
 import callboard as cb
-from callboard.core.errors import Suspect
-from callboard.device.client.line.entries import GuardedKey, request_key
-from callboard.device.supervision.lifecycle import Event
-from callboard.device.supervision.supervisor import DeviceSupervisor
 from callboard.serve.calls import CallServer
 
 POISONS = 10
@@ -25,50 +22,6 @@ EVERY = 6.0
 """Seconds between two of them."""
 
 BOUND = 20.0
-
-
-class Card:
-    """A device that a negative number kills, as its supervisor sees it: it allows no loss of unguarded work."""
-
-    def __init__(self) -> None:
-        self.supervisor = DeviceSupervisor(max_restarts=0, within=60.0)
-        self.now = 0.0
-        self.losses = 0
-        self.stopped = False
-        self._running: dict[asyncio.Future[None], str | None] = {}
-
-    async def double(self, numbers: list[int]) -> list[int]:
-        if self.stopped:
-            raise cb.DeviceStopped("it has lost too many contexts")
-        over = asyncio.get_running_loop().create_future()
-        self._running[over] = request_key.get()
-        if any(number < 0 for number in numbers):
-            asyncio.get_running_loop().call_soon(self._lose)
-        else:
-            asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, self._end, over)
-        await over
-        return [2 * number for number in numbers]
-
-    def _end(self, over: "asyncio.Future[None]") -> None:
-        if self._running.pop(over, over) is not over and not over.done():
-            over.set_result(None)
-
-    def _lose(self) -> None:
-        if not self._running:  # by another
-            return
-        lost, self._running = self._running, {}
-        self.losses += 1
-        suspects = [Suspect("gpu", "op", key, "a.py:1") for key in lost.values()]
-        for over in lost:
-            error = cb.ContextPoisoned("lost", suspects)
-            error.device, error.generation = "gpu", self.losses
-            error.guarded = any(isinstance(key, GuardedKey) for key in lost.values())
-            if not over.done():
-                over.set_exception(error)
-        self.stopped |= self.supervisor.on_loss(error, self.now) is not Event.CONTEXT_LOST
-
-    async def one(self, number: int) -> int:
-        return (await self.double([number]))[0]
 
 
 Ask = Callable[[int], Awaitable[int]]
