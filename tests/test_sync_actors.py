@@ -213,7 +213,9 @@ def test_ctrl_c_ends_a_program_whose_actor_is_blocked(how: str, where: str, tmp_
     with gate.open("w"):  # the call is at the gate, and stays there
         script.send_signal(signal.SIGINT)
         out, err = script.communicate(timeout=50)
-    assert (script.returncode, out) == (-signal.SIGINT, "still busy 0.75 s after it was asked to close\n")
+    assert script.returncode == -signal.SIGINT
+    # On a busy machine a blocking end is left before that: it waits a second, and the program ends its hosts.
+    assert out == "still busy 0.75 s after it was asked to close\n" or (how != "async" and not out)
     assert err.rstrip().endswith("KeyboardInterrupt"), err
 
 
@@ -297,8 +299,8 @@ def test_what_is_called_as_the_loop_ends_is_refused(monkeypatch: pytest.MonkeyPa
     loop = _background.open_loop(user)
     join = loop._thread.join
 
-    def late() -> None:
-        join()
+    def late(timeout: float | None) -> None:
+        join(timeout)
         with pytest.raises(cb.DeviceStopped) as refused:
             loop.start(work())
         called.append(refused.value)

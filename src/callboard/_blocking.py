@@ -247,6 +247,7 @@ class BlockingRefs:
         self.submit: Callable[..., Any] = device._call
         self.patiently = device._patiently
         self.remember = served.remember
+        self.ordinal = served.ordinal
         self.last_write_stream = served.last_write_stream
         self.raw_device_ptr = served.raw_device_ptr
         self.dlpack = served.dlpack

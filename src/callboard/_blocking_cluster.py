@@ -1,7 +1,7 @@
 """``Cluster`` for programs without asyncio: ``with cb.sync.cluster("auto") as c: gpu = c.device()``."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -33,11 +33,12 @@ class Cluster(Handle):
         self._opening = opening
         self._devices: dict[AsyncDevice, Device] = {}
         self._cluster: AsyncCluster | None = None
-        self._background: BackgroundLoop = open_loop(self.close)
+        self._user: Callable[[], None] = self.close
+        self._background: BackgroundLoop = open_loop(self._user)
         try:
             self._cluster = self._background.run(opening.__aenter__())
         except BaseException:  # Ctrl-C, too
-            self._background.leave(self.close)
+            self._background.leave(self._user)
             raise
 
     def nodes(self) -> list[ClusterNode]:
@@ -81,18 +82,16 @@ class Cluster(Handle):
 
     def close(self) -> None:
         """Close the devices and leave the cluster. Closing twice is harmless."""
+        self._background.check_thread()
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
-            self._devices.clear()
-            try:
-                self._background.run(self._opening.__aexit__(None, None, None))
-            finally:
-                self._background.leave(self.close)
+            devices, self._devices = list(self._devices), {}
+            self._background.finish(self._opening.__aexit__(None, None, None), lambda: _hurry(devices), self._user)
 
     def _close(self, device: AsyncDevice) -> None:
         if self._devices.pop(device, None) is not None:
             with contextlib.suppress(DeviceStopped):  # the cluster was left meanwhile
-                self._background.run(device.close())
+                self._background.finish(device.close(), device._hurry)
 
     @property
     def _open(self) -> AsyncCluster:
@@ -121,3 +120,8 @@ def cluster(
     return Cluster(
         async_cluster(address, tls=tls, lost_after=lost_after, place_timeout=place_timeout, runtime_env=runtime_env)
     )
+
+
+def _hurry(devices: list[AsyncDevice]) -> None:
+    for device in devices:
+        device._hurry()

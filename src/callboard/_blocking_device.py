@@ -13,6 +13,7 @@ from callboard._blocking import BlockingRefs, PerGeneration, ResidentRef
 from callboard._blocking_memory import PinnedBufferPool
 from callboard.actors import Props
 from callboard.actors._runtime.direct import ref_class
+from callboard.core.backend import AccelBackend
 from callboard.core.dtype import DTypeLike
 from callboard.core.errors import AskTimeout, DeviceStopped, MailboxFull
 from callboard.core.mode import Blocking
@@ -51,6 +52,9 @@ class Device(DeviceApi[Blocking]):
     As a context manager, the device is closed when the outermost ``with`` block exits.
     """
 
+    blocking = True
+    """Refs of this device wait for what they do not know yet; those of :class:`callboard.Device` raise."""
+
     def __init__(self, background: BackgroundLoop, opened: AsyncDevice, close: Callable[[AsyncDevice], None]) -> None:
         super().__init__(self._call, opened._transfers, opened._interop)
         self._close = close
@@ -70,19 +74,16 @@ class Device(DeviceApi[Blocking]):
             return self._patiently(lambda: self._port.submit(op))
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        """Wait for room while ``call`` raises ``MailboxFull`` and something in flight may still make some."""
-        port = self._port
-        waited = False
+        """Repeat ``call`` while it raises ``MailboxFull`` and something that is under way may make room.
+
+        A call that is refused has called nothing, so what it waits for is always the work of others.
+        """
         while True:
-            completions, idle = port.unanswered.settled, not port.in_flight
             try:
                 return call()
-            except MailboxFull:
-                # Otherwise another thread's op took the room, or has made some since.
-                if waited and idle and not port.in_flight and port.unanswered.settled == completions:
+            except MailboxFull as e:
+                if e.more is None or not self._background.run(e.more()):
                     raise
-            self.drain()
-            waited = True
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._background.run(coroutine)
@@ -154,6 +155,11 @@ class Device(DeviceApi[Blocking]):
         return self._device.backend
 
     @property
+    def accel_backend(self) -> AccelBackend:
+        """The backend. Only the host opens its devices."""
+        return self._device.accel_backend
+
+    @property
     def isolation(self) -> str:
         """``"process"`` or ``"thread"``."""
         return self._device.isolation
@@ -172,6 +178,16 @@ class Device(DeviceApi[Blocking]):
     def generation(self) -> int:
         """The generation that ops belong to now."""
         return self._device.generation
+
+    @property
+    def available(self) -> bool:
+        """True if its context is ready: neither starting, nor being rebuilt, nor stopped."""
+        return self._device.available
+
+    @property
+    def in_flight(self) -> int:
+        """Ops and calls without a completion, those not yet sent included."""
+        return self._device.in_flight
 
     def wait_generation(self, since: int | None = None, timeout: float | None = None) -> int:
         """Wait until a context of a later generation than ``since`` (than the present one, when None) is ready.

@@ -56,6 +56,11 @@ class Quarantine(Generic[T]):
         self._background: BackgroundLoop = open_loop(self.close)
         self._closed = False
 
+    @property
+    def spare(self) -> T | None:
+        """The target of requests that must run alone; None: that of all requests."""
+        return self._quarantine.spare
+
     def run(self, key: str, call: Callable[[T], R]) -> R:
         """Call ``call(target)`` and return its value; again after a loss.
 
@@ -106,6 +111,7 @@ class Quarantine(Generic[T]):
 
     def close(self) -> None:
         """End the calls that wait. Closing twice is harmless."""
+        self._background.check_thread()
         if not self._closed:
             self._closed = True
             self._background.leave(self.close)

@@ -10,18 +10,21 @@
 
 Ops still return at once, with refs of pending values. Operations that must wait (``ref.get()``, ``ref.result()``,
 ``ref.shape`` if it depends on data, ``gpu.stats()``, calls of resident actors) wait on the calling thread, which may be
-any. Ctrl-C ends a wait at once; the op continues. Where the async API raises ``MailboxFull``, a call here waits for
-room. Devices that are still open when the interpreter exits are closed then. The event loop behind this API has a
-thread of its own, so it does not conflict with a running loop.
+any. Ctrl-C ends a wait at once; the op continues. It ends the wait for an end (of a device, a system, a server) within
+two seconds, and what has not ended by then is ended in the background. Where the async API raises ``MailboxFull``, a
+call here waits for room, unless there can never be enough. Devices that are still open when the interpreter exits are
+closed then. The event loop behind this API has a thread of its own, so it does not conflict with a running loop. On
+that thread, where hooks run, blocking calls raise ``RuntimeError``.
 """
 
 import contextlib
+import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from callboard._background import BackgroundLoop, interrupted, open_loop
+from callboard._background import BackgroundLoop, open_loop
 from callboard._blocking import PerGeneration, ResidentRef
 from callboard._blocking_cluster import Cluster, cluster
 from callboard._blocking_device import Device, Ref
@@ -32,7 +35,6 @@ from callboard.actors.handles import Handle
 from callboard.device.client.handle import Device as AsyncDevice
 from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.protocol.residents.importing import note_importing
-from callboard.device.supervision.actor import INTERRUPTED
 from callboard.device.supervision.remote.place import HostPlace
 from callboard.device.supervision.supervisor import DeviceSupervisor
 from callboard.patterns.requests.server import RequestServer
@@ -64,6 +66,7 @@ class System(Handle):
         self._lock = threading.Lock()
         self._background: BackgroundLoop | None = None
         self._system: AsyncSystem | None = None
+        self._user: Callable[[], None] = self.close
         self._devices: dict[AsyncDevice, Device] = {}
 
     def device(
@@ -80,7 +83,8 @@ class System(Handle):
         note_importing()  # of this thread; the other one opens the device
         with self._lock:
             if self._background is None or self._background.forked:
-                self._background = open_loop(self.close)
+                self._user = functools.partial(self.close)  # of its own: an earlier one may not have left yet
+                self._background = open_loop(self._user)
                 self._system = self._background.run(_started(self.name))
                 self._devices = {}
             background, system = self._background, self._system
@@ -99,25 +103,28 @@ class System(Handle):
     def close(self) -> None:
         """Close all devices; their processes have ended and their memory is free when this returns.
 
-        Closing twice is harmless.
+        Closing twice is harmless. Ctrl-C ends the wait within two seconds; the devices are closed in the background.
         """
+        if self._background is not None:
+            self._background.check_thread()
         with self._lock:
-            background, system = self._background, self._system
+            background, system, user = self._background, self._system, self._user
             self._background = self._system = None
             self._devices = {}
         if background is not None and system is not None:
-            try:
-                background.run(_stopped(system, interrupted()))
-            finally:
-                background.leave(self.close)
+            background.finish(system.stop(), system._hurry, user)
 
     def _close(self, device: AsyncDevice) -> None:
+        if self._background is not None:
+            self._background.check_thread()
         with self._lock:
             background = self._background
             known = self._devices.pop(device, None)
         if known is not None and background is not None:
-            background.run(device.close(timeout=INTERRUPTED if interrupted() else None))
-            self._close_if_unused()
+            try:
+                background.finish(device.close(), device._hurry)
+            finally:
+                self._close_if_unused()
 
     def _close_if_unused(self) -> None:
         if not self._devices:
@@ -151,12 +158,6 @@ async def _started(name: str) -> AsyncSystem:
     return await AsyncSystem(name).start()
 
 
-async def _stopped(system: AsyncSystem, interrupted: bool) -> None:
-    if interrupted:
-        system._limit_close(INTERRUPTED)
-    await system.stop()
-
-
 def device(
     which: str = "auto",
     *,
@@ -180,7 +181,8 @@ def serving(server: S) -> Iterator[S]:
     ``with cb.sync.serving(cb.DynamicBatchingServer(embed_many)) as server: server.ask("hello")``. It runs on the thread
     of the loop behind this module; ``ask`` and ``submit_threadsafe`` are for every other thread. The batch function is
     called on a thread of its own, so it may use a blocking device. When the block ends the server is drained, or
-    stopped at once if an exception ended it.
+    stopped at once if an exception ended it. Ctrl-C ends the wait for either within two seconds; a function that runs
+    on a thread then is left behind.
 
     Raises:
         RuntimeError: The server was started before.
@@ -191,10 +193,7 @@ def serving(server: S) -> Iterator[S]:
         nonlocal ended
         if not ended:
             ended = True
-            try:
-                background.run(server.stop())
-            finally:
-                background.leave(end)
+            background.finish(server.stop(), _nothing, end)
 
     background = open_loop(end)
     try:
@@ -207,6 +206,10 @@ def serving(server: S) -> Iterator[S]:
         background.run(_drained(server))
     finally:
         end()
+
+
+def _nothing() -> None:
+    """Nothing makes a function hurry."""
 
 
 async def _drained(server: RequestServer[Any, Any]) -> None:

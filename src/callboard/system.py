@@ -16,7 +16,6 @@ from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.configure import check_libraries, device_config, warn_of_unknown_variables
 from callboard.device.opening import open_device, remote_config
 from callboard.device.protocol.residents.importing import note_importing, refuse_nested
-from callboard.device.supervision.actor import INTERRUPTED
 from callboard.device.supervision.hosts.starter import starter_for
 from callboard.device.supervision.remote.place import HostPlace
 from callboard.device.supervision.remote.starter import RemoteStarter
@@ -57,6 +56,7 @@ class System(ActorSystem):
             recorder=recorder,
         )
         self._devices: dict[tuple[str, str], asyncio.Task[Device]] = {}
+        self._closing: list[asyncio.Task[Device]] = []
 
     async def start(self) -> "System":
         await super().start()
@@ -69,14 +69,14 @@ class System(ActorSystem):
         # asyncio.run() turns a Ctrl-C into a cancel. A body that is cancelled for `stop_signals` has a failure: devices
         # are drained then.
         if self.failure is None and isinstance(exc, asyncio.CancelledError | KeyboardInterrupt):
-            self._limit_close(INTERRUPTED)
+            self._hurry()
         await super().__aexit__(exc_type, exc, traceback)
 
-    def _limit_close(self, timeout: float) -> None:
-        """Let devices wait at most ``timeout`` seconds for their work in flight when they are closed."""
-        for task in self._devices.values():
+    def _hurry(self) -> None:
+        """Make the end of all devices, later or under way, take little time: the application was interrupted."""
+        for task in (*self._devices.values(), *self._closing):
             if task.done() and not task.cancelled() and task.exception() is None:
-                task.result()._limit_close(timeout)
+                task.result()._hurry()
 
     async def device(
         self,
@@ -169,7 +169,8 @@ class System(ActorSystem):
 
     async def _close_devices(self) -> None:
         tasks, self._devices = self._devices, {}
-        for task in tasks.values():
+        self._closing = list(tasks.values())
+        for task in self._closing:
             if task.done() and not task.cancelled() and task.exception() is None:
                 await task.result().close()
             else:

@@ -113,7 +113,8 @@ def served(
             channel.take_descriptor(arena, os.dup(descriptor))
         said = bytearray()
         try:
-            code = serve(channel, lives_on=True)
+            with mock.patch.object(channel, "run_exit_handlers"):  # they are those of the tests: this process goes on
+                code = serve(channel, lives_on=True)
             while channel._outgoing:
                 channel._flush()
                 said += ours.recv(1 << 20)

@@ -28,11 +28,11 @@ class Slow(cb.ResidentActor):
 
 
 @asynccontextmanager
-async def pair(one: str, other: str, which: str = "cpu") -> AsyncIterator[tuple[cb.Device, cb.Device]]:
+async def pair(one: str, other: str, which: str = "cpu", **options: Any) -> AsyncIterator[tuple[cb.Device, cb.Device]]:
     """Two devices of these isolations (``"loop"``: a context on the loop's thread)."""
     async with (
-        cb.device(f"{which}:0", standby=None, close_timeout=5.0, **how(one)) as a,
-        cb.device(f"{which}:1", standby=None, close_timeout=5.0, **how(other)) as b,
+        cb.device(f"{which}:0", standby=None, close_timeout=5.0, **how(one), **options) as a,
+        cb.device(f"{which}:1", standby=None, close_timeout=5.0, **how(other), **options) as b,
     ):
         yield a, b
 

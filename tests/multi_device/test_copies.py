@@ -13,7 +13,7 @@ from tests.multi_device.copies_lab import BOUND, Slow, kill, numbers, pair
 from tests.together import together
 
 import callboard as cb
-from callboard.device.client.line import transfers
+from callboard.device.client.staging import windows
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -57,7 +57,7 @@ async def test_a_copy_is_made_between_the_producer_and_later_writers(one: str, o
 
 @pytest.mark.parametrize("one, other", [("thread", "thread"), ("process", "loop")])
 async def test_what_can_be_copied(one: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfers, "CHUNK", 64)
+    monkeypatch.setattr(windows, "CHUNK", 64)
     values = numbers(60).reshape(6, 10)
     async with pair(one, other) as (a, b), asyncio.timeout(BOUND):
         x = a.put(values)

@@ -4,6 +4,7 @@ Every error of the project derives from :class:`AccelError`, so ``except AccelEr
 else. All of them pickle with their attributes, because they cross process boundaries.
 """
 
+from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 __all__ = [
@@ -49,7 +50,8 @@ class AccelError(Exception):
         device: the device it happened on, or None.
         generation: the generation of that device's context, or None.
         op: the operation that failed, or None.
-        retryable: whether the same call may succeed when it is repeated (a property of the class).
+        retryable: whether the same call may succeed when it is repeated: a property of the class, except that a
+            ``MailboxFull`` of what can never fit is not retryable.
     """
 
     device: Any = None
@@ -79,9 +81,18 @@ class UnhandledMessage(ReplyError):
 
 
 class MailboxFull(AccelError):
-    """A bounded mailbox had no room. Nothing was queued; repeat later or use ``offer``."""
+    """A bounded mailbox had no room. Nothing was queued; repeat later or use ``offer``.
+
+    Attributes:
+        more: Waits until there may be room; False if nothing that is under way will make any. None: it is not known.
+            To be awaited on the loop of the object that had no room.
+    """
 
     retryable = True
+    more: "Callable[[], Coroutine[Any, Any, bool]] | None" = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, {name: value for name, value in vars(self).items() if name != "more"})
 
 
 class ActorStopped(AccelError):

@@ -1,8 +1,10 @@
 """``Reply``: the pending result of an op."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Generator
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -170,7 +172,7 @@ class Reply(Handle, _NotItsValue, Generic[T_co]):
         self._op = op  # id of the op whose result it is
         self._state = PENDING
         self._outcome: Any = None  # the value, or an OpFailure
-        self._waiters: list[Waiter | asyncio.Future[None]] | None = None
+        self._waiters: list[Any] | None = None  # futures, and others with their interface
 
     # -- the asker's side ----------------------------------------------------------------------------------------------
 
@@ -236,6 +238,35 @@ class Reply(Handle, _NotItsValue, Generic[T_co]):
     def when_done(self, call: Callable[[], object]) -> None:
         """Have ``call()`` called when the completion is known: immediately, or on the thread that receives it."""
         self._attach(_Call(call))
+
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
+        """Have ``callback(self)`` called on the running loop when the completion is known, as of an ``asyncio.Future``.
+
+        With it, :func:`asyncio.wait` takes replies.
+        """
+        self._port.awaited(self)
+        self._attach(_Listener(self, callback, asyncio.get_running_loop(), context))
+
+    def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
+        """Forget a callback; returns how often it was there."""
+        with _lock:
+            waiters = self._waiters or []
+            mine = [each for each in waiters if isinstance(each, _Listener) and each.callback == callback]
+            for each in mine:
+                waiters.remove(each)
+        return len(mine)
+
+    def cancelled(self) -> bool:
+        """False: an op that was withdrawn fails with ``Withdrawn``."""
+        return False
+
+    @property
+    def _condition(self) -> NoReturn:
+        """What ``concurrent.futures.wait`` and ``as_completed`` need of a future."""
+        raise AttributeError(
+            "concurrent.futures waits for the futures of its executors, not for replies: from a thread, "
+            "`reply.result()` of each; on a loop, `asyncio.wait` and `asyncio.as_completed` take replies"
+        )
 
     def _value(self) -> T_co:
         """The result of a successful reply."""
@@ -315,6 +346,32 @@ class _Call:
         call, self._call = self._call, None
         if call is not None:
             call()
+
+
+class _Listener:
+    """A waiter that calls back on a loop, once."""
+
+    __slots__ = ("_context", "_loop", "_reply", "callback")
+
+    def __init__(
+        self,
+        reply: Reply[Any],
+        callback: Callable[[Any], object],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self.callback = callback
+        self._reply: Reply[Any] | None = reply
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+
+    def done(self) -> bool:
+        return self._reply is None
+
+    def set_result(self, _: None) -> None:
+        reply, self._reply = self._reply, None
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing waits there
+            self._loop.call_soon_threadsafe(self.callback, reply, context=self._context)
 
 
 _lock = threading.Lock()  # guards lists of waiters only; held for a few instructions

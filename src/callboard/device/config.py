@@ -64,7 +64,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
             poll for its completion. Code that awaits op by op saves an iteration of the loop for each. The loop gets
             one at least every millisecond, or every ``linger`` seconds if that is longer. 0: never.
         max_in_flight: Ops without a completion before a call raises ``MailboxFull``.
-        max_staged_bytes: Bytes of host arrays in arenas before ``put`` and ``get`` raise ``MailboxFull``.
+        max_staged_bytes: Bytes of host arrays in arenas before ``put`` and ``get`` raise ``MailboxFull``. A larger
+            array is transferred in parts.
         pending_capacity: Ops accepted while no context is ready.
         fuse: Compute consecutive functions of elements of ``dev.xp``, and a reduction that follows, in one kernel.
         auto_record: Send repeated chains of ops as one replay of a recording that is made automatically.

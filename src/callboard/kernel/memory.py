@@ -143,12 +143,14 @@ class Download(Op["MemoryActor", None], tag="memory.download"):
         src: Array with strides that :func:`rows_of <callboard.core.layout.rows_of>` accepts together with those of
             ``host``.
         host: Region of an arena, same dtype and shape; its elements do not overlap.
+        after: An array that is ready when ``host`` may be written; it is not read.
     """
 
     returns: ClassVar[tuple[str, ...]] = ()
 
     src: In
     host: HostOut
+    after: In | None = None
 
     def infer(self) -> Outputs:
         if self.src.dtype is not self.host.dtype or self.src.shape != self.host.shape:

@@ -74,7 +74,9 @@ class CpuMemory(Library):
         return viewer(op.src.layout), viewer(op.host.layout)
 
     @launches(Download)
-    def download(self, stream: CpuStream, plan: tuple[Viewer, Viewer], src: int, host: int) -> Status:
+    def download(
+        self, stream: CpuStream, plan: tuple[Viewer, Viewer], src: int, host: int, after: int | None
+    ) -> Status:
         view_src, view_host = plan
         return stream.run(self.name, np.copyto, view_host(host), view_src(src))
 

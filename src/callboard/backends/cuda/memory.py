@@ -129,7 +129,7 @@ class CudaMemory(Library):
         return transfer(self._driver, op.src.layout, op.host.layout, up=False)
 
     @launches(Download)
-    def download(self, stream: CudaStream, plan: Transfer, src: int, host: int) -> None:
+    def download(self, stream: CudaStream, plan: Transfer, src: int, host: int, after: int | None) -> None:
         plan(stream.native, src, host)
 
 

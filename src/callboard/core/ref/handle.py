@@ -66,7 +66,7 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
 
     @property
     def device_id(self) -> str:
-        """UUID of the device."""
+        """UUID of the device, also after the device was closed or its context was lost."""
         return self._port.uuid
 
     @property
@@ -76,8 +76,14 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
 
     @property
     def last_write_stream(self) -> int | None:
-        """Id of the stream that wrote it last, where the device runs in this process; else None."""
-        return self._port.services.last_write_stream(self.allocation.id)
+        """Id of the stream that wrote its memory last, where the device runs in this process; else None.
+
+        None, too, for an array that was never written (``dev.empty``).
+
+        Raises:
+            GpuRefStale: See :meth:`access`.
+        """
+        return self._port.services.last_write_stream(self.access().allocation.id)
 
     def _why_stale(self) -> str | None:
         if self._port.stopped is not None:
@@ -120,6 +126,8 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
         Raises:
             GpuRefStale: At the call.
             ShapeError: ``out`` does not fit; at the call.
+            MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait; at the call. An array above
+                ``max_staged_bytes`` is transferred in parts. A :mod:`callboard.sync` device waits for room.
         """
         got: Reply[np.ndarray[Any, Any]] | np.ndarray[Any, Any] = self._port.services.get(self, out)
         return got
@@ -168,9 +176,13 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
         allocation.free()
 
     def token(self) -> GpuToken:
-        """The ref as plain data; the buffer lives as long as some ref of it does."""
+        """The ref as plain data; the buffer lives as long as some ref of it does, and until its op has ended.
+
+        Raises:
+            GpuRefStale: See :meth:`access`.
+        """
         self.access()
-        self._port.services.remember(self.allocation)
+        self._port.services.remember(self)
         layout = self.layout
         return GpuToken(
             self._port.uuid,
@@ -180,6 +192,7 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
             layout.dtype.code,
             layout.shape,
             layout.strides,
+            self._op,
         )
 
     def raw_device_ptr(self) -> int:
@@ -316,7 +329,9 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
     def __repr__(self) -> str:
         state = ("pending", "ready", "failed")[self._state]
         reason = self._why_stale()
-        return f"<GpuRef {self.layout!r} on {self.device}, {'stale: ' + reason if reason else state}>"
+        number = self._port.services.ordinal(self.generation)
+        told = "stale: " + reason if reason else state
+        return f"<GpuRef {self.layout!r} on {self.device}, generation {number}, {told}>"
 
 
 IndexArray = GpuRef[Mode] | list[Any] | np.ndarray[Any, Any]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from callboard.core.mode import Mode
-from callboard.core.ref.allocation import Allocation
 from callboard.core.reply import ReplyPort
 
 if TYPE_CHECKING:
@@ -40,8 +39,12 @@ class RefServices(Protocol):
     def preview(self, ref: "GpuRef[Any]", /) -> "np.ndarray[Any, Any] | None":
         """The first values, for a notebook; None where none may be copied, or they are not there yet."""
 
-    def remember(self, allocation: "Allocation", /) -> None:
-        """Make the allocation resolvable from a token."""
+    def remember(self, ref: "GpuRef[Any]", /) -> None:
+        """Make the ref resolvable from its token."""
+
+    def ordinal(self, generation: int, /) -> int:
+        """The number of a generation as it is shown to people: the first one is 1."""
+        ...
 
     def last_write_stream(self, buffer: int, /) -> int | None: ...
     def raw_device_ptr(self, ref: "GpuRef[Any]", /) -> int: ...

@@ -21,6 +21,7 @@ class GpuToken(msgspec.Struct, frozen=True, array_like=True):
         offset: Bytes from its start to element 0.
         dtype: Wire code of the dtype.
         shape, strides: Layout, strides in elements.
+        op: Id of the op that writes the ref; 0 for a ref that no op of the application has written.
     """
 
     device: str
@@ -30,3 +31,4 @@ class GpuToken(msgspec.Struct, frozen=True, array_like=True):
     dtype: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    op: int = 0

@@ -261,12 +261,13 @@ class DeviceApi(Handle, Generic[Mode]):
 
         Returns:
             ``out``, or a row-major array of the same shape. ``array`` has been read when this returns, unless said
-            otherwise above.
+            otherwise above. An array above ``max_staged_bytes`` is transferred in parts; without ``non_blocking`` it is
+            copied first, or waited for on a device of :mod:`callboard.sync`.
 
         Raises:
             TypeError: A dtype that no device holds, or an array of another device under process isolation.
             ShapeError: ``out`` does not fit.
-            MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait.
+            MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait. Nothing was called.
             GpuRefStale, UnsupportedOp: ``array`` is a ref that cannot be used, or a recording is open.
         """
         if isinstance(array, GpuRef):
@@ -389,6 +390,6 @@ class DeviceApi(Handle, Generic[Mode]):
         It is an ordinary NumPy array; its memory is reused when the array and all its views have been dropped.
 
         Raises:
-            MailboxFull: ``max_staged_bytes`` is reached.
+            MailboxFull: ``max_staged_bytes`` is reached, or is less than the array (then it is not ``retryable``).
         """
         return self._transfers.host_empty(shape_of(shape), as_dtype(dtype))

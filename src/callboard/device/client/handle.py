@@ -71,16 +71,17 @@ class Device(DeviceApi[Asynchronous]):
         self._answers = Answers(actor)
         actor.own.traces = self._answers.traces
         self._peer = Peer(self._port, transfers, actor, self._answers)
-        self._refs = self._port.services = DeviceRefs(self._port, transfers, self._interop)
+        self._refs = self._port.services = DeviceRefs(self._port, transfers, self._interop, actor.ordinals.of)
 
     # -- refs ----------------------------------------------------------------------------------------------------------
 
     def resolve(self, token: GpuToken) -> GpuRef:
-        """The ref that a token was made of.
+        """The ref that a token was made of: pending while that is, failed if that has failed.
 
         Raises:
-            TypeError: ``token`` is not a ``GpuToken``.
+            TypeError: ``token`` is not a ``GpuToken``, or one of its fields has another type.
             DeviceMismatch: The token names another device.
+            ShapeError: Its layout or offset is not one of an array in that buffer: no token was made so.
             GpuRefStale: Its generation is lost, or no ref holds the buffer any more.
         """
         return self._refs.resolve(token)
@@ -417,6 +418,10 @@ class Device(DeviceApi[Asynchronous]):
         # in processes of their own have as much before that.
         await self.ref.stop_and_wait(timeout=3 * self._actor.close_timeout + GRACE)
         self._transfers.close()
+
+    def _hurry(self) -> None:
+        """Make :meth:`close`, later or under way, take little time: the application was interrupted."""
+        self._actor.hurry()
 
     def _limit_close(self, timeout: float | None) -> None:
         """Let a later :meth:`close` wait at most ``timeout`` seconds for work in flight; None changes nothing."""

@@ -89,7 +89,7 @@ class Prepared:
                     return None
                 check_overlaps(op)
             plan.apart = found
-        port.check_room(1)
+        port.check_room()
         deferrals = port.deferrals
         if deferrals is not None and deferrals.live:
             for at in plan.written:

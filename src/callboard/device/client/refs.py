@@ -1,14 +1,12 @@
 """``DeviceRefs``: the services of a device for its refs."""
 
 import functools
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callboard.core.errors import DeviceMismatch, GpuRefStale
-from callboard.core.layout import layout_from_wire
-from callboard.core.ref import Allocation, GpuRef, GpuToken
+from callboard.core.ref import GpuRef
 from callboard.device.client.line.interop import is_foreign
+from callboard.device.client.tokens import Tokens
 
 if TYPE_CHECKING:
     from callboard.arrays.namespace import Namespace
@@ -26,14 +24,20 @@ class DeviceRefs:
         port: Op port that creates the refs.
         transfers: Copies them to the host.
         interop: Lends their memory to other packages.
+        ordinal: The number of a generation as it is shown to people.
     """
 
     blocking = False
 
-    def __init__(self, port: "OpPort", transfers: "Transfers", interop: "Interop") -> None:
+    def __init__(
+        self, port: "OpPort", transfers: "Transfers", interop: "Interop", ordinal: Callable[[int], int]
+    ) -> None:
         self._port = port
         self._put = transfers.put
-        self._known: weakref.WeakValueDictionary[int, Allocation] = weakref.WeakValueDictionary()
+        self._tokens = Tokens(port)
+        self.remember = self._tokens.remember
+        self.resolve = self._tokens.resolve
+        self.ordinal = ordinal
         self.submit: Callable[..., Any] = port.submit
         self._adopt = interop.adopt
         self.get = transfers.get
@@ -55,23 +59,3 @@ class DeviceRefs:
 
     def preview(self, ref: Any) -> None:
         """Return None: values of such a ref must be awaited."""
-
-    def remember(self, allocation: Allocation) -> None:
-        """Make an allocation resolvable from tokens (:meth:`GpuRef.token` calls it)."""
-        self._known[allocation.id] = allocation
-
-    def resolve(self, token: GpuToken) -> GpuRef:
-        """See :meth:`Device.resolve`."""
-        if not isinstance(token, GpuToken):
-            raise TypeError(f"resolve: token is {type(token).__name__}; pass a GpuToken (ref.token() makes one)")
-        if token.device != self._port.uuid:
-            raise DeviceMismatch(f"the token names device {token.device}, this is {self._port.uuid}")
-        layout = layout_from_wire(token.dtype, token.shape, token.strides)
-        allocation = self._known.get(token.buffer)
-        if token.generation != self._port.generation:
-            raise GpuRefStale(f"token of {layout!r}: context rebuilt", "context rebuilt")
-        if allocation is None or allocation.freed:
-            raise GpuRefStale(f"token of {layout!r}: freed", "freed")
-        ref = GpuRef(self._port, allocation, layout, token.generation, token.offset)
-        ref._resolve()
-        return ref

@@ -184,7 +184,11 @@ class LocalArrays:
     def preview(self, ref: Any) -> None:
         """Return None: no notebook shows such refs."""
 
-    def remember(self, allocation: Allocation) -> NoReturn:
+    def ordinal(self, generation: int) -> int:
+        """Return the generation itself: a host knows no others."""
+        return generation
+
+    def remember(self, ref: AnyRef) -> NoReturn:
         """No token stands for an array inside a host.
 
         Raises:

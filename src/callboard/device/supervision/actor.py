@@ -157,6 +157,12 @@ class DeviceActor(Actor):
         self.arenas.close()
         self.port.close()
 
+    def hurry(self) -> None:
+        """Give work in flight :data:`INTERRUPTED` seconds when the device is closed, also if it is being closed."""
+        self.close_timeout = min(self.close_timeout, INTERRUPTED)
+        self.own.hurry(self.close_timeout)
+        self.fleet.hurry(self.close_timeout)
+
     async def until_ready(self) -> None:
         """Wait until a context is ready.
 

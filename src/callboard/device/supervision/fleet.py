@@ -47,6 +47,7 @@ class Fleet:
         self._loop = loop
         self._serving = serving
         self._settling: asyncio.TimerHandle | None = None
+        self._hurried: asyncio.Future[float] | None = None
 
     def add(self, host: Host) -> None:
         """Add a host that has been started, and send it all arenas."""
@@ -121,7 +122,22 @@ class Fleet:
         """Close all hosts and wait until they have ended; each gets about ``timeout`` seconds."""
         if self._settling is not None:
             self._settling.cancel()
+        hurried = self._hurried = self._loop.create_future()
+        closing = asyncio.ensure_future(self._close_hosts(timeout))
+        try:
+            await asyncio.wait([closing, hurried], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not closing.done():  # a cancel, too
+                closing.cancel()
+        await (self._close_hosts(hurried.result()) if hurried.done() else closing)
+
+    async def _close_hosts(self, timeout: float) -> None:
         await asyncio.gather(*(host.close(timeout) for host in self.hosts))
+
+    def hurry(self, timeout: float) -> None:
+        """Let a :meth:`close` that is under way begin again with a shorter time."""
+        if self._hurried is not None and not self._hurried.done():
+            self._hurried.set_result(timeout)
 
     def _reaped(self, host: Host) -> None:
         self.hosts.discard(host)

@@ -130,6 +130,11 @@ class OwnProcesses:
         while self._closing:
             await asyncio.wait(self._closing.values())
 
+    def hurry(self, timeout: float) -> None:
+        """Limit the time that each of them gets to end, also those that are ending."""
+        for process in (*self._processes.values(), *self._closing):
+            process.hurry(timeout)
+
     # -- what they tell ------------------------------------------------------------------------------------------------
 
     async def drain(self) -> None:

@@ -142,6 +142,12 @@ class OwnProcess:
         if self._device is not None:
             self._device.close_timeout = self._close_timeout
 
+    def hurry(self, timeout: float) -> None:
+        """The same, also for a :meth:`close` that is under way."""
+        self._close_timeout = min(timeout, self._close_timeout)
+        if self._device is not None:
+            self._device.hurry()
+
     async def close(self) -> None:
         """End the process; nothing of it is left when this returns."""
         if self.port.outbox.host is not None and not self._killed:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from callboard.actors.loops.threads import Threads
 from callboard.core.ref import GpuRef
 from callboard.patterns.moe.arrays import Array
 from callboard.patterns.moe.dispatch import Dispatch, row_result
@@ -58,7 +59,7 @@ class Experts:
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, but is {threads}")
         count = threads or min(len(experts) + len(shared), os.cpu_count() or 1)
-        self._pool = concurrent.futures.ThreadPoolExecutor(count, thread_name_prefix="callboard-experts")
+        self._pool = Threads(count, "callboard-experts")
         self._executor: Executor = executor
         self._replicas: list[list[_Replica]] = []
         for number, given in enumerate(experts):

@@ -1,7 +1,6 @@
 """``PipelineExecutor``: items through stages, several in flight, so that copies and computing overlap."""
 
 import asyncio
-import concurrent.futures
 import contextlib
 import inspect
 import logging
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from callboard.actors.errors import HandlerCancelled
 from callboard.actors.handles import Handle
+from callboard.actors.loops.threads import Threads
 from callboard.core.errors import ContextLost
 from callboard.core.ref import GpuRef
 from callboard.device.client.line.port import request_key
@@ -220,9 +220,7 @@ class _Run:
         width = executor.in_flight
         self._places = [asyncio.Semaphore(min(width, stage.parallelism or width)) for stage in executor.stages]
         self._pools = [
-            concurrent.futures.ThreadPoolExecutor(min(width, stage.parallelism or width), f"pipeline {stage.name}")
-            if stage.thread
-            else None
+            Threads(min(width, stage.parallelism or width), f"pipeline {stage.name}") if stage.thread else None
             for stage in executor.stages
         ]
         self._feeder = asyncio.create_task(self._feed(), name=f"{executor.name} source")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
 from callboard.actors.errors import HandlerCancelled
+from callboard.actors.loops.threads import Threads
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.patterns.requests.inside import part_of_this
 
@@ -38,12 +39,12 @@ class UserCall:
         if not callable(given):
             raise TypeError(f"{given!r} cannot be called")
         self._function = function
-        self._own: concurrent.futures.ThreadPoolExecutor | None = None
+        self._own: Threads | None = None
         self._pool: concurrent.futures.Executor | None = None
         if isinstance(executor, concurrent.futures.Executor):
             self._pool = executor
         elif executor == "thread" or (executor == "auto" and not is_quick(function)):
-            self._own = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="callboard-server")
+            self._own = Threads(threads, "callboard-server")
             self._pool = self._own
         elif executor not in ("auto", "loop"):
             raise TypeError(f'executor is {executor!r}; it must be "auto", "loop", "thread" or an Executor')

@@ -6,6 +6,7 @@ from contextvars import ContextVar, Token
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from callboard.actors.loops.threads import Threads
 from callboard.device.client.line.entries import request_key
 
 __all__ = ["Inside", "check_outside", "part_of_this"]
@@ -58,7 +59,7 @@ def part_of_this(work: Callable[..., R], pool: concurrent.futures.Executor) -> C
 
     Other processes take no part.
     """
-    if not isinstance(pool, concurrent.futures.ThreadPoolExecutor):
+    if not isinstance(pool, concurrent.futures.ThreadPoolExecutor | Threads):
         return work
     return partial(_as_part, _current.get(), request_key.get(), work)
 

@@ -35,12 +35,6 @@ class Detokenizer:
         """The remaining text, also if it is not a character."""
         return self._more(final=True)
 
-    def _text(self, tokens: list[int]) -> str:
-        text: object = self._decode(tokens)
-        if not isinstance(text, str):
-            raise returned("decode", text, "a str")
-        return text
-
     def _more(self, *, final: bool) -> str:
         before = self._text(self._tokens[: self._said]) if self._said else ""
         text = self._text(self._tokens)
@@ -51,7 +45,9 @@ class Detokenizer:
         return text[len(before) :]
 
     def _text(self, tokens: list[int]) -> str:
-        text = self._decode(tokens)
+        text: object = self._decode(tokens)
+        if not isinstance(text, str):
+            raise returned("decode", text, "a str")
         if text.isascii():
             return text
         # Tokens may be halves of surrogate pairs, which are characters only together.

@@ -81,7 +81,7 @@ class Replays:
         if not made.draws or not n:
             numbers: list[int | float] = [n, *[0] * (2 * sum(len(draw.at) for draw in made.draws))]
             return send(lambda: self._send(made, numbers))
-        port.check_room(1)
+        send(port.check_room)
         answer: Any = None
         for numbers in made.drawn(n):
             answer = send(functools.partial(self._send, made, numbers))

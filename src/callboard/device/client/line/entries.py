@@ -171,30 +171,31 @@ class Sized:
 
 
 def sendable(queue: "deque[Call | ActorCall | Gate]") -> Iterator[Calls | ActorCall]:
-    """Take the items that may be sent off the queue, in order, up to a closed gate; calls are batched."""
+    """Take the items that may be sent off the queue, in order, up to a closed gate; calls are batched.
+
+    Each item stays in the queue until everything before it has been handed out: a host that answers while it takes a
+    message can cause a further flush, which must not overtake this one.
+    """
     while queue:
         calls: list[Call] = []
-        call: ActorCall | None = None
-        passed: Callable[[], None] | None = None
-        while queue and call is None and passed is None and len(calls) < FRAME:
-            item = queue.popleft()
-            if type(item) is Call:
-                calls.append(item)
-            elif type(item) is ActorCall:
-                call = item
-            elif type(item) is Gate:
-                if not item.is_open:
-                    queue.appendleft(item)
-                    break
-                passed = item.passed
+        item = queue[0]
+        while type(item) is Call and len(calls) < FRAME:
+            calls.append(item)
+            queue.popleft()
+            if not queue:
+                break
+            item = queue[0]
         if calls:
             yield Calls(calls)
-        if call is not None:
-            yield call
-        elif passed is not None:
-            passed()
-        elif not calls:
-            return
+        elif type(item) is ActorCall:
+            queue.popleft()
+            yield item
+        elif type(item) is Gate:
+            if not item.is_open:
+                return
+            queue.popleft()
+            if item.passed is not None:
+                item.passed()
 
 
 def settle(extra: Any, ok: bool) -> None:

@@ -169,7 +169,7 @@ class Interop:
         return self._lend(ref, settled=False).address + ref.offset
 
     def last_write_stream(self, buffer: int) -> int | None:
-        """Id of the stream of the last op called that writes it; None under process isolation."""
+        """Id of the stream of the last op called that writes it; None under process isolation, or if there is none."""
         if self._actor.isolated:
             return None
         return self._request(lambda answer: Lend(buffer, answer, settled=False)).writer

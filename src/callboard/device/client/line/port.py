@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import Any
 
-from callboard.core.errors import AccelError, DeviceStopped, ShapeError
+from callboard.core.errors import AccelError, DeviceStopped, MailboxFull, ShapeError
 from callboard.core.library import Library
 from callboard.core.op import Op, Repeated, info_of
 from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefServices
@@ -91,7 +91,7 @@ class OpPort:
         self.peer: Any = None
         self.sources: dict[int, OpPort | None] = {}
         self.chains: Any = None
-        self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self.unanswered.entries) + n <= self._room)
+        self._waiting = RoomQueue()
         forkguard.guard(self)
 
     def beside(self, name: str, config: DeviceConfig) -> "OpPort":
@@ -107,6 +107,7 @@ class OpPort:
         keep: Any = None,
         depth: int = 2,
         into: DeferredRef[Any] | None = None,
+        further: bool = False,
     ) -> Any:
         """Accept an op; its reply at once.
 
@@ -117,6 +118,7 @@ class OpPort:
             depth: Minimum number of frames to walk up to the caller, for the creation line; frames of callboard are
                 skipped.
             into: The ref that its one result is, which was given room and a creation line when it was called.
+            further: It is a further op of a call that has been given room, so that a call is accepted as a whole.
 
         Raises:
             ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: Raised before anything
@@ -135,7 +137,9 @@ class OpPort:
         if plan is None:
             plan = self.plan(signature, _message(op))
         pending = self.unanswered.entries
-        if self.stopped is not None or (len(pending) >= self._room and (into is None or self._forked)):
+        if self.stopped is not None or (
+            len(pending) >= self._room and ((into is None and not further) or self._forked)
+        ):
             raise self._no_room()
         generation = self.generation
         places: list[int] = []
@@ -374,13 +378,13 @@ class OpPort:
         """Calls that have not been sent."""
         return len(self.outbox.queue)
 
-    def check_room(self, n: int) -> None:
-        """See that ``n`` more ops can be called.
+    def check_room(self) -> None:
+        """See that one more call can be accepted.
 
         Raises:
             MailboxFull, DeviceStopped
         """
-        if self.stopped is not None or len(self.unanswered.entries) + n > self._room:
+        if self.stopped is not None or len(self.unanswered.entries) >= self._room:
             raise self._no_room()
 
     async def room(self, n: int) -> None:
@@ -392,18 +396,21 @@ class OpPort:
         """
         if n > self._config.max_in_flight:
             raise ValueError(f"room for {n} ops; max_in_flight is {self._config.max_in_flight}")
-        self.flush()
-        await self._waiting.wait(n)
+        await self.until(lambda: len(self.unanswered.entries) + n <= self._room)
         if self.stopped is not None:
             raise self.why_stopped()
+
+    async def until(self, fits: Callable[[], bool]) -> bool:
+        """Wait until ``fits()``, which becomes true with a completion, or the device has stopped; returns True."""
+        self.flush()
+        await self._waiting.wait(lambda: self.stopped is not None or fits())
+        return True
 
     async def drain(self) -> None:
         """Wait until no op is without a completion."""
         if self.deferrals is not None:
             self.deferrals.flush()
-        self.flush()
-        while self.unanswered.entries and self.stopped is None:
-            await self._waiting.wait(self._room)
+        await self.until(lambda: not self.unanswered.entries)
 
     # -- refusals ------------------------------------------------------------------------------------------------------
 
@@ -412,6 +419,8 @@ class OpPort:
             raise forkguard.forked_error(f"device {self.name}")
         error = refusals.no_room(self.name, self.stopped, self.outbox.host is not None, self._config)
         error.__cause__ = self._stopped_by
+        if isinstance(error, MailboxFull):
+            error.more = self._more
         return refusals.marked(error, self.name, self.generation)
 
     @property
@@ -424,6 +433,9 @@ class OpPort:
         error = DeviceStopped(f"{self.name}: {self.stopped}")
         error.__cause__ = self._stopped_by
         return refusals.marked(error, self.name, self.generation)
+
+    async def _more(self) -> bool:
+        return await self.until(lambda: len(self.unanswered.entries) < self._room)
 
     def unusable(self, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
         """The error for an operand that an op cannot use."""

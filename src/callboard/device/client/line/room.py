@@ -7,35 +7,31 @@ __all__ = ["RoomQueue"]
 
 
 class RoomQueue:
-    """Waiters, each for an amount of room, served in order whenever :meth:`poll` is called.
-
-    Args:
-        fits: Returns True if ``n`` more ops can be called, or waiting has become pointless.
+    """Waiters, each for a condition, served in order whenever :meth:`poll` is called.
 
     Attributes:
-        waiting: The futures of the waiters, each with the number of ops that it waits for.
+        waiting: The futures of the waiters, each with the condition that it waits for.
     """
 
-    __slots__ = ("_fits", "waiting")
+    __slots__ = ("waiting",)
 
-    def __init__(self, fits: Callable[[int], bool]) -> None:
-        self._fits = fits
-        self.waiting: list[tuple[int, asyncio.Future[None]]] = []
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
-    async def wait(self, n: int) -> None:
-        """Wait for room for ``n`` ops."""
-        while not self._fits(n):
+    async def wait(self, fits: Callable[[], bool]) -> None:
+        """Wait until ``fits()`` is true, or waiting has become pointless, which it also says."""
+        while not fits():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.waiting.append((n, future))
+            self.waiting.append((fits, future))
             await future
 
     def poll(self) -> None:
         """There may be more room than before."""
         waiting, self.waiting = self.waiting, []
-        for n, future in waiting:
+        for fits, future in waiting:
             if future.done():
                 continue
-            if self._fits(n):
+            if fits():
                 future.set_result(None)
             else:
-                self.waiting.append((n, future))
+                self.waiting.append((fits, future))

@@ -9,6 +9,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from callboard.device.client.line.entries import Gate
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.regions import HostRegion
 from callboard.device.client.memory.pinned import PinnedBufferPool
+from callboard.device.client.staging.fetching import Fetching
+from callboard.device.client.staging.filling import Filling, refuse_recorded
+from callboard.device.client.staging.windows import CHUNK, Window
 from callboard.device.protocol.arena import ArenaPool, Slot
 from callboard.device.protocol.residents.foreign import host_values
 from callboard.kernel.memory import Copy, Download, Empty, Upload
@@ -32,8 +36,6 @@ __all__ = ["SharedLease", "Transfers", "chunks"]
 
 Array = np.ndarray[Any, Any]
 
-CHUNK = 32 << 20
-"""Bytes of a chunk: long enough that an op's cost vanishes, short enough that copy and transfer overlap."""
 INLINE = 1 << 20
 """Up to this many bytes are copied on the loop's thread (80 µs at 12 GB/s); more on the copying thread."""
 
@@ -74,11 +76,14 @@ class Transfers:
             return done
         if rows_of(layout, target) is None:
             packed = self.put(source, None, non_blocking, None, depth + 1)
-            copied: GpuRef = self._port.submit(Copy(src=packed, out=out), depth=depth)
+            copied: GpuRef = self._port.submit(Copy(src=packed, out=out), depth=depth, further=True)
             return copied
+        self._port.check_room()
+        window = Window(self.arenas, source.nbytes, source.itemsize)
+        if window.slot.nbytes < source.nbytes:
+            return self._put_through(window, source, layout, non_blocking, out, depth + 1)
+        slot = window.slot
         if source.nbytes <= CHUNK and not non_blocking:
-            self._port.check_room(1)
-            slot = self.arenas.take(source.nbytes)
             try:
                 self._copier.copy(slot.as_array(layout.dtype.np, layout.shape), source)
                 lease = _Lease(self.arenas, slot)
@@ -88,7 +93,7 @@ class Transfers:
                 self.arenas.give(slot)
                 raise
             return ref
-        return self._put_chunks(source, layout, non_blocking, out, depth + 1)
+        return self._put_chunks(source, layout, slot, non_blocking, out, depth + 1)
 
     def _given(self, out: Any, layout: Layout) -> Layout:
         """The layout of a given array that a host array of ``layout`` is copied to."""
@@ -109,11 +114,10 @@ class Transfers:
         return HostRegion(self._port, *found, layout, self._port.generation)
 
     def _put_chunks(
-        self, source: Array, layout: Layout, non_blocking: bool, out: GpuRef[Any] | None, depth: int
+        self, source: Array, layout: Layout, slot: Slot, non_blocking: bool, out: GpuRef[Any] | None, depth: int
     ) -> GpuRef:
         flat = source.flags.c_contiguous and (out is None or out.layout.contiguous)
         parts = list(chunks(source.reshape(-1) if flat else source))
-        slot = self.staged(source.nbytes, len(parts) + 1)
         use = SharedLease(self.arenas, slot)
         try:
             return self._put_parts(source, layout, slot, use, parts, non_blocking, out, flat, depth + 1)
@@ -132,7 +136,7 @@ class Transfers:
         flat: bool,
         depth: int,
     ) -> GpuRef:
-        last = whole = self._empty(layout, depth) if out is None else out
+        last = whole = self._empty(layout, depth, further=True) if out is None else out
         if flat:
             source, target = source.reshape(-1), whole.reshape(-1)
         else:
@@ -144,14 +148,12 @@ class Transfers:
             packed = layout_of(layout.dtype, view.shape)
             region = HostRegion(self._port, slot.arena_id, slot.offset + a * row, packed, whole.generation)
             if non_blocking:
-                gate = Gate()
-                self._port.outbox.hold(gate)
-                self._copier.later(staged[a:b], source[a:b], functools.partial(self._copied, gate, use.begin()))
+                self._copy_later(staged[a:b], source[a:b], use)
             else:
                 self._copier.copy(staged[a:b], source[a:b])
             use.begin()
             try:
-                last = self._port.submit(Upload(host=region, out=view), extra=use, depth=depth)
+                last = self._port.submit(Upload(host=region, out=view), extra=use, depth=depth, further=True)
             except BaseException:  # Ctrl-C, too: this part will have no completion
                 use.end()
                 raise
@@ -160,12 +162,50 @@ class Transfers:
         # The last chunk's completion includes those of the chunks before it: they wrote parts of the same buffer.
         return last._view(whole.layout, whole.offset)
 
+    def _copy_later(self, target: Array, source: Array, use: "SharedLease") -> None:
+        """Copy on the copying thread; later calls wait for the copy."""
+        gate = Gate()
+        use.begin()
+        try:
+            self._port.outbox.hold(gate)
+            self._copier.later(target, source, functools.partial(self._copied, gate, use))
+        except BaseException:  # Ctrl-C, too: a gate that stays closed would hold back all later calls
+            self._port.outbox.open(gate)
+            raise
+
     def _copied(self, gate: Gate, use: "SharedLease") -> None:
         use.end()
         self._port.outbox.open(gate)
 
-    def _empty(self, layout: Layout, depth: int) -> GpuRef:
-        ref: GpuRef = self._port.submit(Empty(shape=layout.shape, dtype=layout.dtype.name), depth=depth + 1)
+    def _put_through(
+        self,
+        window: Window,
+        source: Array,
+        layout: Layout,
+        non_blocking: bool,
+        out: GpuRef[Any] | None,
+        depth: int,
+    ) -> GpuRef:
+        """Copy an array that is larger than its window."""
+        port = self._port
+        waits = port.services.blocking and get_ident() != port.outbox.thread and not non_blocking
+        try:
+            refuse_recorded(port)
+            if not (non_blocking or waits):
+                source = source.copy()  # the caller may change the array before all of it has been in the window
+            whole = self._empty(layout, depth, further=True) if out is None else out
+            filling = Filling(self, source, window)
+        except BaseException:  # Ctrl-C, too: nothing else gives the memory back
+            window.give()
+            raise
+        last = filling.begin(whole, depth)
+        if waits:
+            filling.read()
+        return last._view(whole.layout, whole.offset)  # as for chunks
+
+    def _empty(self, layout: Layout, depth: int, further: bool = False) -> GpuRef:
+        op = Empty(shape=layout.shape, dtype=layout.dtype.name)
+        ref: GpuRef = self._port.submit(op, depth=depth + 1, further=further)
         return ref
 
     # -- to the host ---------------------------------------------------------------------------------------------------
@@ -195,36 +235,28 @@ class Transfers:
         if leased is not None and rows_of(ref.layout, leased.layout) is not None:
             self._port.submit(Download(src=ref, host=leased), keep=_Whole(reply, out), depth=depth)
             return reply
-        source: GpuRef = ref if ref.layout.contiguous else self._port.submit(Copy(src=ref), depth=depth)
-        if leased is not None and rows_of(source.layout, leased.layout) is not None:
-            self._port.submit(Download(src=source, host=leased), keep=_Whole(reply, out), depth=depth)
+        if leased is not None and rows_of(layout, leased.layout) is not None:
+            self._port.check_room()
+            packed = self._packed(ref, depth + 1)
+            self._port.submit(Download(src=packed, host=leased), keep=_Whole(reply, out), depth=depth, further=True)
             return reply
-        flat = source.reshape(-1)
-        parts = list(chunks(flat))
-        slot = self.staged(layout.nbytes, len(parts))
-        fetch = _Fetch(self, reply, out, layout, slot, len(parts))
-        asked = 0
+        window = Window(self.arenas, layout.nbytes, layout.dtype.itemsize)
         try:
-            for a, b in parts:
-                view = flat[a:b]
-                offset = slot.offset + a * layout.dtype.itemsize
-                region = HostRegion(self._port, slot.arena_id, offset, view.layout, ref.generation)
-                self._port.submit(Download(src=view, host=region), keep=_FetchPart(fetch, a, b), depth=depth)
-                asked += 1
-        except BaseException:  # Ctrl-C, too: parts that were not requested get no completion
-            fetch.give_up(len(parts) - asked)
+            self._port.check_room()
+            packed = self._packed(ref, depth + 1)
+            fetch = Fetching(self, reply, out, layout, window)
+        except BaseException:  # Ctrl-C, too: nothing else gives the memory back
+            window.give()
             raise
+        fetch.begin(packed, depth)
         return reply
 
-    def staged(self, nbytes: int, ops: int) -> Slot:
-        """Host memory for a transfer in several ops. A transfer that can never fit raises at once, without waiting."""
-        slot = self.arenas.take(nbytes)
-        try:
-            self._port.check_room(ops)
-        except BaseException:  # Ctrl-C, too: nothing else gives the slot back
-            self.arenas.give(slot)
-            raise
-        return slot
+    def _packed(self, ref: GpuRef[Any], depth: int) -> GpuRef[Any]:
+        """The array itself if it is row-major, else a copy, for which there must be room."""
+        if ref.layout.contiguous:
+            return ref
+        packed: GpuRef[Any] = self._port.submit(Copy(src=ref), depth=depth + 1, further=True)
+        return packed
 
     # -- the copying thread --------------------------------------------------------------------------------------------
 
@@ -328,66 +360,6 @@ class _Whole:
 
     def _reject(self, failure: OpFailure) -> None:
         self._reply._reject(failure)
-
-
-class _Fetch:
-    """A download in parts, into one array of the caller's."""
-
-    def __init__(
-        self, transfers: Transfers, reply: "Reply[Array]", out: Array | None, layout: Layout, slot: Slot, parts: int
-    ) -> None:
-        self._transfers = transfers
-        self._reply = reply
-        self._array = np.empty(layout.shape, layout.dtype.np) if out is None else out
-        packed = self._array if self._array.flags.c_contiguous else np.empty(layout.shape, layout.dtype.np)
-        self._packed = None if packed is self._array else packed
-        self._flat = packed.reshape(-1)
-        self._slot = slot
-        self._staged = slot.as_array(layout.dtype.np, self._flat.shape)
-        self._left = parts
-        self._failure: OpFailure | None = None
-        self._given_up = False
-
-    def arrived(self, a: int, b: int) -> None:
-        self._transfers.copy(self._flat[a:b], self._staged[a:b], self._end)
-
-    def lost(self, failure: OpFailure) -> None:
-        self._failure = self._failure or failure
-        self._end()
-
-    def give_up(self, parts: int) -> None:
-        """Give up on ``parts`` parts that will not be requested; the reply was never returned."""
-        self._given_up = True
-        self._transfers.loop.call_soon_threadsafe(self._end, parts)
-
-    def _end(self, parts: int = 1) -> None:
-        self._left -= parts
-        if self._left:
-            return
-        self._transfers.give(self._slot)
-        if self._given_up:
-            return
-        if self._failure is not None:
-            self._reply._reject(self._failure)
-        else:
-            if self._packed is not None:
-                self._array[...] = self._packed
-            self._reply._resolve(self._array)
-
-
-class _FetchPart:
-    __slots__ = ("_a", "_b", "_fetch")
-
-    def __init__(self, fetch: _Fetch, a: int, b: int) -> None:
-        self._fetch = fetch
-        self._a = a
-        self._b = b
-
-    def _resolve(self) -> None:
-        self._fetch.arrived(self._a, self._b)
-
-    def _reject(self, failure: OpFailure) -> None:
-        self._fetch.lost(failure)
 
 
 def chunks(array: "Array | GpuRef") -> Iterator[tuple[int, int]]:

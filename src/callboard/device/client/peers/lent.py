@@ -36,7 +36,10 @@ class LentCopy:
         self._loan = Loan(lender, [ref], [False], self._held, self._failed)
 
     def begin(self, out: GpuRef[Any] | None) -> GpuRef[Any]:
-        """Take places in the orders of both devices and return the copy. Raises as an op; nothing is copied then."""
+        """Take places in the orders of both devices, for which there must be room, and return the copy.
+
+        Raises as an op; nothing is copied then.
+        """
         incoming, outbox = self._incoming, self._source.port.outbox
         incoming.expect()
         try:
@@ -46,7 +49,7 @@ class LentCopy:
             raise
         try:
             outbox.flush()  # the source's host is at work while the copy is submitted
-            copy: GpuRef[Any] = self._target.port.submit(Copy(src=incoming.ref, out=out), extra=self)
+            copy: GpuRef[Any] = self._target.port.submit(Copy(src=incoming.ref, out=out), extra=self, further=True)
         except BaseException:  # likewise: nothing else ends the loan
             self._over()
             raise

@@ -76,10 +76,9 @@ class Peer:
         for port in (source.port, self.port):
             if port.recordings and (recording := recorder.get()) is not None and recording.owns(port):
                 raise UnsupportedOp("a copy between devices is not recorded; copy before the recording, or after it")
-        self.port.check_room(2)
-        source.port.check_room(2)
-        packed: GpuRef[Any] = ref if layout.contiguous else source.port.submit(Copy(src=ref))
-        return self._copy(source, packed, out)
+        self.port.check_room()
+        source.port.check_room()
+        return self._copy(source, ref, out)
 
     def _copy(self, source: "Peer", ref: GpuRef[Any], out: GpuRef[Any] | None) -> GpuRef[Any]:
         route = f"from {source.port.name} to {self.port.name}"
@@ -92,7 +91,8 @@ class Peer:
                 return staged_copy(source, self, ref, out, route)
             borrowed = self._borrowed.setdefault(source, Borrowed(source, self, here=how == "address"))
         borrowed.lender.start()
-        return LentCopy(source, self, borrowed.lender, ref, route).begin(out)
+        packed: GpuRef[Any] = ref if ref.layout.contiguous else source.port.submit(Copy(src=ref), further=True)
+        return LentCopy(source, self, borrowed.lender, packed, route).begin(out)
 
     def _empty(self, source: "Peer", ref: GpuRef[Any], out: GpuRef[Any] | None, route: str) -> GpuRef[Any]:
         """Copy an array without elements: only check that the output can be made."""

@@ -157,10 +157,11 @@ class Caller:
     ) -> tuple[CallEnd, CallReply[Any]]:
         """Queue a call with device arrays for an actor in a process of its own."""
         slot: Slot | None = None
-        room = self._ahead(actor)
         reply: CallReply[Any] = CallReply(self)
         end = CallEnd(self, actor, reply)
-        lent = LentArguments(lender, self._port, arguments, end)
+        room: Slot | None = None
+        self._port.check_room()
+        lender.port.check_room()
 
         def message(id: int) -> ActorCall:
             end.id = reply._op = id
@@ -170,9 +171,11 @@ class Caller:
         try:
             if arguments.packer.nbytes:
                 slot = self._staged_in(arguments)
+            room = self._ahead(actor)
+            lent = LentArguments(lender, self._port, arguments, end)
             end.lent.append(lent)
             with lent:
-                accept(self._port, arguments.tag, end, message)
+                accept(self._port, arguments.tag, end, message, further=True)
         except BaseException:  # Ctrl-C, too
             if end.id == 0:
                 self._give_unused(slot, room)
@@ -206,7 +209,7 @@ class Caller:
 
     def _staged_in(self, arguments: Arguments) -> Slot:
         """A slot with the arguments that travel beside the message."""
-        slot = self._arenas.take(arguments.packer.nbytes)
+        slot = self._arenas.take(arguments.packer.nbytes, kept=True)  # the actor may keep views of the arrays
         try:
             arguments.packer.stage(_Slot(slot), self._copier.copy)
         except BaseException:  # Ctrl-C, too
@@ -220,8 +223,11 @@ class Caller:
                 self._arenas.give(unused)
 
     def _full(self, actor: "Resident", tag: str) -> AccelError:
-        text = f"{tag}: {actor.limit} calls of {actor.name} are without an answer (max_in_flight); await some first"
-        return marked(MailboxFull(text), self._port.name, self._port.generation, tag)
+        error = MailboxFull(
+            f"{tag}: {actor.limit} calls of {actor.name} are without an answer (max_in_flight); await some first"
+        )
+        error.more = lambda: self._port.until(lambda: len(actor.flying) < actor.limit or actor.stopped is not None)
+        return marked(error, self._port.name, self._port.generation, tag)
 
     def _check_refs(self, arguments: Arguments) -> None:
         """Check that the device arrays can be used.

@@ -113,7 +113,7 @@ class LentRoom:
         self._loan: Loan | None = None
         try:
             lender.start()
-            whole: GpuRef[Any] = lender.port.submit(Empty(shape=(nbytes,), dtype="u8"))
+            whole: GpuRef[Any] = lender.port.submit(Empty(shape=(nbytes,), dtype="u8"), further=True)
             self._whole = whole
             loan = Loan(lender, [whole], [True], self._held, self._failed, fresh=True)
             with lender.order:

@@ -39,7 +39,9 @@ def on_loop(port: OpPort, action: Callable[[], None]) -> None:
         port.loop.call_soon_threadsafe(action)
 
 
-def accept(port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall], later: bool = False) -> int:
+def accept(
+    port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall], *, later: bool = False, further: bool = False
+) -> int:
     """Queue a call and return its id.
 
     Args:
@@ -48,12 +50,13 @@ def accept(port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall]
         end: Notified of the completion.
         message: Makes the message, given the id.
         later: Send nothing now, because this may be a garbage collection in the middle of a send.
+        further: It belongs to a call that has been given room.
 
     Raises:
         MailboxFull, DeviceStopped: Raised before anything is queued.
     """
     pending = port.unanswered.entries
-    if len(pending) >= port._room or port.stopped is not None:
+    if port.stopped is not None or (len(pending) >= port._room and (not further or port._forked)):
         raise port._no_room()
     call = next(ops._ids)
     pending[call] = Entry(end, tag, *origin_of(2), None)

@@ -89,9 +89,12 @@ class Loan(End):
         self._why: OpFailure | None = None
 
     def ask(self, tag: str) -> None:
-        """Take a place in the order of the device's ops. Raises as :func:`accept`; nothing is held then."""
+        """Take a place in the order of the device's ops, for which there must be room.
+
+        Raises as :func:`accept`; nothing is held then.
+        """
         try:
-            accept(self._lender.port, tag, self, self._message)
+            accept(self._lender.port, tag, self, self._message, further=True)
         except BaseException:  # Ctrl-C, too
             if not self.id:
                 self._settled()

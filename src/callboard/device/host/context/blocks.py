@@ -47,9 +47,22 @@ class Block:
         only: The only timeline with uses in flight; None if there may be several, or external ones.
         lent: Native streams of borrowers; work on them counts as a write at any time.
         buffer: Id of the buffer that it holds now, if an op made that; 0 otherwise, and while it has no ref.
+        unwritten: Id of the op that made the buffer without writing it; 0 if another one did.
     """
 
-    __slots__ = ("address", "buffer", "lent", "memory", "nbytes", "only", "readers", "source", "writer", "wrote")
+    __slots__ = (
+        "address",
+        "buffer",
+        "lent",
+        "memory",
+        "nbytes",
+        "only",
+        "readers",
+        "source",
+        "unwritten",
+        "writer",
+        "wrote",
+    )
 
     def __init__(self, memory: Memory, nbytes: int) -> None:
         self.memory = memory
@@ -61,7 +74,7 @@ class Block:
         self.source: Pending | None = None
         self.only: Timeline | None = None
         self.lent: tuple[int, ...] = ()
-        self.buffer = 0
+        self.buffer = self.unwritten = 0
 
     def enter(self, timeline: Timeline, writes: bool) -> None:
         """Make ``timeline`` wait for the users that it conflicts with; not needed while ``only`` is that timeline."""

@@ -89,7 +89,8 @@ class Lending:
                 return True
             if request.consumer:
                 block.lent, block.only = (*block.lent, request.consumer), None
-        writer = None if block.writer is None else block.writer.stream.id
+        fresh = source is not None and source.id == block.unwritten  # else the writer of earlier contents would be told
+        writer = None if block.writer is None or fresh else block.writer.stream.id
         memory = block.memory
         request.answer(Lent(block.address, memory, memory.owner, writer, self._context.device.native, block), None)
         return True

@@ -1,11 +1,12 @@
 """``ArenaPool``: slots of arenas for host arrays on their way to or from a device."""
 
+import functools
 import itertools
 import math
 import threading
 import weakref
 from bisect import bisect_right
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from callboard.device import forkguard
 from callboard.device.protocol.arena.highwater import HighWater
 from callboard.device.protocol.arena.memory import Arena, private_arena, shared_arena
 from callboard.device.protocol.arena.ranges import FreeRanges
+from callboard.device.protocol.arena.returns import Returns
 
 __all__ = ["ArenaPool", "ArenaStats", "Slot"]
 
@@ -45,9 +47,10 @@ class Slot:
         arena: Arena that holds the slot.
         offset: Bytes from the start of the arena, a multiple of 256.
         nbytes: Bytes that were requested.
+        kept: Its return depends on code that keeps the array, not on a transfer.
     """
 
-    __slots__ = ("arena", "nbytes", "offset", "reserved", "serial")
+    __slots__ = ("arena", "kept", "nbytes", "offset", "reserved", "serial")
 
     def __init__(self, arena: Arena, offset: int, nbytes: int, reserved: int, serial: int) -> None:
         self.arena = arena
@@ -55,6 +58,7 @@ class Slot:
         self.nbytes = nbytes
         self.reserved = reserved
         self.serial = serial  # 0 once it has been returned
+        self.kept = False
 
     @property
     def arena_id(self) -> int:
@@ -112,7 +116,7 @@ class ArenaPool:
         *,
         shared: bool = True,
     ) -> None:
-        self._limit = limit_bytes
+        self._limit = -(-limit_bytes // PAGE) * PAGE
         self._announce = announce
         self._retire = retire
         self._make = shared_arena if shared else private_arena
@@ -127,45 +131,74 @@ class ArenaPool:
         self._asked = 0  # the requested part of these: without the excess of an arena over its large slot
         self._high_water = HighWater()
         self._slots = 0
+        self._kept: Counter[int] = Counter()  # slots that code keeps, by arena
+        self._returns = Returns()
         self._serials = itertools.count(1)
         self._last_serial = 0
         self._fences: dict[
             Hashable, tuple[int, list[Slot]]
         ] = {}  # last serial that the dead host may use, slots held back
-        self._returned: deque[Slot] = deque()  # by finalizers, which run anywhere and so take no lock
         self._closed: tuple[type[Exception], str] | None = None
         forkguard.guard(self)
 
     # -- slots ---------------------------------------------------------------------------------------------------------
 
-    def take(self, nbytes: int) -> Slot:
+    def take(self, nbytes: int, *, kept: bool = False) -> Slot:
         """A slot of at least ``nbytes`` bytes; its contents are arbitrary.
 
+        Args:
+            nbytes: Number of bytes.
+            kept: Code may keep the slot for any time: it is not waited for.
+
         Raises:
-            MailboxFull: The limit is reached.
+            MailboxFull: The limit is reached, or is less than ``nbytes`` (not ``retryable``).
             OutOfMemory: The host has no memory.
             DeviceStopped: The pool is closed.
             RuntimeError: This is a forked process.
         """
         reserved = max(GRANULE, -(-nbytes // GRANULE) * GRANULE)
         if reserved > self._limit:
-            raise MailboxFull(
+            error = MailboxFull(
                 f"a host array of {nbytes:,} bytes is larger than all that may be staged, {self._limit:,} bytes "
-                "(max_staged_bytes); move it in parts, as views (ref[a:b]), or raise the limit"
+                "(max_staged_bytes); divide it into smaller arrays, or raise the limit"
             )
+            error.retryable = False
+            raise error
         with self._lock:
             self._check()
             slot = self._find(nbytes, reserved)
-            if slot is not None:
-                return slot
-            size, gone = self._reserve(reserved)
+            size, gone = (0, []) if slot is not None else self._reserve(reserved)
+            given = self._returns.count
         self._farewell(gone)
         if size is None:
-            raise MailboxFull(
+            error = MailboxFull(
                 f"no room for {nbytes:,} bytes of host array: {self._used:,} of {self._limit:,} bytes are in use "
                 "(max_staged_bytes); wait for replies, free host arrays, or raise the limit"
             )
-        return self._grow(nbytes, reserved, size)
+            error.more = functools.partial(self._returns.wait, functools.partial(self._hopeful, given))
+            raise error
+        if slot is None:
+            slot = self._grow(nbytes, reserved, size)
+        if kept:
+            with self._lock:
+                slot.kept = True
+                self._kept[slot.arena.id] += 1
+        return slot
+
+    @property
+    def reach(self) -> int:
+        """The largest slot that can be taken when all transfers have ended, but no kept array has been dropped."""
+        with self._lock:
+            self._take_returned()
+            return self._limit - sum(self._arenas[arena].nbytes for arena in self._kept if arena in self._arenas)
+
+    def _hopeful(self, given: int) -> bool | None:
+        """Whether a slot has come back since ``given`` had, or will when a transfer ends."""
+        with self._lock:
+            self._take_returned()
+            if self._returns.count != given or self._closed is not None:
+                return True
+            return None if self._slots > self._kept.total() else False
 
     def give(self, slot: Slot) -> None:
         """Take a slot back; it is used again at once, or when the hosts that may still write to it are reaped.
@@ -193,8 +226,8 @@ class ArenaPool:
         return self._slot(arena, 0, nbytes, arena.nbytes)
 
     def _take_returned(self) -> None:
-        while self._returned:
-            self._give(self._returned.popleft())
+        while self._returns.dropped:
+            self._give(self._returns.dropped.popleft())
 
     def _slot(self, arena: Arena, offset: int, nbytes: int, reserved: int) -> Slot:
         self._used += reserved
@@ -212,6 +245,12 @@ class ArenaPool:
                 held.append(slot)
                 return
         slot.serial = 0
+        if slot.kept:
+            self._kept[slot.arena.id] -= 1
+            if not self._kept[slot.arena.id]:
+                del self._kept[slot.arena.id]
+        self._returns.count += 1
+        self._returns.ring()
         self._used -= slot.reserved
         self._asked -= slot.nbytes
         self._slots -= 1
@@ -329,6 +368,7 @@ class ArenaPool:
             self._large.clear()
             self._small = FreeRanges()
             self._bytes = self._small_bytes = 0
+            self._returns.ring()
         self._farewell(gone)
 
     @property
@@ -366,9 +406,9 @@ class ArenaPool:
         Raises:
             MailboxFull, OutOfMemory, DeviceStopped, RuntimeError: See :meth:`take`.
         """
-        slot = self.take(math.prod(shape) * dtype.itemsize)
+        slot = self.take(math.prod(shape) * dtype.itemsize, kept=True)
         lease = _Lease(slot)
-        weakref.finalize(lease, _return, self._returned, slot, then).atexit = False
+        weakref.finalize(lease, self._returns.drop, slot, then).atexit = False
         return np.asarray(lease).view(dtype).reshape(shape)
 
     def find(self, array: "np.ndarray[Any, Any]") -> tuple[int, int] | None:
@@ -404,12 +444,6 @@ class ArenaPool:
         self._lock = threading.Lock()
         for arena in self._arenas.values():
             arena.close_descriptor()
-
-
-def _return(returned: "deque[Slot]", slot: Slot, then: Callable[[], None] | None) -> None:
-    returned.append(slot)
-    if then is not None:
-        then()
 
 
 def _address(entry: tuple[int, int]) -> int:

@@ -14,6 +14,7 @@ from callboard.device.host.context.admission.elsewhere import ExternalBlocks
 from callboard.device.host.context.admission.refusing import Refusing
 from callboard.device.host.context.blocks import Block, BlockPool, BlockUse
 from callboard.device.host.context.ledger import Ledger
+from callboard.device.host.context.parking import ROOM
 from callboard.device.host.context.pending import FAILED, OK, Pending
 from callboard.device.host.context.plans.plan import Plan
 from callboard.device.host.context.timelines import Timeline
@@ -148,6 +149,7 @@ class Launching:
             for buffer, block in zip(call.outputs, made, strict=True):
                 self._buffers[buffer] = block
                 block.buffer = buffer
+                block.unwritten = call.id if plan.tag == ROOM else 0
                 uses.append(_use(BlockUse, (block, buffer, True, False)))
         if plan.recording and not call.numbers[0]:  # it is made ready, and writes nothing
             uses, sources, entered = [use._replace(writes=False) for use in uses], [], False

@@ -1,0 +1,83 @@
+"""``Threads``: an executor whose threads do not keep a program from ending."""
+
+import concurrent.futures
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["Threads"]
+
+T = TypeVar("T")
+
+_Work = tuple["concurrent.futures.Future[Any]", Callable[[], Any]]
+
+
+class Threads(concurrent.futures.Executor):
+    """Calls functions on daemon threads.
+
+    The interpreter waits for the threads of a ``ThreadPoolExecutor`` when it exits, also for one that never returns
+    from a user's function, which nothing can end.
+
+    Args:
+        most: Threads at most; they are started when they are first needed.
+        name: Beginning of their names.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "concurrent.futures.Future[T]":
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("cannot submit to an executor that is shut down")
+            self._work.put((future, lambda: fn(*args, **kwargs)))
+            if self._idle:
+                self._idle -= 1  # taken by this call
+            elif len(self._threads) < self._most:
+                thread = threading.Thread(target=self._serve, name=f"{self._name}_{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                if cancel_futures:
+                    self._cancel()
+                for _ in self._threads:
+                    self._work.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def _cancel(self) -> None:
+        while not self._work.empty():
+            item = self._work.get()
+            if item is not None:
+                item[0].cancel()
+
+    def _serve(self) -> None:
+        while (item := self._work.get()) is not None:
+            future, call = item
+            del item
+            if future.set_running_or_notify_cancel():
+                try:
+                    value = call()
+                except BaseException as e:  # whatever it is, it belongs to the caller
+                    future.set_exception(e)
+                else:
+                    future.set_result(value)
+                    del value
+            del future, call
+            with self._lock:
+                if self._work.empty():
+                    self._idle += 1

@@ -1,0 +1,1 @@
+"""Transfers that pass through host memory in parts."""

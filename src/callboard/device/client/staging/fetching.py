@@ -1,0 +1,107 @@
+"""``Fetching``: a download in parts, into one array of the caller's."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from callboard.core.layout import Layout
+from callboard.core.ref import GpuRef
+from callboard.core.reply import OpFailure, Reply
+from callboard.device.client.line.port import OpPort
+from callboard.device.client.staging.windows import Turns, Window
+from callboard.kernel.memory import Download
+
+if TYPE_CHECKING:
+    from callboard.device.client.line.transfers import Transfers
+
+__all__ = ["Fetching"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Fetching:
+    """Downloads a row-major array through a window, whose memory it returns.
+
+    Args:
+        transfers: The device's transfers.
+        reply: Settled with the array.
+        out: The array to fill; None: a new one.
+        layout: dtype and shape.
+        window: Host memory.
+    """
+
+    def __init__(
+        self, transfers: "Transfers", reply: "Reply[Array]", out: Array | None, layout: Layout, window: Window
+    ) -> None:
+        self._port: OpPort = transfers.port
+        self._copy: Callable[[Array, Array, Callable[[], None]], None] = transfers.copy
+        self._reply = reply
+        self._array = np.empty(layout.shape, layout.dtype.np) if out is None else out
+        packed = self._array if self._array.flags.c_contiguous else np.empty(layout.shape, layout.dtype.np)
+        self._packed = None if packed is self._array else packed
+        self._flat = packed.reshape(-1)
+        self._window = window
+        self._turns = Turns(self._port, window.lanes)
+        self._step = window.lane // layout.dtype.itemsize
+        self._left = self._parts = -(-layout.size // self._step)
+        self._failure: OpFailure | None = None
+        self._given_up = False
+
+    def begin(self, source: GpuRef[Any], depth: int) -> None:
+        """Call the downloads of all parts of ``source``, for which there must be room."""
+        flat = source.reshape(-1)
+        asked = 0
+        try:
+            for part in range(self._parts):
+                view = flat[part * self._step : (part + 1) * self._step]
+                region = self._window.region(self._port, part, view.layout, source.generation)
+                op = Download(src=view, host=region, after=self._turns.before(part))
+                self._port.submit(op, keep=_Part(self, part), depth=depth + 1, further=True)
+                asked += 1
+        except BaseException:  # Ctrl-C, too: parts that were not requested get no completion
+            self._given_up = True
+            self._port.loop.call_soon_threadsafe(self._end, self._parts - asked)
+            raise
+
+    def arrived(self, part: int) -> None:
+        """A part is in its lane."""
+        own = self._flat[part * self._step : (part + 1) * self._step]
+        self._copy(own, self._window.array(part, own.dtype, own.shape), lambda: self._taken(part))
+
+    def lost(self, part: int, failure: OpFailure) -> None:
+        """A part will not arrive."""
+        self._failure = self._failure or failure
+        self._taken(part)
+
+    def _taken(self, part: int) -> None:
+        self._turns.ended(part)
+        self._end(1)
+
+    def _end(self, parts: int) -> None:
+        self._left -= parts
+        if self._left:
+            return
+        self._window.give()
+        if self._given_up:
+            return
+        if self._failure is not None:
+            self._reply._reject(self._failure)
+        else:
+            if self._packed is not None:
+                self._array[...] = self._packed
+            self._reply._resolve(self._array)
+
+
+class _Part:
+    __slots__ = ("_fetch", "_part")
+
+    def __init__(self, fetch: Fetching, part: int) -> None:
+        self._fetch = fetch
+        self._part = part
+
+    def _resolve(self) -> None:
+        self._fetch.arrived(self._part)
+
+    def _reject(self, failure: OpFailure) -> None:
+        self._fetch.lost(self._part, failure)
