@@ -119,6 +119,30 @@ async def test_ten_poisons_among_healthy_requests(server: Any, at_once: bool) ->
     assert losses == card.losses <= 3 * POISONS
 
 
+@pytest.mark.parametrize("steady", [False, True], ids=["few", "steady"])
+@pytest.mark.parametrize(
+    "server", [batching, pool, fair_share, continuous, speculative], ids=lambda each: each.__name__
+)
+async def test_poisons_of_another_server_of_the_device(server: Any, steady: bool) -> None:
+    """Each server is alone with its suspect only while the other one begins nothing."""
+    card, over = Card(), asyncio.Event()
+
+    async def clients(ask: Ask, number: int) -> list[Any]:
+        found = [await outcome(ask(number))]
+        while steady and not over.is_set():
+            found.append(await outcome(ask(number)))
+        return found
+
+    async with asyncio.timeout(BOUND), server(card) as healthy, batching(card) as other:
+        tasks = [asyncio.create_task(clients(healthy, number)) for number in range(1, 7)]
+        bad = await asyncio.gather(*(outcome(other(-number)) for number in range(1, POISONS + 1)))
+        over.set()
+        found = await asyncio.gather(*tasks)
+    assert {type(each) for each in bad} == {cb.Quarantined}
+    assert [set(each) for each in found] == [{2 * number} for number in range(1, 7)]
+    assert not card.stopped
+
+
 async def test_a_long_sequence_outlives_any_number_of_poisons() -> None:
     """Its losses are forgotten after a few steps."""
     card = Card()

@@ -73,6 +73,7 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
         self._line = WaitingLine(Limits(max_queue), AGEING)
         self._call = UserCall(function, executor, concurrency)
         self._guarded = GuardedCalls(None, name, clock) if idempotent else None
+        self._feeders.guard = self._guarded
         self._concurrency = concurrency
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._interruptible: set[int] = set()  # those whose function has not returned

@@ -153,6 +153,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         if block_timeout is not None and not block_timeout > 0:
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         self._ward = Ward.of(quarantine, quarantine_key, self, idempotent=idempotent)
+        self._feeders.guard = self._ward
         self._policy = BatchPolicy(settings)
         self._call = UserCall(batch_fn, executor, max_concurrent_batches)
         self._bucket = bucket

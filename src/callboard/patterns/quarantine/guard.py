@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +17,7 @@ from callboard.patterns.quarantine.blame import Blame, Loss, Standing
 from callboard.patterns.quarantine.errors import Quarantined
 from callboard.patterns.quarantine.gate import Gate, Ticket
 from callboard.patterns.quarantine.keys import Identity
+from callboard.patterns.quarantine.truce import Truce
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull
 
 __all__ = ["Quarantine", "QuarantineStats", "is_loss"]
@@ -23,7 +25,7 @@ __all__ = ["Quarantine", "QuarantineStats", "is_loss"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-USUAL_RUNS, MOST_RUNS = 3, 6
+USUAL_RUNS, MOST_RUNS = 3, 12
 """Runs of a request at most: with the others, as a suspect, alone; and again alone if work of others was lost, too."""
 
 _log = logging.getLogger(__name__)
@@ -206,7 +208,7 @@ class Quarantine(Generic[T]):
         Args:
             who: The key; None where there are no records.
         """
-        if not self._gate.quiet or (who is not None and who.key in self._blame):
+        if not self._gate.quiet or Truce.others() is not None or (who is not None and who.key in self._blame):
             return False
         self._gate.begin()
         self._counts["submitted"] += 1
@@ -249,10 +251,11 @@ class Quarantine(Generic[T]):
     # -- runs ----------------------------------------------------------------------------------------------------------
 
     async def _runs(self, who: Identity, call: Callable[[T], Awaitable[R]], again: bool, outlives: bool) -> R:
+        doubtful = False
         for number in range(1 + again, MOST_RUNS + 1):
             self._counts["retries"] += number > 1
             ticket = await self._turn(who, again=number > 1)
-            run = self._run(who, call, ticket)
+            run = self._run(who, call, ticket, Truce() if doubtful else nullcontext())
             try:
                 return await (self._outliving(run) if outlives and ticket.standing is not Standing.CLEAR else run)
             except ContextLost as e:
@@ -260,14 +263,22 @@ class Quarantine(Generic[T]):
                     raise  # a freed ref or a stopped device: a mistake, or the end
                 if number == (MOST_RUNS if isinstance(e, ContextPoisoned) else USUAL_RUNS):
                     raise
+                doubtful = ticket.standing is Standing.ALONE  # work of others was in flight, too
         raise AssertionError("unreachable")
 
-    async def _run(self, who: Identity, call: Callable[[T], Awaitable[R]], ticket: Ticket) -> R:
+    async def _run(
+        self,
+        who: Identity,
+        call: Callable[[T], Awaitable[R]],
+        ticket: Ticket,
+        silence: AbstractAsyncContextManager[object],
+    ) -> R:
         alone = ticket.standing is Standing.ALONE
         target = self._spare if alone and self._spare is not None else self._target
         token = request_key.set(GuardedRun(who.label) if who.lazy else GuardedKey(who.key))
         try:
-            value: R = await awaitable("call", call(target))
+            async with silence:
+                value: R = await awaitable("call", call(target))
             if self._blame:
                 self._blame.forget(who.key)
             return value
@@ -342,6 +353,8 @@ class Quarantine(Generic[T]):
         """Wait until the request may run, given its standing at that time."""
         since = self._clock.time()
         while True:
+            while (truce := Truce.others()) is not None and self._clock.time() - since < self._wait:
+                await truce.over()
             if self._is_held(who):
                 raise self._refusal(who.key)
             ticket = Ticket(self._standing(who))

@@ -1,6 +1,7 @@
 """``StepGuard``: finds the sequence that loses the context, among those that run in common steps."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from callboard.actors.clock import Clock
@@ -8,11 +9,12 @@ from callboard.core.errors import ContextLost
 from callboard.patterns.batching.results import copies
 from callboard.patterns.quarantine.guard import Quarantine, is_loss
 from callboard.patterns.quarantine.keyring import Keyring
+from callboard.patterns.quarantine.truce import Truce
 from callboard.patterns.requests.entries import Entry, State
 
 __all__ = ["StepGuard"]
 
-MOST_LOSSES = 6
+MOST_LOSSES = 12
 """Losses in a row that a sequence takes part in, before it ends in their error."""
 
 MOST_DOUBLINGS = 6
@@ -36,12 +38,14 @@ class _Suspect:
         losses: Number of such losses.
         alone: Steps that it has yet to take alone.
         common: Steps that it has yet to take with others after those, until its losses are forgotten.
+        doubtful: True if it was alone at the last one, but work of others was in flight, too.
     """
 
-    __slots__ = ("alone", "common", "losses")
+    __slots__ = ("alone", "common", "doubtful", "losses")
 
     def __init__(self) -> None:
         self.losses = self.alone = self.common = 0
+        self.doubtful = False
 
     def lost(self) -> None:
         self.losses += 1
@@ -93,9 +97,18 @@ class StepGuard:
         suspect = self._suspects.get(entry.number)
         return suspect is not None and suspect.alone > 0
 
-    def begin(self) -> None:
-        """A step begins in this task."""
-        self._keyring.mark()
+    @asynccontextmanager
+    async def step(self, entries: list[Entry]) -> AsyncIterator[None]:
+        """``async with``: a step of these requests runs in this task, when other work allows it."""
+        suspect = self._suspects.get(entries[0].number)
+        if suspect is not None and suspect.doubtful and len(entries) == 1:
+            async with Truce():
+                self._keyring.mark()
+                yield
+        else:
+            await Truce.none()
+            self._keyring.mark()
+            yield
 
     def succeeded(self, entries: list[Entry]) -> None:
         """The context outlived a step of these requests."""
@@ -133,6 +146,7 @@ class StepGuard:
                 ends[entry.number] = convicted
             elif in_a_row and suspect.losses > MOST_LOSSES:
                 ends[entry.number] = error
+            suspect.doubtful = alone
         return ends
 
     def forget(self, entry: Entry, *, completed: bool) -> None:

@@ -102,6 +102,17 @@ class Ward:
             self._quarantine.end("failed")
             raise
 
+    def pause(self, entry: Entry) -> bool:
+        """A running request is to wait for its reader; False: others wait for its end."""
+        if entry.clear:
+            self._quarantine.pause()
+        return entry.clear
+
+    def resume(self, entry: Entry) -> None:
+        """It goes on."""
+        if entry.clear:
+            self._quarantine.resume()
+
     # -- entries that are not clear --------------------------------------------------------------------------------
 
     def _start(self, entry: Entry, who: Identity, *, may_block: bool) -> None:

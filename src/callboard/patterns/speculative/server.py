@@ -220,10 +220,11 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
                     self._end_texts()
                     continue
                 ready = self._guard.choose(ready)
-                self._guard.begin()
+                entries = [sequence.entry for sequence in ready]
                 try:
-                    await self._stepper.step(ready)
-                    self._guard.succeeded([sequence.entry for sequence in ready])
+                    async with self._guard.step(entries):
+                        await self._stepper.step(ready)
+                    self._guard.succeeded(entries)
                 except Exception as e:  # the user's model may raise anything: its requests end in that
                     self._pass_failed(ready, deliverable(e))
                 self._end_texts()

@@ -271,16 +271,17 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
 
     async def _step(self, slots: list[Slot[Any, Any]]) -> None:
         started = self._clock.time()
-        self._guard.begin()
+        entries = [slot.entry for slot in slots]
         try:
-            with Inside(self):
-                results = rows_of(await self._call(slots), len(slots))
+            async with self._guard.step(entries):
+                with Inside(self):
+                    results = rows_of(await self._call(slots), len(slots))
         except Exception as e:  # the user's function may raise anything: its sequences end in that
             self._failed_steps += 1
             self._step_failed(slots, deliverable(e))
             return
         now = self._clock.time()
-        self._guard.succeeded([slot.entry for slot in slots])
+        self._guard.succeeded(entries)
         self._step_time.add(now - started)
         self._batch_size.add(len(slots))
         given: set[int] = set()
