@@ -6,7 +6,6 @@ below: what they return is ignored, what they raise is logged, and others are to
 """
 
 import asyncio
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,13 +20,7 @@ from callboard.device.host.context.streams import allocator_for
 BOUND = 20.0
 """Seconds for what must come; a hang takes longer."""
 
-
-def label(row: Row, value: object) -> str:
-    """The same in each process: pytest-xdist compares them."""
-    return re.sub(r" object at 0x\w+", "", f"{row.where}: {row.name}: {value!r}")[:60]
-
-
-WRONG = [pytest.param(row, value, id=label(row, value)) for row in ROWS for value in row.wrong]
+WRONG = [pytest.param(row, value, id=f"{row.where}: {row.name}: {value!r}"[:60]) for row in ROWS for value in row.wrong]
 EACH = [pytest.param(row, id=f"{row.where}: {row.name}") for row in ROWS]
 
 
