@@ -29,25 +29,27 @@ Ask = Callable[[int], Awaitable[int]]
 
 @asynccontextmanager
 async def batching(card: Card) -> AsyncIterator[Ask]:
-    async with cb.DynamicBatchingServer(card.double, max_batch=8) as server:
+    async with cb.DynamicBatchingServer[int, int](card.double, max_batch=8) as server:
         yield server.submit
 
 
 @asynccontextmanager
 async def two_batches_at_once(card: Card) -> AsyncIterator[Ask]:
-    async with cb.DynamicBatchingServer(card.double, max_batch=3, max_concurrent_batches=2) as server:
+    async with cb.DynamicBatchingServer[int, int](card.double, max_batch=3, max_concurrent_batches=2) as server:
         yield server.submit
 
 
 @asynccontextmanager
 async def pool(card: Card) -> AsyncIterator[Ask]:
-    async with cb.ModelReplicaPool([cb.Replica(card.one, name=name) for name in "ab"], max_ongoing=4) as server:
+    async with cb.ModelReplicaPool[int, int](
+        [cb.Replica(card.one, name=name) for name in "ab"], max_ongoing=4
+    ) as server:
         yield server.submit
 
 
 @asynccontextmanager
 async def fair_share(card: Card) -> AsyncIterator[Ask]:
-    async with cb.FairShareScheduler(card.one, tenants={"a": 1, "b": 2}, max_in_flight=4) as server:
+    async with cb.FairShareScheduler[int, int](card.one, tenants={"a": 1, "b": 2}, max_in_flight=4) as server:
         yield lambda number: server.submit(number, tenant="ab"[number % 2])
 
 

@@ -117,7 +117,9 @@ class Quarantine(Generic[T]):
         self._blame = Blame(hold, max_keys)
         self._gate = Gate(spare=spare is not None)
         self._abandoned: set[asyncio.Task[Any]] = set()
-        self._counts = dict.fromkeys(("submitted", "completed", "failed", "cancelled", "quarantined", "retries"), 0)
+        self._counts: dict[str, int] = dict.fromkeys(
+            ("submitted", "completed", "failed", "cancelled", "quarantined", "retries"), 0
+        )
 
     @property
     def spare(self) -> T | None:

@@ -15,6 +15,7 @@ class Pausing(Protocol):
 
     def pause(self, entry: Entry) -> bool:
         """A request does nothing for now; False: others wait for its end all the same."""
+        ...
 
     def resume(self, entry: Entry) -> None:
         """It goes on."""
