@@ -7,8 +7,9 @@ import pytest
 
 import callboard as cb
 from callboard.device import configure
-from callboard.device.config import DeviceConfig, HostConfig
+from callboard.device.config import DeviceConfig, HostConfig, defaults
 from callboard.device.configure import check_environment, device_config, unknown_variables, warn_of_unknown_variables
+from callboard.serve.app import SERVED
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -19,6 +20,20 @@ def test_an_argument_beats_the_environment_and_that_beats_the_default() -> None:
     assert (config.max_in_flight, config.standby, config.host.spin) == (9, None, 0.5)
     assert device_config("thread", None, {}, {}).isolation == "thread"
     assert device_config("process", DeviceConfig(standby="hot"), {}, environ).max_in_flight == 65536
+
+
+def test_the_lifespan_of_an_app_has_defaults_of_its_own_which_the_environment_and_arguments_beat() -> None:
+    token = defaults.set(SERVED)
+    try:
+        config = device_config("thread", None, {}, {})
+        assert (config.isolation, config.on_exhausted) == ("process", "half_open")
+        environ = {"CALLBOARD_ISOLATION": "thread"}
+        config = device_config("thread", None, {"on_exhausted": "stop"}, environ)
+        assert (config.isolation, config.on_exhausted) == ("thread", "stop")
+        assert device_config("thread", DeviceConfig(), {}, {}).on_exhausted == "stop"
+    finally:
+        defaults.reset(token)
+    assert device_config("thread", None, {}, {}).isolation == "thread"
 
 
 def test_an_unknown_option_is_named_with_what_there_is() -> None:

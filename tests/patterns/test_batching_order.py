@@ -188,7 +188,7 @@ async def test_after_a_failed_batch_each_item_runs_alone(clock: ManualClock) -> 
     assert runs == [[0, 1, 2, 3], [0], [1], [2], [3]]
     assert [str(each) for each in found] == ["0", "1", "two", "3"]
     with pytest.raises(ValueError, match='on_error="retry_single" runs items again'):
-        DynamicBatchingServer[int, int](model, on_error="retry_single")
+        DynamicBatchingServer[int, int](model, on_error="retry_single", idempotent=False)
     with pytest.raises(ValueError, match='order must be "arrival" or "deadline"'):
         DynamicBatchingServer[int, int](model, order="size")  # type: ignore[arg-type]
 

@@ -16,7 +16,8 @@ class StepMachine(RequestMachine):
     """Sequences count from 0 to below their items; the rules answer the steps, and read the streams."""
 
     streams = True
-    errors = (*RequestMachine.errors, cb.BadBatchResult, cb.ItemTooLarge, cb.SlowReader)
+    quiet = False  # a conviction is logged
+    errors = (*RequestMachine.errors, cb.BadBatchResult, cb.ItemTooLarge, cb.Quarantined, cb.SlowReader)
 
     @initialize(
         overflow=st.sampled_from(["reject", "block", "drop_oldest", "drop_lowest_priority"]),

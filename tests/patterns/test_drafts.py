@@ -98,6 +98,7 @@ def test_a_model_that_gives_other_logits_is_refused() -> None:
     draft = ModelDraft(cb.Cacheless(lambda sequences, rows: [np.zeros(4) for _ in sequences]))
     with pytest.raises(BadBatchResult, match=r"logits of shape \(4,\) for sequence 0; expected \(1, vocabulary\)"):
         propose(draft, Ask(draft.begin(), [1], 1, GREEDY))
+    draft.close()
 
 
 def test_a_function_fails_one_text_and_proposes_for_the_others() -> None:

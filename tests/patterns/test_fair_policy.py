@@ -51,27 +51,6 @@ def test_one_that_left_is_not_taken() -> None:
     assert bench.names() == set()
 
 
-def test_one_that_is_put_back_has_its_place_and_is_not_charged() -> None:
-    bench = Bench({"a": Tenant(), "b": Tenant()})
-    first, second = bench.fill("a", 2, 5)
-    bench.fill("b", 2, 5)
-    assert bench.take() is first
-    bench.policy.restore(first, bench.now)
-    assert bench.policy.tree.served == 0
-    taken = [bench.take() for _ in range(4)]
-    assert [entry for entry in taken if entry in (first, second)] == [first, second]
-    assert [entry.item for entry in taken[:2]] != ["b", "b"]  # type: ignore[union-attr]
-
-
-def test_one_that_was_put_back_is_not_the_newest() -> None:
-    bench = Bench(max_queue=3, overflow=FairOverflow.DROP_NEWEST_OF_LARGEST)
-    first, *_, last = bench.fill("a", 3)
-    assert bench.take() is first
-    bench.policy.restore(first, bench.now)
-    bench.add("b")
-    assert bench.dropped == [last]
-
-
 # -- caps --------------------------------------------------------------------------------------------------------------
 
 
@@ -377,14 +356,6 @@ class Machine(RuleBasedStateMachine):
         entry = data.draw(st.sampled_from(self.running))
         self.running.remove(entry)
         self.bench.finish(entry, cost)
-
-    @precondition(lambda self: self.running)
-    @rule(data=st.data())
-    def put_back(self, data: st.DataObject) -> None:
-        entry = data.draw(st.sampled_from(self.running))
-        self.running.remove(entry)
-        self.bench.policy.restore(entry, self.bench.now)
-        self.waiting.append(entry)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 7.0]))
     def wait(self, seconds: float) -> None:

@@ -218,7 +218,7 @@ async def test_a_function_that_resists_its_cancellation_does_not_hold_up_stop(
         ({"policy": "consistent_hash"}, "key="),
         ({"max_ongoing": 0}, "max_ongoing"),
         ({"attempts": 0}, "attempts"),
-        ({"hedging": Hedging()}, "idempotent"),
+        ({"hedging": Hedging(), "idempotent": False}, "idempotent"),
         ({"block_timeout": 0.0}, "block_timeout"),
         ({"overflow": "explode"}, "explode"),
     ],

@@ -245,7 +245,8 @@ async def test_what_is_a_fault_is_up_to_the_caller(clock: ManualClock) -> None:
 
 async def test_a_failing_replica_is_ejected_and_probed(clock: ManualClock) -> None:
     bad, good = Copy(), Copy()
-    async with pool_lab([bad, good], clock, policy="round_robin", ejection=Ejection(errors=2, backoff=1.0)) as pool:
+    ejection = Ejection(errors=2, backoff=1.0)
+    async with pool_lab([bad, good], clock, policy="round_robin", ejection=ejection, idempotent=False) as pool:
         for _ in range(2):
             failed, other = pool.submit_nowait("x"), pool.submit_nowait("y")
             await turns()

@@ -15,7 +15,8 @@ class DecoderMachine(RequestMachine):
     """A decoder, whose target and draft are let go by the rules."""
 
     streams = True
-    errors = (*RequestMachine.errors, cb.BadBatchResult)
+    quiet = False  # a conviction is logged
+    errors = (*RequestMachine.errors, cb.BadBatchResult, cb.Quarantined)
 
     @initialize(
         overflow=st.sampled_from(["reject", "block", "drop_oldest", "drop_lowest_priority"]),

@@ -27,7 +27,7 @@ class Writer:
         self.steps += 1
         self.items += [slot.item for slot in slots if slot.fresh]
         if self.fails_after is not None and self.steps > self.fails_after:
-            raise cb.ContextPoisoned("the context was lost")
+            raise cb.DriverError("the context was lost")
         return [self.after(slot) for slot in slots]
 
     def after(self, slot: Any) -> Any:

@@ -164,7 +164,7 @@ async def test_an_error_in_the_middle_of_a_stream_is_an_event() -> None:
         with pytest.raises(openai.APIError, match="the context was lost") as e:
             await all_texts(stream, texts)
     assert texts == ["c", "b"]
-    assert (e.value.code, e.value.type) == ("ContextPoisoned", "server_error")
+    assert (e.value.code, e.value.type) == ("DriverError", "server_error")
     assert app.models["writer"].failures == 1
 
 
@@ -240,7 +240,7 @@ async def test_generate_stream() -> None:
         writer.fails_after = writer.steps + 1
         found = await http.post("/v2/models/writer/generate_stream", json={"text_input": "ab"})
         last = json.loads(found.text.splitlines()[-2][6:])
-        assert last == {"error": "the context was lost", "code": "ContextPoisoned", "status": 500}
+        assert last == {"error": "the context was lost", "code": "DriverError", "status": 500}
 
 
 async def test_the_end_finishes_streams_that_were_accepted() -> None:

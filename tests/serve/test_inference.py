@@ -125,7 +125,7 @@ class Failing(Exception):
     "error, status, says",
     [
         (Failing("broken"), 500, "Failing: broken"),
-        (cb.ContextPoisoned("the context died"), 500, "the context died"),
+        (cb.ContextPoisoned("the context died"), 422, "was in flight at 3 losses"),
         (cb.ShapeError("a is 1 by 2"), 400, "a is 1 by 2"),
         (ValueError("bad"), 500, "ValueError: bad"),
         (cb.DeviceStopped("closed"), 503, "closed"),
@@ -143,7 +143,10 @@ async def test_what_a_model_raises_is_told(error: BaseException, status: int, sa
     app.add_model("double", model, inputs=[Tensor("x", "FP32", [-1])], outputs=[Tensor("y", "FP32", [-1])])
     async with client_of(app) as http:
         found = await http.post(INFER, json=request_of([1]))
-        assert (await http.get("/v2/health/ready")).status_code == 200
+        # A device that has stopped: the process must be started again.
+        healthy = 503 if isinstance(error, cb.DeviceStopped) else 200
+        for health in ("live", "ready"):
+            assert (await http.get(f"/v2/health/{health}")).status_code == healthy
     assert found.status_code == status
     assert says in found.json()["error"]
     assert ("retry-after" in found.headers) == (status == 429)

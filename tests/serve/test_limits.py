@@ -188,9 +188,10 @@ async def test_readiness_follows_the_device() -> None:
             statuses = [(await http.get(path)).status_code for path in ("/v2/health/ready", "/v2/models/double/ready")]
             refused = await http.post(INFER, json=request_of([3]))
             live = await http.get("/v2/health/live")
-    assert (ready.status_code, live.status_code, refused.status_code, statuses) == (200, 200, 503, [503, 503])
+    assert (ready.status_code, live.status_code, refused.status_code, statuses) == (200, 503, 503, [503, 503])
     assert model.json()["outputs"][0]["data"] == [3.0]
-    assert refused.json()["error"] == "the device of model 'double' is stopped"
+    assert refused.json()["error"].startswith("the device of model 'double' has stopped")
+    assert "retry-after" not in refused.headers
 
 
 async def test_readiness_waits_for_a_device_that_opens() -> None:
@@ -200,13 +201,22 @@ async def test_readiness_waits_for_a_device_that_opens() -> None:
         app.add_model("double", lambda x: gpu.put(x), device=gpu, inputs=X, outputs=Y)
         async with client_of(app) as http:
             opening = [await http.get(f"/v2/health/{name}") for name in ("live", "ready")]
-            refused = await http.post(INFER, json=request_of([3]))
-            await gpu.ready()
+            waited = await http.post(INFER, json=request_of([3]))
             ready = await http.get("/v2/health/ready")
     assert [each.status_code for each in opening] == [200, 503]
     assert opening[1].json()["error"] == "the device of model 'double' is starting"
+    assert (waited.status_code, ready.status_code) == (200, 200)
+
+
+async def test_a_request_waits_for_its_device_for_a_time_only() -> None:
+    async with cb.System("opening") as system:
+        gpu = await system.device("cpu", isolation="process", standby=None, wait=False)
+        app = App(limits=EdgeLimits(ready_timeout=1e-6))
+        app.add_model("double", lambda x: gpu.put(x), device=gpu, inputs=X, outputs=Y)
+        async with client_of(app) as http:
+            refused = await http.post(INFER, json=request_of([3]))
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-    assert ready.status_code == 200
+    assert "the device of model 'double' is starting" in refused.json()["error"]
 
 
 async def test_an_app_is_checked() -> None:

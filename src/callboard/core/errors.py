@@ -54,11 +54,13 @@ class ContextPoisoned(ContextLost):
         call: The op that failed with this error, as ``suspects`` would name it; None if the error belongs to no op.
         details: The Python stacks of the context host's threads, as faulthandler wrote them when the host crashed, or
             before it was killed as hung; at most 64 KiB. Empty if there are none, such as after SIGKILL.
+        guarded: True if work in flight was under a quarantine, which finds the cause of repeated losses.
     """
 
     def __init__(self, message: str = "", suspects: Sequence[Suspect] = (), details: str = "") -> None:
         super().__init__(message)
         self.suspects = tuple(suspects)
+        self.guarded = False
         self.call: Suspect | None = None
         self.details = details
 

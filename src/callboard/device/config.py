@@ -1,11 +1,16 @@
 """Configuration of a device: argument, else environment, else default (docs/configuration.md is the one page)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypedDict
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
-__all__ = ["DeviceConfig", "DeviceOptions", "HostConfig"]
+__all__ = ["DeviceConfig", "DeviceOptions", "HostConfig", "defaults"]
+
+defaults: ContextVar[Mapping[str, Any]] = ContextVar("callboard_device_defaults", default=MappingProxyType({}))
+"""Settings in place of the defaults of :class:`DeviceConfig`, for devices that are opened in this context."""
 
 Amount = Annotated[int, msgspec.Meta(ge=1)]
 Duration = Annotated[float, msgspec.Meta(gt=0.0)]
@@ -72,7 +77,9 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
             GIL, heartbeats may be missing for this long.
         max_restarts: Context losses allowed within ``within`` seconds; one more stops the device. None: no limit.
         within: Seconds.
-        on_exhausted: ``"stop"`` or ``"half_open"`` (one attempt per ``within`` seconds, by the standby if any).
+        on_exhausted: ``"stop"``, or ``"half_open"``: the next attempt comes after 1 s, and after twice as long each
+            time, ``within`` seconds at most; by the standby if there is one. In the lifespan of an app,
+            :class:`callboard.serve.App`, the default is ``"half_open"``, and that of ``isolation`` is ``"process"``.
         close_timeout: Seconds that closing waits for work in flight. Less after Ctrl-C, or when the body is cancelled.
         guardian: Start a small process with each host that ends the processes which resident actors have started,
             however the host ends, also when the application is killed. Without it those continue then.

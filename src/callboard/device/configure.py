@@ -12,7 +12,7 @@ import msgspec
 
 from callboard.core import plugins
 from callboard.core.settings import words_of
-from callboard.device.config import DeviceConfig, HostConfig
+from callboard.device.config import DeviceConfig, HostConfig, defaults
 
 __all__ = [
     "ENVIRONMENT",
@@ -59,7 +59,7 @@ _NUMBERS = {"CACHE_BYTES": range(2**63), "CPU_DEVICES": range(1, 1025)}
 def device_config(
     isolation: str, base: DeviceConfig | None, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ
 ) -> DeviceConfig:
-    """The settings of a device: options over the environment over defaults.
+    """The settings of a device: options over the environment over the context's defaults over those of the classes.
 
     Args:
         isolation: Default isolation of the backend.
@@ -75,6 +75,8 @@ def device_config(
         known = sorted({*_DEVICE, *_HOST} - {"host"})
         raise ValueError(f"unknown option {unknown[0]!r}; use one of {', '.join(known)}")
     device = msgspec.to_builtins(base or DeviceConfig())
+    if base is None:
+        device.update(defaults.get())
     host = device["host"]
     variables: dict[str, str] = {}
     if base is None:
@@ -92,7 +94,7 @@ def device_config(
         else:
             (device if name in _DEVICE else host)[name] = value
     if device["isolation"] is None:
-        device["isolation"] = isolation
+        device["isolation"] = defaults.get().get("isolation", isolation)
     try:
         config = msgspec.convert(device, DeviceConfig)
     except msgspec.ValidationError as e:

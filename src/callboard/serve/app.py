@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from callboard.actors.handles import Handle
 from callboard.device.client.handle import Device
+from callboard.device.config import defaults
 from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
@@ -26,6 +27,9 @@ from callboard.serve.tensors import Tensor
 __all__ = ["App", "EdgeLimits"]
 
 MIB = 1 << 20
+
+SERVED: Mapping[str, Any] = {"isolation": "process", "on_exhausted": "half_open"}
+"""Defaults of the devices that a lifespan opens: what crashes in them does not end the server, and they come back."""
 
 
 class _State(Enum):
@@ -46,6 +50,8 @@ class EdgeLimits:
         request_timeout: Seconds from the body's end until the response at most; else 504. None: as the client asks.
         send_timeout: Seconds in which a client must take some KiB of a response; else its connection is closed, and
             what was not sent is freed. It applies under :func:`serve` and :func:`listening`, on Linux.
+        ready_timeout: Seconds that a request waits while its model's device opens, or replaces a lost context; then
+            503. At most 1,024 requests of a model wait so.
         drain_timeout: Seconds that requests in progress have at the end; requests that are still running then get 503.
     """
 
@@ -54,10 +60,14 @@ class EdgeLimits:
     body_timeout: float = 30.0
     request_timeout: float | None = None
     send_timeout: float = 60.0
+    ready_timeout: float = 10.0
     drain_timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("max_body", "max_bodies", "body_timeout", "request_timeout", "send_timeout", "drain_timeout"):
+        for name in (
+            *("max_body", "max_bodies"),
+            *("body_timeout", "request_timeout", "send_timeout", "ready_timeout", "drain_timeout"),
+        ):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} must be positive, but is {value}")
@@ -77,7 +87,9 @@ class App(Handle):
         name: Name of the server in ``/v2``.
         lifespan: ``lifespan(app)`` is entered before requests are accepted and left after the last one: an
             ``asynccontextmanager`` that opens devices and adds models. Until then ``/v2/health/ready`` returns 503, and
-            ``/v2/health/live`` 200.
+            ``/v2/health/live`` 200. Devices that it opens live in processes of their own (``isolation="process"``) and
+            come back by themselves when they have lost many contexts (``on_exhausted="half_open"``), unless its
+            arguments or the environment say otherwise.
         token: Clients must send ``Authorization: Bearer <token>``, else they get 401; not for ``/v2/health``.
         tenant: ``tenant(headers)`` names the tenant of a request, for models that are shared by ``tenants``. It may
             raise :class:`HttpError`, for instance with status 401.
@@ -134,6 +146,7 @@ class App(Handle):
         concurrency: int = 1,
         max_queue: int = 1024,
         tenants: Tenants | None = None,
+        idempotent: bool = True,
     ) -> None:
         """Serve a model under ``/v2/models/<name>``.
 
@@ -149,18 +162,22 @@ class App(Handle):
                 NumPy's or ``GpuRef``.
             inputs, outputs: Names, datatypes and shapes; requests that do not fit get 400.
             version: Version in URLs.
-            device: Device that the model computes on: while it opens, or is replaced, the model is not ready.
+            device: Device that the model computes on. While it opens, or replaces a lost context, the model is not
+                ready, and requests wait (``limits.ready_timeout``). When it has stopped for good, the app is not live.
             concurrency: Calls of a function that run at once. Plain functions run on threads.
             max_queue: Requests that wait for a function at most; beyond that the status is 429.
             tenants: Weights or settings, as for ``FairShareScheduler``: requests share the model by these. See
                 ``tenant`` of :class:`App`.
+            idempotent: A function may run again for the same request: after a lost context it does, and a request that
+                causes such losses is found and gets 422 (:class:`Quarantine`). False: the client gets 500. A server has
+                a setting of its own.
 
         Raises:
             ValueError: The name is taken, or an argument is out of range.
             TypeError: ``model`` cannot be called.
             RuntimeError: The app accepts requests already.
         """
-        chain = server_of(model, name, concurrency, max_queue, tenants)
+        chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent)
         self._add(TensorModel(name, version, chain, device, inputs, outputs))
 
     async def add_onnx(
@@ -220,6 +237,7 @@ class App(Handle):
         concurrency: int = 1,
         max_queue: int = 1024,
         tenants: Tenants | None = None,
+        idempotent: bool = True,
         tokenize: Callable[[Any], Any] | None = None,
         count_tokens: Callable[[Any], int] | None = None,
     ) -> None:
@@ -230,8 +248,8 @@ class App(Handle):
             model: A function that gets the list of a request's inputs and returns a vector for each: texts, or lists of
                 tokens if the client sends these. Or a ``DynamicBatchingServer`` whose items are single inputs, or a
                 ``ModelVersion`` that loads one.
-            version, device, concurrency, max_queue, tenants: See :meth:`add_model`. With ``tokenize``, tenants share
-                tokens, else requests.
+            version, device, concurrency, max_queue, tenants, idempotent: See :meth:`add_model`. With ``tokenize``,
+                tenants share tokens, else requests.
             tokenize: Function that converts an input, a text or a list of tokens, to the server's item; called on a
                 thread if requests are long. It may raise :class:`BadRequest`.
             count_tokens: Function that returns the number of tokens of a server's item, for the usage in responses.
@@ -242,7 +260,7 @@ class App(Handle):
         """
         count = count_tokens or _words
         cost = {} if tokenize is None else {"cost": count}
-        chain = server_of(model, name, concurrency, max_queue, tenants, **cost)
+        chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent, **cost)
         self._add(EmbeddingModel(name, version, chain, device, tokenize, count))
 
     def add_decoder(
@@ -334,6 +352,16 @@ class App(Handle):
             return f"{self.name} is {self._state.value}"
         return next((why for model in self.models.values() if (why := model.why_not_ready()) is not None), None)
 
+    async def until_ready(self, model: Model) -> None:
+        """Wait until a request may go to a model; raises as :meth:`Model.until_ready`."""
+        await model.until_ready(self.limits.ready_timeout)
+
+    def why_not_live(self) -> str | None:
+        """The reason why ``/v2/health/live`` returns 503: a restart of this process is needed; None if it is not."""
+        if not self.accepting:
+            return None
+        return next((why for model in self.models.values() if (why := model.why_not_live()) is not None), None)
+
     def check_accepting(self) -> None:
         """Raise unless requests are accepted.
 
@@ -357,7 +385,13 @@ class App(Handle):
             async with self._open_models():
                 yield
         else:
-            async with self._lifespan(self), self._open_models():
+            async with AsyncExitStack() as stack:
+                token = defaults.set(SERVED)
+                try:
+                    await stack.enter_async_context(self._lifespan(self))
+                finally:
+                    defaults.reset(token)
+                await stack.enter_async_context(self._open_models())
                 yield
 
     @asynccontextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.actors.clock import Clock
+from callboard.patterns.quarantine.guarded import GuardedCalls
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
 from callboard.patterns.requests.entries import Entry, State
@@ -45,6 +46,7 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
         function: Function, as for :class:`UserCall`.
         concurrency: Calls that run at once.
         max_queue: Requests that wait at most.
+        idempotent: A call that fails by a lost context is repeated, and a request that causes losses is refused.
         executor: The executor that calls the function; see :class:`UserCall`.
         name: Name of the server, for errors.
         clock: Tells the time; for tests.
@@ -60,6 +62,7 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
         *,
         concurrency: int = 1,
         max_queue: int = 1024,
+        idempotent: bool = True,
         executor: Executor = "auto",
         name: str = "calls",
         clock: Clock | None = None,
@@ -69,6 +72,8 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
             raise ValueError(f"concurrency must be at least 1, but is {concurrency}")
         self._line = WaitingLine(Limits(max_queue), AGEING)
         self._call = UserCall(function, executor, concurrency)
+        self._guarded = GuardedCalls(None, name, clock) if idempotent else None
+        self._feeders.guard = self._guarded
         self._concurrency = concurrency
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._interruptible: set[int] = set()  # those whose function has not returned
@@ -90,6 +95,8 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
         )
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        if self._guarded is not None:
+            self._guarded.read_key(entry)
         try:
             self._line.add(entry, may_block=may_block)
         except QueueFull as e:
@@ -131,11 +138,10 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
         if entry.state is State.ENDED:  # before the function was called
             return
         try:
-            try:
-                answer = await self._call(*arguments)
-            finally:
-                self._interruptible.discard(entry.number)
-            value = await self._feeders.feed(entry, answer)
+            if self._guarded is None:
+                value = await self._attempt(entry, arguments)
+            else:
+                value = await self._guarded.run(entry, functools.partial(self._attempt, entry, arguments))
         except Exception as e:  # of the user's function, which may raise anything
             self._fail(entry, deliverable(e))
         except BaseException:  # the task was cancelled, by stop() or with its loop, or Ctrl-C came
@@ -145,6 +151,13 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
             now = self._clock.time()
             self._run_time.add(now - entry.started)
             self._succeed(entry, value, now)
+
+    async def _attempt(self, entry: Entry, arguments: tuple[Any, ...]) -> Any:
+        try:
+            answer = await self._call(*arguments)
+        finally:
+            self._interruptible.discard(entry.number)
+        return await self._feeders.feed(entry, answer)
 
     def _ended(self, number: int, _: asyncio.Task[None]) -> None:
         del self._tasks[number]

@@ -103,7 +103,14 @@ class Chain:
 
 
 def server_of(
-    model: Any, name: str, concurrency: int, max_queue: int, tenants: Tenants | None = None, **fair: Any
+    model: Any,
+    name: str,
+    concurrency: int,
+    max_queue: int,
+    tenants: Tenants | None = None,
+    *,
+    idempotent: bool = True,
+    **fair: Any,
 ) -> Chain:
     """The server itself, one that calls the function, or one of versions; behind fair sharing if there are tenants.
 
@@ -113,6 +120,7 @@ def server_of(
         concurrency: Calls of a function that run at once.
         max_queue: Requests that wait at most.
         tenants: Weights or settings of tenants; None for no fair sharing.
+        idempotent: A function may run again for the same request.
         fair: Further arguments of ``FairShareScheduler``.
 
     Raises:
@@ -125,10 +133,13 @@ def server_of(
             server, at_once = model, IN_FLIGHT
         elif isinstance(model, ModelVersion):
             at_most = None if concurrency == 1 else concurrency
-            swap = ModelHotSwapServer[Any, Any](model, max_concurrent=at_most, max_queue=max_queue, name=name)
+            swap = ModelHotSwapServer[Any, Any](
+                model, max_concurrent=at_most, max_queue=max_queue, idempotent=idempotent, name=name
+            )
             server, at_once = swap, IN_FLIGHT
         else:
-            server, at_once = CallServer(model, concurrency=concurrency, max_queue=max_queue, name=name), concurrency
+            calls = CallServer(model, concurrency=concurrency, max_queue=max_queue, idempotent=idempotent, name=name)
+            server, at_once = calls, concurrency
         if tenants is None:
             return [server]
         if isinstance(server, SequenceBatchingServer):
@@ -136,7 +147,13 @@ def server_of(
         if isinstance(server, DynamicBatchingServer):
             at_once = max(at_once, 2 * server.max_batch)
         front: Server = FairShareScheduler(
-            server.submit, tenants=tenants, max_in_flight=at_once, max_queue=max_queue, name=name, **fair
+            server.submit,
+            tenants=tenants,
+            max_in_flight=at_once,
+            max_queue=max_queue,
+            idempotent=False,  # the server behind it repeats what a loss fails
+            name=name,
+            **fair,
         )
         return [front, server]
 

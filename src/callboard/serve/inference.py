@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 import callboard
+from callboard.core.errors import DeviceStopped
 from callboard.serve.app import App
 from callboard.serve.chain import Chain
 from callboard.serve.edge import Body, decode_json
@@ -52,7 +53,10 @@ PLATFORM = "callboard"
 
 
 async def live(app: App, request: Request, body: memoryview) -> Body:
-    """The process answers."""
+    """The process answers, and no device that a model needs has stopped for good."""
+    why = app.why_not_live()
+    if why is not None:
+        raise DeviceStopped(why)
     return Body({"live": True})
 
 
@@ -113,7 +117,7 @@ async def infer(app: App, request: Request, body: memoryview) -> Body:
     """Run a model."""
     app.check_accepting()
     model = _model(app, request)
-    model.check_ready()
+    await app.until_ready(model)
     trace = None if app.tracer is None else app.tracer.begin(model.name, model.version)
     if trace is None:
         return await _answered(app, model, request, body)

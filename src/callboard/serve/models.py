@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from callboard.core.errors import DeviceStopped
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
@@ -23,6 +24,11 @@ from callboard.serve.errors import BadModelResult, BadRequest, NotReady
 from callboard.serve.tensors import Array, Tensor
 
 __all__ = ["EmbeddingModel", "Model", "TensorModel"]
+
+STOPPED = "stopped"
+
+MOST_WAITING = 1024
+"""Requests of a model that wait for its device at most."""
 
 LONG = 64 * 1024
 """Characters of a request's texts from which on a thread makes tokens of them."""
@@ -45,6 +51,10 @@ class _Noted:
         self._started = time.perf_counter()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, DeviceStopped):
+            self._model.stopped = str(error)
+        elif error is None:
+            self._model.stopped = None
         if error is not None:  # a cancel, too
             self._model.failures += 1
             self._model.failed_seconds += time.perf_counter() - self._started
@@ -62,6 +72,7 @@ class Model:
         last: When it was last asked, likewise; 0 never.
         failures: Requests that did not end in a value.
         failed_seconds: Summed seconds of the failed requests.
+        stopped: The error of a device that has stopped, if the last request ended in one.
     """
 
     def __init__(self, name: str, version: str, chain: Chain | Server, device: Device | None) -> None:
@@ -75,6 +86,8 @@ class Model:
         self.last = 0.0
         self.failures = 0
         self.failed_seconds = 0.0
+        self.stopped: str | None = None
+        self._waiting = 0
 
     def _asked(self) -> AbstractContextManager[None]:
         """Note a request, and whether it fails."""
@@ -100,7 +113,13 @@ class Model:
             return f"model {self.name!r} is unloaded"
         if self.device is not None and not (health := self.device.health()).ok:
             return f"the device of model {self.name!r} is {health.state}"
-        return None
+        return self.why_not_live()
+
+    def why_not_live(self) -> str | None:
+        """The reason why the model will take no requests any more; None if it will."""
+        if self.device is not None and (health := self.device.health()).state == STOPPED:
+            return f"the device of model {self.name!r} has stopped: {health.error}"
+        return None if self.stopped is None else f"a device of model {self.name!r} has stopped: {self.stopped}"
 
     def stats(self) -> ServerStats:
         """Figures of the server that takes its requests."""
@@ -119,6 +138,34 @@ class Model:
         why = self.why_not_ready()
         if why is not None:
             raise NotReady(why)
+
+    async def until_ready(self, timeout: float) -> None:
+        """Wait while the device opens or replaces a lost context.
+
+        Args:
+            timeout: Seconds at most.
+
+        Raises:
+            NotReady: The model is unloaded, the time is over, or :data:`MOST_WAITING` requests wait.
+            DeviceStopped: The device has stopped.
+        """
+        if self.chain.unloaded:
+            self.check_ready()
+        device = self.device
+        if device is None or (health := device.health()).ok:
+            return
+        if health.state == STOPPED:
+            raise DeviceStopped(self.why_not_live() or "")
+        if self._waiting >= MOST_WAITING:
+            raise NotReady(f"the device of model {self.name!r} is {health.state}, and {self._waiting} requests wait")
+        self._waiting += 1
+        try:
+            await asyncio.wait_for(device.ready(), timeout)
+        except TimeoutError:
+            state = device.health().state
+            raise NotReady(f"the device of model {self.name!r} is {state}; the request waited {timeout:g} s") from None
+        finally:
+            self._waiting -= 1
 
 
 class TensorModel(Model):

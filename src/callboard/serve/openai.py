@@ -31,7 +31,7 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     found = app.find(asked.model)
     if not isinstance(found, EmbeddingModel):
         raise HttpError(f"model {found.name!r} has no embeddings: ask it under /v2/models/{found.name}/infer", 404)
-    found.check_ready()
+    await app.until_ready(found)
     inputs = _inputs(asked.input)
     tenant = app.tenant_of(request.headers)
     vectors, tokens = await found.embed(inputs, timeout=app.limits.request_timeout, tenant=tenant)

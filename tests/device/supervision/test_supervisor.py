@@ -26,6 +26,31 @@ def test_half_open_keeps_the_device_alive() -> None:
     assert supervisor.on_loss(ContextPoisoned("x"), 0.0) is Event.BUDGET_SPENT
 
 
+def guarded() -> ContextPoisoned:
+    error = ContextPoisoned("x")
+    error.guarded = True
+    return error
+
+
+def test_losses_under_a_quarantine_do_not_count_and_beyond_sixty_a_minute_they_cost_a_pause() -> None:
+    supervisor = DeviceSupervisor(max_restarts=1)
+    assert [supervisor.on_loss(guarded(), t / 2) for t in range(60)] == [Event.CONTEXT_LOST] * 60
+    assert supervisor.on_loss(guarded(), 30.0) is Event.BUDGET_SPENT
+    assert not supervisor.exhausted
+    assert supervisor.on_loss(guarded(), 60.0) is Event.CONTEXT_LOST
+    assert supervisor.on_loss(ContextPoisoned("x"), 60.0) is Event.CONTEXT_LOST
+    assert supervisor.on_loss(ContextPoisoned("x"), 60.0) is Event.UNRECOVERABLE
+
+
+def test_pauses_of_a_half_open_device_double_up_to_the_window_and_begin_again_after_a_quiet_time() -> None:
+    supervisor, now, pauses = DeviceSupervisor(max_restarts=0, on_exhausted="half_open", within=20.0), 0.0, []
+    for _ in range(8):
+        pauses.append(supervisor.pause(now))
+        now += pauses[-1]
+    assert pauses == [1, 2, 4, 8, 16, 20, 20, 20]
+    assert supervisor.pause(now + 120.0) == 1
+
+
 def test_no_limit() -> None:
     supervisor = DeviceSupervisor(max_restarts=None)
     assert all(supervisor.on_loss(ContextPoisoned("x"), 0.0) is Event.CONTEXT_LOST for _ in range(1000))

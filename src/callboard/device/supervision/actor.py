@@ -357,6 +357,8 @@ class DeviceActor(Actor):
             stopped = Unrecoverable(f"{self.port.name}: {why}", details=error.details)
             self._stop(stopped, Event.UNRECOVERABLE, why, error)
             return
+        if isinstance(error, ContextPoisoned):
+            error.guarded = self.port.has_guarded()
         supervisor, failure = self.supervisor, None
         try:
             event = decided(supervisor, error, now)
@@ -389,7 +391,7 @@ class DeviceActor(Actor):
         self.ordinals.of(self.port.generation)
         self.events.publish(Lost(lost, error, failed, now))
         if event is Event.BUDGET_SPENT:
-            self.timers.start_once("retry", StartDue(), self.supervisor.within)
+            self.timers.start_once("retry", StartDue(), self.supervisor.pause(now))
             return
         if self._take_over():
             return

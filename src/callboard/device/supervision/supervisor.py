@@ -6,7 +6,7 @@ Time is an argument, so that the window can be tested without waiting.
 from typing import Any, Final
 
 from callboard.actors.supervision import RestartLog
-from callboard.core.errors import AccelError, Unrecoverable
+from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
 from callboard.device.supervision.lifecycle import Event
 
 __all__ = ["DeviceSupervisor", "checked", "decided"]
@@ -19,6 +19,12 @@ ALLOWED: Final = (
 )
 
 EXHAUSTED: Final = "stop", "half_open"
+
+GUARDED, WINDOW = 60, 60.0
+"""Losses of guarded work within so many seconds after which a device goes half-open."""
+
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""Seconds before each attempt of a half-open device, one after the other; at most ``within``."""
 
 
 class DeviceSupervisor:
@@ -36,7 +42,9 @@ class DeviceSupervisor:
     ==================================  ================================================================================
 
     Args:
-        max_restarts: Losses allowed within ``within``; one more exhausts the budget. None: no limit.
+        max_restarts: Losses allowed within ``within``; one more exhausts the budget. None: no limit. A loss whose work
+            in flight was guarded (:attr:`ContextPoisoned.guarded`) does not count: the quarantine refuses the request
+            that causes such losses. After 60 of them within a minute the device goes half-open.
         within: Seconds.
         on_exhausted: ``"stop"`` or ``"half_open"``.
 
@@ -58,6 +66,8 @@ class DeviceSupervisor:
         self.within = _seconds(within)
         self.on_exhausted = on_exhausted
         self._log = RestartLog()
+        self._guarded = RestartLog()
+        self._pauses = RestartLog()
 
     def on_loss(self, error: AccelError, now: float) -> Event:
         """A context was lost: may another be made?
@@ -69,17 +79,25 @@ class DeviceSupervisor:
             now: Monotonic seconds.
 
         Returns:
-            ``Event.CONTEXT_LOST``: another is made. ``Event.BUDGET_SPENT``: likewise, after :attr:`within` seconds.
+            ``Event.CONTEXT_LOST``: another is made. ``Event.BUDGET_SPENT``: likewise, after :meth:`pause`.
             ``Event.UNRECOVERABLE``: the device stops. The enumeration is in
             :mod:`callboard.device.supervision.lifecycle`.
         """
         self.exhausted = False
         if isinstance(error, Unrecoverable):
             return Event.UNRECOVERABLE
+        if isinstance(error, ContextPoisoned) and error.guarded:
+            permitted = self._guarded.permit(now, GUARDED, WINDOW)
+            return Event.CONTEXT_LOST if permitted else Event.BUDGET_SPENT
         if self._log.permit(now, self.max_restarts, self.within):
             return Event.CONTEXT_LOST
         self.exhausted = True
         return Event.BUDGET_SPENT if self.on_exhausted == "half_open" else Event.UNRECOVERABLE
+
+    def pause(self, now: float) -> float:
+        """Seconds before a device that has become half-open at ``now`` tries again."""
+        number = self._pauses.next_in_row(now, quiet=2 * PAUSES[-1])
+        return min(self.within, PAUSES[min(number, len(PAUSES) - 1)])
 
 
 def checked(supervisor: Any) -> DeviceSupervisor:

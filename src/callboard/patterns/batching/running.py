@@ -31,7 +31,7 @@ class BatchRunner:
         policy: Is told how long batches took.
         call: The function.
         counters: Count the batches.
-        pad, ragged, idempotent, on_error: See :class:`DynamicBatchingServer <callboard.DynamicBatchingServer>`.
+        pad, ragged, on_error: See :class:`DynamicBatchingServer <callboard.DynamicBatchingServer>`.
     """
 
     def __init__(
@@ -43,7 +43,6 @@ class BatchRunner:
         *,
         pad: Callable[[list[Any], int], Any] | None,
         ragged: bool,
-        idempotent: bool,
         on_error: Literal["fail", "bisect", "retry_single"],
     ) -> None:
         self._server = server
@@ -53,13 +52,14 @@ class BatchRunner:
         self._clock = server._clock
         self._pad = pad
         self._ragged = ragged
-        self._idempotent = idempotent
         self._on_error = on_error
 
     async def run(self, batch: Batch) -> int:
         """Run a batch to the end of all its entries, or back into the queue; returns how many have ended."""
         server = self._server
         self._counters.began(batch.entries)
+        if server._ward is not None:
+            server._ward.keyring.mark()
         self._policy.running += 1
         groups = [batch.entries]
         try:
@@ -116,7 +116,7 @@ class BatchRunner:
     async def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
         """Give each entry its result; returns when those that come in parts are complete."""
         server, now = self._server, self._clock.time()
-        if server._in_order is None and server._ward is None and are_values(rows):
+        if server._in_order is None and (server._ward is None or server._ward.idle) and are_values(rows):
             server._succeed_all(entries, rows, now)  # the rest is padding
             return
         given: set[int] = set()
@@ -153,14 +153,9 @@ class BatchRunner:
         server, error = self._server, deliverable(error)
         if (ward := server._ward) is not None:  # it hears of those whose callers have left, too
             errors = copies(error, len(entries))
-            entries = [each for each, own in zip(entries, errors, strict=True) if not ward.ran(each, own)]
+            final = [each for each, own in zip(entries, errors, strict=True) if not ward.ran(each, own)]
+            self._counters.repeated += len(entries) - len(final)
+            entries = final
         failed = [entry for entry in entries if entry.state is State.RUNNING]
-        if self._idempotent and isinstance(error, ContextLost) and server._stopping is None:
-            again = [entry for entry in failed if not (entry.repeated or entry.has_parts)]
-            failed = [entry for entry in failed if entry.repeated or entry.has_parts]
-            for entry in again:
-                entry.repeated = True
-            self._counters.repeated += len(again)
-            self._policy.line.restore(again)
         for entry, each in zip(failed, copies(error, len(failed)), strict=True):
             server._fail(entry, each)

@@ -72,16 +72,16 @@ class DynamicBatchingServer(RequestServer[T, R]):
         preserve_order: Requests end in the order of their submission, whatever batches they were in. One that ends
             early waits for those before it; those that are cancelled, or too late, end at once.
         max_concurrent_batches: Batches that run at once; with two, the next one can copy to the device meanwhile.
-        idempotent: ``batch_fn`` may run twice for the same item. Requests whose batch fails with ``ContextLost`` are
-            then queued again, once.
+        idempotent: ``batch_fn`` may run again for the same item: after a lost context the requests of its batch are
+            queued again, and the one that causes the losses is found and refused, by ``quarantine``. False: they fail
+            with ``ContextLost``.
         on_error: ``"bisect"``: where a batch of several fails with an exception, its halves are run again, so that only
             the items fail that cannot be done; at most 2 log2 n more runs for one of them. ``"retry_single"``: each of
             its items is run again alone. Both need ``idempotent``.
-        quarantine: Finds the request that kills its context, and refuses it: see :class:`Quarantine`, which gets None
-            as its target, and as its spare a function like ``batch_fn``. Requests then run again after a lost context
-            as it says, and not as ``idempotent`` does. All refusals are the future's, also with ``submit_nowait``.
+        quarantine: The :class:`Quarantine` to use instead of one with its default settings. It gets None as its target,
+            and as its spare a function like ``batch_fn``.
         quarantine_key: Key of an item: equal for items that would kill alike. Otherwise it is that of the caller's
-            :func:`callboard.request_key`, or the request's own.
+            :func:`callboard.request_key`, or a hash of the item's contents.
         executor: The executor that calls ``batch_fn``; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
@@ -117,7 +117,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         timeout_action: Literal["reject", "delay"] = "reject",
         preserve_order: bool = False,
         max_concurrent_batches: int = 1,
-        idempotent: bool = False,
+        idempotent: bool = True,
         on_error: Literal["fail", "bisect", "retry_single"] = "fail",
         quarantine: Quarantine[Any] | None = None,
         quarantine_key: Callable[[T], str] | None = None,
@@ -152,10 +152,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
             raise ValueError("ragged batches are not padded; give ragged or pad")
         if block_timeout is not None and not block_timeout > 0:
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
-        if quarantine is not None:
-            self._ward = Ward(quarantine, quarantine_key, name, self)
-        elif quarantine_key is not None:
-            raise ValueError("quarantine_key needs quarantine")
+        self._ward = Ward.of(quarantine, quarantine_key, self, idempotent=idempotent)
+        self._feeders.guard = self._ward
         self._policy = BatchPolicy(settings)
         self._call = UserCall(batch_fn, executor, max_concurrent_batches)
         self._bucket = bucket
@@ -168,7 +166,6 @@ class DynamicBatchingServer(RequestServer[T, R]):
             *(self, self._policy, self._call, self._counters),
             pad=pad,
             ragged=ragged,
-            idempotent=idempotent,
             on_error=on_error,
         )
 

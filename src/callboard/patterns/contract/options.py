@@ -58,11 +58,15 @@ def checked(
         server: The server, for errors.
 
     Raises:
-        TypeError: An option that the server does not take, or a priority that is no integer.
+        TypeError: An option that the server does not take, a priority that is no integer, or a name, such as that of a
+            tenant, that cannot be hashed.
         ValueError: A deadline that is NaN.
     """
     for name in () if COMMON.issuperset(options) else options:
-        if name in COMMON or name in takes:
+        if name in COMMON:
+            continue
+        if name in takes:
+            _check_hashable(name, options[name])  # type: ignore[literal-required]
             continue
         if name in AskOptions.__annotations__:
             raise TypeError(f"{server.name} is a {type(server).__name__}, which takes no option {name!r}")
@@ -75,3 +79,12 @@ def checked(
     if deadline is not None and math.isnan(deadline):
         raise ValueError("a deadline and a timeout must be numbers, not NaN")
     return deadline, priority, options.get("cost")
+
+
+def _check_hashable(name: str, value: object) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} is {value!r}; it must be hashable, such as a str, an int, or a tuple of these"
+        ) from None

@@ -102,13 +102,6 @@ class FairPolicy:
             retry_after=retry_after,
         )
 
-    def restore(self, entry: Entry, now: float) -> None:
-        """Put back an entry that runs, in its old place, at no charge. It was admitted, so no bound refuses it."""
-        leaf = _leaf(entry)
-        self._put(leaf, entry)
-        leaf.waiting.move_to_end(entry.number, last=False)
-        self.tree.finish(leaf, entry, 0.0, now)
-
     def _fits(self, leaf: Leaf, entry: Entry) -> bool:
         settings = leaf.settings
         by_cost = settings.max_queue_cost is None or leaf.cost + entry.cost <= settings.max_queue_cost

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.core.errors import ContextLost, Withdrawn
+from callboard.core.errors import Withdrawn
 from callboard.patterns.batching.outer import warn_of_small_batches
 from callboard.patterns.batching.policy import SETTLE
 from callboard.patterns.contract.checks import check_whole
@@ -17,6 +18,7 @@ from callboard.patterns.fairshare.policy import FairPolicy
 from callboard.patterns.fairshare.preemption import CURRENT, Run
 from callboard.patterns.fairshare.settings import FairOverflow, Tenant, path_of
 from callboard.patterns.fairshare.stats import FairShareStats, TenantStats, jain
+from callboard.patterns.quarantine.guarded import GuardedCalls
 from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.ending import end_workers
@@ -65,8 +67,8 @@ class FairShareScheduler(RequestServer[T, R]):
         overflow: The policy beyond that: ``"reject"``, ``"block"`` or ``"drop_newest_of_largest"``; see
             :class:`FairOverflow`.
         block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
-        idempotent: ``dispatcher`` may run twice for the same item: a request that fails with ``ContextLost`` is then
-            queued again, once, at no charge.
+        idempotent: ``dispatcher`` may run again for the same item: after a lost context its call is repeated in its
+            place, and a request that causes losses is found and refused, as by :class:`Quarantine`. False: it fails.
         executor: The executor that calls ``dispatcher``; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
@@ -93,7 +95,7 @@ class FairShareScheduler(RequestServer[T, R]):
         max_queue: int = 4096,
         overflow: FairOverflow | Literal["reject", "block", "drop_newest_of_largest"] = FairOverflow.REJECT,
         block_timeout: float | None = None,
-        idempotent: bool = False,
+        idempotent: bool = True,
         executor: Executor = "auto",
         name: str = "fair share",
         clock: Clock | None = None,
@@ -117,14 +119,15 @@ class FairShareScheduler(RequestServer[T, R]):
         self._cost_of = cost
         self._charge = charge
         self._block_timeout = block_timeout
-        self._idempotent = idempotent
+        self._guarded = GuardedCalls(None, name, clock) if idempotent else None
+        self._feeders.guard = self._guarded
         self._workers: set[asyncio.Task[None]] = set()
         self._running: dict[int, Run] = {}  # by the number of a request
         self._aside = 0  # workers whose calls wait in their middle, which takes no slot
         self._turns = self._preempted = 0
         self._starting = False  # a worker was made and has not looked at the queue
         self._timer = Alarm(self._clock, self._pump)
-        self._dispatched = self._repeated = self._ended_calls = 0
+        self._dispatched = self._ended_calls = 0
         self._busy = 0.0
         self._queue_time = Histogram()
 
@@ -174,7 +177,7 @@ class FairShareScheduler(RequestServer[T, R]):
         if run.spent > entry.cost:
             self._policy.charge(entry, run.spent - entry.cost, now)
         at = self._policy.tree.ready_at(now)
-        if at is None or at > now:
+        if at is None or at > now or (self._guarded is not None and not self._guarded.pause(entry)):
             return
         await self._stand_aside(run, now)
 
@@ -199,6 +202,8 @@ class FairShareScheduler(RequestServer[T, R]):
         if aside is None:
             return
         self._aside -= 1
+        if self._guarded is not None:
+            self._guarded.resume(run.entry)
         now = self._clock.time()
         run.idle += now - run.began_waiting
         self._preempted += self._turns > run.turns
@@ -220,7 +225,7 @@ class FairShareScheduler(RequestServer[T, R]):
             total_time=self._total_time.snapshot(),
             in_flight=tree.running,
             total_dispatched=self._dispatched,
-            repeated=self._repeated,
+            repeated=0 if self._guarded is None else self._guarded.repeated,
             preempted=self._preempted,
             served=tree.served,
             jain=jain(leaf.served * leaf.per_cost for leaf in leaves),
@@ -249,6 +254,8 @@ class FairShareScheduler(RequestServer[T, R]):
         return 1 if self._cost_of is None else self._cost_of(item)
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        if self._guarded is not None:
+            self._guarded.read_key(entry)
         for dropped in self._policy.add(entry, entry.key, now, may_block=may_block, retry_after=self._retry_after()):
             self._fail(dropped, self._no_room(dropped), "dropped")
         if entry.state is State.BLOCKED and self._block_timeout is not None:
@@ -349,7 +356,10 @@ class FairShareScheduler(RequestServer[T, R]):
         run = self._running[entry.number] = Run(self, entry, worker)
         CURRENT.set(run)
         try:
-            value = await self._feeders.feed(entry, await self._call(item), keep=callable(self._charge))
+            if self._guarded is None:
+                value = await self._attempt(entry, item)
+            else:
+                value = await self._guarded.run(entry, partial(self._attempt, entry, item))
         except Exception as e:  # the user's function may raise anything: its request ends in that
             error = deliverable(e)
         except BaseException as e:  # cancelled, by its caller, by stop() or with its loop, or Ctrl-C
@@ -369,13 +379,6 @@ class FairShareScheduler(RequestServer[T, R]):
         ended = self._clock.time()
         self._busy += ended - now - run.idle
         self._ended_calls += 1
-        running = entry.state is State.RUNNING
-        again = self._idempotent and isinstance(error, ContextLost) and running and not entry.repeated
-        if again and self._stopping is None:
-            entry.repeated = True
-            self._repeated += 1
-            self._policy.restore(entry, ended)
-            return
         cost = entry.cost
         try:
             cost = max(0.0, self._actual(entry, run, item, value, error, ended - now - run.idle) - run.paid)
@@ -387,6 +390,9 @@ class FairShareScheduler(RequestServer[T, R]):
             self._succeed(entry, STREAMED if entry.has_parts else value, ended)
         else:
             self._fail(entry, error)
+
+    async def _attempt(self, entry: Entry, item: Any) -> Any:
+        return await self._feeders.feed(entry, await self._call(item), keep=callable(self._charge))
 
     def _actual(self, entry: Entry, run: Run, item: Any, value: Any, error: Exception | None, seconds: float) -> float:
         """The actual cost of a request."""

@@ -44,7 +44,7 @@ class FairShareStats(ServerStats):
     Attributes:
         in_flight: Calls of the function that have not ended, also of requests whose callers have left.
         total_dispatched: Calls that were started.
-        repeated: Requests that were put back into the queue after a lost context.
+        repeated: Calls that were repeated after a lost context.
         preempted: Number of times that a call gave way, and another request ran meanwhile.
         served: Summed cost of all requests that were started.
         jain: Jain's index of ``served / weight`` over the recorded tenants: 1 if all had the same, 1/n if one of n had

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
@@ -21,6 +22,7 @@ from callboard.patterns.hotswap.versions import (
     VersionStats,
     check_version,
 )
+from callboard.patterns.quarantine.guarded import GuardedCalls
 from callboard.patterns.requests.calling import Executor, deliverable
 from callboard.patterns.requests.ending import STOP_TIMEOUT, within
 from callboard.patterns.requests.entries import Entry, State
@@ -67,6 +69,8 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         overflow: The policy beyond that; see :class:`OverflowPolicy`.
         block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
         ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
+        idempotent: A model that is a function may run again for the same item: after a lost context its call is
+            repeated, and a request that causes losses is refused, as by :class:`Quarantine`. A server has its own.
         executor: Where models are called: ``"auto"``: async functions and methods of a ``ResidentRef`` on the loop,
             others on threads. Or ``"loop"``, ``"thread"``, or an executor of the caller's.
         name: For errors and logs.
@@ -92,6 +96,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
         block_timeout: float | None = None,
         ageing: float | None = 1.0,
+        idempotent: bool = True,
         executor: Executor = "auto",
         name: str = "hot swap",
         clock: Clock | None = None,
@@ -111,6 +116,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         self._line = WaitingLine(Limits(max_queue, None, OverflowPolicy(overflow)), ageing)
         self._book = VersionBook(keep, history)
         self._swapper = Swapper(self._book, self._clock, executor, max_concurrent or 1, memory, self._pump)
+        self._guarded = GuardedCalls(None, name, clock) if idempotent else None
         self._turn = asyncio.Lock()
         self._swaps: set[asyncio.Task[SwapReport]] = set()
         self._calls: dict[asyncio.Task[None], Version] = {}
@@ -244,6 +250,8 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         return 1 if model is None or model.server is None else model.server._cost(item)
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        if self._guarded is not None:
+            self._guarded.read_key(entry)
         for each in self._line.add(entry, may_block=may_block):
             self._fail(each, self._no_room(each), "dropped")
         if entry.state is State.BLOCKED and self._block_timeout is not None:
@@ -372,6 +380,8 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
 
     async def _respond(self, entry: Entry, item: Any, version: Version) -> Any:
         server = version.model.server
+        if server is None and self._guarded is not None:
+            return await self._guarded.run(entry, partial(version.model, item))
         if server is None:
             return await version.model(item)
         future = server.submit_nowait(item, deadline=entry.deadline, priority=entry.priority, cost=entry.cost)

@@ -61,6 +61,9 @@ class Blame:
     def __len__(self) -> int:
         return len(self._records)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._records
+
     def standing(self, key: str) -> Standing:
         """The current permission of the request to run, if it is not held."""
         record = self._records.get(key)

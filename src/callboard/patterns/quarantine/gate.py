@@ -49,6 +49,21 @@ class Gate:
         """The number of waiting requests."""
         return sum(map(len, self._lanes.values()))
 
+    @property
+    def quiet(self) -> bool:
+        """True if only requests that are clear run, and none waits: another of them may run at once."""
+        running = self._running
+        return not (running[Standing.SUSPECT] or running[Standing.ALONE] or any(self._lanes.values()))
+
+    def begin(self) -> None:
+        """A request that is clear runs, without a ticket."""
+        self._running[Standing.CLEAR] += 1
+
+    def end(self) -> list[Ticket]:
+        """A request without a ticket has ended; returns those that may run now."""
+        self._running[Standing.CLEAR] -= 1
+        return self._let_in()
+
     def enter(self, ticket: Ticket) -> list[Ticket]:
         """Add a request; returns the tickets that may run now, with or without this one."""
         self._lanes[ticket.standing][ticket] = None

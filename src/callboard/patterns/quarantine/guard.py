@@ -4,27 +4,36 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from callboard.actors.clock import Clock, LoopClock
 from callboard.core.errors import ContextLost, ContextPoisoned, GpuRefStale
+from callboard.device.client.line.entries import GuardedKey, GuardedRun
 from callboard.device.client.line.port import request_key
 from callboard.patterns.contract.hooks import awaitable
 from callboard.patterns.quarantine.blame import Blame, Loss, Standing
 from callboard.patterns.quarantine.errors import Quarantined
 from callboard.patterns.quarantine.gate import Gate, Ticket
+from callboard.patterns.quarantine.keys import Identity
+from callboard.patterns.quarantine.truce import Truce
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull
 
-__all__ = ["Quarantine", "QuarantineStats"]
+__all__ = ["Quarantine", "QuarantineStats", "is_loss"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-RUNS = 3
-"""Runs of a request at most: with the others, as a suspect, alone."""
+USUAL_RUNS, MOST_RUNS = 3, 12
+"""Runs of a request at most: with the others, as a suspect, alone; and again alone if work of others was lost, too."""
 
 _log = logging.getLogger(__name__)
+
+
+def is_loss(error: BaseException) -> bool:
+    """True if the error is that of a lost context, rather than of a freed ref or a stopped device."""
+    return isinstance(error, ContextLost) and not (isinstance(error, GpuRefStale) and error.reason != "context rebuilt")
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,9 @@ class Quarantine(Generic[T]):
         self._blame = Blame(hold, max_keys)
         self._gate = Gate(spare=spare is not None)
         self._abandoned: set[asyncio.Task[Any]] = set()
-        self._counts = dict.fromkeys(("submitted", "completed", "failed", "cancelled", "quarantined", "retries"), 0)
+        self._counts: dict[str, int] = dict.fromkeys(
+            ("submitted", "completed", "failed", "cancelled", "quarantined", "retries"), 0
+        )
 
     @property
     def spare(self) -> T | None:
@@ -137,10 +148,23 @@ class Quarantine(Generic[T]):
         given: object = key
         if not isinstance(given, str):
             raise TypeError(f"run: key is {given!r}; it must be a str, as it appears in errors and in the log")
-        self._counts["submitted"] += 1
+        return await self.run_as(Identity(key), call)
+
+    async def run_as(
+        self, who: Identity, call: Callable[[T], Awaitable[R]], *, again: bool = False, outlives: bool = True
+    ) -> R:
+        """As :meth:`run`, with a key that is computed only while there are records, and at a loss.
+
+        Args:
+            who: The key.
+            call: See :meth:`run`.
+            again: The request has run before, after :meth:`begin`.
+            outlives: The call of a suspect continues when its caller leaves.
+        """
+        self._counts["submitted"] += not again
         end = "failed"
         try:
-            value = await self._runs(key, call)
+            value = await self._runs(who, call, again, outlives)
             end = "completed"
             return value
         except asyncio.CancelledError:
@@ -151,6 +175,65 @@ class Quarantine(Generic[T]):
             raise
         finally:
             self._counts[end] += 1
+
+    # -- sequences, whose steps are chosen elsewhere -------------------------------------------------------------------
+
+    def refuse_held(self, who: Identity) -> None:
+        """Refuse a request whose key is held.
+
+        Raises:
+            Quarantined: It is.
+        """
+        if self._is_held(who):
+            raise self._refusal(who.key)
+
+    def blame(self, who: Identity, error: ContextLost, *, alone: bool) -> Quarantined | None:
+        """A request was in flight at a loss; the error of one that was alone, and is held from now on."""
+        try:
+            self._note(who.key, error, alone=alone)
+        except Quarantined as e:
+            return e
+        return None
+
+    # -- requests that are clear, without a task of their own ---------------------------------------------------------
+
+    @property
+    def has_records(self) -> bool:
+        """True if a request was in flight at a loss and has not succeeded since."""
+        return len(self._blame) > 0
+
+    def begin(self, who: Identity | None) -> bool:
+        """Let a request run that nothing is held against, beside others like it; False: it must go through ``run_as``.
+
+        Its end is told by :meth:`end` or :meth:`lost`.
+
+        Args:
+            who: The key; None where there are no records.
+        """
+        if not self._gate.quiet or Truce.others() is not None or (who is not None and who.key in self._blame):
+            return False
+        self._gate.begin()
+        self._counts["submitted"] += 1
+        return True
+
+    def end(self, how: str) -> None:
+        """A request that has begun ended: ``"completed"``, ``"failed"`` or ``"cancelled"``."""
+        self._counts[how] += 1
+        self._tell(self._gate.end())
+
+    def pause(self) -> None:
+        """A request that has begun does nothing for now: others need not wait for it."""
+        self._tell(self._gate.end())
+
+    def resume(self) -> None:
+        """It goes on."""
+        self._gate.begin()
+
+    def lost(self, who: Identity, error: ContextLost, *, again: bool) -> None:
+        """A request that has begun failed by a loss; ``again``: ``run_as`` is called for it next."""
+        self._note(who.key, error, alone=False)
+        self._counts["failed"] += not again
+        self._tell(self._gate.end())
 
     def pardon(self, key: str) -> bool:
         """Clear the record of a key; returns whether there was one."""
@@ -169,30 +252,40 @@ class Quarantine(Generic[T]):
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
-    async def _runs(self, key: str, call: Callable[[T], Awaitable[R]]) -> R:
-        for number in range(1, RUNS + 1):
+    async def _runs(self, who: Identity, call: Callable[[T], Awaitable[R]], again: bool, outlives: bool) -> R:
+        doubtful = False
+        for number in range(1 + again, MOST_RUNS + 1):
             self._counts["retries"] += number > 1
-            ticket = await self._turn(key, again=number > 1)
-            run = self._run(key, call, ticket)
+            ticket = await self._turn(who, again=number > 1)
+            run = self._run(who, call, ticket, Truce() if doubtful else nullcontext())
             try:
-                return await (run if ticket.standing is Standing.CLEAR else self._outliving(run))
+                return await (self._outliving(run) if outlives and ticket.standing is not Standing.CLEAR else run)
             except ContextLost as e:
-                if isinstance(e, GpuRefStale) and e.reason != "context rebuilt":
+                if not is_loss(e):
                     raise  # a freed ref or a stopped device: a mistake, or the end
-                if ticket.standing is Standing.ALONE or number == RUNS:
+                if number == (MOST_RUNS if isinstance(e, ContextPoisoned) else USUAL_RUNS):
                     raise
+                doubtful = ticket.standing is Standing.ALONE  # work of others was in flight, too
         raise AssertionError("unreachable")
 
-    async def _run(self, key: str, call: Callable[[T], Awaitable[R]], ticket: Ticket) -> R:
+    async def _run(
+        self,
+        who: Identity,
+        call: Callable[[T], Awaitable[R]],
+        ticket: Ticket,
+        silence: AbstractAsyncContextManager[object],
+    ) -> R:
         alone = ticket.standing is Standing.ALONE
         target = self._spare if alone and self._spare is not None else self._target
-        token = request_key.set(key)
+        token = request_key.set(GuardedRun(who.label) if who.lazy else GuardedKey(who.key))
         try:
-            value: R = await awaitable("call", call(target))
-            self._blame.forget(key)
+            async with silence:
+                value: R = await awaitable("call", call(target))
+            if self._blame:
+                self._blame.forget(who.key)
             return value
         except ContextLost as e:
-            self._note(key, e, alone=alone)
+            self._note(who.key, e, alone=alone)
             raise
         finally:
             request_key.reset(token)
@@ -220,15 +313,17 @@ class Quarantine(Generic[T]):
 
     def _note(self, key: str, error: ContextLost, *, alone: bool) -> None:
         """Blame those that were in flight; raises for the one that was alone."""
-        if isinstance(error, GpuRefStale) and error.reason != "context rebuilt":
+        if not is_loss(error):
             return
         loss = Loss(error.device, error.generation)
         new = self._blame.lost(key, loss)
         if not isinstance(error, ContextPoisoned):
             return
-        for other in {suspect.request_key for suspect in error.suspects} - {None, key}:
-            self._blame.lost(str(other), loss)
-        if alone and new:
+        keys = {suspect.request_key for suspect in error.suspects}
+        for other in keys - {None, key}:
+            if not isinstance(other, GuardedRun):  # whose requests are noted one by one
+                self._blame.lost(str(other), loss)
+        if alone and new and len(keys) <= 1:  # else the cause may be work that does not go through this quarantine
             self._blame.convict(key, self._clock.time())
             refusal = self._refusal(key)
             _log.error("%s", refusal)
@@ -248,43 +343,48 @@ class Quarantine(Generic[T]):
             left,
         )
 
-    def _is_held(self, key: str) -> bool:
-        return self._blame.until(key) > self._clock.time()
+    def _is_held(self, who: Identity) -> bool:
+        return len(self._blame) > 0 and self._blame.until(who.key) > self._clock.time()
+
+    def _standing(self, who: Identity) -> Standing:
+        return self._blame.standing(who.key) if self._blame else Standing.CLEAR
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
-    async def _turn(self, key: str, *, again: bool) -> Ticket:
+    async def _turn(self, who: Identity, *, again: bool) -> Ticket:
         """Wait until the request may run, given its standing at that time."""
         since = self._clock.time()
         while True:
-            if self._is_held(key):
-                raise self._refusal(key)
-            ticket = Ticket(self._blame.standing(key))
+            while (truce := Truce.others()) is not None and self._clock.time() - since < self._wait:
+                await truce.over()
+            if self._is_held(who):
+                raise self._refusal(who.key)
+            ticket = Ticket(self._standing(who))
             self._tell(self._gate.enter(ticket))
             if ticket.running:
                 return ticket
             try:
                 if not again and self._gate.waiting > self._max_waiting:
                     raise QueueFull(
-                        f"request {key!r} has to wait for its turn, as {self._max_waiting} do (max_waiting)",
+                        f"request {who.label!r} has to wait for its turn, as {self._max_waiting} do (max_waiting)",
                         limit=self._max_waiting,
                         depth=self._max_waiting,
                     )
-                await self._told(key, ticket, since)
+                await self._told(who.label, ticket, since)
             except BaseException:  # also a cancellation: nothing of the request is left behind
                 self._leave(ticket)
                 raise
-            if self._blame.standing(key) is ticket.standing and not self._is_held(key):
+            if self._standing(who) is ticket.standing and not self._is_held(who):
                 return ticket
             self._leave(ticket)  # another request of this key has changed it meanwhile
 
-    async def _told(self, key: str, ticket: Ticket, since: float) -> None:
+    async def _told(self, label: str, ticket: Ticket, since: float) -> None:
         turn = ticket.turn = asyncio.get_running_loop().create_future()
 
         def expire() -> None:
             if not turn.done():
                 waited = self._clock.time() - since
-                text = f"request {key!r} has waited {waited:.3g} s for its turn ({ticket.standing.name.lower()})"
+                text = f"request {label!r} has waited {waited:.3g} s for its turn ({ticket.standing.name.lower()})"
                 turn.set_exception(DeadlineExceeded(text, "queue", waited))
 
         timer = self._clock.call_later(max(0.0, since + self._wait - self._clock.time()), expire)

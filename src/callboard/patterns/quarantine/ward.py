@@ -1,12 +1,14 @@
-"""``Ward``: the requests of a server, each of them run by a quarantine."""
+"""``Ward``: the requests of a server, watched by a quarantine."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
-from callboard.device.client.line.port import request_key
-from callboard.patterns.quarantine.guard import Quarantine
+from callboard.patterns.quarantine.guard import Quarantine, is_loss
+from callboard.patterns.quarantine.keyring import Keyring
+from callboard.patterns.quarantine.keys import Identity
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, QueueFull
 
@@ -15,6 +17,9 @@ __all__ = ["Ward", "Warded"]
 
 class Warded(Protocol):
     """The interface of a server that a ward uses."""
+
+    name: str
+    _clock: Clock
 
     def admit_warded(self, entry: Entry, *, again: bool, may_block: bool) -> None:
         """Queue an entry: a new one, which may be refused by raising, or one that has run, at its old place."""
@@ -27,54 +32,98 @@ class Warded(Protocol):
 
 
 class Ward:
-    """Takes each request of a server through a quarantine: it is queued when its turn comes, and again after a loss.
+    """Takes the requests of a server through a quarantine.
 
-    An entry has an *attempt* while it waits in the server's queue and runs: a future that receives the result of the
-    run. It outlives the entry, since a run continues when its caller has left.
+    A request that nothing is held against is *clear*: it is queued at once, and costs a count. Where it fails by a lost
+    context, or others do, the quarantine decides when it runs: a task queues it when its turn comes. Such an entry has
+    an *attempt* while it waits in the server's queue and runs: a future that receives the result of the run. It
+    outlives the entry, since a run continues when its caller has left.
 
     Args:
         quarantine: Quarantine that decides which requests run together and which are refused. Its ``target`` is not
             used.
-        key_of: Key of an item; None: that of the caller's :func:`callboard.request_key`, or one of its own.
-        name: Name of the server, for keys.
+        key_of: See :class:`Keyring`.
         server: Runs the entries.
+
+    Attributes:
+        keyring: The keys of its requests.
     """
 
-    def __init__(
-        self, quarantine: Quarantine[Any], key_of: Callable[[Any], str] | None, name: str, server: Warded
-    ) -> None:
+    def __init__(self, quarantine: Quarantine[Any], key_of: Callable[[Any], str] | None, server: Warded) -> None:
         self._quarantine = quarantine
-        self._key_of = key_of
-        self._name = name
+        self.keyring = Keyring(key_of, server.name)
         self._server = server
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._attempts: dict[int, asyncio.Future[None]] = {}
         self._runs: dict[int, int] = {}
 
-    def key(self, entry: Entry) -> str:
-        """The key of a new entry; called where its caller is.
+    @classmethod
+    def of(
+        cls,
+        quarantine: Quarantine[Any] | None,
+        key_of: Callable[[Any], str] | None,
+        server: Warded,
+        *,
+        idempotent: bool,
+    ) -> "Ward | None":
+        """The ward of a server with these arguments; None if its requests may run once only.
 
         Raises:
-            TypeError: It is not a str.
-            Exception: Raised by the user's function.
+            ValueError: There is a function for keys, and nothing that uses it.
         """
-        found: object = request_key.get() if self._key_of is None else self._key_of(entry.item)
-        if found is None:
-            return f"{self._name}:{entry.number}"
-        if not isinstance(found, str):
-            raise TypeError(
-                f"quarantine_key returned {found!r}; it must be a str, as it appears in errors and in the log"
-            )
-        return found
+        if quarantine is None and not idempotent:
+            if key_of is not None:
+                raise ValueError("quarantine_key needs idempotent=True, or a quarantine")
+            return None
+        return cls(quarantine or Quarantine(None, clock=server._clock), key_of, server)
 
-    def enter(self, entry: Entry, key: str, *, may_block: bool) -> None:
-        """A new entry: it is queued when its turn has come."""
-        self._tasks[entry.number] = asyncio.get_running_loop().create_task(self._run(entry, key, may_block))
+    @property
+    def idle(self) -> bool:
+        """True if all requests that wait or run are clear."""
+        return not self._attempts
 
-    async def _run(self, entry: Entry, key: str, may_block: bool) -> None:
+    def enter(self, entry: Entry, *, may_block: bool) -> None:
+        """A new entry: it is queued now, or when its turn has come. Called where its caller is.
+
+        Raises:
+            TypeError: The key is not a str.
+            Exception: Raised by the user's function for keys, or the server's refusal.
+        """
+        self.keyring.read(entry)
+        who = self.keyring.identity(entry) if self._quarantine.has_records else None
+        if not self._quarantine.begin(who):
+            self._start(entry, who or self.keyring.identity(entry), may_block=may_block)
+            return
+        entry.clear = True
+        try:
+            self._server.admit_warded(entry, again=False, may_block=may_block)
+        except BaseException:
+            entry.clear = False
+            self._quarantine.end("failed")
+            raise
+
+    def pause(self, entry: Entry) -> bool:
+        """A running request is to wait for its reader; False: others wait for its end."""
+        if entry.clear:
+            self._quarantine.pause()
+        return entry.clear
+
+    def resume(self, entry: Entry) -> None:
+        """It goes on."""
+        if entry.clear:
+            self._quarantine.resume()
+
+    # -- entries that are not clear --------------------------------------------------------------------------------
+
+    def _start(self, entry: Entry, who: Identity, *, may_block: bool) -> None:
+        self._tasks[entry.number] = asyncio.get_running_loop().create_task(self._run(entry, who, may_block))
+
+    async def _run(self, entry: Entry, who: Identity, may_block: bool) -> None:
         number = entry.number
         try:
-            await self._quarantine.run(key, lambda target: self._attempt(entry, target, may_block))
+            await self._quarantine.run_as(
+                who, lambda target: self._attempt(entry, target, may_block), again=number in self._runs
+            )
         except Exception as e:  # an error of the run, or of the quarantine: requests that have not ended fail with it
             reasons: dict[type[Exception], str] = {
                 QueueFull: "rejected",
@@ -103,11 +152,15 @@ class Ward:
             raise
         await attempt
 
+    # -- what a server tells -------------------------------------------------------------------------------------------
+
     def ran(self, entry: Entry, error: Exception | None = None) -> bool:
         """Note that a run of an entry is over; returns whether the quarantine decides about a further run.
 
         The entry itself may have ended before.
         """
+        if entry.clear:
+            return self._ran_clear(entry, error)
         attempt = self._attempts.pop(entry.number, None)
         if attempt is None or attempt.done():
             return False
@@ -115,7 +168,22 @@ class Ward:
             attempt.set_result(None)
             return False
         attempt.set_exception(error)
-        if not isinstance(error, ContextLost) or entry.state is not State.RUNNING:
+        return self._goes_on(entry, error)
+
+    def _ran_clear(self, entry: Entry, error: Exception | None) -> bool:
+        entry.clear = False
+        if not isinstance(error, ContextLost) or entry.state is State.ENDED:
+            self._quarantine.end("completed" if error is None else "failed")
+            return False
+        who, again = self.keyring.identity(entry), self._goes_on(entry, error)
+        self._quarantine.lost(who, error, again=again)
+        if again:
+            self._runs[entry.number] = 1
+            self._start(entry, who, may_block=False)
+        return again
+
+    def _goes_on(self, entry: Entry, error: Exception) -> bool:
+        if not is_loss(error) or entry.state is not State.RUNNING or entry.has_parts:
             return False
         entry.state = State.NEW
         return True
@@ -123,6 +191,10 @@ class Ward:
     def closed(self, entry: Entry, *, ran: bool) -> None:
         """An entry has ended: if it did not run, nothing of it is left behind."""
         if ran:
+            return
+        if entry.clear:
+            entry.clear = False
+            self._quarantine.end("cancelled")
             return
         attempt = self._attempts.pop(entry.number, None)
         if attempt is not None:

@@ -105,6 +105,8 @@ class Runs:
         task.add_done_callback(partial(self._ended, run))
 
     async def _answer(self, seat: Seat, entry: Entry) -> Any:
+        if self._pool._ward is not None:
+            self._pool._ward.keyring.mark(entry)
         return await self._pool._feeders.feed(entry, await seat.call(entry.item))
 
     def _ended(self, run: Run, task: "asyncio.Task[Any]") -> None:
@@ -160,6 +162,7 @@ class Runs:
             if self._hedger is not None:
                 self._hedger.ended(run.job)
             if self._pool._ward.ran(run.job.entry, error):
+                self.repeated += 1
                 return
         self._again_or_fail(run.job, member, error, may_repeat=not began or (fault and self._idempotent), fault=fault)
 

@@ -65,17 +65,16 @@ class ModelReplicaPool(RequestServer[T, R]):
         autoscale: How many replicas there are, by how long requests wait; it needs ``make``. None: only :meth:`scale`
             changes that.
         idempotent: A request may run more than once. One whose run fails because of its replica is then queued again,
-            in its old place, and preferably runs on another.
+            in its old place, and preferably runs on another; ``quarantine`` watches losses. False: it fails.
         attempts: Runs of a request at most, without hedges. Also a call that a resident actor has refused, so that
             nothing ran, counts as one; such a request is queued again whether ``idempotent`` or not.
         fault: Returns True if an error is the replica's and not the item's; otherwise, all but ``ValueError``,
             ``TypeError``, ``LookupError``, ``ArithmeticError`` and ``NotImplementedError`` are.
-        quarantine: Finds the request that kills its contexts, and refuses it: see :class:`Quarantine`, which gets None
-            as its target, and as its spare a function like a replica's. A request whose context was lost then runs
-            again as it says, be the pool ``idempotent`` or not. All refusals are the future's, also with
-            ``submit_nowait``.
+        quarantine: The :class:`Quarantine` to use instead of one with its default settings: it finds the request that
+            kills its contexts, and refuses it. It gets None as its target, and as its spare a function like a
+            replica's. A request whose context was lost runs again as it says.
         quarantine_key: Key of an item: equal for items that would kill alike. Otherwise it is that of the caller's
-            :func:`callboard.request_key`, or the request's own.
+            :func:`callboard.request_key`, or a hash of the item's contents.
         cost: The cost of an item, called once, in ``submit``.
         max_queue: Requests that wait at most.
         max_queue_cost: Their summed cost at most.
@@ -106,7 +105,7 @@ class ModelReplicaPool(RequestServer[T, R]):
         ejection: Ejection | None = Ejection(),  # noqa: B008 -- frozen
         hedging: Hedging | None = None,
         autoscale: Autoscale | None = None,
-        idempotent: bool = False,
+        idempotent: bool = True,
         attempts: int = 2,
         fault: Callable[[Exception], bool] = fault_of_replica,
         quarantine: Quarantine[Any] | None = None,
@@ -138,10 +137,8 @@ class ModelReplicaPool(RequestServer[T, R]):
             raise ValueError("replicas is empty: give at least one, or a number and `make=`")
         if policy == ReplicaPolicy.CONSISTENT_HASH and key is None:
             raise ValueError('policy="consistent_hash" needs `key=`, which gives the key of an item')
-        if quarantine is not None:
-            self._ward = Ward(quarantine, quarantine_key, name, self)
-        elif quarantine_key is not None:
-            raise ValueError("quarantine_key needs quarantine")
+        self._ward = Ward.of(quarantine, quarantine_key, self, idempotent=idempotent)
+        self._feeders.guard = self._ward
         self._router = Router(picker_of(policy, choices, bound), ejection)
         self._seats = Seats(name, self._router, make, max_ongoing, executor, self._wake)
         self._line = WaitingLine(Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)), ageing)
@@ -308,7 +305,8 @@ class ModelReplicaPool(RequestServer[T, R]):
             if self._hedger is not None:
                 self._hedger.ended(job)
             for run in job.runs:  # whose value would be dropped
-                if not run.seat.call.on_thread and self._ward is None:  # what is in flight counts for a quarantine
+                # What a suspect has in flight counts until it ends.
+                if not run.seat.call.on_thread and (self._ward is None or entry.clear):
                     run.task.cancel()
         return future
 

@@ -34,6 +34,8 @@ class Entry:
         cost: Cost of the request in bounds of cost.
         key: Key of the batch: only entries of equal keys run together.
         state: State of the request.
+        clear: True while a quarantine lets it run beside all others, with nothing held against it.
+        caller_key: The :func:`callboard.request_key` of its caller, where a quarantine needs it.
         repeated: True if it has been put back into the queue after a lost context.
         started: When it was taken out of the queue to run.
         future: Receives the end; left alone by policies.
@@ -42,8 +44,8 @@ class Entry:
     """
 
     __slots__ = (
-        *("admit_by", "arrived", "cost", "deadline", "future", "item", "key", "number", "options"),
-        *("outlet", "priority", "repeated", "started", "state"),
+        *("admit_by", "arrived", "caller_key", "clear", "cost", "deadline", "future", "item", "key", "number"),
+        *("options", "outlet", "priority", "repeated", "started", "state"),
     )
 
     def __init__(
@@ -65,6 +67,8 @@ class Entry:
         self.cost = cost
         self.key = key
         self.state = State.NEW
+        self.clear = False
+        self.caller_key: str | None = None
         self.repeated = False
         self.started = arrived
         self.future: Any = None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterable
-from typing import Any
+from typing import Any, Protocol
 
 from callboard.patterns.contract.outlet import STREAMED, Outlet
 from callboard.patterns.requests.entries import Entry, State
@@ -10,14 +10,27 @@ from callboard.patterns.requests.entries import Entry, State
 __all__ = ["Feeders"]
 
 
+class Pausing(Protocol):
+    """A quarantine's side of a server."""
+
+    def pause(self, entry: Entry) -> bool:
+        """A request does nothing for now; False: others wait for its end all the same."""
+        ...
+
+    def resume(self, entry: Entry) -> None:
+        """It goes on."""
+
+
 class Feeders:
     """Reads answers, on the server's loop.
 
     Attributes:
+        guard: Is told of requests whose readers are slow; None: nothing waits for the end of a request.
         tasks: Those that read, by the number of the request. A task that is cancelled closes its iterator.
     """
 
     def __init__(self) -> None:
+        self.guard: Pausing | None = None
         self.tasks: dict[int, set[asyncio.Task[None]]] = {}
 
     async def feed(self, entry: Entry, answer: Any, *, keep: bool = False) -> Any:
@@ -37,7 +50,7 @@ class Feeders:
             return answer
         outlet: Outlet | None = entry.outlet
         parts: list[Any] | None = [] if outlet is None or keep else None
-        feeder = asyncio.get_running_loop().create_task(_feed(answer, parts, outlet))
+        feeder = asyncio.get_running_loop().create_task(_feed(answer, parts, entry, self.guard))
         feeders = self.tasks.setdefault(entry.number, set())
         feeders.add(feeder)
         if entry.state is State.ENDED:
@@ -57,9 +70,9 @@ class Feeders:
         return STREAMED if parts is None else parts
 
 
-async def _feed(answer: AsyncIterable[Any], parts: list[Any] | None, outlet: Outlet | None) -> None:
+async def _feed(answer: AsyncIterable[Any], parts: list[Any] | None, entry: Entry, guard: Pausing | None) -> None:
     """Read an answer to its end, no faster than its reader does, and close it."""
-    source = aiter(answer)
+    source, outlet = aiter(answer), entry.outlet
     try:
         async for part in source:
             if parts is not None:
@@ -68,10 +81,20 @@ async def _feed(answer: AsyncIterable[Any], parts: list[Any] | None, outlet: Out
                 continue
             outlet.put(part)
             if outlet.full:
-                room = asyncio.Event()
-                outlet.room_made = room.set
-                await room.wait()
+                await _room(outlet, entry, guard)
     finally:
         close = getattr(source, "aclose", None)
         if close is not None:
             await close()
+
+
+async def _room(outlet: Outlet, entry: Entry, guard: Pausing | None) -> None:
+    """Wait for the reader."""
+    room = asyncio.Event()
+    outlet.room_made = room.set
+    paused = guard is not None and guard.pause(entry)
+    try:
+        await room.wait()
+    finally:
+        if guard is not None and paused:
+            guard.resume(entry)

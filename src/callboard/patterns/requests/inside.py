@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from callboard.actors.loops.threads import Threads
+from callboard.device.client.line.entries import request_key
 
 __all__ = ["Inside", "check_outside", "part_of_this"]
 
@@ -54,16 +55,19 @@ def check_outside(server: object, name: str) -> None:
 
 
 def part_of_this(work: Callable[..., R], pool: concurrent.futures.Executor) -> Callable[..., R]:
-    """The work, which the pool is to do as part of the run that this is part of; other processes take no part."""
-    inside = _current.get()
-    if inside is None or not isinstance(pool, concurrent.futures.ThreadPoolExecutor | Threads):
+    """The work, which the pool is to do as part of the run that this is part of, and with the key of this context.
+
+    Other processes take no part.
+    """
+    if not isinstance(pool, concurrent.futures.ThreadPoolExecutor | Threads):
         return work
-    return partial(_as_part, inside, work)
+    return partial(_as_part, _current.get(), request_key.get(), work)
 
 
-def _as_part(inside: Inside, work: Callable[..., R], *arguments: Any) -> R:
-    token = _current.set(inside)
+def _as_part(inside: Inside | None, key: str | None, work: Callable[..., R], *arguments: Any) -> R:
+    token, key_token = _current.set(inside), request_key.set(key)
     try:
         return work(*arguments)
     finally:
         _current.reset(token)
+        request_key.reset(key_token)

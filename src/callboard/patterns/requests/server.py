@@ -139,7 +139,7 @@ class RequestServer(Callers[T, R]):
             if self._ward is None:
                 self._admit(entry, now, may_block=may_block)
             else:
-                self._ward.enter(entry, self._ward.key(entry), may_block=may_block)
+                self._ward.enter(entry, may_block=may_block)
         except DeadlineExceeded:
             self._count("expired")
             raise
@@ -179,7 +179,7 @@ class RequestServer(Callers[T, R]):
             future.set_result(value)
 
     def _succeed_all(self, entries: list[Entry], values: Sequence[Any], now: float) -> None:
-        """As :meth:`_succeed` for entries that have run, none of them a stream, where no quarantine watches."""
+        """As :meth:`_succeed` for entries that have run, none of them a stream, all of them clear."""
         total_time, completed = self._total_time, 0
         for entry, value in zip(entries, values, strict=False):
             if self._open.pop(entry.number, None) is None:

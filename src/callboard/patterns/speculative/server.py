@@ -11,6 +11,7 @@ from callboard.core.errors import ContextLost
 from callboard.patterns.batching.results import copies
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.outlet import STREAMED
+from callboard.patterns.quarantine.steps import StepGuard
 from callboard.patterns.requests.calling import Executor, deliverable
 from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
 from callboard.patterns.requests.entries import Entry, State
@@ -67,8 +68,9 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
 
     Errors of a request, beside those of :meth:`submit`: what ``forward`` raised, for all texts of that pass
     (``BadBatchResult`` where it gave something else than their logits); what ``stop_when``, ``adjust`` or
-    ``on_tokens`` raised, for its own. After a ``ContextLost`` the texts are computed again, once each, from the tokens
-    that they have.
+    ``on_tokens`` raised, for its own. After a ``ContextLost`` the texts are computed again from the tokens that they
+    have, each alone for a few passes: the one that loses the context then ends in ``Quarantined``, and so do requests
+    of the same key for ten minutes (:class:`Quarantine`).
 
     Raises:
         ValueError: A setting out of range.
@@ -113,6 +115,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         trees = used is not None and used.trees and getattr(target, "forward_tree", None) is not None
         self._policy = KPolicy(k, adaptive=adaptive, trees=trees)
         self._stepper = Stepper(target, used, self._policy, executor, self._clock, self._sequence_failed)
+        self._guard = StepGuard(None, name, clock)
         self._running: list[Sequence] = []
         self._worker: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()  # a reader has made room, or a text has come or ended
@@ -168,6 +171,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         return len(item.prefix) if isinstance(given, Decode) else 1  # _key refuses what is none
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        self._guard.enter(entry)
         for dropped in self._line.add(entry, may_block=may_block):
             self._fail(dropped, self._no_room(dropped), "dropped")
         if entry.state is State.BLOCKED and self._block_timeout is not None:
@@ -176,6 +180,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
 
     def _close_entry(self, entry: Entry, reason: str) -> Any:
         self._changed.set()
+        self._guard.forget(entry, completed=reason == "completed")
         return super()._close_entry(entry, reason)
 
     def _no_room(self, entry: Entry) -> Exception:
@@ -214,10 +219,14 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
                     await self._changed.wait()
                     self._end_texts()
                     continue
+                ready = self._guard.choose(ready)
+                entries = [sequence.entry for sequence in ready]
                 try:
-                    await self._stepper.step(ready)
+                    async with self._guard.step(entries):
+                        await self._stepper.step(ready)
+                    self._guard.succeeded(entries)
                 except Exception as e:  # the user's model may raise anything: its requests end in that
-                    self._pass_failed(deliverable(e))
+                    self._pass_failed(ready, deliverable(e))
                 self._end_texts()
                 await asyncio.sleep(0)  # a model that is called on the loop may never suspend
         except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: the texts have no other end
@@ -272,23 +281,29 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         sequence.finish = None
         self._fail(sequence.entry, error)
 
-    def _pass_failed(self, error: Exception) -> None:
-        """Discard the states that took part."""
-        failed: list[Sequence] = []
-        for sequence in self._running:
-            again = isinstance(error, ContextLost) and not sequence.entry.repeated
-            if again and sequence.entry.state is State.RUNNING and self._stopping is None:
-                sequence.entry.repeated = True
-                self._stepper.close_state(sequence)
-                try:
-                    sequence.state = self._begin()
-                    sequence.pending = len(sequence.tokens)
-                except Exception as e:  # of the user's model: this request ends in it
-                    self._fail(sequence.entry, deliverable(e))
+    def _pass_failed(self, tried: list[Sequence], error: Exception) -> None:
+        """End the texts that took part; after a loss, begin all of them again."""
+        running = [sequence for sequence in self._running if sequence.entry.state is State.RUNNING]
+        took_part = [sequence for sequence in tried if sequence.entry.state is State.RUNNING]
+        if not isinstance(error, ContextLost) or self._stopping is not None:
+            for sequence, each in zip(took_part, copies(error, len(took_part)), strict=True):
+                self._fail(sequence.entry, each)
+            return
+        ends = self._guard.lost([sequence.entry for sequence in took_part], error)
+        for sequence in running:
+            end = ends.get(sequence.entry.number)
+            if end is not None:
+                self._fail(sequence.entry, end)
             else:
-                failed.append(sequence)
-        for sequence, each in zip(failed, copies(error, len(failed)), strict=False):
-            self._fail(sequence.entry, each)
+                self._begin_again(sequence)
+
+    def _begin_again(self, sequence: Sequence) -> None:
+        self._stepper.close_state(sequence)
+        try:
+            sequence.state = self._begin()
+            sequence.pending = len(sequence.tokens)
+        except Exception as e:  # of the user's model: this request ends in it
+            self._fail(sequence.entry, deliverable(e))
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

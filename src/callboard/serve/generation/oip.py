@@ -41,23 +41,23 @@ NEUTRAL = {"top_p": 1, "best_of": 1, "frequency_penalty": 0}
 
 async def generate(app: App, request: Request, body: memoryview) -> Body:
     """Continue a text, and answer with all of it."""
-    generation, head = _begun(app, request, body)
+    generation, head = await _begun(app, request, body)
     text = await generation.whole()
     return Body({**head, "text_output": text, "details": _details(generation)})
 
 
 async def generate_stream(app: App, request: Request, body: memoryview) -> Events:
     """Continue a text, and send each piece as soon as it is available."""
-    generation, head = _begun(app, request, body)
+    generation, head = await _begun(app, request, body)
     return await events_of(_pieces(generation, head), _failed)
 
 
-def _begun(app: App, request: Request, body: memoryview) -> tuple[Generation, dict[str, Any]]:
+async def _begun(app: App, request: Request, body: memoryview) -> tuple[Generation, dict[str, Any]]:
     app.check_accepting()
     model = app.find(request.path_params["model"], request.path_params.get("version"))
     if not isinstance(model, TextModel):
         raise HttpError(f"model {model.name!r} does not generate text", 404)
-    model.check_ready()
+    await app.until_ready(model)
     asked: GenerateRequest = decode_json(body, GenerateRequest)
     given = asked.parameters
     for name, neutral in NEUTRAL.items():

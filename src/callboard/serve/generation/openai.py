@@ -140,7 +140,7 @@ FIRST_DELTA: Any = {"delta": {"role": "assistant", "content": ""}}
 async def completions(app: App, request: Request, body: memoryview) -> Body | Events:
     """Continue a text."""
     asked: CompletionRequest = decode_json(body, CompletionRequest)
-    model = _model(app, asked)
+    model = await _model(app, asked)
     limit = min(DEFAULT_TOKENS, model.most) if asked.max_tokens is None else asked.max_tokens
     return await _answer(app, request, model, asked, asked.one_prompt, limit, COMPLETION)
 
@@ -148,7 +148,7 @@ async def completions(app: App, request: Request, body: memoryview) -> Body | Ev
 async def chat(app: App, request: Request, body: memoryview) -> Body | Events:
     """Answer a conversation."""
     asked: ChatRequest = decode_json(body, ChatRequest)
-    model = _model(app, asked)
+    model = await _model(app, asked)
     if model.chat is None:
         raise HttpError(f"model {model.name!r} has no chat template: ask it under /v1/completions", 404)
     if not asked.messages:
@@ -161,12 +161,12 @@ async def chat(app: App, request: Request, body: memoryview) -> Body | Events:
     return await _answer(app, request, model, asked, prompt if isinstance(prompt, str) else list(prompt), limit, CHAT)
 
 
-def _model(app: App, asked: _Request) -> TextModel:
+async def _model(app: App, asked: _Request) -> TextModel:
     app.check_accepting()
     found = app.find(asked.model)
     if not isinstance(found, TextModel):
         raise HttpError(f"model {found.name!r} does not generate text", 404)
-    found.check_ready()
+    await app.until_ready(found)
     asked.check()
     return found
 

@@ -16,10 +16,36 @@ from callboard.core.ref import GpuRef
 from callboard.core.reply import OpFailure, Reply
 from callboard.device.protocol.messages import ActorCall, Call, Calls
 
-__all__ = ["Entry", "Gate", "Origin", "Settled", "Several", "Sized", "origin_of", "request_key", "sendable", "settle"]
+__all__ = [
+    "Entry",
+    "Gate",
+    "GuardedKey",
+    "GuardedRun",
+    "Origin",
+    "Settled",
+    "Several",
+    "Sized",
+    "origin_of",
+    "request_key",
+    "sendable",
+    "settle",
+]
 
 request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callboard_request_key", default=None)
 """Key of the request that ops are called for; see :func:`callboard.request_key`."""
+
+
+class GuardedKey(str):
+    """A :data:`request_key` of work whose loss a quarantine handles: it repeats the work and finds the cause."""
+
+    __slots__ = ()
+
+
+class GuardedRun(GuardedKey):
+    """The label of a guarded run of several requests, such as a batch, rather than a request's own key."""
+
+    __slots__ = ()
+
 
 OWN = (
     *("callboard.arrays.", "callboard.core.", "callboard.device.", "callboard.kernel."),

@@ -20,7 +20,7 @@ from callboard.core.reply import Cause, Reply
 from callboard.device import forkguard
 from callboard.device.client.deferred import Deferred
 from callboard.device.client.line import refusals
-from callboard.device.client.line.entries import Entry, origin_of, request_key
+from callboard.device.client.line.entries import Entry, GuardedKey, origin_of, request_key
 from callboard.device.client.line.outbox import Outbox
 from callboard.device.client.line.plans import ClientPlan, check_overlaps
 from callboard.device.client.line.replies import reply_to
@@ -323,6 +323,10 @@ class OpPort:
         self._room = self._config.max_in_flight
         self.outbox.ready(host)
         self._waiting.poll()
+
+    def has_guarded(self) -> bool:
+        """True if an op in flight was called under a quarantine, which repeats what a loss fails."""
+        return any(isinstance(entry.key, GuardedKey) for entry in self.unanswered.entries.copy().values())
 
     def lose(self, error: AccelError, generation: int) -> int:
         """Fail everything accepted and not answered, sent or not; new ops belong to ``generation``.

@@ -12,6 +12,7 @@ from callboard.patterns.batching.continuous.policy import Preemption, StepPolicy
 from callboard.patterns.batching.continuous.steps import DONE, Last, Slot
 from callboard.patterns.batching.results import Rows, copies, rows_of
 from callboard.patterns.contract.outlet import STREAMED
+from callboard.patterns.quarantine.steps import StepGuard
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
@@ -99,7 +100,8 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
     ``submit`` gives the list of all parts. Errors of a request, beside those of :meth:`submit`: what ``step`` raised,
     for all sequences of that step (``BadBatchResult`` where it gave another number of results); ``ItemTooLarge`` where
     a sequence has grown beyond ``max_batch_cost`` by itself. After a ``ContextLost`` the sequences are begun again from
-    the parts that they have, once each.
+    the parts that they have, each alone for a few steps: the one that loses the context then ends in ``Quarantined``,
+    and so do requests of the same key for ten minutes (:class:`Quarantine`).
 
     Raises:
         ValueError: A setting out of range, or settings that contradict each other.
@@ -141,6 +143,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         )
         self._policy = StepPolicy(settings)
         self._call = UserCall(step, executor, 1)
+        self._guard = StepGuard(None, name, clock)
         self._close_slot = close
         self._cost_of = cost
         self._block_timeout = block_timeout
@@ -182,6 +185,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         return 1 if self._cost_of is None else self._cost_of(item)
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        self._guard.enter(entry)
         for dropped in self._policy.add(entry, may_block=may_block):
             self._fail(dropped, self._no_room(dropped), "dropped")
         if entry.state is State.BLOCKED and self._block_timeout is not None:
@@ -200,6 +204,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
 
     def _close_entry(self, entry: Entry, reason: str) -> Any:
         self._changed.set()
+        self._guard.forget(entry, completed=reason == "completed")
         return super()._close_entry(entry, reason)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
@@ -232,7 +237,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
                 if not ready:  # all readers are slow
                     await self._changed.wait()
                     continue
-                await self._step(ready)
+                await self._step(self._guard.choose(ready))
                 await asyncio.sleep(0)  # a function that is called on the loop may never suspend
         finally:  # where it was cancelled, by stop() or with its loop, the sequences have no other end
             slots, policy.running = policy.running, []
@@ -266,14 +271,17 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
 
     async def _step(self, slots: list[Slot[Any, Any]]) -> None:
         started = self._clock.time()
+        entries = [slot.entry for slot in slots]
         try:
-            with Inside(self):
-                results = rows_of(await self._call(slots), len(slots))
+            async with self._guard.step(entries):
+                with Inside(self):
+                    results = rows_of(await self._call(slots), len(slots))
         except Exception as e:  # the user's function may raise anything: its sequences end in that
             self._failed_steps += 1
             self._step_failed(slots, deliverable(e))
             return
         now = self._clock.time()
+        self._guard.succeeded(entries)
         self._step_time.add(now - started)
         self._batch_size.add(len(slots))
         given: set[int] = set()
@@ -309,10 +317,13 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
     def _step_failed(self, slots: list[Slot[Any, Any]], error: Exception) -> None:
         failed = [slot for slot in slots if slot.entry.state is State.RUNNING]
         if isinstance(error, ContextLost) and self._stopping is None:
-            again = [slot for slot in failed if not slot.entry.repeated]
-            failed = [slot for slot in failed if slot.entry.repeated]
-            for slot in again:
+            ends = self._guard.lost([slot.entry for slot in failed], error)
+            again = [slot for slot in failed if slot.number not in ends]
+            for slot in failed:
                 slot.entry.repeated = True
+                if slot.number in ends:
+                    self._fail(slot.entry, ends[slot.number])
+            failed = []
             self._repeated += len(again)
             held = [slot for slot in self._policy.running if slot not in slots and slot.entry.state is State.RUNNING]
             for slot in (*again, *held):  # the states of those that took no part are gone, too
