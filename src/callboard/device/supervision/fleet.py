@@ -124,7 +124,7 @@ class Fleet:
         if self._settling is not None:
             self._settling.cancel()
         self._patience = timeout
-        hurried = self._hurried = self._loop.create_future()
+        hurried = self._hurried = asyncio.get_running_loop().create_future()
         closing = asyncio.ensure_future(self._close_hosts(timeout))
         try:
             await asyncio.wait([closing, hurried], return_when=asyncio.FIRST_COMPLETED)
