@@ -470,7 +470,7 @@ async def _(hook: Hook) -> Any:
         pass
 
 
-@row("redact", object(), where="journal")
+@row("redact", 1j, where="journal")
 async def _(hook: Hook) -> Any:
     async with cb.ReplayHarness("record", redact=hook) as harness, cb.System(recorder=harness) as system:
         return await system.actor_of(cb.Props(Counter), "counter").ask(Number(n=3))
