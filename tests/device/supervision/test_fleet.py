@@ -72,6 +72,47 @@ async def test_idle_arenas_are_given_up_and_the_timer_rests() -> None:
     assert loop.due == []
 
 
+class Closing:
+    """Stands for a host that does not end before it is killed: the times that it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[float] = []
+        self.killed = asyncio.Event()
+
+    def send_arena(self, arena: Arena) -> None: ...
+
+    def retire_arena(self, arena: Arena) -> None: ...
+
+    async def close(self, timeout: float) -> None:
+        self.given.append(timeout)
+        await self.killed.wait()
+
+
+async def test_a_host_is_asked_again_only_for_a_shorter_time() -> None:
+    loop: Any = Timers()
+    host: Any = Closing()
+    fleet = Fleet(loop, 256 * MIB, False, lambda: [host])
+    fleet.hosts.add(host)
+    fleet.hurry(0.5)  # nothing is being closed
+    closing = asyncio.create_task(fleet.close(600.0))
+    for within in (600.0, 0.75, 0.75, 0.5):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        fleet.hurry(within)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert host.given == [600.0, 0.75]
+    host.killed.set()
+    await asyncio.wait_for(closing, 30.0)
+
+    again = asyncio.create_task(fleet.close(0.75))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    fleet.hurry(0.75)
+    await asyncio.wait_for(again, 30.0)
+    assert host.given == [600.0, 0.75, 0.75]
+
+
 async def test_a_standby_without_a_context_keeps_no_memory_of_an_arena_that_is_gone() -> None:
     calls: list[Any] = []
     channel: Any = SimpleNamespace(

@@ -48,6 +48,7 @@ class Fleet:
         self._serving = serving
         self._settling: asyncio.TimerHandle | None = None
         self._hurried: asyncio.Future[float] | None = None
+        self._patience = 0.0  # seconds that the hosts get that are being closed
 
     def add(self, host: Host) -> None:
         """Add a host that has been started, and send it all arenas."""
@@ -122,7 +123,8 @@ class Fleet:
         """Close all hosts and wait until they have ended; each gets about ``timeout`` seconds."""
         if self._settling is not None:
             self._settling.cancel()
-        hurried = self._hurried = self._loop.create_future()
+        self._patience = timeout
+        hurried = self._hurried = asyncio.get_running_loop().create_future()
         closing = asyncio.ensure_future(self._close_hosts(timeout))
         try:
             await asyncio.wait([closing, hurried], return_when=asyncio.FIRST_COMPLETED)
@@ -136,7 +138,7 @@ class Fleet:
 
     def hurry(self, timeout: float) -> None:
         """Let a :meth:`close` that is under way begin again with a shorter time."""
-        if self._hurried is not None and not self._hurried.done():
+        if self._hurried is not None and not self._hurried.done() and timeout < self._patience:
             self._hurried.set_result(timeout)
 
     def _reaped(self, host: Host) -> None:
