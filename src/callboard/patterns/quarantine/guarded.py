@@ -78,7 +78,7 @@ class GuardedCalls:
         except asyncio.CancelledError:
             quarantine.end("cancelled")
             raise
-        except BaseException:
+        except BaseException:  # of the user's function, and Ctrl-C
             quarantine.end("failed")
             raise
         else:

@@ -97,7 +97,7 @@ class Ward:
         entry.clear = True
         try:
             self._server.admit_warded(entry, again=False, may_block=may_block)
-        except BaseException:
+        except BaseException:  # it was refused
             entry.clear = False
             self._quarantine.end("failed")
             raise
