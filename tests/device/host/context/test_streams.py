@@ -1,5 +1,6 @@
 """Stream allocators: sharing of streams."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ class Device:
 
     def stream(self, priority: int = 0) -> Any:
         self.priorities.append(priority)
-        return object()
+        return SimpleNamespace(query=lambda: True)
 
 
 def made(**options: Any) -> tuple[Any, Device]:
