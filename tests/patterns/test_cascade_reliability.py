@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import callboard as cb
@@ -48,6 +48,7 @@ def test_a_window_forgets(answers: list[tuple[float, bool]], window: int) -> Non
 
 
 @given(seed=st.integers(0, 99), lowest=st.sampled_from([0.0, 0.5, 0.9]))
+@settings(max_examples=15)  # each of 4,000 answers
 def test_true_confidences_raise_no_alarm_and_inflated_ones_do_once(seed: int, lowest: float) -> None:
     draw = random.Random(seed)
     monitor = ReliabilityMonitor(400, 4.0, 0.02, 0.0)

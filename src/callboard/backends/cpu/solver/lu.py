@@ -36,8 +36,7 @@ def getrs(dtype: DType, transpose: str, lu: Array, pivots: Array, b: Array) -> N
     n, columns = b.shape
     if b.size:
         exponent = centre_factors(lu)
-        if exponent:
-            down = centre_columns(b)  # so that the solutions are in the middle of the range, too
+        down = centre_columns(b) if exponent else 0  # so that the solutions are in the middle of the range, too
         lapack(name_of(dtype, "getrs"), transpose.upper(), n, columns, lu, n, pivots, b, n)
         if exponent:
             shift(b, exponent - down)
