@@ -470,9 +470,7 @@ async def _(hook: Hook) -> Any:
         pass
 
 
-class Opaque:
-    """No journal can record it; its text is the same in every process."""
-
+class Opaque:  # no journal can record it; its text is the same in every process
     def __repr__(self) -> str:
         return "opaque"
 
