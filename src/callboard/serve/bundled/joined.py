@@ -114,8 +114,9 @@ class Joined:
     async def probe(self) -> None:
         """Compare batches of two made-up requests with each alone; the file may not be able to compute them."""
         draw = np.random.default_rng(0)
+        found: list[Any] = []
         for extent in EXTENTS:
-            found = []
+            found.clear()
             for scales in SCALES:
                 self._left = CHECKED
                 both = zip((2, 1), scales, strict=True)
@@ -133,7 +134,7 @@ class Joined:
         arrays = tuple(
             _made(draw, datatype, shape, scale) for (_, datatype, _), shape in zip(self._inputs, shapes, strict=True)
         )
-        return arrays if len(arrays) > 1 else arrays[0]
+        return arrays if len(arrays) > 1 else next(iter(arrays))
 
     async def _alone(self, arrays: tuple[Array, ...]) -> Outputs:
         found = await self._run([_sent(array) for array in arrays])
