@@ -19,6 +19,8 @@ class Threads(concurrent.futures.Executor):
     The interpreter waits for the threads of a ``ThreadPoolExecutor`` when it exits, also for one that never returns
     from a user's function, which nothing can end.
 
+    ``submit`` raises ``RuntimeError``, and leaves nothing behind, where no thread can be started.
+
     Args:
         most: Threads at most; they are started when they are first needed.
         name: Beginning of their names.
@@ -38,14 +40,22 @@ class Threads(concurrent.futures.Executor):
         with self._lock:
             if self._closed:
                 raise RuntimeError("cannot submit to an executor that is shut down")
-            self._work.put((future, lambda: fn(*args, **kwargs)))
             if self._idle:
                 self._idle -= 1  # taken by this call
             elif len(self._threads) < self._most:
-                thread = threading.Thread(target=self._serve, name=f"{self._name}_{len(self._threads)}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._start()
+            self._work.put((future, lambda: fn(*args, **kwargs)))
         return future
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"{self._name}_{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the process has no room for a thread, or is ending
+            if not self._threads:  # nothing would run the call
+                raise
+        else:
+            self._threads.append(thread)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         with self._lock:

@@ -124,6 +124,18 @@ def test_a_broadcast_array_and_each_size_of_element(blocking: cb.sync.Device) ->
     bounded(transfer)
 
 
+def test_arrays_in_another_byte_order(blocking: cb.sync.Device) -> None:
+    swapped = X.astype(X.dtype.newbyteorder())
+    ref = blocking.put(swapped)
+    np.testing.assert_array_equal(ref.get(), X)
+    blocking.put(swapped[::-1], out=ref)
+    ref[0] = swapped[0]
+    np.testing.assert_array_equal(ref.get(), np.concatenate([X[:1], X[-2::-1]]))
+    leased = blocking.host_empty((8,), "f4").view(swapped.dtype)
+    leased[:] = range(8)
+    np.testing.assert_array_equal(blocking.put(leased).get(), range(8))
+
+
 def test_the_least_limits() -> None:
     def transfer() -> None:
         least: list[dict[str, Any]] = [{"max_staged_bytes": 1}, {"max_in_flight": 1}]

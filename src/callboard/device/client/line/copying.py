@@ -1,12 +1,13 @@
 """``Copier``: copies between host arrays at the speed of memory, off the loop if that is wanted."""
 
-import concurrent.futures
 import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from callboard.actors.loops.threads import Threads
 
 __all__ = ["Copier"]
 
@@ -19,12 +20,16 @@ WIDTH = max(1, min(8, (os.cpu_count() or 1) // 2))
 
 
 class Copier:
-    """NumPy copies without the GIL; long ones by several threads. Threads are started when they are first needed."""
+    """NumPy copies without the GIL; long ones by several threads. Threads are started when they are first needed.
+
+    Where none can be started (the process is at its limit), the calling thread copies. A program whose main thread has
+    ended may copy until its last thread ends.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._order: concurrent.futures.ThreadPoolExecutor | None = None
-        self._slices: concurrent.futures.ThreadPoolExecutor | None = None
+        self._order: Threads | None = None
+        self._slices: Threads | None = None
 
     def copy(self, target: Array, source: Array) -> None:
         """``target[...] = source``; back when it is done. Any thread."""
@@ -32,14 +37,18 @@ class Copier:
         if parts <= 1 or not source.ndim or source.shape[0] < parts:
             np.copyto(target, source)
             return
-        with self._lock:
-            if self._slices is None:
-                self._slices = concurrent.futures.ThreadPoolExecutor(WIDTH - 1, thread_name_prefix="callboard-slices")
         step = -(-source.shape[0] // parts)
-        others = [
-            self._slices.submit(np.copyto, target[a : a + step], source[a : a + step])
-            for a in range(step, source.shape[0], step)
-        ]
+        rest, others = step, []
+        try:
+            with self._lock:
+                if self._slices is None:
+                    self._slices = Threads(WIDTH - 1, "callboard-slices")
+                while rest < source.shape[0]:
+                    part = slice(rest, rest + step)
+                    others.append(self._slices.submit(np.copyto, target[part], source[part]))
+                    rest += step
+        except RuntimeError:
+            np.copyto(target[rest:], source[rest:])
         np.copyto(target[:step], source[:step])
         for other in others:
             other.result()
@@ -51,10 +60,13 @@ class Copier:
             self.copy(target, source)
             then()
 
-        with self._lock:
-            if self._order is None:
-                self._order = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="callboard-copies")
-            self._order.submit(job)
+        try:
+            with self._lock:
+                if self._order is None:
+                    self._order = Threads(1, "callboard-copies")
+                self._order.submit(job)
+        except RuntimeError:
+            job()
 
     def close(self) -> None:
         """End the threads after the work in progress."""

@@ -105,8 +105,8 @@ class Transfers:
         return out.layout
 
     def _leased(self, array: Array) -> HostRegion | None:
-        """A leased array, or a part of one, as an operand; None for any other."""
-        found = self.arenas.find_view(array)
+        """A leased array, or a part of one, as an operand; None for any other, and for bytes in another order."""
+        found = self.arenas.find_view(array) if array.dtype.isnative else None
         item = array.itemsize
         if found is None or any(stride % item for stride in array.strides) or found[1] % item:
             return None

@@ -75,8 +75,8 @@ class Window:
         return [self.slot.arena_id, self.slot.offset + part % self.lanes * self.lane]
 
     def array(self, part: int, dtype: "np.dtype[Any]", shape: Sequence[int]) -> "np.ndarray[Any, Any]":
-        """The memory of a part, as an array; a view that must not be used after the slot is returned."""
-        return np.ndarray(shape, dtype, self.slot.arena.memory, self.where(part)[1])
+        """The memory of a part, as an array in this machine's byte order; not to be used after the slot is returned."""
+        return np.ndarray(shape, dtype.newbyteorder("="), self.slot.arena.memory, self.where(part)[1])
 
     def give(self) -> None:
         """Return the memory."""
