@@ -19,10 +19,20 @@ PAIRS: dict[str, tuple[type[Any], type[Any]]] = {
 
 ACTORS = "actors run on a loop; cb.sync has devices, and resident actors on them"
 ENDS = "a blocking end is called close"
+OF_SERVERS = "servers call it for their requests, and run on a loop"
 
 ONLY_ASYNCHRONOUS = {
     "Cluster.close_devices": "close does it",
     "Device.watch_generation": "its values are awaited; wait_generation waits for one",
+    "Quarantine.begin": OF_SERVERS,
+    "Quarantine.blame": OF_SERVERS,
+    "Quarantine.end": OF_SERVERS,
+    "Quarantine.has_records": OF_SERVERS,
+    "Quarantine.lost": OF_SERVERS,
+    "Quarantine.pause": OF_SERVERS,
+    "Quarantine.refuse_held": OF_SERVERS,
+    "Quarantine.resume": OF_SERVERS,
+    "Quarantine.run_as": OF_SERVERS,
     "ResidentRef.stop_and_wait": "stop waits",
     "Stream.aclose": ENDS,
     "System.actor_of": ACTORS,
