@@ -115,7 +115,7 @@ async def _(hook: Hook) -> Any:
 # -- pools, tenants, quarantine ----------------------------------------------------------------------------------------
 
 
-@row("policy", None, "nobody", 7, where="replicas")
+@row("policy", None, "none of them", 7, where="replicas")
 async def _(hook: Hook) -> Any:
     return await served(cb.ModelReplicaPool([lambda x: x], policy=hook))
 

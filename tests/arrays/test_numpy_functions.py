@@ -166,7 +166,7 @@ def test_memory_is_compared_by_place() -> None:
         adopted = dev.adopt(host := np.zeros(4))
         assert np.shares_memory(adopted, host[1:])
         assert not np.shares_memory(adopted[:1], host[1:])
-        # np.asarray(x) is read-only: whoever asks whether it has to be copied before it is written, copies it
+        # np.asarray(x) is read-only: code that asks whether it has to be copied before it is written, copies it
         assert np.may_share_memory(np.asarray(x), x)
 
 

@@ -47,7 +47,7 @@ async def freed(dev: cb.Device, name: str, *, own_process: bool = False) -> cb.R
             try:
                 return dev.actor_of(cb.Props(Stuck), name=name, own_process=own_process)
             except NameInUse:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
 
 
 # -- processes of their own --------------------------------------------------------------------------------------------

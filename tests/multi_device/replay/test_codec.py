@@ -105,6 +105,40 @@ def test_arrays_that_are_alike_are_one_piece() -> None:
     assert "array([1., 1.]" in codec.show("builtins:list", codec.encode([np.ones(2)] * 2))
 
 
+class Point(msgspec.Struct):
+    x: float
+
+
+class Tagged(cb.Msg[Any], tag="tests.tagged"):
+    amount: int
+    at: Point
+    rows: np.ndarray[Any, Any]
+
+
+class Add(cb.Msg[Any]):
+    amount: int
+
+
+@pytest.mark.parametrize("amount", [3, "3", None, 2.5, ["a"]])
+def test_a_message_of_other_types_than_it_declares_comes_back_as_it_was_sent(amount: Any) -> None:
+    codec = Codec()
+    for sent in (Add(amount=amount), Tagged(amount=amount, at=Point(1.5), rows=np.arange(3))):
+        found = codec.decode_as(type(sent), codec.encode(sent))
+        assert type(found) is type(sent)
+        assert (found.amount, type(found.amount)) == (amount, type(amount))
+        if isinstance(found, Tagged):
+            assert found.at == Point(1.5)
+            np.testing.assert_array_equal(found.rows, np.arange(3))
+
+
+def test_bytes_of_another_class_are_refused() -> None:
+    codec = Codec()
+    values: list[Any] = [7, [], "text", {"amount": 1}]
+    for value in values:
+        with pytest.raises(cb.NotRecordable, match="is no Add"):
+            codec.decode_as(Add, codec.encode(value))
+
+
 def test_what_is_too_large_is_told_by_its_digest() -> None:
     codec = Codec(max_array_bytes=100)
     with pytest.raises(cb.NotRecordable, match="above max_array_bytes"):

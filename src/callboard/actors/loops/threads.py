@@ -3,7 +3,7 @@
 import concurrent.futures
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 __all__ = ["Threads"]
@@ -17,7 +17,7 @@ class Threads(concurrent.futures.Executor):
     """Calls functions on daemon threads.
 
     The interpreter waits for the threads of a ``ThreadPoolExecutor`` when it exits, also for one that never returns
-    from a user's function, which nothing can end.
+    from a user's function, which nothing can end; and it takes no call after the main thread has ended.
 
     ``submit`` raises ``RuntimeError``, and leaves nothing behind, where no thread can be started.
 
@@ -56,6 +56,28 @@ class Threads(concurrent.futures.Executor):
                 raise
         else:
             self._threads.append(thread)
+
+    def share(self, function: Callable[..., object], parts: Sequence[tuple[Any, ...]]) -> None:
+        """Call ``function(*part)`` for each part; back when all calls have ended, and raises the error of one.
+
+        The calling thread makes the first call, and those for which no thread can be started.
+        """
+        first, left = parts[0], list(parts[1:])
+        others: list[concurrent.futures.Future[object]] = []
+        try:
+            for part in parts[1:]:
+                others.append(self.submit(function, *part))
+                del left[0]
+        except RuntimeError:  # the process is at its limit, or ending
+            pass
+        try:
+            function(*first)
+            for part in left:
+                function(*part)
+        finally:
+            concurrent.futures.wait(others)
+        for other in others:
+            other.result()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         with self._lock:

@@ -10,6 +10,7 @@ leaves a backend.
 """
 
 from callboard.actors.loops.bell import Bell
+from callboard.actors.loops.threads import Threads
 from callboard.core.backend.backend import AccelBackend
 from callboard.core.backend.device import AccelDevice, DeviceInfo
 from callboard.core.backend.events import AccelEvent, UserEvent
@@ -30,5 +31,6 @@ __all__ = [
     "Readback",
     "Replayed",
     "Status",
+    "Threads",
     "UserEvent",
 ]

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from callboard.actors.errors import returned
+from callboard.actors.messages import Message
 from callboard.actors.refs import ActorRef
 from callboard.core.dtype import as_dtype
 from callboard.core.ref import GpuRef, GpuToken
@@ -188,7 +189,18 @@ class Codec:
         try:
             return decoder(data)
         except msgspec.MsgspecError as e:
+            if isinstance(e, msgspec.ValidationError) and isinstance(cls, type) and issubclass(cls, Message):
+                return self._as_sent(cls, data)
             raise NotRecordable(f"the recorded value is no {getattr(cls, '__qualname__', cls)}: {e}") from e
+
+    def _as_sent(self, cls: type[Message], data: bytes) -> Message:
+        """A message of which a field had no value of its class: sending checks none, and its handler met it so."""
+        try:
+            values = _unpack(data, type=list, ext_hook=self._from_wire)[cls.__struct_config__.tag is not None :]
+            fields = msgspec.structs.fields(cls)
+            return cls(**{each.name: _fitting(each.type, value) for each, value in zip(fields, values, strict=True)})
+        except (TypeError, ValueError, msgspec.MsgspecError) as e:
+            raise NotRecordable(f"the recorded value is no {cls.__qualname__}: {e}") from e
 
     def show(self, name: str, data: bytes) -> str:
         """An output for people."""
@@ -306,6 +318,13 @@ def _bytes(array: np.ndarray[Any, Any]) -> bytes | memoryview:
 
 def _dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name) if name[:1] in "<>|=" else as_dtype(name).np
+
+
+def _fitting(expected: Any, value: Any) -> Any:
+    try:
+        return msgspec.convert(value, expected, dec_hook=_checked)
+    except (msgspec.ValidationError, NotImplementedError, TypeError):
+        return value
 
 
 def _checked(expected: Any, value: Any) -> Any:

@@ -15,14 +15,19 @@ from callboard.device.client.line.copying import SLICE, Copier
 AFTER_MAIN = """
 import threading
 import numpy as np
+import scipy.sparse
 import callboard as cb
 
+n = 1 << 10
 device = cb.sync.device("cpu", isolation={isolation!r}, standby=None)
+matrix = device.sparse.from_scipy(scipy.sparse.csr_array(np.ones((n, n))))
 
 def work() -> None:
     threading.main_thread().join()
     x = device.put(np.ones(1 << 19))
     print(x.get().sum(), device.put(np.ones(1 << 19), non_blocking=True).get().sum(), flush=True)
+    print(device.rng.default_rng(0).standard_normal((1 << 22,)).get().size)
+    print((matrix @ device.put(np.ones(n))).get().sum())
     device.close()
 
 threading.Thread(target=work).start()
@@ -33,7 +38,7 @@ threading.Thread(target=work).start()
 def test_a_large_array_comes_after_the_main_thread_has_ended(isolation: str) -> None:
     program = AFTER_MAIN.format(isolation=isolation)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
-    assert (done.stdout.split(), done.returncode) == (["524288.0"] * 2, 0), done.stderr
+    assert (done.stdout.split(), done.returncode) == (["524288.0", "524288.0", "4194304", "1048576.0"], 0), done.stderr
 
 
 @pytest.mark.parametrize("rest", [0, 7])

@@ -1,7 +1,6 @@
 """Fills of arrays, slice by slice; slices of generators that skip are made by several threads at once."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from callboard.backends.cpu.rng.philox import generator_at
 from callboard.backends.cpu.rng.sobol import sobol_words
 from callboard.backends.cpu.rng.sources import Words
 from callboard.backends.cpu.views import viewer
+from callboard.core.backend import Threads
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import Layout
 from callboard.kernel.rng.streams import KINDS, points_of, words_per_element
@@ -42,7 +42,7 @@ class Slices:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._pool = ThreadPoolExecutor(self.workers, "callboard-rng") if self.workers > 1 else None
+        self._pool = Threads(self.workers, "callboard-rng") if self.workers > 1 else None
 
     def run(
         self,
@@ -69,7 +69,7 @@ class Slices:
             several(starts)
         else:
             share = -(-len(starts) // (4 * self.workers))
-            list(self._pool.map(several, (starts[i : i + share] for i in range(0, len(starts), share))))
+            self._pool.share(several, [(starts[i : i + share],) for i in range(0, len(starts), share)])
 
     def close(self) -> None:
         """End the threads; all work is done."""

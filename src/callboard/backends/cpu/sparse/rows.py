@@ -1,13 +1,13 @@
 """The rows of a matrix times a vector, shared among threads."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from callboard.backends.cpu.cores import workers
+from callboard.core.backend import Threads
 
 __all__ = ["Rows"]
 
@@ -21,7 +21,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.workers = workers()
-        self._pool = ThreadPoolExecutor(self.workers - 1, "callboard-sparse") if self.workers > 1 else None
+        self._pool = Threads(self.workers - 1, "callboard-sparse") if self.workers > 1 else None
 
     def run(self, multiply: Callable[[int, int], None], indptr: Array) -> None:
         """``multiply(first, last)`` for all rows of ``indptr``, ``last`` not included; reraises errors."""
@@ -31,13 +31,7 @@ class Rows:
             multiply(0, rows)
             return
         cuts = np.searchsorted(indptr, [entries * part // parts for part in range(1, parts)]).tolist()
-        others = [self._pool.submit(multiply, *ends) for ends in pairwise([*cuts, rows])]
-        try:
-            multiply(0, cuts[0])
-        finally:
-            wait(others)
-        for other in others:
-            other.result()
+        self._pool.share(multiply, list(pairwise([0, *cuts, rows])))
 
     def close(self) -> None:
         """End the threads; all work is done."""

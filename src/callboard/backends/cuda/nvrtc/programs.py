@@ -1,5 +1,6 @@
 """Sources and binaries as loaded modules, for as long as the context lives; compiled several at once."""
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -78,7 +79,10 @@ class Programs:
                 if self._pool is None:
                     workers = min(MAX_COMPILING, os.cpu_count() or 1)
                     self._pool = ThreadPoolExecutor(workers, thread_name_prefix="callboard-nvrtc")
-                found = self._compiling[key] = self._pool.submit(self._compile, *key)
+                with contextlib.suppress(RuntimeError):  # no thread can be started, or the main thread has ended
+                    found = self._compiling[key] = self._pool.submit(self._compile, *key)
+        if found is None:
+            return self._compile(*key)
         if not self._may_wait():
             raise WouldBlock(f"{source.title} is being compiled")
         try:

@@ -37,21 +37,13 @@ class Copier:
         if parts <= 1 or not source.ndim or source.shape[0] < parts:
             np.copyto(target, source)
             return
+        with self._lock:
+            if self._slices is None:
+                self._slices = Threads(WIDTH - 1, "callboard-slices")
+            threads = self._slices
         step = -(-source.shape[0] // parts)
-        rest, others = step, []
-        try:
-            with self._lock:
-                if self._slices is None:
-                    self._slices = Threads(WIDTH - 1, "callboard-slices")
-                while rest < source.shape[0]:
-                    part = slice(rest, rest + step)
-                    others.append(self._slices.submit(np.copyto, target[part], source[part]))
-                    rest += step
-        except RuntimeError:
-            np.copyto(target[rest:], source[rest:])
-        np.copyto(target[:step], source[:step])
-        for other in others:
-            other.result()
+        slices = [slice(a, a + step) for a in range(0, source.shape[0], step)]
+        threads.share(np.copyto, [(target[each], source[each]) for each in slices])
 
     def later(self, target: Array, source: Array, then: Callable[[], object]) -> None:
         """Copy on the copying thread, in order of these calls; ``then()`` runs there."""
