@@ -67,12 +67,14 @@ class Fragile(cb.ResidentActor):
 @pytest.mark.skipif(sys.platform != "linux", reason="process isolation is Linux only")
 async def test_a_device_of_a_lifespan_allows_no_loss_and_goes_on() -> None:
     devices: list[cb.Device] = []
+    models: list[cb.ResidentRef[Fragile]] = []
 
     @asynccontextmanager
     async def lifespan(app: App) -> AsyncIterator[None]:
         async with cb.device("cpu", standby=None, max_restarts=0, on_exhausted="stop") as device:
             devices.append(device)
             model = device.actor_of(cb.Props(Fragile, os.getpid()))
+            models.append(model)
 
             async def double(x: Any) -> Any:
                 return await model.call(Fragile.double, x)
@@ -84,6 +86,7 @@ async def test_a_device_of_a_lifespan_allows_no_loss_and_goes_on() -> None:
         found = await statuses(http, [1.0, 2.0, -3.0, 4.0])
         assert found == {1.0: 200, 2.0: 200, -3.0: 422, 4.0: 200}
         await devices[0].ready()  # again, after the last loss
+        await models[0].ready()  # and its actor
         assert devices[0].health().restarts == 3
         for health in ("live", "ready"):
             assert (await http.get(f"/v2/health/{health}")).status_code == 200

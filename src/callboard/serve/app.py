@@ -50,8 +50,8 @@ class EdgeLimits:
         request_timeout: Seconds from the body's end until the response at most; else 504. None: as the client asks.
         send_timeout: Seconds in which a client must take some KiB of a response; else its connection is closed, and
             what was not sent is freed. It applies under :func:`serve` and :func:`listening`, on Linux.
-        ready_timeout: Seconds that a request waits while its model's device opens, or replaces a lost context; then
-            503. At most 1,024 requests of a model wait so.
+        ready_timeout: Seconds that a request waits while its model's device opens, or replaces a lost context, or while
+            its resident actor is set up; then 503. At most 1,024 requests of a model wait so.
         drain_timeout: Seconds that requests in progress have at the end; requests that are still running then get 503.
     """
 
@@ -162,8 +162,10 @@ class App(Handle):
                 NumPy's or ``GpuRef``.
             inputs, outputs: Names, datatypes and shapes; requests that do not fit get 400.
             version: Version in URLs.
-            device: Device that the model computes on. While it opens, or replaces a lost context, the model is not
-                ready, and requests wait (``limits.ready_timeout``). When it has stopped for good, the app is not live.
+            device: Device that the model computes on, if it is not found in the function: devices and resident actors
+                in a ``functools.partial``, in the variables of a nested function, in attributes of an object, and
+                behind a server are. While one opens, replaces a lost context, or is set up, the model is not ready,
+                and requests wait (``limits.ready_timeout``). When a device has stopped for good, the app is not live.
             concurrency: Calls of a function that run at once. Plain functions run on threads.
             max_queue: Requests that wait for a function at most; beyond that the status is 429.
             tenants: Weights or settings, as for ``FairShareScheduler``: requests share the model by these. See
@@ -174,10 +176,11 @@ class App(Handle):
 
         Raises:
             ValueError: The name is taken, or an argument is out of range.
-            TypeError: ``model`` cannot be called.
+            TypeError: ``model`` cannot be called with the arrays of ``inputs``, or is a class, such as that of a
+                resident actor, in place of a call of the actor.
             RuntimeError: The app accepts requests already.
         """
-        chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent)
+        chain = server_of(model, name, concurrency, max_queue, tenants, arguments=len(inputs), idempotent=idempotent)
         self._add(TensorModel(name, version, chain, device, inputs, outputs))
 
     async def add_onnx(

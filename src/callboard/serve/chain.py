@@ -12,6 +12,8 @@ from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.fairshare.settings import Tenant
 from callboard.patterns.hotswap.server import ModelHotSwapServer
 from callboard.patterns.hotswap.versions import ModelVersion
+from callboard.patterns.requests.fitting import check_function
+from callboard.patterns.requests.needs import Need, needs_of
 from callboard.patterns.requests.server import RequestServer
 from callboard.serve.calls import CallServer
 from callboard.serve.errors import BadRequest
@@ -47,6 +49,10 @@ class Chain:
     def front(self) -> Server:
         """Takes requests."""
         return self._servers[0]
+
+    def needs(self) -> list[Need]:
+        """The actors and devices that the model calls, as far as they are found."""
+        return needs_of(self._servers[-1])
 
     @property
     def last(self) -> Server:
@@ -109,6 +115,7 @@ def server_of(
     max_queue: int,
     tenants: Tenants | None = None,
     *,
+    arguments: int = 1,
     idempotent: bool = True,
     **fair: Any,
 ) -> Chain:
@@ -120,12 +127,19 @@ def server_of(
         concurrency: Calls of a function that run at once.
         max_queue: Requests that wait at most.
         tenants: Weights or settings of tenants; None for no fair sharing.
+        arguments: Arguments that a function gets.
         idempotent: A function may run again for the same request.
         fair: Further arguments of ``FairShareScheduler``.
 
     Raises:
+        TypeError: The model cannot be called so.
         ValueError, TypeError: Raised by the constructors of the servers.
     """
+    if not isinstance(model, RequestServer | ModelVersion):
+        try:
+            check_function(model, arguments)
+        except TypeError as e:
+            raise TypeError(f"model {name!r}: {e}") from None
 
     def make() -> list[Server]:
         server: Server

@@ -8,19 +8,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from callboard.actors.errors import ActorStopped
 from callboard.core.errors import DeviceStopped
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
+from callboard.device.client.residents.ref import ResidentRef
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
 from callboard.patterns.contract.hooks import amount
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
 from callboard.patterns.requests.entering import as_room_comes
+from callboard.patterns.requests.needs import Need, is_ready
 from callboard.patterns.requests.stats import ServerStats
 from callboard.serve.calls import CallServer
 from callboard.serve.chain import Chain, Server
 from callboard.serve.encoding.messages import InSequence
-from callboard.serve.errors import BadModelResult, BadRequest, NotReady
+from callboard.serve.errors import BadModelResult, BadRequest, HttpError, NotReady
 from callboard.serve.tensors import Array, Tensor
 
 __all__ = ["EmbeddingModel", "Model", "TensorModel"]
@@ -88,6 +91,7 @@ class Model:
         self.failed_seconds = 0.0
         self.stopped: str | None = None
         self._waiting = 0
+        self._needs: list[Need] | None = None
 
     def _asked(self) -> AbstractContextManager[None]:
         """Note a request, and whether it fails."""
@@ -111,15 +115,40 @@ class Model:
         """The reason why the model cannot take requests now; None if it can."""
         if self.chain.unloaded:
             return f"model {self.name!r} is unloaded"
-        if self.device is not None and not (health := self.device.health()).ok:
-            return f"the device of model {self.name!r} is {health.state}"
-        return self.why_not_live()
+        self._needs = None  # it may call others since
+        need = self._unready()
+        return self._why_unready(need) if need is not None else self.why_not_live()
 
     def why_not_live(self) -> str | None:
         """The reason why the model will take no requests any more; None if it will."""
-        if self.device is not None and (health := self.device.health()).state == STOPPED:
-            return f"the device of model {self.name!r} has stopped: {health.error}"
+        for need in self._known():
+            if isinstance(need, Device) and (health := need.health()).state == STOPPED:
+                return f"the device of model {self.name!r} has stopped: {health.error}"
+            if isinstance(need, ResidentRef) and isinstance(need.cause, DeviceStopped) and need.is_stopped:
+                return f"a device of model {self.name!r} has stopped: {need.cause}"
         return None if self.stopped is None else f"a device of model {self.name!r} has stopped: {self.stopped}"
+
+    def _known(self) -> list[Need]:
+        """The devices and actors that it calls; looked for again only where one is not ready."""
+        if self._needs is None:
+            found = self.chain.needs()
+            self._needs = found if self.device is None else [self.device, *found]
+        return self._needs
+
+    def _unready(self) -> Need | None:
+        """One that is not ready."""
+        for need in self._known():
+            if not is_ready(need):
+                self._needs = None
+                return next((each for each in self._known() if not is_ready(each)), None)
+        return None
+
+    def _why_unready(self, need: Need) -> str:
+        if isinstance(need, Device):
+            return f"the device of model {self.name!r} is {need.health().state}"
+        cause = need.cause
+        why = "" if cause is None else f": {type(cause).__name__}: {cause}"
+        return f"the actor {need.name!r} of model {self.name!r} is {need.state}{why}"
 
     def stats(self) -> ServerStats:
         """Figures of the server that takes its requests."""
@@ -130,17 +159,17 @@ class Model:
         return _stats(self.chain.last)
 
     def check_ready(self) -> None:
-        """Raise unless the model is loaded and its device is ready.
+        """Raise unless the model is loaded, and the devices and actors that it calls are ready.
 
         Raises:
-            NotReady: It is unloaded; the device opens, or has stopped.
+            NotReady: It is unloaded; one of them opens, is set up, or has stopped.
         """
         why = self.why_not_ready()
         if why is not None:
             raise NotReady(why)
 
     async def until_ready(self, timeout: float) -> None:
-        """Wait while the device opens or replaces a lost context.
+        """Wait while a device opens or replaces a lost context, or an actor is set up.
 
         Args:
             timeout: Seconds at most.
@@ -148,22 +177,29 @@ class Model:
         Raises:
             NotReady: The model is unloaded, the time is over, or :data:`MOST_WAITING` requests wait.
             DeviceStopped: The device has stopped.
+            HttpError: The actor has stopped: status 503.
         """
         if self.chain.unloaded:
             self.check_ready()
-        device = self.device
-        if device is None or (health := device.health()).ok:
+        need = self._unready()
+        if need is None:
             return
-        if health.state == STOPPED:
-            raise DeviceStopped(self.why_not_live() or "")
+        why = self._why_unready(need)
         if self._waiting >= MOST_WAITING:
-            raise NotReady(f"the device of model {self.name!r} is {health.state}, and {self._waiting} requests wait")
+            raise NotReady(f"{why}, and {self._waiting} requests wait")
         self._waiting += 1
         try:
-            await asyncio.wait_for(device.ready(), timeout)
+            async with asyncio.timeout(timeout):
+                while need is not None:
+                    why = self._why_unready(need)
+                    if isinstance(need, Device) and need.health().state == STOPPED:
+                        raise DeviceStopped(self.why_not_live() or why)
+                    await need.ready()
+                    need = self._unready()
         except TimeoutError:
-            state = device.health().state
-            raise NotReady(f"the device of model {self.name!r} is {state}; the request waited {timeout:g} s") from None
+            raise NotReady(f"{why}; the request waited {timeout:g} s") from None
+        except ActorStopped as e:
+            raise HttpError(self._why_unready(need) if need is not None else why, 503) from e
         finally:
             self._waiting -= 1
 

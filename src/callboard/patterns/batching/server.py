@@ -18,6 +18,7 @@ from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.fitting import check_fits
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy
 
@@ -88,7 +89,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     Raises:
         ValueError: A setting out of range, or settings that contradict each other.
-        TypeError: ``batch_fn``, ``bucket``, ``cost`` or ``pad`` cannot be called; a number of items is no integer.
+        TypeError: ``batch_fn``, ``bucket``, ``cost`` or ``pad`` cannot be called; ``batch_fn``
+            cannot take a list alone; a number of items is no integer.
     """
 
     _key_hook = "bucket"
@@ -140,6 +142,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             join_buckets=join_buckets,
             delays=timeout_action == "delay",
         )
+        check_fits(batch_fn, 1)
         check_callable(bucket=bucket, cost=cost, pad=pad)
         check_choice("order", order, "arrival", "deadline")
         check_choice("timeout_action", timeout_action, "reject", "delay")
@@ -230,6 +233,9 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     def _cost(self, item: T) -> float:
         return 1 if self._cost_of is None else self._cost_of(item)
+
+    def _runs_on(self) -> list[Any]:
+        return [self._call]
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
         if entry.deadline is not None and self._policy.hopeless(entry, now):

@@ -272,6 +272,9 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
+    def _runs_on(self) -> list[Any]:
+        return list(self._servers)
+
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
         flight = _Flight(entry.deadline)
         entry.deadline = None  # the stages look after it, since an answer may be there when it comes

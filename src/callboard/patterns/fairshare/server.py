@@ -253,6 +253,9 @@ class FairShareScheduler(RequestServer[T, R]):
     def _cost(self, item: T) -> float:
         return 1 if self._cost_of is None else self._cost_of(item)
 
+    def _runs_on(self) -> list[Any]:
+        return [self._call]
+
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
         if self._guarded is not None:
             self._guarded.read_key(entry)

@@ -6,6 +6,8 @@ from typing import Any
 from callboard.core.ref import GpuRef
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.calling import Executor, UserCall
+from callboard.patterns.requests.fitting import check_fits
+from callboard.patterns.requests.needs import needs_of
 from callboard.patterns.requests.server import RequestServer
 
 __all__ = ["LoadedModel", "made_by", "to_the_end", "unload"]
@@ -20,7 +22,7 @@ class LoadedModel:
         threads: Threads at most.
 
     Raises:
-        TypeError: It cannot be called, and is not a server.
+        TypeError: It cannot be called with an item, and is not a server.
     """
 
     def __init__(self, made: Any, executor: Executor, threads: int) -> None:
@@ -30,6 +32,7 @@ class LoadedModel:
         if isinstance(made, RequestServer):
             self.server = made
         else:
+            check_fits(made, 1)
             self._call = UserCall(made, executor, threads)
 
     @property
@@ -38,9 +41,15 @@ class LoadedModel:
         return self._call is not None and self._call.on_thread
 
     async def start(self) -> None:
-        """Start it, if it is a server that was not started."""
+        """Start it, if it is a server that was not started, and wait until the actors and devices it calls are ready.
+
+        Raises:
+            ActorStopped, DeviceStopped: One of them will not be.
+        """
         if self.server is not None and not self.server.started:
             await self.server.start()
+        for need in needs_of(self._made):
+            await need.ready()
 
     async def __call__(self, item: Any) -> Any:
         """Return the response to an item."""

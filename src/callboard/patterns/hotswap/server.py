@@ -245,6 +245,9 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         version, trial = self._swapper.canary
         return version if not trial.canary.shadow and trial.draws(key) else None
 
+    def _runs_on(self) -> list[Any]:
+        return [] if self._book.active is None else [self._book.active.model]
+
     def _cost(self, item: T) -> float:
         model = None if self._book.active is None else self._book.active.model
         return 1 if model is None or model.server is None else model.server._cost(item)

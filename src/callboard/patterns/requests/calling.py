@@ -10,6 +10,7 @@ from typing import Any, Literal, NoReturn
 from callboard.actors.errors import HandlerCancelled
 from callboard.actors.loops.threads import Threads
 from callboard.device.client.residents.ref import ResidentRef
+from callboard.patterns.requests.fitting import refuse_actors
 from callboard.patterns.requests.inside import part_of_this
 
 __all__ = ["Executor", "UserCall", "deliverable", "is_quick"]
@@ -31,11 +32,13 @@ class UserCall:
         threads: Threads at most.
 
     Raises:
-        TypeError: ``function`` cannot be called, or ``executor`` is something else.
+        TypeError: ``function`` cannot be called, or is a resident actor's class in place of a call of the actor; or
+            ``executor`` is something else.
     """
 
     def __init__(self, function: Callable[..., Any], executor: Executor, threads: int) -> None:
         given: Any = function
+        refuse_actors(given)
         if not callable(given):
             raise TypeError(f"{given!r} cannot be called")
         self._function = function

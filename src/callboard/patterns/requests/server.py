@@ -96,6 +96,10 @@ class RequestServer(Callers[T, R]):
         """The cost of an item for which the caller gives none."""
         return 1
 
+    def _runs_on(self) -> list[Any]:
+        """The functions, models and servers that it cannot answer without; see ``needs_of``."""
+        return []
+
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def _enter(

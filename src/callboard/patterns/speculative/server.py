@@ -170,6 +170,9 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         given: Any = item
         return len(item.prefix) if isinstance(given, Decode) else 1  # _key refuses what is none
 
+    def _runs_on(self) -> list[Any]:
+        return [self._stepper.call]
+
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
         self._guard.enter(entry)
         for dropped in self._line.add(entry, may_block=may_block):

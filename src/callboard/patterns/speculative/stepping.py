@@ -36,6 +36,9 @@ class Stepper:
         executor: The executor that calls the target's ``forward``.
         clock: Tells the time.
         failed: Called with a sequence that ends in an error.
+
+    Attributes:
+        call: Calls the target's ``forward``.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class Stepper:
         clock: Clock,
         failed: Callable[[Sequence, Exception], None],
     ) -> None:
-        self._call = UserCall(target.forward, executor, 1)
+        self.call = UserCall(target.forward, executor, 1)
         tree: Any = getattr(target, "forward_tree", None)
         self._tree = None if tree is None or draft is None or not draft.trees else UserCall(tree, executor, 1)
         self._draft = draft
@@ -56,11 +59,11 @@ class Stepper:
         self._failed = failed
         self._vocabulary: int | None = None
         self.figures = Figures(policy.k)
-        self.on_thread = self._call.on_thread or (draft is not None and draft.on_thread)
+        self.on_thread = self.call.on_thread or (draft is not None and draft.on_thread)
 
     def close(self) -> None:
         """No more passes will come."""
-        self._call.close()
+        self.call.close()
         if self._tree is not None:
             self._tree.close()
         if self._draft is not None:
@@ -111,7 +114,7 @@ class Stepper:
             parents = [_parents(each.pending, found) for each, found in left]
             given = await self._tree(states, inputs, parents, rows)
         else:
-            given = await self._call(states, inputs, rows)
+            given = await self.call(states, inputs, rows)
         found = logits_of(given, rows)
         self._vocabulary = found[0].shape[1]
         seconds = self._clock.time() - started

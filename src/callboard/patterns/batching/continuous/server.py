@@ -184,6 +184,9 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
     def _cost(self, item: T) -> float:
         return 1 if self._cost_of is None else self._cost_of(item)
 
+    def _runs_on(self) -> list[Any]:
+        return [self._call]
+
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
         self._guard.enter(entry)
         for dropped in self._policy.add(entry, may_block=may_block):

@@ -17,6 +17,7 @@ from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.fitting import check_fits
 from callboard.patterns.requests.inside import Inside
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
@@ -114,6 +115,8 @@ class SequenceBatchingServer(RequestServer[T, R]):
         self._policy = SequencePolicy(
             SequenceSettings(len(functions), max_batch, max_sequences, idle_timeout, max_queue)
         )
+        for function in functions:
+            check_fits(function, 2)
         self._calls = [UserCall(function, executor, 1) for function in functions]
         self._tasks: list[asyncio.Task[None] | None] = [None] * len(functions)
         self._close_slot = close
@@ -152,6 +155,9 @@ class SequenceBatchingServer(RequestServer[T, R]):
         if "sequence" not in options:
             raise TypeError(f"{self.name}: a request must say to which sequence it belongs: sequence=...")
         return options["sequence"]
+
+    def _runs_on(self) -> list[Any]:
+        return self._calls
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
         start, end = bool(entry.options.get("start")), bool(entry.options.get("end"))

@@ -1,0 +1,84 @@
+"""``needs_of``: the resident actors and devices that a model calls, found in the model itself.
+
+A model is ready when these are. They are found where programs keep them: in a ``functools.partial``, in a bound method,
+in the variables of a nested function, in attributes, in the lists and dicts of these, and behind a server. What is made
+during a call, or kept elsewhere, is not found: name its device with ``device=``.
+"""
+
+import functools
+import itertools
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from callboard.device.client.handle import Device
+from callboard.device.client.residents.ref import ResidentRef
+from callboard.patterns.requests.server import RequestServer
+
+__all__ = ["Need", "is_ready", "needs_of"]
+
+Need = ResidentRef[Any] | Device
+
+MOST = 256
+"""Objects that are looked at, and that a container may have."""
+
+
+def needs_of(model: Any) -> list[Need]:
+    """The actors and devices that are found in a model: a function, another callable, or a server."""
+    found: list[Need] = []
+    seen: dict[int, Any] = {}  # which keeps them: no other object gets such an id
+    todo = [model]
+    while todo and len(seen) < MOST:
+        each = todo.pop()
+        if id(each) not in seen:
+            seen[id(each)] = each
+            if isinstance(each, ResidentRef | Device):
+                found.append(each)
+            else:
+                todo += _parts(each)
+    return found
+
+
+def _parts(thing: Any) -> Iterable[Any]:
+    """The objects in which a thing of a known kind keeps what it calls."""
+    match thing:
+        case RequestServer():
+            return thing._runs_on()
+        case functools.partial():
+            return [thing.func, *thing.args, *thing.keywords.values()]
+        case types.MethodType():
+            owner = thing.__self__
+            known = isinstance(owner, ResidentRef | Device | RequestServer)
+            return [thing.__func__, owner, *(() if known else _attributes(owner))]
+        case types.FunctionType():
+            return _variables(thing)
+        case list() | tuple() | dict():
+            items = thing.values() if isinstance(thing, dict) else thing
+            return list(itertools.islice(items, MOST))
+        case type() | types.ModuleType():
+            return ()
+    return _attributes(thing) if callable(thing) else ()
+
+
+def _variables(function: types.FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # it is not assigned yet
+            continue
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    for name in function.__code__.co_names:  # of a module: its functions and classes are not followed
+        found = function.__globals__.get(name)
+        if isinstance(found, ResidentRef | Device | RequestServer | functools.partial):
+            yield found
+
+
+def _attributes(thing: Any) -> list[Any]:
+    found: dict[str, Any] = getattr(thing, "__dict__", {})
+    return list(itertools.islice(found.values(), MOST))
+
+
+def is_ready(need: Need) -> bool:
+    """True if it would answer now."""
+    return need.health().ok if isinstance(need, Device) else need.state == "ready"
