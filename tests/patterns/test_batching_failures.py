@@ -102,7 +102,7 @@ async def test_an_exception_of_the_batch_reaches_each_as_its_own(clock: ManualCl
         error.add_note("note")
         raise error
 
-    async with lab(broken, clock) as server:
+    async with lab(broken, clock, on_error="fail") as server:
         errors = await asyncio.gather(*(server.submit(item) for item in "abc"), return_exceptions=True)
         assert [(type(error), str(error), error.__notes__) for error in errors] == [
             (RuntimeError, "broken", ["note"])
@@ -122,7 +122,7 @@ def test_an_error_that_cannot_be_copied_is_shared() -> None:
 
 async def test_a_batch_that_failed_leaves_the_next_alone(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=2) as server:
+    async with lab(model, clock, max_batch=2, on_error="fail") as server:
         futures = [server.submit_nowait(item) for item in "abcd"]
         await turns()
         await model.release(ValueError("no"))
@@ -182,6 +182,93 @@ def test_an_end_of_the_program_ends_the_requests_too(error: BaseException) -> No
     with pytest.raises(type(error)):
         asyncio.run(main())
     assert [type(end) for end in ends] == [ServerStopped]
+
+
+# -- by default --------------------------------------------------------------------------------------------------------
+
+
+def isolated(n: int, bad: set[int], error: type[Exception] = ValueError, **options: Any) -> tuple[list[Any], list[int]]:
+    """The ends of n requests of one batch, some of which raise; and the sizes of the batches that ran."""
+    runs: list[int] = []
+
+    async def model(items: list[int]) -> list[int]:
+        runs.append(len(items))
+        wrong = [item for item in items if item in bad]
+        if wrong:
+            raise error(f"bad: {wrong}")
+        return [item * 10 for item in items]
+
+    async def main() -> list[Any]:
+        async with lab(model, ManualClock(), max_batch=64, **options) as server:
+            return await asyncio.gather(*(server.submit(item) for item in range(n)), return_exceptions=True)
+
+    return asyncio.run(main()), runs
+
+
+@pytest.mark.parametrize("bad", [0, 1, 9, 18, 30, 31])
+def test_one_bad_item_fails_alone(bad: int) -> None:
+    found, runs = isolated(32, {bad})
+    assert [str(each) for each in found if isinstance(each, ValueError)] == [f"bad: [{bad}]"]
+    assert [each for each in found if not isinstance(each, ValueError)] == [10 * n for n in range(32) if n != bad]
+    assert len(runs) - 1 <= 2 * 5
+
+
+@pytest.mark.parametrize(
+    "bad", [{3, 4, 29}, {*range(0, 32, 2)}, {*range(1, 32, 2)}, {*range(8, 32)}, {*range(3, 32, 4)}]
+)
+def test_several_bad_items_fail_alone(bad: set[int]) -> None:
+    found, runs = isolated(32, bad)
+    assert {n for n, each in enumerate(found) if isinstance(each, ValueError)} == bad
+    assert len(runs) - 1 <= 2 * len(bad) * 5
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 32, 64])
+def test_a_function_that_always_fails_is_hardly_called_more(n: int) -> None:
+    found, runs = isolated(n, set(range(n)))
+    assert {type(each) for each in found} == {ValueError}
+    assert runs == [n, *[1] * min(n, 4)]
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        ({"idempotent": False}, ValueError),
+        ({"on_error": "fail"}, ValueError),
+        ({}, TimeoutError),
+        ({}, cb.ServerStopped),
+        ({}, cb.ActorStopped),
+    ],
+)
+def test_what_runs_no_item_again(options: Any, error: type[Exception]) -> None:
+    found, runs = isolated(8, {3}, error, **options)
+    assert ([type(each) for each in found], runs) == ([error] * 8, [8])
+
+
+async def test_who_leaves_meanwhile_is_no_sign_that_all_fail(clock: ManualClock) -> None:
+    model = Model()
+    async with lab(model, clock, max_batch=8) as server:
+        futures = [server.submit_nowait(item) for item in "abcdefgh"]
+        await turns()
+        for n in (1, 6, 7):  # the probes after the first
+            futures[n].cancel()
+        await model.release(ValueError("batch"))
+        assert model.batches[1:] == [["a"]]
+        for n in (2, 3):
+            futures[n].cancel()
+        await model.release(ValueError("a"))
+        await model.release_all()
+        assert [str(await outcome(futures[n])) for n in (0, 4, 5)] == ["a", "<e>", "<f>"]
+
+
+async def test_a_loss_while_a_bad_item_is_looked_for_queues_those_that_ran_again(clock: ManualClock) -> None:
+    model = Model()
+    async with lab(model, clock, max_batch=4) as server:
+        futures = [server.submit_nowait(item) for item in "abcd"]
+        await turns()
+        await model.release(ValueError("batch"))
+        await model.release(cb.ContextPoisoned("lost"))
+        await model.release_all()
+        assert [await future for future in futures] == ["<a>", "<b>", "<c>", "<d>"]
 
 
 # -- halves ------------------------------------------------------------------------------------------------------------

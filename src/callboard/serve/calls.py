@@ -158,6 +158,8 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
     async def _attempt(self, entry: Entry, arguments: tuple[Any, ...]) -> Any:
         try:
             answer = await self._call(*arguments)
+            if isinstance(answer, BaseException):
+                raise answer
         finally:
             self._interruptible.discard(entry.number)
         return await self._feeders.feed(entry, answer)

@@ -2,22 +2,29 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from callboard.actors.errors import returned
-from callboard.core.errors import ContextLost, Unrecoverable
+from callboard.actors.errors import ActorStopped, returned
+from callboard.core.errors import ContextLost, MailboxFull, Unrecoverable
 from callboard.patterns.batching.figures import BatchCounters
+from callboard.patterns.batching.isolation import OnError, reruns
 from callboard.patterns.batching.policy import Batch, BatchPolicy
 from callboard.patterns.batching.ragged import Ragged
 from callboard.patterns.batching.results import are_values, copies, rows_of
 from callboard.patterns.requests.calling import UserCall, deliverable
 from callboard.patterns.requests.entries import Entry, State
-from callboard.patterns.requests.errors import BadBatchResult
+from callboard.patterns.requests.errors import BadBatchResult, QueueFull, ServerStopped
 
 if TYPE_CHECKING:
     from callboard.patterns.batching.server import DynamicBatchingServer
 
 __all__ = ["BatchRunner"]
+
+OF_ALL = (
+    *(ContextLost, Unrecoverable, ActorStopped, MailboxFull, BadBatchResult),
+    *(ServerStopped, QueueFull, TimeoutError, ConnectionError),
+)
+"""Errors of a batch that no single item causes."""
 
 MANY = 8
 """Results that take long enough to give out for the next batch not to wait for them."""
@@ -43,7 +50,7 @@ class BatchRunner:
         *,
         pad: Callable[[list[Any], int], Any] | None,
         ragged: bool,
-        on_error: Literal["fail", "bisect", "retry_single"],
+        on_error: OnError,
     ) -> None:
         self._server = server
         self._policy = policy
@@ -61,27 +68,10 @@ class BatchRunner:
         if server._ward is not None:
             server._ward.keyring.mark()
         self._policy.running += 1
-        groups = [batch.entries]
         try:
-            while groups:
-                entries = [entry for entry in groups.pop() if entry.state is State.RUNNING]
-                if not entries:
-                    continue
-                try:
-                    rows = await self._results(entries)
-                except Exception as e:  # the user's function may raise anything: its requests end in that
-                    self._counters.failed += 1
-                    if self._splits(e, entries) and self._on_error == "retry_single":
-                        groups += [[entry] for entry in reversed(entries)]
-                    elif self._splits(e, entries):
-                        middle = len(entries) // 2
-                        groups += [entries[middle:], entries[:middle]]
-                    else:
-                        self._fail_all(entries, e)
-                else:
-                    if not groups and len(entries) >= MANY and self._policy.full and are_values(rows):
-                        await server._workers.hand_over()
-                    await self._deliver(entries, rows)
+            error = await self._attempt(batch.entries)
+            if isinstance(error, Exception):
+                await self._isolate(batch.entries, error)
         except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
             for entry in batch.entries:
                 if entry.state is State.RUNNING:
@@ -94,6 +84,44 @@ class BatchRunner:
                     if entry.state is State.ENDED:  # others wait for their next run
                         server._ward.ran(entry)
         return sum(entry.state is State.ENDED for entry in batch.entries)
+
+    async def _attempt(self, entries: list[Entry], *, last: bool = True) -> Exception | bool | None:
+        """Run entries; True if that succeeded, False if they have failed, None if all have ended before.
+
+        The error of several of them, which may be that of one, is returned instead.
+
+        Args:
+            entries: Those that have ended meanwhile are left out.
+            last: The next batch may begin while their results are given out.
+        """
+        server = self._server
+        entries = [entry for entry in entries if entry.state is State.RUNNING]
+        if not entries:
+            return None
+        try:
+            rows = await self._results(entries)
+        except Exception as e:  # the user's function may raise anything: its requests end in that
+            self._counters.failed += 1
+            if len(entries) > 1 and self._on_error != "fail" and not isinstance(e, OF_ALL):
+                return e
+            self._fail_all(entries, e)
+            return False
+        if last and len(entries) >= MANY and self._policy.full and are_values(rows):
+            await server._workers.hand_over()
+        await self._deliver(entries, rows)
+        return True
+
+    async def _isolate(self, entries: list[Entry], error: Exception) -> None:
+        """Run entries whose batch has failed again, so that only those fail that cannot be done."""
+        runs = reruns(self._on_error, [entry for entry in entries if entry.state is State.RUNNING])
+        group = next(runs, None)
+        while group is not None:
+            found = await self._attempt(group, last=False)
+            try:
+                group = runs.send(False if isinstance(found, Exception) else found)
+            except StopIteration:
+                group = None
+        self._fail_all([entry for entry in entries if entry.state is State.RUNNING], error)
 
     async def _results(self, entries: list[Entry]) -> list[Any]:
         """Call the function; gives a result for each entry, and for those that fill it up."""
@@ -143,11 +171,6 @@ class BatchRunner:
                 self._fail_all([entry], e)
         else:
             self._server._succeed(entry, value, self._clock.time())
-
-    def _splits(self, error: Exception, entries: list[Entry]) -> bool:
-        """True if one of the entries may be the cause of the failure."""
-        fault_of_all = isinstance(error, ContextLost | Unrecoverable | BadBatchResult)
-        return self._on_error != "fail" and len(entries) > 1 and not fault_of_all
 
     def _fail_all(self, entries: list[Entry], error: Exception) -> None:
         server, error = self._server, deliverable(error)

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 from callboard.actors.clock import Clock
 from callboard.patterns.batching.figures import BatchCounters, BatchingStats
 from callboard.patterns.batching.inorder import InOrder
+from callboard.patterns.batching.isolation import OnError
 from callboard.patterns.batching.policy import BatchPolicy
 from callboard.patterns.batching.results import Rows, rows_of
 from callboard.patterns.batching.running import BatchRunner
@@ -76,9 +77,12 @@ class DynamicBatchingServer(RequestServer[T, R]):
         idempotent: ``batch_fn`` may run again for the same item: after a lost context the requests of its batch are
             queued again, and the one that causes the losses is found and refused, by ``quarantine``. False: they fail
             with ``ContextLost``.
-        on_error: ``"bisect"``: where a batch of several fails with an exception, its halves are run again, so that only
-            the items fail that cannot be done; at most 2 log2 n more runs for one of them. ``"retry_single"``: each of
-            its items is run again alone. Both need ``idempotent``.
+        on_error: Which items run again where a batch of n fails with an exception, so that only those fail that cannot
+            be done. ``"isolate"``: single ones until one succeeds, then halves of the rest; for k bad items about
+            2 k log2 n more calls, and no more than 4 of one item where ``batch_fn`` fails whatever it gets: then all
+            fail. ``"bisect"``: halves, and halves of those that fail, in any case. ``"retry_single"``: each item alone.
+            All these need ``idempotent``. ``"fail"``: the batch fails. None: ``"isolate"`` if ``idempotent``, else
+            ``"fail"``.
         quarantine: The :class:`Quarantine` to use instead of one with its default settings. It gets None as its target,
             and as its spare a function like ``batch_fn``.
         quarantine_key: Key of an item: equal for items that would kill alike. Otherwise it is that of the caller's
@@ -120,7 +124,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         preserve_order: bool = False,
         max_concurrent_batches: int = 1,
         idempotent: bool = True,
-        on_error: Literal["fail", "bisect", "retry_single"] = "fail",
+        on_error: OnError | None = None,
         quarantine: Quarantine[Any] | None = None,
         quarantine_key: Callable[[T], str] | None = None,
         executor: Executor = "auto",
@@ -146,7 +150,9 @@ class DynamicBatchingServer(RequestServer[T, R]):
         check_callable(bucket=bucket, cost=cost, pad=pad)
         check_choice("order", order, "arrival", "deadline")
         check_choice("timeout_action", timeout_action, "reject", "delay")
-        check_choice("on_error", on_error, "fail", "bisect", "retry_single")
+        if on_error is None:
+            on_error = "isolate" if idempotent else "fail"
+        check_choice("on_error", on_error, "isolate", "bisect", "retry_single", "fail")
         if join_buckets and bucket is None:
             raise ValueError("join_buckets=True needs bucket, which gives the length of an item")
         if on_error != "fail" and not idempotent:
