@@ -9,15 +9,16 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from callboard.actors.handles import Handle
 from callboard.device.client.handle import Device
 from callboard.device.config import defaults
 from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
-from callboard.serve.chain import Tenants, server_of
+from callboard.serve.chains.chain import Tenants, server_of
+from callboard.serve.chains.served import Served
+from callboard.serve.chains.versions import Versions, named
 from callboard.serve.encoding.regions import Regions
-from callboard.serve.errors import HttpError, NotReady, needs_extra
+from callboard.serve.errors import NotReady, needs_extra
 from callboard.serve.figures import Figures
 from callboard.serve.generation.model import TextModel
 from callboard.serve.http.tracing import Tracer
@@ -73,7 +74,7 @@ class EdgeLimits:
                 raise ValueError(f"{name} must be positive, but is {value}")
 
 
-class App(Handle):
+class App(Served):
     """Models that are asked over HTTP: the Open Inference Protocol v2, OpenAI's ``/v1/embeddings``, ``/metrics``.
 
     ::
@@ -118,6 +119,7 @@ class App(Handle):
     ) -> None:
         if token is not None and not (token.isascii() and token.isprintable() and token.strip(" ") == token != ""):
             raise ValueError("token must be visible ASCII, as HTTP carries it, without spaces or line ends around it")
+        super().__init__()
         self.name = name
         self.token = token
         self.model_control = model_control
@@ -125,7 +127,6 @@ class App(Handle):
         self.tracer = None if trace_file is None else Tracer(trace_file)
         self._tenant = tenant
         self.limits = limits or EdgeLimits()
-        self.models: dict[str, Model] = {}
         self.figures = Figures()
         self.bodies = 0  # bytes of the bodies of open requests
         self._lifespan = lifespan
@@ -137,11 +138,15 @@ class App(Handle):
     def add_model(
         self,
         name: str,
-        model: Callable[..., Any] | RequestServer[Any, Any] | ModelVersion,
+        model: Callable[..., Any]
+        | RequestServer[Any, Any]
+        | ModelVersion
+        | Mapping[str, Callable[..., Any] | RequestServer[Any, Any] | ModelVersion]
+        | Sequence[ModelVersion],
         *,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        version: str = "1",
+        version: str | None = None,
         device: Device | None = None,
         concurrency: int = 1,
         max_queue: int = 1024,
@@ -159,9 +164,11 @@ class App(Handle):
                 ``sequence_start`` and ``sequence_end`` of a request name its sequence. Or a ``ModelVersion`` that loads
                 a function or a server: the app loads it, and it can be replaced while requests run. It returns the
                 outputs as a dict, as a tuple in the order of ``outputs``, or the only one by itself. Arrays are
-                NumPy's or ``GpuRef``.
+                NumPy's or ``GpuRef``. Or several versions: a dict of these by version, or a list of ``ModelVersion`` s.
+                All are loaded and served under ``/v2/models/<name>/versions/<version>``; see :meth:`swap`.
             inputs, outputs: Names, datatypes and shapes; requests that do not fit get 400.
-            version: Version in URLs.
+            version: Version in URLs and responses; of several versions, the default, which gets the requests that name
+                none. None: that of a ``ModelVersion``, else ``"1"``; of several, the first.
             device: Device that the model computes on, if it is not found in the function: devices and resident actors
                 in a ``functools.partial``, in the variables of a nested function, in attributes of an object, and
                 behind a server are. While one opens, replaces a lost context, or is set up, the model is not ready,
@@ -180,8 +187,15 @@ class App(Handle):
                 resident actor, in place of a call of the actor.
             RuntimeError: The app accepts requests already.
         """
-        chain = server_of(model, name, concurrency, max_queue, tenants, arguments=len(inputs), idempotent=idempotent)
-        self._add(TensorModel(name, version, chain, device, inputs, outputs))
+        given, default = named(name, model, version)
+
+        def make(version: str, model: Any) -> Model:
+            count = len(inputs)
+            chain = server_of(model, name, concurrency, max_queue, tenants, arguments=count, idempotent=idempotent)
+            return TensorModel(name, version, chain, device, inputs, outputs)
+
+        self._check_new(name)
+        self._serve(Versions(name, make, given, default))
 
     async def add_onnx(
         self,
@@ -311,28 +325,10 @@ class App(Handle):
             )
         )
 
-    def _add(self, model: Model) -> None:
-        self._check_new(model.name)
-        self.models[model.name] = model
-
     def _check_new(self, name: str) -> None:
         if self._state not in (_State.NEW, _State.STARTING):
             raise RuntimeError(f"model {name!r}: models are added before the app accepts requests, or in lifespan")
-        if name in self.models:
-            raise ValueError(f"there is a model {name!r} already")
-
-    def find(self, name: str, version: str | None = None) -> Model:
-        """A model by its name.
-
-        Raises:
-            HttpError: There is no such model, or not in this version: status 404.
-        """
-        model = self.models.get(name)
-        if model is None:
-            raise HttpError(f"there is no model {name!r}", 404)
-        if version is not None and version != model.version:
-            raise HttpError(f"model {name!r} has version {model.version!r}, but no {version!r}", 404)
-        return model
+        super()._check_new(name)
 
     def tenant_of(self, headers: Mapping[str, str]) -> Hashable:
         """The tenant of a request with these headers; None if the app names none.
@@ -353,7 +349,8 @@ class App(Handle):
         """The reason why ``/v2/health/ready`` returns 503; None if it returns 200."""
         if not self.accepting:
             return f"{self.name} is {self._state.value}"
-        return next((why for model in self.models.values() if (why := model.why_not_ready()) is not None), None)
+        asked = [model for model in self.served if model is self.models[model.name] or not model.chain.unloaded]
+        return next((why for model in asked if (why := model.why_not_ready()) is not None), None)
 
     async def until_ready(self, model: Model) -> None:
         """Wait until a request may go to a model; raises as :meth:`Model.until_ready`."""
@@ -363,7 +360,12 @@ class App(Handle):
         """The reason why ``/v2/health/live`` returns 503: a restart of this process is needed; None if it is not."""
         if not self.accepting:
             return None
-        return next((why for model in self.models.values() if (why := model.why_not_live()) is not None), None)
+        return next((why for model in self.served if (why := model.why_not_live()) is not None), None)
+
+    @property
+    def drain_timeout(self) -> float:
+        """Seconds that accepted requests have at the end, and those of a version that is replaced."""
+        return self.limits.drain_timeout
 
     def check_accepting(self) -> None:
         """Raise unless requests are accepted.
@@ -400,7 +402,7 @@ class App(Handle):
     @asynccontextmanager
     async def _open_models(self) -> AsyncIterator[None]:
         try:
-            for model in self.models.values():
+            for model in self.served:
                 await model.chain.start()
             self._state = _State.OPEN
             yield
@@ -414,7 +416,9 @@ class App(Handle):
     async def drain(self) -> None:
         """Stop accepting requests and finish the accepted ones, within ``limits.drain_timeout`` seconds."""
         self._state = _State.DRAINING
-        await asyncio.gather(*(model.chain.drain(self.limits.drain_timeout) for model in self.models.values()))
+        for versions in self.versions.values():
+            versions.end_trial()
+        await asyncio.gather(*(model.chain.drain(self.limits.drain_timeout) for model in self.served))
 
     # -- ASGI ----------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ import msgspec
 import callboard
 from callboard.core.errors import DeviceStopped
 from callboard.serve.app import App
-from callboard.serve.chain import Chain
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed
 from callboard.serve.encoding.regions import Regions
@@ -81,7 +80,7 @@ async def model_metadata(app: App, request: Request, body: memoryview) -> Body:
     return Body(
         {
             "name": model.name,
-            "versions": [model.version],
+            "versions": list(app.versions[model.name].all),
             "platform": PLATFORM,
             "inputs": [_described(tensor) for tensor in model.inputs],
             "outputs": [_described(tensor) for tensor in model.outputs],
@@ -116,7 +115,7 @@ async def config(app: App, request: Request, body: memoryview) -> Body:
 async def infer(app: App, request: Request, body: memoryview) -> Body:
     """Run a model."""
     app.check_accepting()
-    model = _model(app, request)
+    model = _with_tensors(app.route(request.path_params["model"], request.path_params.get("version")))
     await app.until_ready(model)
     trace = None if app.tracer is None else app.tracer.begin(model.name, model.version)
     if trace is None:
@@ -150,7 +149,7 @@ async def _answered(
 
 async def statistics(app: App, request: Request, body: memoryview) -> Body:
     """Figures of all models."""
-    return Body({"model_stats": [statistics_of(model) for model in app.models.values()]})
+    return Body({"model_stats": [statistics_of(model) for model in app.served]})
 
 
 async def model_statistics(app: App, request: Request, body: memoryview) -> Body:
@@ -168,7 +167,7 @@ async def index(app: App, request: Request, body: memoryview) -> Body:
     """All models, or those that are ready."""
     only_ready = bool(body) and decode_json(body, IndexRequest).ready
     found: list[dict[str, str]] = []
-    for model in app.models.values():
+    for model in app.served:
         why = app.why_not_ready() if not app.accepting else model.why_not_ready()
         if why is None or not only_ready:
             state = "READY" if why is None else "UNAVAILABLE"
@@ -183,14 +182,19 @@ class ControlRequest(msgspec.Struct):
 
 
 async def load(app: App, request: Request, body: memoryview) -> Body:
-    """Load a model; one that is loaded is replaced while its requests run."""
-    await _controlled(app, request, body).load()
+    """Load a model; one that is loaded is replaced while its requests run. Or let another version get its requests."""
+    model, version = _controlled(app, request, body)
+    if version is None:
+        await model.chain.load()
+    else:
+        await app.swap(model.name, version)
     return Body({})
 
 
 async def unload(app: App, request: Request, body: memoryview) -> Body:
-    """Finish a model's requests and unload it."""
-    await _controlled(app, request, body).unload(app.limits.drain_timeout)
+    """Finish the requests of a model, or of one version, and unload it."""
+    model, _ = _controlled(app, request, body)
+    await model.chain.unload(app.limits.drain_timeout)
     return Body({})
 
 
@@ -247,16 +251,19 @@ def _regions(app: App) -> Regions:
     return app.regions
 
 
-def _controlled(app: App, request: Request, body: memoryview) -> Chain:
+def _controlled(app: App, request: Request, body: memoryview) -> tuple[Model, str | None]:
     model = app.find(request.path_params["model"])
     app.check_accepting()
     if not app.model_control:
         raise HttpError("models are neither loaded nor unloaded over HTTP: the app has no model_control", 403)
     given = decode_json(body, ControlRequest).parameters if body else {}
-    unknown = next((name for name in given if name != "unload_dependents"), None)
+    unknown = next((name for name in given if name not in ("unload_dependents", "version")), None)
     if unknown is not None:
         raise BadRequest(f"the parameter {unknown!r} is not supported: a model is loaded from where its app has it")
-    return model.chain
+    version = given.get("version")
+    if not isinstance(version, str | None):
+        raise BadRequest(f"the parameter 'version' is {version!r:.100}, and must be the name of a version")
+    return app.find(model.name, version), version
 
 
 def _any_model(app: App, request: Request) -> Model:
@@ -264,7 +271,10 @@ def _any_model(app: App, request: Request) -> Model:
 
 
 def _model(app: App, request: Request) -> TensorModel | EmbeddingModel:
-    model = _any_model(app, request)
+    return _with_tensors(_any_model(app, request))
+
+
+def _with_tensors(model: Model) -> TensorModel | EmbeddingModel:
     if not isinstance(model, TensorModel | EmbeddingModel):
         raise HttpError(f"model {model.name!r} has no tensors: ask it under /v1", 404)
     return model

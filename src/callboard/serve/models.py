@@ -21,7 +21,7 @@ from callboard.patterns.requests.entering import as_room_comes
 from callboard.patterns.requests.needs import Need, is_ready
 from callboard.patterns.requests.stats import ServerStats
 from callboard.serve.calls import CallServer
-from callboard.serve.chain import Chain, Server
+from callboard.serve.chains.chain import Chain, Server
 from callboard.serve.encoding.messages import InSequence
 from callboard.serve.errors import BadModelResult, BadRequest, HttpError, NotReady
 from callboard.serve.tensors import Array, Tensor
@@ -58,9 +58,12 @@ class _Noted:
             self._model.stopped = str(error)
         elif error is None:
             self._model.stopped = None
+        seconds = time.perf_counter() - self._started
         if error is not None:  # a cancel, too
             self._model.failures += 1
-            self._model.failed_seconds += time.perf_counter() - self._started
+            self._model.failed_seconds += seconds
+        if self._model.on_end is not None:
+            self._model.on_end(self._model, error, seconds)
 
 
 class Model:
@@ -76,6 +79,7 @@ class Model:
         failures: Requests that did not end in a value.
         failed_seconds: Summed seconds of the failed requests.
         stopped: The error of a device that has stopped, if the last request ended in one.
+        on_end: Called when a request has ended, with its error and seconds; None: no version is on trial.
     """
 
     def __init__(self, name: str, version: str, chain: Chain | Server, device: Device | None) -> None:
@@ -90,6 +94,7 @@ class Model:
         self.failures = 0
         self.failed_seconds = 0.0
         self.stopped: str | None = None
+        self.on_end: Callable[[Model, BaseException | None, float], None] | None = None
         self._waiting = 0
         self._needs: list[Need] | None = None
 

@@ -79,7 +79,7 @@ PUBLIC: dict[str, Handler] = {"/v2/health/live": inference.live, "/v2/health/rea
 
 async def metrics(app: App, request: Request, body: memoryview) -> Body:
     """The figures for Prometheus."""
-    text = exposition(app.figures, app.models.values(), app.why_not_ready() is None)
+    text = exposition(app.figures, app.served, app.why_not_ready() is None)
     return Body([text.encode()], {"content-type": CONTENT_TYPE})
 
 
@@ -95,7 +95,7 @@ async def openapi(app: App, request: Request, body: memoryview) -> Body:
 
 async def docs(app: App, request: Request, body: memoryview) -> Body:
     """The same as a page for people."""
-    return Body([page(_document(app), app.models.values()).encode()], {"content-type": "text/html; charset=utf-8"})
+    return Body([page(_document(app), app.served).encode()], {"content-type": "text/html; charset=utf-8"})
 
 
 class Routes:
@@ -125,8 +125,8 @@ class Routes:
         """True if the path names an existing model, or none: clients can invent any number of other paths."""
         if "model" not in params:
             return not params
-        model = self._app.models.get(params["model"])
-        return model is not None and params.get("version", model.version) == model.version
+        versions = self._app.versions.get(params["model"])
+        return versions is not None and params.get("version", versions.default.version) in versions.all
 
 
 def asgi(app: App) -> Routes:

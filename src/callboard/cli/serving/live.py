@@ -63,7 +63,7 @@ class Watch:
         if took.count:
             parts.append(f"p50 {took.p50 * 1e3:.3g} ms, p99 {took.p99 * 1e3:.3g} ms")
         parts.append(f"{self._app.figures.open} open")
-        devices = {id(model.device): model.device for model in self._app.models.values() if model.device is not None}
+        devices = {id(model.device): model.device for model in self._app.served if model.device is not None}
         if devices:
             health = [device.health() for device in devices.values()]
             parts.append(f"losses survived: {sum(each.restarts for each in health)}")
@@ -82,7 +82,7 @@ class Watch:
         for route, histogram in figures.seconds.items():
             if _to_models(route):
                 seconds.add_all(histogram)
-        runs = [run for model in self._app.models.values() if isinstance(run := model.run_stats(), BatchingStats)]
+        runs = [run for model in self._app.served if isinstance(run := model.run_stats(), BatchingStats)]
         return _Moment(
             responses=sum(asked.values()),
             failed=sum(count for (_, status), count in asked.items() if status >= 400),

@@ -76,7 +76,7 @@ def described(
 
 def _operation(app: App, path: str, handler: Callable[..., Any]) -> dict[str, Any]:
     names = re.findall(r"{(\w+)}", path)
-    versions = sorted({model.version for model in app.models.values()})
+    versions = sorted({model.version for model in app.served})
     allowed = {"model": {"enum": list(app.models)}, "version": {"enum": versions}}
     error = {"description": "an error", "content": {JSON: {"schema": {"$ref": SCHEMA.format(name="Error")}}}}
     return {

@@ -102,6 +102,11 @@ class Chain:
             self.unloaded = True
             await self.drain(timeout)
 
+    @property
+    def is_replaceable(self) -> bool:
+        """True if it can be unloaded, and loaded again."""
+        return self._version is not None
+
     def _replaceable(self) -> ModelVersion:
         if self._version is None:
             raise BadRequest("the model was given as it is: only one that is a ModelVersion is loaded and unloaded")

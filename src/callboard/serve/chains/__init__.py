@@ -1,0 +1,1 @@
+"""What is behind a model: the servers that its requests pass, and its versions."""

@@ -1,0 +1,106 @@
+"""``Served``: the models of an app, and their versions."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+from callboard.actors.handles import Handle
+from callboard.patterns.hotswap.canary import Canary
+from callboard.patterns.hotswap.versions import ModelVersion
+from callboard.serve.chains.versions import Versions
+from callboard.serve.errors import HttpError
+from callboard.serve.models import Model
+
+__all__ = ["Served"]
+
+
+class Served(Handle):
+    """Base of :class:`App`: finds a model by name and version, and exchanges versions.
+
+    Attributes:
+        models: The default version of each model, by name.
+        versions: The versions of each model, by name.
+    """
+
+    def __init__(self) -> None:
+        self.models: dict[str, Model] = {}
+        self.versions: dict[str, Versions] = {}
+
+    @abstractmethod
+    def check_accepting(self) -> None:
+        """Raise unless requests are accepted."""
+
+    @property
+    @abstractmethod
+    def drain_timeout(self) -> float:
+        """Seconds that the requests of a replaced version have."""
+
+    def _add(self, model: Model) -> None:
+        self._check_new(model.name)
+        self._serve(Versions(model.name, lambda *_: model, {model.version: model}, model.version))
+
+    def _serve(self, versions: Versions) -> None:
+        model = versions.default
+        self.models[model.name], self.versions[model.name] = model, versions
+
+    def find(self, name: str, version: str | None = None) -> Model:
+        """A model by its name.
+
+        Raises:
+            HttpError: There is no such model, or not in this version: status 404.
+        """
+        return self._versions(name).find(version)
+
+    def route(self, name: str, version: str | None = None) -> Model:
+        """The version of a model on which a request runs; raises as :meth:`find`."""
+        return self._versions(name).route(version)
+
+    def _versions(self, name: str) -> Versions:
+        found = self.versions.get(name)
+        if found is None:
+            raise HttpError(f"there is no model {name!r}", 404)
+        return found
+
+    @property
+    def served(self) -> list[Model]:
+        """All versions of all models."""
+        return [model for versions in self.versions.values() for model in versions.all.values()]
+
+    async def swap(self, name: str, version: str | ModelVersion, *, canary: Canary | None = None) -> None:
+        """Let requests that name no version of a model run on another one; none fails because of it.
+
+        ::
+
+            await app.swap("m", "2")  # a version that is served
+            await app.swap("m", cb.ModelVersion("3", load), canary=cb.Canary(share=0.1, requests=200))
+
+        Args:
+            name: Name of the model.
+            version: A version that was added; it is loaded if it is not. Or a new one of the same inputs and outputs:
+                it is loaded beside the default and, once it could answer, takes its place. That finishes its requests,
+                and is unloaded if it is a ``ModelVersion``; it can be swapped back to by its name.
+            canary: The trial of the version on a share of the requests before. Of its requests, only those count that
+                end in a value or in an error of the model. ``judge`` and ``shadow`` are not supported.
+
+        Raises:
+            SwapFailed: The version cannot be loaded, or has failed in its trial; the default is as before.
+            HttpError: There is no such model, or no version of that name.
+            ValueError: The new version has the name of one that is served.
+            NotReady: The app does not accept requests.
+        """
+        self.check_accepting()
+        self.models[name] = await self._versions(name).swap(version, canary, self.drain_timeout)
+
+    def share(self, name: str, weights: Mapping[str, float]) -> None:
+        """Let requests that name no version run on several, by weight: ``app.share("m", {"1": 95, "2": 5})``.
+
+        It holds until the next :meth:`swap`, or until ``weights`` is empty.
+
+        Raises:
+            HttpError: There is no such model, or no such version.
+            ValueError: A weight is negative, or none is positive.
+        """
+        self._versions(name).share(weights)
+
+    def _check_new(self, name: str) -> None:
+        if name in self.models:
+            raise ValueError(f"there is a model {name!r} already")

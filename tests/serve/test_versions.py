@@ -1,0 +1,193 @@
+"""Several versions of a model: addressed by URL, swapped in Python and over HTTP, tried on a share of the requests."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from serve_lab import TIMEOUT, X, Y, client_of, request_of
+
+import callboard as cb
+from callboard.serve import App, HttpError
+
+INFER = "/v2/models/m/infer"
+LOAD, UNLOAD = "/v2/repository/models/m/load", "/v2/repository/models/m/unload"
+
+
+class Weights:
+    """Makes versions that multiply by a number, and notes which are loaded."""
+
+    def __init__(self) -> None:
+        self.loaded: list[str] = []
+
+    def version(self, name: str, fails: bool = False) -> cb.ModelVersion:
+        def load() -> Any:
+            if fails:
+                raise FileNotFoundError("no weights")
+            self.loaded.append(name)
+            return lambda x: np.float32(name) * x
+
+        return cb.ModelVersion(name, load, unload=lambda _: self.loaded.remove(name))
+
+
+async def answer(http: httpx.AsyncClient, path: str = INFER) -> Any:
+    """The version in the response, or the status; the response is that version's."""
+    found = await http.post(path, json=request_of([1.0]))
+    if found.status_code != 200:
+        return found.status_code
+    body = found.json()
+    assert body["outputs"][0]["data"] == [float(body["model_version"])]
+    return body["model_version"]
+
+
+def of(version: str) -> str:
+    return f"/v2/models/m/versions/{version}/infer"
+
+
+def app_of(model: Any, **options: Any) -> App:
+    app = App("lab", model_control=True)
+    app.add_model("m", model, inputs=X, outputs=Y, **options)
+    return app
+
+
+FUNCTIONS: Any = {"1": lambda x: x, "2": lambda x: 2 * x}
+
+
+@pytest.mark.parametrize("tenants", [None, {"a": 1.0}])
+async def test_versions_by_url_and_the_default(tenants: Any) -> None:
+    app = app_of(
+        {**FUNCTIONS, "3": cb.DynamicBatchingServer[Any, Any](lambda xs: [3 * x for x in xs])}, tenants=tenants
+    )
+    async with client_of(app) as http:
+        assert [await answer(http, path) for path in (INFER, of("1"), of("2"), of("3"), of("4"))] == [
+            "1",
+            "1",
+            "2",
+            "3",
+            404,
+        ]
+        assert (await http.get("/v2/models/m")).json()["versions"] == ["1", "2", "3"]
+        assert (await http.get("/v2/models/m/versions/2/ready")).status_code == 200
+        listed = (await http.post("/v2/repository/index")).json()
+        assert [(each["version"], each["state"]) for each in listed] == [(v, "READY") for v in "123"]
+        await app.swap("m", "2")
+        assert [await answer(http, path) for path in (INFER, of("1"), of("2"))] == ["2", "1", "2"]
+        assert (await http.post(LOAD, json={"parameters": {"version": "3"}})).status_code == 200
+        assert await answer(http) == "3"
+        lines = (await http.get("/metrics")).text.splitlines()
+        for version, count in (("1", 3), ("2", 3), ("3", 2)):
+            assert f'callboard_model_requests_total{{model="m",version="{version}",end="completed"}} {count}' in lines
+        stats = (await http.get("/v2/models/stats")).json()["model_stats"]
+        assert [(each["version"], each["inference_count"]) for each in stats] == [("1", 3), ("2", 3), ("3", 2)]
+
+
+async def test_a_new_version_takes_the_place_of_the_old_one_and_back() -> None:
+    weights = Weights()
+    app = app_of(weights.version("1"))
+    async with client_of(app) as http:
+        assert (await answer(http), weights.loaded) == ("1", ["1"])
+        await app.swap("m", weights.version("2"))
+        assert (await answer(http), weights.loaded) == ("2", ["2"])
+        assert await answer(http, of("1")) == 503
+        assert (await http.get("/v2/health/ready")).status_code == 200
+        with pytest.raises(ValueError, match="serves a version '2' already"):
+            await app.swap("m", weights.version("2"))
+        assert (await http.post(LOAD, json={"parameters": {"version": "1"}})).status_code == 200
+        assert (await answer(http), sorted(weights.loaded)) == ("1", ["1", "2"])
+        assert (await http.post(UNLOAD, json={"parameters": {"version": "2"}})).status_code == 200
+        assert (await answer(http), await answer(http, of("2")), weights.loaded) == ("1", 503, ["1"])
+    assert weights.loaded == []
+
+
+async def test_no_request_fails_while_versions_are_swapped() -> None:
+    weights = Weights()
+    app = app_of([weights.version("1"), weights.version("2")])
+    async with asyncio.timeout(TIMEOUT), client_of(app) as http:
+        over = False
+
+        async def client() -> list[Any]:
+            found = []
+            while not over:
+                found.append(await answer(http))
+            return found
+
+        clients = [asyncio.create_task(client()) for _ in range(4)]
+        for version in "2121":
+            await app.swap("m", version)
+            assert await answer(http) == version
+        await app.swap("m", weights.version("3"))
+        assert await answer(http) == "3"
+        over = True
+        found = [each for task in clients for each in await task]
+        assert set(found) <= {"1", "2", "3"}
+        assert weights.loaded == ["2", "3"]  # what was the default has gone
+
+
+async def test_a_version_that_cannot_be_loaded_changes_nothing() -> None:
+    weights = Weights()
+    app = app_of(weights.version("1"))
+    async with client_of(app) as http:
+        with pytest.raises(cb.SwapFailed, match="no weights"):
+            await app.swap("m", weights.version("2", fails=True))
+        assert (await answer(http), await answer(http, of("2")), weights.loaded) == ("1", 404, ["1"])
+        for parameters, status in (({"version": "2"}, 404), ({"version": 2}, 400)):
+            assert (await http.post(LOAD, json={"parameters": parameters})).status_code == status
+        with pytest.raises(HttpError, match="no model 'x'"):
+            await app.swap("x", "1")
+
+
+@pytest.mark.parametrize("good", [True, False])
+async def test_a_canary_gets_its_share_and_is_withdrawn_if_it_fails(good: bool) -> None:
+    def broken(x: Any) -> Any:
+        raise ArithmeticError("broken")
+
+    app = app_of({"1": lambda x: x})
+    second = cb.ModelVersion("2", lambda: (lambda x: 2 * x) if good else broken)
+    async with asyncio.timeout(TIMEOUT), client_of(app) as http:
+        swap = asyncio.create_task(app.swap("m", second, canary=cb.Canary(share=0.25, requests=20)))
+        found: Counter[Any] = Counter()
+        while not swap.done():
+            found[await answer(http)] += 1
+        if good:
+            await swap
+            assert found["2"] >= 20
+            assert set(found) == {"1", "2"}
+            assert found["1"] > found["2"]
+        else:
+            with pytest.raises(cb.SwapFailed) as failed:
+                await swap
+            assert (failed.value.phase, found[500]) == ("canary", 1)
+            assert await answer(http, of("2")) == 404
+        assert await answer(http) == ("2" if good else "1")
+
+
+async def test_requests_are_shared_by_weight_until_the_next_swap() -> None:
+    app = app_of(FUNCTIONS)
+    async with client_of(app) as http:
+        app.share("m", {"1": 3, "2": 1})
+        found = Counter([await answer(http) for _ in range(80)])
+        assert 8 < found["2"] < 35
+        await app.swap("m", "1")
+        assert {await answer(http) for _ in range(10)} == {"1"}
+        for weights in ({"1": -1}, {"1": 0}):
+            with pytest.raises(ValueError, match="weights must be"):
+                app.share("m", weights)
+        with pytest.raises(HttpError, match="no '9'"):
+            app.share("m", {"9": 1})
+
+
+def test_what_is_no_set_of_versions() -> None:
+    first = cb.ModelVersion("1", lambda: lambda x: x)
+    for model, options, error, why in (
+        ({}, {}, ValueError, "has no version"),
+        ([first, first], {}, ValueError, "two versions have one name"),
+        ([lambda x: x], {}, TypeError, "give a cb.ModelVersion, or a dict"),
+        (FUNCTIONS, {"version": "3"}, ValueError, "the default version is '3'"),
+        ({"a/b": lambda x: x}, {}, ValueError, "parts of URLs"),
+    ):
+        with pytest.raises(error, match=why):
+            app_of(model, **options)
+    assert app_of(FUNCTIONS, version="2").find("m").version == "2"
+    assert app_of(cb.ModelVersion("2026-11", lambda: lambda x: x)).find("m").version == "2026-11"
