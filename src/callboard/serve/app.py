@@ -247,9 +247,13 @@ class App(Served):
     def add_embeddings(
         self,
         name: str,
-        model: Callable[[list[Any]], Any] | RequestServer[Any, Any] | ModelVersion,
+        model: Callable[[list[Any]], Any]
+        | RequestServer[Any, Any]
+        | ModelVersion
+        | Mapping[str, Callable[[list[Any]], Any] | RequestServer[Any, Any] | ModelVersion]
+        | Sequence[ModelVersion],
         *,
-        version: str = "1",
+        version: str | None = None,
         device: Device | None = None,
         concurrency: int = 1,
         max_queue: int = 1024,
@@ -264,7 +268,7 @@ class App(Served):
             name: Name in the field ``model`` of requests.
             model: A function that gets the list of a request's inputs and returns a vector for each: texts, or lists of
                 tokens if the client sends these. Or a ``DynamicBatchingServer`` whose items are single inputs, or a
-                ``ModelVersion`` that loads one.
+                ``ModelVersion`` that loads one. Or several versions, as for :meth:`add_model`.
             version, device, concurrency, max_queue, tenants, idempotent: See :meth:`add_model`. With ``tokenize``,
                 tenants share tokens, else requests.
             tokenize: Function that converts an input, a text or a list of tokens, to the server's item; called on a
@@ -277,8 +281,14 @@ class App(Served):
         """
         count = count_tokens or _words
         cost = {} if tokenize is None else {"cost": count}
-        chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent, **cost)
-        self._add(EmbeddingModel(name, version, chain, device, tokenize, count))
+        given, default = named(name, model, version)
+
+        def make(version: str, model: Any) -> Model:
+            chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent, **cost)
+            return EmbeddingModel(name, version, chain, device, tokenize, count)
+
+        self._check_new(name)
+        self._serve(Versions(name, make, given, default))
 
     def add_decoder(
         self,

@@ -28,7 +28,7 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     """Vectors of texts, or of lists of tokens."""
     app.check_accepting()
     asked: EmbeddingRequest = decode_json(body, EmbeddingRequest)
-    found = app.find(asked.model)
+    found = app.route(asked.model)
     if not isinstance(found, EmbeddingModel):
         raise HttpError(f"model {found.name!r} has no embeddings: ask it under /v2/models/{found.name}/infer", 404)
     await app.until_ready(found)

@@ -132,7 +132,7 @@ def server_of(
         concurrency: Calls of a function that run at once.
         max_queue: Requests that wait at most.
         tenants: Weights or settings of tenants; None for no fair sharing.
-        arguments: Arguments that a function gets.
+        arguments: Arguments that a function gets; 0 is refused elsewhere.
         idempotent: A function may run again for the same request.
         fair: Further arguments of ``FairShareScheduler``.
 
@@ -140,7 +140,7 @@ def server_of(
         TypeError: The model cannot be called so.
         ValueError, TypeError: Raised by the constructors of the servers.
     """
-    if not isinstance(model, RequestServer | ModelVersion):
+    if arguments and not isinstance(model, RequestServer | ModelVersion):
         try:
             check_function(model, arguments)
         except TypeError as e:
