@@ -244,7 +244,7 @@ def test_integers_have_no_negative_powers(session: cb.sync.Device, dtype: str) -
     x = xp.asarray([1, 2], dtype=dtype)
     for power in (lambda: x**-1, lambda: xp.pow(x, -2), lambda: x.__ipow__(-1)):
         with pytest.raises(
-            ValueError, match=rf"x1 has dtype {dtype}, whose integers have no powers to the negative x2"
+            ValueError, match=f"x1 has dtype {dtype}, whose integers have no powers"
         ):
             power()
     np.testing.assert_array_equal(x.get(), [1, 2])
