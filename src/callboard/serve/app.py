@@ -280,7 +280,7 @@ class App(Served):
             ValueError, TypeError, RuntimeError: As for :meth:`add_model`.
         """
         count = count_tokens or _words
-        cost = {} if tokenize is None else {"cost": count}
+        cost: dict[str, Any] = {} if tokenize is None else {"cost": count}
         given, default = named(name, model, version)
 
         def make(version: str, model: Any) -> Model:
