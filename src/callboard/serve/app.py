@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -240,6 +240,7 @@ class App(Handle):
         idempotent: bool = True,
         tokenize: Callable[[Any], Any] | None = None,
         count_tokens: Callable[[Any], int] | None = None,
+        dimensions: Container[int] = (),
     ) -> None:
         """Serve a model under ``/v1/embeddings``, and under ``/v2`` as one that takes ``text`` and gives ``embedding``.
 
@@ -254,6 +255,8 @@ class App(Handle):
                 thread if requests are long. It may raise :class:`BadRequest`.
             count_tokens: Function that returns the number of tokens of a server's item, for the usage in responses.
                 Without it, the length of a list of tokens, and the number of words of a text.
+            dimensions: Lengths of vectors that clients may ask for beside the model's own, such as ``(256, 512)``: the
+                first components, scaled to length 1. For models that were trained for it.
 
         Raises:
             ValueError, TypeError, RuntimeError: As for :meth:`add_model`.
@@ -261,7 +264,7 @@ class App(Handle):
         count = count_tokens or _words
         cost = {} if tokenize is None else {"cost": count}
         chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent, **cost)
-        self._add(EmbeddingModel(name, version, chain, device, tokenize, count))
+        self._add(EmbeddingModel(name, version, chain, device, tokenize, count, dimensions))
 
     def add_decoder(
         self,
@@ -271,8 +274,9 @@ class App(Handle):
         encode: Callable[[str], Sequence[int]],
         decode: Callable[[list[int]], str],
         eos: int | Iterable[int] = (),
-        chat: Callable[[list[dict[str, Any]]], str | Sequence[int]] | None = None,
+        chat: Callable[..., str | Sequence[int]] | None = None,
         max_tokens: int = 1024,
+        takes: Collection[str] = (),
         version: str = "1",
         device: Device | None = None,
     ) -> None:
@@ -291,6 +295,11 @@ class App(Handle):
                 ``/v1/chat/completions``. If it raises ``KeyError``, ``TypeError`` or ``ValueError``, the client gets
                 400. None: the endpoint returns 404.
             max_tokens: New tokens of a request at most; it may ask for less.
+            takes: Names of further parameters that the decoder reads from ``item.parameters``: ``"top_p"``,
+                ``"logit_bias"``, ``"response_format"``, … Others get 400 unless their values are neutral. With
+                ``"tools"``, ``chat`` is called with ``tools=`` where a request has some. With ``"logprobs"``, the
+                decoder yields ``(token, logprob)``, or ``(token, logprob, {other token: its logprob})``, in place of
+                tokens.
             version, device: See :meth:`add_model`.
 
         Raises:
@@ -304,7 +313,16 @@ class App(Handle):
         ends = frozenset([eos] if isinstance(eos, int) else eos)
         self._add(
             TextModel(
-                name, version, decoder, device, encode=encode, decode=decode, eos=ends, chat=chat, most=max_tokens
+                name,
+                version,
+                decoder,
+                device,
+                encode=encode,
+                decode=decode,
+                eos=ends,
+                chat=chat,
+                most=max_tokens,
+                takes=takes,
             )
         )
 

@@ -94,6 +94,9 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
             run_time=self._run_time.snapshot(),
         )
 
+    def _watch(self) -> GuardedCalls | None:
+        return self._guarded
+
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
         if self._guarded is not None:
             self._guarded.read_key(entry)

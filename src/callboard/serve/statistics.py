@@ -23,9 +23,9 @@ def statistics_of(model: Model) -> dict[str, Any]:
     stats, run = model.stats(), model.run_stats()
     run_time = run.run_time if isinstance(run, BatchingStats | CallStats | SequenceStats) else None
     inference: dict[str, Any] = {
-        "success": _summed(stats.total_time),
+        "success": _summed(model.total_time.snapshot()),
         "fail": {"count": model.failures, "ns": round(model.failed_seconds * NANOSECONDS)},
-        "queue": _summed(stats.queue_time),
+        "queue": _summed(model.queue_time.snapshot()),
     }
     if run_time is not None:
         inference["compute_infer"] = _summed(run_time)
@@ -45,4 +45,4 @@ def statistics_of(model: Model) -> dict[str, Any]:
 
 
 def _summed(distribution: Distribution) -> dict[str, int]:
-    return {"count": distribution.count, "ns": round(distribution.mean * distribution.count * NANOSECONDS)}
+    return {"count": distribution.count, "ns": round(distribution.sum * NANOSECONDS)}

@@ -152,9 +152,13 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
             speedup=figures.speedup,
             draft_failures=figures.draft_failures,
             step_time=figures.step_time.snapshot(),
+            batch_size=figures.batch_size.snapshot(),
         )
 
     # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> StepGuard:
+        return self._guard
 
     def _key(self, item: Decode) -> Hashable:
         given: Any = item
