@@ -13,14 +13,14 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ENDS = ("completed", "failed", "cancelled", "expired", "rejected", "dropped", "stopped")
 
 DISTRIBUTIONS = {
-    "queue_time": "Seconds from a request's submission until the model's function was called with it.",
-    "total_time": "Seconds from a request's submission to its value.",
-    "prompt_tokens": "Tokens of a prompt, or of an input.",
-    "completion_tokens": "New tokens of a text.",
-    "first_token_time": "Seconds from a request's submission to its first token.",
-    "token_time": "Seconds from one token of a text to the next.",
+    "queue_time": ("queue_seconds", "Seconds from a request's submission until the model's function was called."),
+    "total_time": ("total_seconds", "Seconds from a request's submission to its value."),
+    "prompt_tokens": ("prompt_tokens", "Tokens of a prompt, or of an input."),
+    "completion_tokens": ("completion_tokens", "New tokens of a text."),
+    "first_token_time": ("time_to_first_token_seconds", "Seconds from a request's submission to its first token."),
+    "token_time": ("time_between_tokens_seconds", "Seconds from one token of a text to the next."),
 }
-"""Histograms of a model, by their names in it."""
+"""Histograms of a model by their names in it: the end of the metric's name, and what it counts."""
 
 
 class Figures:
@@ -95,10 +95,10 @@ def _models(models: list[Model]) -> Iterator[str]:
         yield from _head(f"callboard_model_{name}", "gauge", what)
         for key, found in stats.items():
             yield f"callboard_model_{name}{{{labels[key]}}} {getattr(found, name)}"
-    for name, what in DISTRIBUTIONS.items():
+    for name, (metric, what) in DISTRIBUTIONS.items():
         histograms = {labels[id(model)]: getattr(model, name, None) for model in models}
-        metric = f"callboard_model_{name}" if name.endswith("tokens") else f"callboard_model_{name[:-5]}_seconds"
-        yield from _histogram(metric, what, {label: each.snapshot() for label, each in histograms.items() if each})
+        found_of = {label: each.snapshot() for label, each in histograms.items() if each}
+        yield from _histogram(f"callboard_model_{metric}", what, found_of)
     sizes = {labels[id(model)]: getattr(model.run_stats(), "batch_size", None) for model in models}
     yield from _histogram(
         "callboard_model_batch_size",

@@ -64,7 +64,7 @@ def _inputs(given: Any) -> list[Any]:
     return inputs
 
 
-def _encoded(row: np.ndarray[Any, Any], how: str) -> Any:
+def _encoded(row: np.ndarray[Any, Any], how: str | None) -> Any:
     if how == "base64":
         return base64.b64encode(row.astype("<f4").tobytes()).decode()
     if not np.isfinite(row).all():

@@ -150,7 +150,6 @@ def _listed(model: TextModel, tokens: list[Token]) -> dict[str, Any]:
         "tokens": [model.text_of(token.id) for token in tokens],
         "token_logprobs": [token.logprob for token in tokens],
         "top_logprobs": [{model.text_of(other): value for other, value in token.top.items()} for token in tokens],
-        "text_offset": [],
     }
 
 
