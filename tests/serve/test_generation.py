@@ -158,16 +158,32 @@ async def test_requests_that_are_refused(options: Any, says: str) -> None:
     assert says in e.value.body["message"]
 
 
-NEUTRAL = dict(
-    n=1, top_p=1, frequency_penalty=0, presence_penalty=0, logit_bias={}, seed=None, stop=None, stream=False,
-    stream_options=None, temperature=None, user="u", store=False, metadata={"a": "b"}, service_tier="auto",
-    response_format={"type": "text"},
-)  # fmt: skip
-OF_CHAT = dict(
-    logprobs=False, top_logprobs=None, tools=[], tool_choice="auto", parallel_tool_calls=True, functions=None,
-    function_call="none", modalities=["text"], max_tokens=None, reasoning_effort=None, prediction=None, audio=None,
-    web_search_options=None,
-)  # fmt: skip
+NEUTRAL: dict[str, Any] = {
+    "n": 1,
+    "top_p": 1,
+    "frequency_penalty": 0,
+    "presence_penalty": 0,
+    "logit_bias": {},
+    "seed": None,
+    "stop": None,
+    "stream": False,
+    "stream_options": None,
+    "temperature": None,
+    "user": "u",
+    "store": False,
+    "metadata": {"a": "b"},
+    "service_tier": "auto",
+    "response_format": {"type": "text"},
+}
+OF_CHAT: dict[str, Any] = {
+    **dict.fromkeys(("top_logprobs", "functions", "max_tokens", "reasoning_effort", "prediction", "audio")),
+    "logprobs": False,
+    "tools": [],
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "function_call": "none",
+    "modalities": ["text"],
+}
 OF_COMPLETIONS = {"best_of": 1, "echo": False, "logprobs": None, "suffix": None}
 
 
