@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from callboard.patterns.fairshare.stats import FairShareStats
-from callboard.patterns.requests.stats import SECONDS, Distribution, Histogram
+from callboard.patterns.requests.stats import SECONDS, Buckets, Distribution, Histogram
 from callboard.serve.models import Model
 
 __all__ = ["Figures", "exposition"]
@@ -97,7 +97,7 @@ def _models(models: list[Model]) -> Iterator[str]:
             yield f"callboard_model_{name}{{{labels[key]}}} {getattr(found, name)}"
     for name, (metric, what) in DISTRIBUTIONS.items():
         histograms = {labels[id(model)]: getattr(model, name, None) for model in models}
-        found_of = {label: each.snapshot() for label, each in histograms.items() if each}
+        found_of = {label: each for label, each in histograms.items() if each}
         yield from _histogram(f"callboard_model_{metric}", what, found_of)
     sizes = {labels[id(model)]: getattr(model.run_stats(), "batch_size", None) for model in models}
     yield from _histogram(
@@ -141,7 +141,7 @@ def _tenants(shared: dict[str, FairShareStats]) -> Iterator[str]:
                 yield f'{metric}{{{labels},tenant="{_quoted(shown)}"}} {getattr(found, name)}'
 
 
-def _histogram(metric: str, what: str, found: Mapping[str, Distribution]) -> Iterator[str]:
+def _histogram(metric: str, what: str, found: Mapping[str, Distribution | Buckets]) -> Iterator[str]:
     """A histogram, by its labels; none of them is empty."""
     yield from _head(metric, "histogram", what)
     for label, each in found.items():

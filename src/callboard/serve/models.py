@@ -18,7 +18,7 @@ from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
 from callboard.patterns.requests.entering import as_room_comes
 from callboard.patterns.requests.passage import PASSAGE, Passage
-from callboard.patterns.requests.stats import SECONDS, Histogram, ServerStats
+from callboard.patterns.requests.stats import SECONDS, Buckets, ServerStats
 from callboard.serve.calls import CallServer
 from callboard.serve.chain import Chain, Server
 from callboard.serve.encoding.messages import InSequence
@@ -98,7 +98,7 @@ class Model:
         self.last = 0.0
         self.failures = 0
         self.failed_seconds = 0.0
-        self.queue_time, self.total_time = Histogram(SECONDS), Histogram(SECONDS)
+        self.queue_time, self.total_time = Buckets(SECONDS), Buckets(SECONDS)
         self.stopped: str | None = None
         self._waiting = 0
 
@@ -303,7 +303,7 @@ class EmbeddingModel(Model):
         super().__init__(name, version, chain, device)
         self.tokenize = tokenize
         self.count_tokens = count_tokens
-        self.prompt_tokens = Histogram(TOKENS)
+        self.prompt_tokens = Buckets(TOKENS)
         self._dimensions = dimensions
         self._width: int | None = None  # of its vectors, since the first ones
         self.inputs = [Tensor("text", "BYTES", [-1])]

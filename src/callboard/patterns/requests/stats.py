@@ -5,7 +5,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate
 
-__all__ = ["SECONDS", "SIZES", "Distribution", "Histogram", "ServerStats"]
+__all__ = ["SECONDS", "SIZES", "Buckets", "Distribution", "Histogram", "ServerStats"]
 
 STEPS = 16
 """Intervals per power of two: a quantile is off by at most 2.2 % of its value."""
@@ -108,6 +108,39 @@ class Histogram:
             if left <= 0:
                 return min(math.exp2((interval + 0.5) / STEPS), self._max)
         return self._max
+
+
+class Buckets:
+    """Counts of values up to fixed bounds: cheaper than a :class:`Histogram`, and without quantiles.
+
+    Args:
+        bounds: Ascending.
+
+    Attributes:
+        sum: Sum of the values.
+    """
+
+    __slots__ = ("_bounds", "_counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return sum(self._counts)
+
+    @property
+    def buckets(self) -> tuple[tuple[float, int], ...]:
+        """As those of a :class:`Distribution`."""
+        return tuple(zip(self._bounds, accumulate(self._counts), strict=False))
 
 
 @dataclass(frozen=True)

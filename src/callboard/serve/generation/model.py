@@ -13,7 +13,7 @@ from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.requests.passage import PASSAGE, Passage
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import SECONDS, Histogram
+from callboard.patterns.requests.stats import SECONDS, Buckets
 from callboard.patterns.speculative.requests import Decode
 from callboard.patterns.speculative.server import SpeculativeDecoder
 from callboard.serve.errors import BadModelResult, BadRequest
@@ -97,8 +97,8 @@ class TextModel(Model):
         unread = self.takes - CHAT_ONLY - {"n"}
         if unread and isinstance(self.chain.last, SpeculativeDecoder):
             raise ValueError(f"model {name!r}: takes has {min(unread)!r}, which a SpeculativeDecoder does not read")
-        self.prompt_tokens, self.completion_tokens = Histogram(TOKENS), Histogram(TOKENS)
-        self.first_token_time, self.token_time = Histogram(SECONDS), Histogram(SECONDS)
+        self.prompt_tokens, self.completion_tokens = Buckets(TOKENS), Buckets(TOKENS)
+        self.first_token_time, self.token_time = Buckets(SECONDS), Buckets(SECONDS)
         if most < 1:
             raise ValueError(f"model {name!r}: max_tokens must be at least 1, but is {most}")
         self.chat = chat
