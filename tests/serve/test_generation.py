@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from generation_lab import Writer, decode, encode, writing
+from generation_lab import EOS, Writer, decode, encode, logits, writing
 from serve_lab import TIMEOUT, client_of, small_app, until
 
 import callboard as cb
@@ -94,9 +94,33 @@ async def test_stop_strings_end_the_text_and_the_decoding(stream: bool) -> None:
         else:
             text, finish = found.choices[0].text, found.choices[0].finish_reason
         assert (text, finish) == ("ba ", "stop")
-        await until(lambda: app.models["writer"].stats().cancelled)
+        await until(lambda: app.models["writer"].stats().completed == 1)
     assert writer.steps < 40
-    assert app.models["writer"].failures == 0
+    assert (app.models["writer"].failures, app.models["writer"].stats().cancelled) == (0, 0)
+
+
+class Endless(Writer):
+    """It says "ab" for ever, whatever its item asks for."""
+
+    def after(self, slot: Any) -> Any:
+        return b"ab"[len(slot.parts) % 2]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "tenants"])
+async def test_texts_that_the_edge_ends_are_completed(shared: bool) -> None:
+    async with cb.ContinuousBatchingServer[cb.Decode, int](Endless()) as server:
+        front = cb.FairShareScheduler[cb.Decode, Any](server.stream) if shared else server
+        app = App()
+        app.add_decoder("m", front, encode=encode, decode=decode, eos=ord("b"))
+        app.add_decoder("endless", front, encode=encode, decode=decode)
+        async with client_of(app) as http:
+            for model, options in (("m", {}), ("endless", {"stop": "ba"}), ("endless", {"max_tokens": 3})):
+                for stream in (False, True):
+                    body = {"model": model, "prompt": "x", "stream": stream, **options}
+                    assert (await http.post("/v1/completions", json=body)).status_code == 200
+            await until(lambda: not server.stats().running)
+            assert (server.stats().completed, server.stats().cancelled) == (6, 0)
+            assert (front.stats().completed, front.stats().cancelled) == (6, 0)
 
 
 async def test_seed_and_temperature_reach_the_decoder() -> None:
@@ -110,14 +134,18 @@ async def test_seed_and_temperature_reach_the_decoder() -> None:
 @pytest.mark.parametrize(
     "options, says",
     [
-        ({"n": 2}, "n is 2, but only 1 is supported"),
+        ({"n": 129}, "Expected `int` <= 128"),
+        ({"n": 0}, "Expected `int` >= 1"),
+        ({"best_of": 3}, "best_of is 3, but only 1 is supported"),
+        ({"logprobs": 2}, "logprobs is 2, but only False is supported"),
         ({"top_p": 0.5}, "top_p is 0.5"),
         ({"logit_bias": {"5": 1}}, "logit_bias is"),
         ({"max_tokens": 0}, "max_tokens must be from 1 to 64"),
         ({"max_tokens": 65}, "max_tokens must be from 1 to 64, but is 65"),
         ({"temperature": -1}, "temperature must be a number of at least 0"),
         ({"prompt": ""}, "the prompt has no tokens; give at least one"),
-        ({"prompt": ["a", "b"]}, "only one prompt per request"),
+        ({"prompt": ["a", [1]]}, "not empty or mixed"),
+        ({"prompt": []}, "not empty or mixed"),
         ({"stop": ["a", ""]}, "stop has an empty string"),
         ({"suffix": "x"}, "suffix is 'x'"),
         ({"extra_body": {"guided_regex": "a"}}, "unknown field `guided_regex`"),
@@ -128,6 +156,154 @@ async def test_requests_that_are_refused(options: Any, says: str) -> None:
         with pytest.raises(openai.BadRequestError) as e:
             await client.completions.create(**{"model": "writer", "prompt": "a", **options})
     assert says in e.value.body["message"]
+
+
+NEUTRAL: dict[str, Any] = {
+    "n": 1,
+    "top_p": 1,
+    "frequency_penalty": 0,
+    "presence_penalty": 0,
+    "logit_bias": {},
+    "seed": None,
+    "stop": None,
+    "stream": False,
+    "stream_options": None,
+    "temperature": None,
+    "user": "u",
+    "store": False,
+    "metadata": {"a": "b"},
+    "service_tier": "auto",
+    "response_format": {"type": "text"},
+}
+OF_CHAT: dict[str, Any] = {
+    **dict.fromkeys(("top_logprobs", "functions", "max_tokens", "reasoning_effort", "prediction", "audio")),
+    "logprobs": False,
+    "tools": [],
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "function_call": "none",
+    "modalities": ["text"],
+}
+OF_COMPLETIONS = {"best_of": 1, "echo": False, "logprobs": None, "suffix": None}
+
+
+async def test_neutral_values_are_accepted() -> None:
+    messages = [{"role": "user", "content": [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]}]
+    prompts = {"messages": messages, **OF_CHAT}, {"prompt": "a", **OF_COMPLETIONS}
+    paths = ("/v1/chat/completions", "/v1/completions")
+    async with client_of(writing(Writer())) as http:
+        for path, body in zip(paths, prompts, strict=True):
+            for more in ({}, dict.fromkeys(NEUTRAL)):
+                found = await http.post(path, json={"model": "writer", **body, **NEUTRAL, **more})
+                assert found.status_code == 200, found.text
+                if path == "/v1/chat/completions":
+                    assert found.json()["choices"][0]["message"]["content"].startswith("ih>")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"response_format": {"type": "json_object"}},
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        {"tool_choice": "required"},
+        {"logprobs": True},
+        {"top_p": 0.5},
+        {"presence_penalty": 1},
+        {"reasoning_effort": "high"},
+    ],
+)
+async def test_parameters_reach_a_model_that_takes_them(options: dict[str, Any]) -> None:
+    (name,) = options
+    writer, told = Pairs(), []
+
+    def template(messages: list[dict[str, Any]], tools: Any = None) -> str:
+        told.append(tools)
+        return str(messages[0]["content"])
+
+    app = writing(Writer())
+    server = cb.ContinuousBatchingServer[cb.Decode, Any](writer)
+    app.add_decoder("taker", server, encode=encode, decode=decode, eos=EOS, chat=template, takes={name})
+    async with client_of(app) as http:
+        body = {"messages": [{"role": "user", "content": "ab"}], **options}
+        found = await http.post("/v1/chat/completions", json={"model": "taker", **body})
+        refused = await http.post("/v1/chat/completions", json={"model": "writer", **body})
+    assert (refused.status_code, refused.json()["error"]["message"].startswith(f"{name} is ")) == (400, True)
+    assert found.json()["choices"][0]["message"]["content"] == "ba"
+    assert writer.items[0].parameters == options
+    assert told == [options.get("tools")]
+
+
+class Pairs(Writer):
+    """Its tokens come with log probabilities, where they are asked for."""
+
+    def after(self, slot: Any) -> Any:
+        part = super().after(slot)
+        if not slot.item.parameters.get("logprobs"):
+            return part
+        if isinstance(part, cb.Last):
+            return cb.Last((part.part, -0.5))
+        return part, -0.5, {part: -0.5, ord("q"): -2.0}
+
+
+async def test_log_probabilities() -> None:
+    app, server = writing(Writer()), cb.ContinuousBatchingServer[cb.Decode, Any](Pairs())
+    app.add_decoder("pairs", server, encode=encode, decode=decode, eos=EOS, chat=lambda _: "ab", takes=["logprobs"])
+    lazy = cb.ContinuousBatchingServer[cb.Decode, Any](Writer())
+    app.add_decoder("lazy", lazy, encode=encode, decode=decode, eos=EOS, takes=["logprobs"])
+    async with asking(app) as client:
+        asked = {"model": "pairs", "messages": [{"role": "user", "content": "x"}], "logprobs": True}
+        found = await client.chat.completions.create(**asked)
+        content = found.choices[0].logprobs.content
+        assert [(each.token, each.logprob, each.bytes) for each in content] == [("b", -0.5, [98]), ("a", -0.5, [97])]
+        assert [each.token for each in content[0].top_logprobs] == ["b", "q"]
+        stream = await client.chat.completions.create(**asked, stream=True)
+        chunks = [chunk.choices[0].logprobs async for chunk in stream]
+        assert [each.token for chunk in chunks if chunk for each in chunk.content or ()] == ["b", "a"]
+        listed = (await client.completions.create(model="pairs", prompt="ab", logprobs=1)).choices[0].logprobs
+        assert (listed.tokens, listed.token_logprobs) == (["b", "a"], [-0.5, -0.5])
+        plain = await client.completions.create(model="pairs", prompt="ab")
+        assert (plain.choices[0].text, plain.choices[0].logprobs) == ("ba", None)
+        with pytest.raises(openai.InternalServerError, match="without its own"):
+            await client.completions.create(model="lazy", prompt="ab", logprobs=1)
+
+
+async def test_several_texts_enter_the_queue_as_it_has_room() -> None:
+    writer = Writer()
+    app = writing(writer)  # two run, and two wait
+    async with asking(app) as client:
+        asked = {"model": "writer", "prompt": ["ab", "cd", "ef"], "n": 3, "seed": 5}
+        found = await client.completions.create(**asked)
+        texts = ["ba"] * 3 + ["dc"] * 3 + ["fe"] * 3
+        assert [choice.text for choice in found.choices] == texts
+        assert [choice.index for choice in found.choices] == list(range(9))
+        assert {choice.finish_reason for choice in found.choices} == {"stop"}
+        assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (6, 27)
+        assert {item.seed for item in writer.items} == {5, 6, 7}
+        streamed, ends = [""] * 9, [0] * 9
+        async for chunk in await client.completions.create(**asked, stream=True):
+            (choice,) = chunk.choices
+            streamed[choice.index] += choice.text
+            ends[choice.index] += choice.finish_reason == "stop"
+        assert (streamed, ends) == (texts, [1] * 9)
+        writer.fails_after = writer.steps + 1
+        for stream in (False, True):
+            with pytest.raises(openai.APIError, match="the context was lost"):
+                await all_texts(await client.completions.create(**asked, stream=stream), [])
+        await until(lambda: not app.models["writer"].stats().running)
+
+
+async def test_a_prompt_that_never_fits() -> None:
+    app = App()
+    decoder = cb.SpeculativeDecoder(cb.Cacheless(logits), max_total_tokens=4)
+    app.add_decoder("short", decoder, encode=encode, decode=decode)
+    server = cb.ContinuousBatchingServer[cb.Decode, int](
+        Writer(), cost=lambda item: len(item.prefix), max_batch_cost=4, max_queue_cost=8
+    )
+    app.add_decoder("small", server, encode=encode, decode=decode, eos=EOS)
+    async with client_of(app) as http:
+        for model in ("short", "small"):
+            found = await http.post("/v1/completions", json={"model": model, "prompt": "abcdefghijk"})
+            assert (found.status_code, "retry-after" in found.headers) == (413, False)
 
 
 async def test_a_model_that_does_not_generate() -> None:
@@ -280,3 +456,8 @@ def test_what_is_no_decoder() -> None:
         app.add_decoder("a", not_a_server, encode=list, decode=str)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_tokens must be at least 1"):
         app.add_decoder("a", cb.ContinuousBatchingServer(len), encode=list, decode=str, max_tokens=0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="takes has 'topp'; it may have"):
+        app.add_decoder("a", cb.ContinuousBatchingServer(len), encode=list, decode=str, takes={"topp"})  # type: ignore[arg-type]
+    decoder = cb.SpeculativeDecoder(cb.Cacheless(logits))
+    with pytest.raises(ValueError, match="takes has 'top_p', which a SpeculativeDecoder does not read"):
+        app.add_decoder("a", decoder, encode=list, decode=str, takes={"top_p", "tools"})  # type: ignore[arg-type]

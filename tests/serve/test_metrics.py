@@ -1,11 +1,17 @@
 """The text for Prometheus."""
 
 import asyncio
+import math
 import re
+import time
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-from serve_lab import client_of, request_of, small_app, until
+from generation_lab import Writer, writing
+from serve_lab import X, Y, client_of, request_of, small_app, until
+from tests.patterns.poison_lab import Card
 
 import callboard as cb
 from callboard.serve import App, Tensor
@@ -27,11 +33,20 @@ def samples(text: str) -> dict[str, float]:
             match = SAMPLE.fullmatch(line)
             assert match, line
             name, labels, value = match.groups()
-            family = name if name in kinds else re.sub("_(sum|count)$", "", name)
+            family = name if name in kinds else re.sub("_(bucket|sum|count)$", "", name)
             assert family == list(kinds)[-1], f"{name} is not with its family"
-            assert kinds[family] == "summary" or name == family
+            assert kinds[family] == "histogram" or name == family
             assert f"{name}{labels or ''}" not in found
             found[f"{name}{labels or ''}"] = float(value)
+    buckets: dict[str, list[tuple[float, float]]] = {}
+    for name, count in found.items():
+        if "_bucket{" in name:
+            series, _, bound = name.removesuffix('"}').partition(',le="')
+            buckets.setdefault(series.replace("_bucket{", "_count{") + "}", []).append((float(bound), count))
+    for series, counts in buckets.items():
+        assert counts == sorted(counts)
+        assert [count for _, count in counts] == sorted(count for _, count in counts)
+        assert counts[-1] == (math.inf, found[series])
     return found
 
 
@@ -45,6 +60,7 @@ async def test_metrics() -> None:
     assert found['callboard_http_responses_total{route="/v2/models/{model}/infer",status="200"}'] == 1
     assert found['callboard_http_responses_total{route="/v2/models/{model}/infer",status="400"}'] == 1
     assert found['callboard_http_request_seconds_count{route="/v2/models/{model}/infer"}'] == 2
+    assert found['callboard_http_request_seconds_bucket{route="/v2/models/{model}/infer",le="60.0"}'] == 2
     assert found['callboard_model_requests_total{model="double",version="1",end="completed"}'] == 1
     assert found['callboard_model_total_seconds_count{model="double",version="1"}'] == 1
     assert found["callboard_ready"] == found["callboard_http_requests_open"] == 1
@@ -63,7 +79,14 @@ async def test_names_are_quoted_and_devices_are_counted() -> None:
     assert found[f"callboard_device_restarts_total{label}"] == 0
 
 
-@pytest.mark.parametrize("page", ["no newline", "a b c\n", "a 1\n", "# TYPE a gauge\na 1\na 1\n"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        *("no newline", "a b c\n", "a 1\n", "# TYPE a gauge\na 1\na 1\n"),
+        '# TYPE a histogram\na_bucket{m="",le="1.0"} 2\na_bucket{m="",le="+Inf"} 1\na_count{m=""} 1\n',
+        '# TYPE a histogram\na_bucket{m="",le="+Inf"} 1\na_count{m=""} 2\n',
+    ],
+)
 def test_a_bad_page_is_found(page: str) -> None:
     with pytest.raises((AssertionError, IndexError)):
         samples(page)
@@ -100,3 +123,97 @@ async def test_concurrency_of_a_model_that_can_be_replaced() -> None:
         assert app.models["m"].stats().queued == 2
         go.set()
         assert {(await each).status_code for each in asking} == {200}
+
+
+class Gated:
+    """A batch function that waits for the test."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.go = asyncio.Event()
+
+    async def __call__(self, items: list[Any]) -> list[Any]:
+        self.begun += 1
+        await self.go.wait()
+        return items
+
+
+@pytest.mark.parametrize("front", ["none", "tenants", "version", "tenants and version"])
+async def test_queue_time_counts_the_wait_in_every_server(front: str) -> None:
+    gate = Gated()
+    server = cb.DynamicBatchingServer[Any, Any](gate, max_batch=1)
+    app = App(tenant=lambda headers: "a")
+    model = cb.ModelVersion("1", lambda: server) if "version" in front else server
+    app.add_model("m", model, inputs=X, outputs=Y, tenants={"a": 1} if "tenants" in front else None)
+    async with client_of(app) as http:
+        asking = [asyncio.create_task(http.post("/v2/models/m/infer", json=request_of([1]))) for _ in range(2)]
+        await until(lambda: gate.begun == 1 and server.stats().queued == 1)
+        waiting = time.monotonic()
+        await until(lambda: time.monotonic() > waiting + 0.03)
+        gate.go.set()
+        assert {(await each).status_code for each in asking} == {200}
+        found = samples((await http.get("/metrics")).text)
+        stats = (await http.get("/v2/models/m/stats")).json()["model_stats"][0]["inference_stats"]
+    label = 'model="m",version="1"'
+    assert found[f"callboard_model_queue_seconds_count{{{label}}}"] == 2
+    assert found[f"callboard_model_queue_seconds_sum{{{label}}}"] >= 0.03
+    assert found[f'callboard_model_queue_seconds_bucket{{{label},le="0.025"}}'] <= 1
+    assert found[f"callboard_model_total_seconds_sum{{{label}}}"] >= 0.06
+    assert found[f'callboard_model_batch_size_bucket{{{label},le="1.0"}}'] == 2
+    assert (stats["queue"]["count"], stats["queue"]["ns"] >= 3e7) == (2, True)
+
+
+async def test_queue_time_counts_the_wait_for_a_device() -> None:
+    async with cb.device("cpu") as gpu:
+        app = App()
+        app.add_model("m", lambda x: x, inputs=X, outputs=Y, device=gpu)
+        async with client_of(app) as http:
+            model = app.models["m"]
+            model.device = Rebuilding()  # type: ignore[assignment]
+            assert (await http.post("/v2/models/m/infer", json=request_of([1]))).status_code == 200
+            assert model.queue_time.sum >= 0.03
+
+
+class Rebuilding:
+    """A device that replaces its context, which takes 30 ms from when it is waited for."""
+
+    def health(self) -> Any:
+        return SimpleNamespace(ok=False, state="rebuilding", ordinal=1, restarts=1)
+
+    async def ready(self) -> None:
+        begun = time.monotonic()
+        await until(lambda: time.monotonic() > begun + 0.03)
+
+
+async def test_quarantined_requests_are_counted() -> None:
+    card, app = Card(), App()
+
+    async def double(x: Any) -> Any:
+        return np.array(await card.double(x.tolist()), np.float32)
+
+    app.add_model("m", double, inputs=X, outputs=Y)
+    async with client_of(app) as http:
+        for value in (1, -1, -1, -2):
+            await http.post("/v2/models/m/infer", json=request_of([value]))
+        found = samples((await http.get("/metrics")).text)
+    assert found['callboard_model_quarantined_keys{model="m",version="1"}'] == 2
+    assert found['callboard_model_quarantined_total{model="m",version="1"}'] == 3
+
+
+async def test_tokens_and_their_times() -> None:
+    app = writing(Writer())
+    async with client_of(app) as http:
+        for prompt in ("abc", "abcdefg"):
+            await http.post("/v1/completions", json={"model": "writer", "prompt": prompt})
+        found = samples((await http.get("/metrics")).text)
+
+    label = 'model="writer",version="1"'
+    for metric, count, total in (("prompt_tokens", 2, 10), ("completion_tokens", 2, 12)):
+        assert found[f"callboard_model_{metric}_count{{{label}}}"] == count
+        assert found[f"callboard_model_{metric}_sum{{{label}}}"] == total
+    assert found[f'callboard_model_prompt_tokens_bucket{{{label},le="4.0"}}'] == 1
+    assert found[f"callboard_model_time_to_first_token_seconds_count{{{label}}}"] == 2
+    assert found[f"callboard_model_time_between_tokens_seconds_count{{{label}}}"] == 10
+    assert found[f"callboard_model_batch_size_count{{{label}}}"] == 12
+    assert found[f"callboard_model_total_seconds_count{{{label}}}"] == 2
+    assert found[f"callboard_model_queue_seconds_count{{{label}}}"] == 2

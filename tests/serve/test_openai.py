@@ -66,6 +66,7 @@ async def test_vectors_as_base64_and_tokens_that_are_counted() -> None:
         ({"model": "letters", "input": ["a", 1]}, 400, "mixes them"),
         ({"model": "letters", "input": 5}, 400, "cannot be read"),
         ({"model": "letters", "input": "a", "dimensions": 3}, 400, "dimensions is 3, but vectors of 'letters' have 2"),
+        ({"model": "letters", "input": "a", "dimensions": 0}, 400, "dimensions is 0, but vectors of 'letters' have"),
         ({"model": "letters", "input": "a", "encoding_format": "hex"}, 400, "Invalid enum value 'hex'"),
     ],
 )
@@ -92,6 +93,46 @@ async def test_vectors_that_do_not_fit(value: Any, says: str) -> None:
     assert found.status_code == 500
     assert says in found.json()["error"]["message"]
     assert found.json()["error"]["type"] == "server_error"
+
+
+async def test_vectors_are_cut_where_the_model_says_so() -> None:
+    asked: list[Any] = []
+
+    def embed(texts: list[str]) -> list[list[float]]:
+        asked.append(texts)
+        return [[3.0, 4.0, 12.0] if text else [0.0] * 3 for text in map(str.strip, texts)]
+
+    async with client_of(letters(model=embed, dimensions=(1, 2, 7))) as http:
+
+        async def cut(dimensions: int | None, encoding: str | None = None) -> Any:
+            body = {"model": "letters", "input": ["a", " "], "dimensions": dimensions, "encoding_format": encoding}
+            return await http.post("/v1/embeddings", json={**body, "user": "u"})
+
+        for dimensions, vector in ((None, [3, 4, 12]), (3, [3, 4, 12]), (2, [0.6, 0.8]), (1, [1])):
+            found = [each["embedding"] for each in (await cut(dimensions)).json()["data"]]
+            assert np.allclose(found, [vector, [0] * len(vector)])
+        calls = len(asked)
+        refused = [await cut(each) for each in (4, 7, 8)]
+    assert {each.status_code for each in refused} == {400}
+    assert len(asked) == calls + 1  # of 7: the model is known to have 3 in time for the others
+
+
+async def test_many_inputs_enter_a_small_queue() -> None:
+    server = cb.DynamicBatchingServer[Any, Any](lengths, max_batch=16, max_queue=16, executor="loop")
+    app = App(tenant=lambda headers: "a")
+    app.add_embeddings("letters", server, tenants={"a": 1}, max_queue=16)
+    async with client_of(app) as http:
+        found = await http.post(
+            "/v1/embeddings", json={"model": "letters", "input": [[1] * (n % 9 + 1) for n in range(2048)]}
+        )
+    assert [each["embedding"][0] for each in found.json()["data"]] == [n % 9 + 1 for n in range(2048)]
+
+
+async def test_inputs_that_never_fit() -> None:
+    server = cb.DynamicBatchingServer[Any, Any](lengths, cost=len, max_batch_cost=4, max_queue_cost=8)
+    async with client_of(letters(model=server)) as http:
+        found = await http.post("/v1/embeddings", json={"model": "letters", "input": ["abcde", "a"]})
+    assert (found.status_code, "retry-after" in found.headers) == (413, False)
 
 
 async def test_texts_of_several_requests_share_batches() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -261,6 +261,7 @@ class App(Served):
         idempotent: bool = True,
         tokenize: Callable[[Any], Any] | None = None,
         count_tokens: Callable[[Any], int] | None = None,
+        dimensions: Container[int] = (),
     ) -> None:
         """Serve a model under ``/v1/embeddings``, and under ``/v2`` as one that takes ``text`` and gives ``embedding``.
 
@@ -275,6 +276,8 @@ class App(Served):
                 thread if requests are long. It may raise :class:`BadRequest`.
             count_tokens: Function that returns the number of tokens of a server's item, for the usage in responses.
                 Without it, the length of a list of tokens, and the number of words of a text.
+            dimensions: Lengths of vectors that clients may ask for beside the model's own, such as ``(256, 512)``: the
+                first components, scaled to length 1. For models that were trained for it.
 
         Raises:
             ValueError, TypeError, RuntimeError: As for :meth:`add_model`.
@@ -285,7 +288,7 @@ class App(Served):
 
         def make(version: str, model: Any) -> Model:
             chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent, **cost)
-            return EmbeddingModel(name, version, chain, device, tokenize, count)
+            return EmbeddingModel(name, version, chain, device, tokenize, count, dimensions)
 
         self._check_new(name)
         self._serve(Versions(name, make, given, default))
@@ -298,8 +301,9 @@ class App(Served):
         encode: Callable[[str], Sequence[int]],
         decode: Callable[[list[int]], str],
         eos: int | Iterable[int] = (),
-        chat: Callable[[list[dict[str, Any]]], str | Sequence[int]] | None = None,
+        chat: Callable[..., str | Sequence[int]] | None = None,
         max_tokens: int = 1024,
+        takes: Collection[str] = (),
         version: str = "1",
         device: Device | None = None,
     ) -> None:
@@ -318,6 +322,11 @@ class App(Served):
                 ``/v1/chat/completions``. If it raises ``KeyError``, ``TypeError`` or ``ValueError``, the client gets
                 400. None: the endpoint returns 404.
             max_tokens: New tokens of a request at most; it may ask for less.
+            takes: Names of further parameters that the decoder reads from ``item.parameters``: ``"top_p"``,
+                ``"logit_bias"``, ``"response_format"``, … Others get 400 unless their values are neutral. With
+                ``"tools"``, ``chat`` is called with ``tools=`` where a request has some. With ``"logprobs"``, the
+                decoder yields ``(token, logprob)``, or ``(token, logprob, {other token: its logprob})``, in place of
+                tokens.
             version, device: See :meth:`add_model`.
 
         Raises:
@@ -331,7 +340,16 @@ class App(Served):
         ends = frozenset([eos] if isinstance(eos, int) else eos)
         self._add(
             TextModel(
-                name, version, decoder, device, encode=encode, decode=decode, eos=ends, chat=chat, most=max_tokens
+                name,
+                version,
+                decoder,
+                device,
+                encode=encode,
+                decode=decode,
+                eos=ends,
+                chat=chat,
+                most=max_tokens,
+                takes=takes,
             )
         )
 

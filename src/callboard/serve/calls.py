@@ -97,6 +97,9 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
     def _runs_on(self) -> list[Any]:
         return [self._call]
 
+    def _watch(self) -> GuardedCalls | None:
+        return self._guarded
+
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
         if self._guarded is not None:
             self._guarded.read_key(entry)

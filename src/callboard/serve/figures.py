@@ -1,9 +1,9 @@
 """Counters of the HTTP edge, and their text form for Prometheus."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from callboard.patterns.fairshare.stats import FairShareStats
-from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.stats import SECONDS, Buckets, Distribution, Histogram
 from callboard.serve.models import Model
 
 __all__ = ["Figures", "exposition"]
@@ -11,6 +11,16 @@ __all__ = ["Figures", "exposition"]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 ENDS = ("completed", "failed", "cancelled", "expired", "rejected", "dropped", "stopped")
+
+DISTRIBUTIONS = {
+    "queue_time": ("queue_seconds", "Seconds from a request's submission until the model's function was called."),
+    "total_time": ("total_seconds", "Seconds from a request's submission to its value."),
+    "prompt_tokens": ("prompt_tokens", "Tokens of a prompt, or of an input."),
+    "completion_tokens": ("completion_tokens", "New tokens of a text."),
+    "first_token_time": ("time_to_first_token_seconds", "Seconds from a request's submission to its first token."),
+    "token_time": ("time_between_tokens_seconds", "Seconds from one token of a text to the next."),
+}
+"""Histograms of a model by their names in it: the end of the metric's name, and what it counts."""
 
 
 class Figures:
@@ -40,7 +50,7 @@ class Figures:
         key = route, status
         self.responses[key] = self.responses.get(key, 0) + 1
         if route not in self.seconds:
-            self.seconds[route] = Histogram()
+            self.seconds[route] = Histogram(SECONDS)
         self.seconds[route].add(seconds)
 
     def stalled(self) -> None:
@@ -67,14 +77,8 @@ def _edge(figures: Figures, ready: bool) -> Iterator[str]:
         "callboard_http_connections_stalled_total", "counter", "Connections closed: the client took nothing."
     )
     yield f"callboard_http_connections_stalled_total {figures.stalls}"
-    yield from _head("callboard_http_request_seconds", "summary", "Seconds from a request's head to its response.")
-    for route, histogram in sorted(figures.seconds.items()):
-        found = histogram.snapshot()
-        label = f'route="{_quoted(route)}"'
-        for quantile, value in (("0.5", found.p50), ("0.9", found.p90), ("0.99", found.p99)):
-            yield f'callboard_http_request_seconds{{{label},quantile="{quantile}"}} {value!r}'
-        yield f"callboard_http_request_seconds_sum{{{label}}} {found.mean * found.count!r}"
-        yield f"callboard_http_request_seconds_count{{{label}}} {found.count}"
+    by_route = {f'route="{_quoted(route)}"': found.snapshot() for route, found in sorted(figures.seconds.items())}
+    yield from _histogram("callboard_http_request_seconds", "Seconds from a request's head to its response.", by_route)
 
 
 def _models(models: list[Model]) -> Iterator[str]:
@@ -91,16 +95,27 @@ def _models(models: list[Model]) -> Iterator[str]:
         yield from _head(f"callboard_model_{name}", "gauge", what)
         for key, found in stats.items():
             yield f"callboard_model_{name}{{{labels[key]}}} {getattr(found, name)}"
-    for name, what in (
-        ("queue_time", "Seconds from a request's submission until it ran."),
-        ("total_time", "Seconds from a request's submission to its value."),
-    ):
-        metric = f"callboard_model_{name.replace('time', 'seconds')}"
-        yield from _head(metric, "summary", what)
-        for key, found in stats.items():
-            distribution = getattr(found, name)
-            yield f"{metric}_sum{{{labels[key]}}} {distribution.mean * distribution.count!r}"
-            yield f"{metric}_count{{{labels[key]}}} {distribution.count}"
+    for name, (metric, what) in DISTRIBUTIONS.items():
+        histograms = {labels[id(model)]: getattr(model, name, None) for model in models}
+        found_of = {label: each for label, each in histograms.items() if each}
+        yield from _histogram(f"callboard_model_{metric}", what, found_of)
+    sizes = {labels[id(model)]: getattr(model.run_stats(), "batch_size", None) for model in models}
+    yield from _histogram(
+        "callboard_model_batch_size",
+        "Requests per batch, or per step.",
+        {label: size for label, size in sizes.items() if size},
+    )
+    held = {labels[id(model)]: model.quarantined() for model in models}
+    yield from _head(
+        "callboard_model_quarantined_keys", "gauge", "Keys whose requests are refused: they lost contexts."
+    )
+    for label, (keys, _) in held.items():
+        yield f"callboard_model_quarantined_keys{{{label}}} {keys}"
+    yield from _head(
+        "callboard_model_quarantined_total", "counter", "Requests that were refused, or ended, by a quarantine."
+    )
+    for label, (_, refused) in held.items():
+        yield f"callboard_model_quarantined_total{{{label}}} {refused}"
     yield from _tenants({labels[key]: found for key, found in stats.items() if isinstance(found, FairShareStats)})
     generations = {id(model): model.device.health() for model in models if model.device is not None}
     yield from _head("callboard_device_generation", "gauge", "Ordinal of the context that the model's device has.")
@@ -124,6 +139,17 @@ def _tenants(shared: dict[str, FairShareStats]) -> Iterator[str]:
             for tenant, found in stats.tenants.items():
                 shown = "/".join(map(str, tenant)) if isinstance(tenant, tuple) else str(tenant)
                 yield f'{metric}{{{labels},tenant="{_quoted(shown)}"}} {getattr(found, name)}'
+
+
+def _histogram(metric: str, what: str, found: Mapping[str, Distribution | Buckets]) -> Iterator[str]:
+    """A histogram, by its labels; none of them is empty."""
+    yield from _head(metric, "histogram", what)
+    for label, each in found.items():
+        for bound, count in each.buckets:
+            yield f'{metric}_bucket{{{label},le="{bound!r}"}} {count}'
+        yield f'{metric}_bucket{{{label},le="+Inf"}} {each.count}'
+        yield f"{metric}_sum{{{label}}} {each.sum!r}"
+        yield f"{metric}_count{{{label}}} {each.count}"
 
 
 def _head(name: str, kind: str, what: str) -> Iterator[str]:

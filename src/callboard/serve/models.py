@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,8 @@ from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
 from callboard.patterns.requests.entering import as_room_comes
 from callboard.patterns.requests.needs import Need, is_ready
-from callboard.patterns.requests.stats import ServerStats
+from callboard.patterns.requests.passage import PASSAGE, Passage
+from callboard.patterns.requests.stats import SECONDS, Buckets, ServerStats
 from callboard.serve.calls import CallServer
 from callboard.serve.chains.chain import Chain, Server
 from callboard.serve.encoding.messages import InSequence
@@ -35,6 +37,13 @@ MOST_WAITING = 1024
 
 LONG = 64 * 1024
 """Characters of a request's texts from which on a thread makes tokens of them."""
+
+
+TOKENS = tuple(float(1 << n) for n in range(18))
+"""Bounds of a request's tokens."""
+
+WAITED: ContextVar[float] = ContextVar("callboard.waited", default=0.0)
+"""Seconds that the request of this context has waited for its model's device."""
 
 
 class _Server(Protocol):
@@ -78,6 +87,9 @@ class Model:
         last: When it was last asked, likewise; 0 never.
         failures: Requests that did not end in a value.
         failed_seconds: Summed seconds of the failed requests.
+        queue_time: Seconds from a request's submission until the model's function was called with it, whatever servers
+            are in front of it.
+        total_time: Seconds from a request's submission to its value.
         stopped: The error of a device that has stopped, if the last request ended in one.
         on_end: Called when a request has ended, with its error and seconds; None: no version is on trial.
     """
@@ -93,6 +105,7 @@ class Model:
         self.last = 0.0
         self.failures = 0
         self.failed_seconds = 0.0
+        self.queue_time, self.total_time = Buckets(SECONDS), Buckets(SECONDS)
         self.stopped: str | None = None
         self.on_end: Callable[[Model, BaseException | None, float], None] | None = None
         self._waiting = 0
@@ -107,14 +120,29 @@ class Model:
         """Takes its requests."""
         return self.chain.front
 
-    async def _submit(self, item: Any, tenant: Hashable, timeout: float | None, priority: int = 0, **more: Any) -> Any:
-        """The response to one item; ``more`` are options of its server."""
+    async def _submit(
+        self, item: Any, tenant: Hashable, timeout: float | None, priority: int = 0, waited: float = 0.0, **more: Any
+    ) -> Any:
+        """The response to one item, which waited before; ``more`` are options of its server."""
         server = self.server
-        if isinstance(server, FairShareScheduler):
-            value = await server.submit(item, tenant=tenant, timeout=timeout, priority=priority)
-        else:
-            value = await server.submit(item, timeout=timeout, priority=priority, **more)
+        passage, started = Passage(WAITED.get() + waited), time.monotonic()
+        token = PASSAGE.set(passage)
+        try:
+            if isinstance(server, FairShareScheduler):
+                value = await server.submit(item, tenant=tenant, timeout=timeout, priority=priority)
+            else:
+                value = await server.submit(item, timeout=timeout, priority=priority, **more)
+            self.total_time.add(passage.waited + time.monotonic() - started)
+        finally:
+            PASSAGE.reset(token)
+            self.left_queue(passage)
         return value.response if isinstance(value, HotSwapReply) else value
+
+    def left_queue(self, passage: Passage) -> None:
+        """Count how long a request that has ended was queued, if it ran."""
+        queued = passage.queued
+        if queued is not None:
+            self.queue_time.add(queued)
 
     def why_not_ready(self) -> str | None:
         """The reason why the model cannot take requests now; None if it can."""
@@ -163,6 +191,11 @@ class Model:
         """Figures of the server that runs them: of the active version alone, where versions replace one another."""
         return _stats(self.chain.last)
 
+    def quarantined(self) -> tuple[int, int]:
+        """Keys that its servers refuse now, and requests that they have refused or ended for that."""
+        found = [server.quarantined() for server in self.chain.servers]
+        return sum(keys for keys, _ in found), sum(refused for _, refused in found)
+
     def check_ready(self) -> None:
         """Raise unless the model is loaded, and the devices and actors that it calls are ready.
 
@@ -184,6 +217,7 @@ class Model:
             DeviceStopped: The device has stopped.
             HttpError: The actor has stopped: status 503.
         """
+        WAITED.set(0.0)
         if self.chain.unloaded:
             self.check_ready()
         need = self._unready()
@@ -193,6 +227,7 @@ class Model:
         if self._waiting >= MOST_WAITING:
             raise NotReady(f"{why}, and {self._waiting} requests wait")
         self._waiting += 1
+        started = time.monotonic()
         try:
             async with asyncio.timeout(timeout):
                 while need is not None:
@@ -207,6 +242,7 @@ class Model:
             raise HttpError(self._why_unready(need) if need is not None else why, 503) from e
         finally:
             self._waiting -= 1
+        WAITED.set(time.monotonic() - started)
 
 
 class TensorModel(Model):
@@ -292,6 +328,7 @@ class EmbeddingModel(Model):
     Attributes:
         tokenize: Function that returns the server's input for a text or tokens; None: they are passed unchanged.
         count_tokens: Function that returns the number of tokens of a server's item, for the usage in responses.
+        prompt_tokens: Tokens of an input.
     """
 
     def __init__(
@@ -302,10 +339,14 @@ class EmbeddingModel(Model):
         device: Device | None,
         tokenize: Callable[[Any], Any] | None,
         count_tokens: Callable[[Any], int],
+        dimensions: Container[int] = (),
     ) -> None:
         super().__init__(name, version, chain, device)
         self.tokenize = tokenize
         self.count_tokens = count_tokens
+        self.prompt_tokens = Buckets(TOKENS)
+        self._dimensions = dimensions
+        self._width: int | None = None  # of its vectors, since the first ones
         self.inputs = [Tensor("text", "BYTES", [-1])]
         self.outputs = [Tensor("embedding", "FP32", [-1, -1])]
 
@@ -359,7 +400,37 @@ class EmbeddingModel(Model):
                 ) from e
             if found.ndim != 2 or len(found) != len(inputs):
                 raise BadModelResult(f"model {self.name!r} returned shape {list(found.shape)} for {len(inputs)} inputs")
-            return found, sum(int(amount("count_tokens", self.count_tokens(item))) for item in items)
+            self._width = found.shape[1]
+            counts = [int(amount("count_tokens", self.count_tokens(item))) for item in items]
+            for count in counts:
+                self.prompt_tokens.add(count)
+            return found, sum(counts)
+
+    def check_dimensions(self, asked: int) -> None:
+        """Raise unless vectors of this length can be given, as far as that is known before they are there.
+
+        Raises:
+            BadRequest: They cannot.
+        """
+        if asked < 1 or (asked not in self._dimensions and self._width not in (None, asked)):
+            raise BadRequest(
+                f"dimensions is {asked}, but vectors of {self.name!r} have {self._width or 'its own number'}"
+            )
+
+    def cut(self, vectors: Array, asked: int) -> Array:
+        """Vectors of this length: the first components of longer ones, scaled to length 1.
+
+        Raises:
+            BadRequest: The model's vectors are not cut to it.
+        """
+        width = vectors.shape[1]
+        if asked == width:
+            return vectors
+        if asked not in self._dimensions or asked > width:
+            raise BadRequest(f"dimensions is {asked}, but vectors of {self.name!r} have {width}")
+        short = vectors[:, :asked]
+        norms = np.linalg.norm(short, axis=1, keepdims=True)
+        return short / np.where(norms == 0, 1, norms)
 
     async def _tokens(self, inputs: list[Any]) -> list[Any]:
         tokenize = self.tokenize
@@ -372,11 +443,12 @@ class EmbeddingModel(Model):
     async def _one_by_one(
         self, items: list[Any], timeout: float | None, priority: int, tenant: Hashable
     ) -> list[Array]:
-        until = None if timeout is None else time.monotonic() + timeout
+        began = time.monotonic()
 
         async def row(item: Any) -> Array:
-            left = None if until is None else until - time.monotonic()
-            return np.asarray(await _on_host(await self._submit(item, tenant, left, priority)))
+            waited = time.monotonic() - began  # for room in the queue
+            left = None if timeout is None else timeout - waited
+            return np.asarray(await _on_host(await self._submit(item, tenant, left, priority, waited)))
 
         return [await row(items[0])] if len(items) == 1 else await as_room_comes(row, items)
 

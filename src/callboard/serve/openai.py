@@ -20,7 +20,7 @@ class EmbeddingRequest(msgspec.Struct):
 
     model: str
     input: str | list[str | int | list[int]]
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: int | None = None
 
 
@@ -33,10 +33,12 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
         raise HttpError(f"model {found.name!r} has no embeddings: ask it under /v2/models/{found.name}/infer", 404)
     await app.until_ready(found)
     inputs = _inputs(asked.input)
+    if asked.dimensions is not None:
+        found.check_dimensions(asked.dimensions)
     tenant = app.tenant_of(request.headers)
     vectors, tokens = await found.embed(inputs, timeout=app.limits.request_timeout, tenant=tenant)
-    if asked.dimensions not in (None, vectors.shape[1]):
-        raise BadRequest(f"dimensions is {asked.dimensions}, but vectors of {found.name!r} have {vectors.shape[1]}")
+    if asked.dimensions is not None:
+        vectors = found.cut(vectors, asked.dimensions)
     return Body(
         {
             "object": "list",
@@ -62,7 +64,7 @@ def _inputs(given: Any) -> list[Any]:
     return inputs
 
 
-def _encoded(row: np.ndarray[Any, Any], how: str) -> Any:
+def _encoded(row: np.ndarray[Any, Any], how: str | None) -> Any:
     if how == "base64":
         return base64.b64encode(row.astype("<f4").tobytes()).decode()
     if not np.isfinite(row).all():
@@ -72,7 +74,7 @@ def _encoded(row: np.ndarray[Any, Any], how: str) -> Any:
 
 async def models(app: App, request: Request, body: memoryview) -> Body:
     """All models."""
-    return Body({"object": "list", "data": [_described(each) for each in app.models.values()]})
+    return Body({"object": "list", "data": [_described(each) for each in app.served]})
 
 
 async def model(app: App, request: Request, body: memoryview) -> Body:

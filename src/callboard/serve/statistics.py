@@ -8,7 +8,7 @@ from typing import Any
 
 from callboard.patterns.batching.figures import BatchingStats
 from callboard.patterns.batching.sequences.server import SequenceStats
-from callboard.patterns.requests.stats import Distribution
+from callboard.patterns.requests.stats import Buckets, Distribution
 from callboard.serve.calls import CallStats
 from callboard.serve.models import Model
 
@@ -23,9 +23,9 @@ def statistics_of(model: Model) -> dict[str, Any]:
     stats, run = model.stats(), model.run_stats()
     run_time = run.run_time if isinstance(run, BatchingStats | CallStats | SequenceStats) else None
     inference: dict[str, Any] = {
-        "success": _summed(stats.total_time),
+        "success": _summed(model.total_time),
         "fail": {"count": model.failures, "ns": round(model.failed_seconds * NANOSECONDS)},
-        "queue": _summed(stats.queue_time),
+        "queue": _summed(model.queue_time),
     }
     if run_time is not None:
         inference["compute_infer"] = _summed(run_time)
@@ -44,5 +44,5 @@ def statistics_of(model: Model) -> dict[str, Any]:
     }
 
 
-def _summed(distribution: Distribution) -> dict[str, int]:
-    return {"count": distribution.count, "ns": round(distribution.mean * distribution.count * NANOSECONDS)}
+def _summed(distribution: Distribution | Buckets) -> dict[str, int]:
+    return {"count": distribution.count, "ns": round(distribution.sum * NANOSECONDS)}

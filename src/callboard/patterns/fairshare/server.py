@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import Withdrawn
-from callboard.patterns.batching.outer import warn_of_small_batches
+from callboard.patterns.batching.outer import server_behind, warn_of_small_batches
 from callboard.patterns.batching.policy import SETTLE
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.hooks import amount
@@ -24,6 +24,7 @@ from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, Stage
+from callboard.patterns.requests.passage import PASSAGE
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Histogram
 
@@ -73,6 +74,9 @@ class FairShareScheduler(RequestServer[T, R]):
         name: For errors and logs.
         clock: Tells the time; for tests.
 
+    Attributes:
+        behind: The server whose ``submit`` or ``stream`` the dispatcher is, if it is one.
+
     Raises:
         ValueError: A setting out of range.
         TypeError: ``dispatcher`` cannot be called, or ``tenants`` is not a mapping.
@@ -115,7 +119,8 @@ class FairShareScheduler(RequestServer[T, R]):
         self._policy = FairPolicy(settings, default, max_queue, FairOverflow(overflow))
         self._max_in_flight = max_in_flight
         self._call = UserCall(dispatcher, executor, max_in_flight)
-        warn_of_small_batches(dispatcher, max_in_flight, name)
+        self.behind = server_behind(dispatcher)
+        warn_of_small_batches(self.behind, max_in_flight, name)
         self._cost_of = cost
         self._charge = charge
         self._block_timeout = block_timeout
@@ -247,6 +252,9 @@ class FairShareScheduler(RequestServer[T, R]):
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
+    def _watch(self) -> GuardedCalls | None:
+        return self._guarded
+
     def _key_with(self, item: T, options: RequestOptions) -> Hashable:
         return path_of(options.get("tenant"))
 
@@ -358,6 +366,7 @@ class FairShareScheduler(RequestServer[T, R]):
         assert worker is not None
         run = self._running[entry.number] = Run(self, entry, worker)
         CURRENT.set(run)
+        PASSAGE.set(entry.passage)
         try:
             if self._guarded is None:
                 value = await self._attempt(entry, item)

@@ -27,6 +27,7 @@ from callboard.patterns.requests.calling import Executor, deliverable
 from callboard.patterns.requests.ending import STOP_TIMEOUT, within
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped
+from callboard.patterns.requests.passage import PASSAGE
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
@@ -237,6 +238,9 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
+    def _watch(self) -> GuardedCalls | None:
+        return self._guarded
+
     def _key(self, item: T) -> Hashable:
         """The version that it was drawn for: None for the active one."""
         key = None if self._key_of is None else hashable("key", self._key_of(item))
@@ -314,6 +318,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
 
     async def _run(self, entry: Entry, version: Version) -> None:
         item = entry.item
+        PASSAGE.set(entry.passage)
         failed, judged = False, None
         try:
             if entry.state is State.ENDED:

@@ -185,13 +185,19 @@ class Quarantine(Generic[T]):
             Quarantined: It is.
         """
         if self._is_held(who):
+            self._count_refused()
             raise self._refusal(who.key)
+
+    def _count_refused(self) -> None:
+        self._counts["submitted"] += 1
+        self._counts["quarantined"] += 1
 
     def blame(self, who: Identity, error: ContextLost, *, alone: bool) -> Quarantined | None:
         """A request was in flight at a loss; the error of one that was alone, and is held from now on."""
         try:
             self._note(who.key, error, alone=alone)
         except Quarantined as e:
+            self._count_refused()
             return e
         return None
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost, Withdrawn
-from callboard.patterns.quarantine.guard import Quarantine, is_loss
+from callboard.patterns.quarantine.guard import Quarantine, QuarantineStats, is_loss
 from callboard.patterns.quarantine.keyring import Keyring
 from callboard.patterns.requests.entries import Entry, State
 
@@ -27,6 +27,10 @@ class GuardedCalls:
     def __init__(self, key_of: Callable[[Any], str] | None, name: str, clock: Clock | None) -> None:
         self._quarantine = Quarantine[None](None, clock=clock)
         self._keyring = Keyring(key_of, name)
+
+    def stats(self) -> QuarantineStats:
+        """Figures of its quarantine."""
+        return self._quarantine.stats()
 
     @property
     def repeated(self) -> int:

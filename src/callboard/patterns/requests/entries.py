@@ -5,6 +5,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
+from callboard.patterns.requests.passage import Passage
+
 __all__ = ["Entry", "State"]
 
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
@@ -39,13 +41,14 @@ class Entry:
         repeated: True if it has been put back into the queue after a lost context.
         started: When it was taken out of the queue to run.
         future: Receives the end; left alone by policies.
+        passage: Its way through several servers; None where that interests nothing.
         outlet: Receives the parts of its answer; None: its caller waits for all of it.
         options: The options that only some servers take, by name.
     """
 
     __slots__ = (
         *("admit_by", "arrived", "caller_key", "clear", "cost", "deadline", "future", "item", "key", "number"),
-        *("options", "outlet", "priority", "repeated", "started", "state"),
+        *("options", "outlet", "passage", "priority", "repeated", "started", "state"),
     )
 
     def __init__(
@@ -73,6 +76,7 @@ class Entry:
         self.started = arrived
         self.future: Any = None
         self.outlet: Any = None
+        self.passage: Passage | None = None
         self.options: Mapping[str, Any] = NO_OPTIONS
 
     @property

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
@@ -15,6 +15,7 @@ from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.hooks import amount, hashable
 from callboard.patterns.contract.options import RequestOptions, checked
 from callboard.patterns.contract.outlet import Outlet
+from callboard.patterns.quarantine.guard import QuarantineStats
 from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import UserCall
@@ -25,12 +26,19 @@ from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, 
 from callboard.patterns.requests.feeding import Feeders
 from callboard.patterns.requests.future import RequestFuture
 from callboard.patterns.requests.inside import check_outside
+from callboard.patterns.requests.passage import PASSAGE
 from callboard.patterns.requests.stats import Histogram
 
 __all__ = ["RequestServer"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class Watch(Protocol):
+    """Finds the requests that lose contexts."""
+
+    def stats(self) -> QuarantineStats: ...
 
 
 class RequestServer(Callers[T, R]):
@@ -84,6 +92,10 @@ class RequestServer(Callers[T, R]):
     async def _end_work(self) -> None:
         """All entries have ended; end, or wait for, running calls, at most ``STOP_TIMEOUT`` seconds."""
 
+    def _watch(self) -> "Watch | None":
+        """Finds the requests that lose contexts."""
+        return self._ward
+
     def _key(self, item: T) -> Hashable:
         """Entries of equal keys may be batched."""
         return None
@@ -131,6 +143,11 @@ class RequestServer(Callers[T, R]):
         entry = Entry(next(self._numbers), item, now, deadline, priority, cost, key)
         if self._takes:
             entry.options = options
+        passage = PASSAGE.get()
+        if passage is not None:
+            entry.passage = passage
+            if passage.arrived is None:
+                passage.arrived = now
         if deadline is not None and deadline <= now:
             self._count("expired")
             raise self._expired(entry, "submit", now)
@@ -192,6 +209,9 @@ class RequestServer(Callers[T, R]):
             future, entry.future, entry.item = entry.future, None, None
             if entry.deadline is not None or entry.admit_by is not None:
                 self._deadlines.ended(entry)
+            passage = entry.passage
+            if passage is not None and passage.started is None:
+                passage.started = entry.started
             total_time.add(now - entry.arrived)
             future.set_result(value)
             completed += 1
@@ -205,8 +225,12 @@ class RequestServer(Callers[T, R]):
             future.set_exception(error)
 
     def _cancelled(self, entry: Entry) -> None:
-        """The entry's future was cancelled."""
-        self._close_entry(entry, "cancelled")
+        """The entry's future was cancelled: by its caller, or because its reader has enough, which completes it."""
+        closed = self._close_entry(entry, "cancelled") is not None
+        if closed and entry.passage is not None and entry.passage.satisfied:
+            self._ends["cancelled"] -= 1
+            self._ends["completed"] += 1
+            self._total_time.add(self._clock.time() - entry.arrived)
 
     def _close_entry(self, entry: Entry, reason: str) -> Any:
         """Remove an entry and return its future; None if it had ended before."""
@@ -215,6 +239,8 @@ class RequestServer(Callers[T, R]):
         ran = entry.state is State.RUNNING
         if not ran:
             self._leave(entry)
+        elif entry.passage is not None and entry.passage.started is None:
+            entry.passage.started = entry.started
         entry.state = State.ENDED
         if self._ward is not None:
             self._ward.closed(entry, ran=ran)
@@ -306,6 +332,14 @@ class RequestServer(Callers[T, R]):
     def fail_warded(self, entry: Entry, error: Exception, reason: str) -> None:
         """End an entry in an error; for :class:`Ward`."""
         self._fail(entry, error, reason)
+
+    def quarantined(self) -> tuple[int, int]:
+        """Keys of requests that are refused now, and requests that ended in ``Quarantined`` since the start."""
+        watch = self._watch()
+        if watch is None:
+            return 0, 0
+        found = watch.stats()
+        return len(found.held), found.quarantined
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

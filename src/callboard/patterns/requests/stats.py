@@ -1,12 +1,22 @@
 """Figures of a server: counters, and distributions that cost a list index per value."""
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import accumulate
 
-__all__ = ["Distribution", "Histogram", "ServerStats"]
+__all__ = ["SECONDS", "SIZES", "Buckets", "Distribution", "Histogram", "ServerStats"]
 
 STEPS = 16
 """Intervals per power of two: a quantile is off by at most 2.2 % of its value."""
+
+SECONDS = (
+    *(each / 1e4 for each in (5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+"""Bounds of seconds that a request takes."""
+SIZES = tuple(float(1 << n) for n in range(11))
+"""Bounds of batches."""
 
 SMALLEST = 1e-9
 BELOW = math.floor(math.log2(SMALLEST) * STEPS)
@@ -21,6 +31,7 @@ class Distribution:
         mean: Mean, exact.
         p50, p90, p99: Quantiles, to within 2.2 %.
         max: Maximum, exact.
+        buckets: Bounds, and the number of values up to each of them, exact; empty where none are counted so.
     """
 
     count: int
@@ -29,14 +40,26 @@ class Distribution:
     p90: float
     p99: float
     max: float
+    buckets: tuple[tuple[float, int], ...] = ()
+
+    @property
+    def sum(self) -> float:
+        """Sum of the values."""
+        return self.mean * self.count
 
 
 class Histogram:
-    """Counts of positive values in intervals that grow with the value. Zero and less count as the smallest."""
+    """Counts of positive values in intervals that grow with the value. Zero and less count as the smallest.
 
-    __slots__ = ("_counts", "_max", "_sum")
+    Args:
+        bounds: Count the values up to each of these as well, ascending: what several processes count so can be added.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_bounds", "_by_bound", "_counts", "_max", "_sum")
+
+    def __init__(self, bounds: tuple[float, ...] = ()) -> None:
+        self._bounds = bounds
+        self._by_bound = [0] * (len(bounds) + 1)
         self._counts: dict[int, int] = {}
         self._sum = 0.0
         self._max = 0.0
@@ -45,6 +68,8 @@ class Histogram:
         """Count a value."""
         interval = math.floor(math.log2(value) * STEPS) if value > SMALLEST else BELOW
         self._counts[interval] = self._counts.get(interval, 0) + 1
+        if self._bounds:
+            self._by_bound[bisect_left(self._bounds, value)] += 1
         self._sum += value
         if value > self._max:
             self._max = value
@@ -52,10 +77,11 @@ class Histogram:
     def snapshot(self) -> Distribution:
         """The distribution so far."""
         count = sum(self._counts.values())
+        buckets = tuple(zip(self._bounds, accumulate(self._by_bound), strict=False))
         if not count:
-            return Distribution(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+            return Distribution(0, 0.0, 0.0, 0.0, 0.0, 0.0, buckets)
         p50, p90, p99 = (self._quantile(q, count) for q in (0.5, 0.9, 0.99))
-        return Distribution(count, self._sum / count, p50, p90, p99, self._max)
+        return Distribution(count, self._sum / count, p50, p90, p99, self._max, buckets)
 
     def add_all(self, other: "Histogram") -> None:
         """Count all values of another one."""
@@ -82,6 +108,39 @@ class Histogram:
             if left <= 0:
                 return min(math.exp2((interval + 0.5) / STEPS), self._max)
         return self._max
+
+
+class Buckets:
+    """Counts of values up to fixed bounds: cheaper than a :class:`Histogram`, and without quantiles.
+
+    Args:
+        bounds: Ascending.
+
+    Attributes:
+        sum: Sum of the values.
+    """
+
+    __slots__ = ("_bounds", "_counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return sum(self._counts)
+
+    @property
+    def buckets(self) -> tuple[tuple[float, int], ...]:
+        """As those of a :class:`Distribution`."""
+        return tuple(zip(self._bounds, accumulate(self._counts), strict=False))
 
 
 @dataclass(frozen=True)

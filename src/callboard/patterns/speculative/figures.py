@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
+from callboard.patterns.requests.stats import SIZES, Distribution, Histogram, ServerStats
 
 __all__ = ["Figures", "SpeculativeStats"]
 
@@ -25,6 +25,7 @@ class SpeculativeStats(ServerStats):
             without speculation was measured.
         draft_failures: Sequences that continued without the draft.
         step_time: Seconds of a pass, with the draft's.
+        batch_size: Texts per pass.
     """
 
     iterations: int
@@ -36,6 +37,7 @@ class SpeculativeStats(ServerStats):
     speedup: float
     draft_failures: int
     step_time: Distribution
+    batch_size: Distribution
 
 
 class Figures:
@@ -47,7 +49,7 @@ class Figures:
 
     def __init__(self, k: int) -> None:
         self.iterations = self.new_tokens = self.draft_failures = 0
-        self.step_time = Histogram()
+        self.step_time, self.batch_size = Histogram(), Histogram(SIZES)
         self._proposals = self._from_proposals = 0
         self._proposed, self._kept = [0] * k, [0] * k
         self.draft_tokens = 0

@@ -1,7 +1,7 @@
 """``Decode`` and ``Decoded``: a request to a speculative decoder, and its answer."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ class Decode:
         adjust: ``adjust(tokens, logits)`` returns the logits to use after these tokens: a grammar's mask (minus
             infinity for excluded tokens), a penalty. Called once for each token of a verification.
         on_tokens: Called on the server's loop with each run of new tokens.
+        parameters: Further parameters of the request, such as ``top_p``, for a step function that reads them. A
+            speculative decoder does not.
     """
 
     prefix: Sequence[int]
@@ -43,6 +45,7 @@ class Decode:
     stop_when: Callable[[list[int]], bool] | None = None
     adjust: Callable[[list[int], NDArray[Any]], NDArray[Any]] | None = None
     on_tokens: Callable[[list[int]], object] | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         texts: list[Any] = [self.prefix, *self.stop]

@@ -15,7 +15,7 @@ from callboard.patterns.quarantine.steps import StepGuard
 from callboard.patterns.requests.calling import Executor, deliverable
 from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
 from callboard.patterns.requests.entries import Entry, State
-from callboard.patterns.requests.errors import ServerStopped
+from callboard.patterns.requests.errors import ItemTooLarge, ServerStopped
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
@@ -152,16 +152,20 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
             speedup=figures.speedup,
             draft_failures=figures.draft_failures,
             step_time=figures.step_time.snapshot(),
+            batch_size=figures.batch_size.snapshot(),
         )
 
     # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> StepGuard:
+        return self._guard
 
     def _key(self, item: Decode) -> Hashable:
         given: Any = item
         if not isinstance(given, Decode):
             raise TypeError(f"{self.name} decodes a Decode, but was given {item!r}")
         if len(item.prefix) >= self._most_tokens:
-            raise ValueError(
+            raise ItemTooLarge(
                 f"the prefix has {len(item.prefix)} tokens, and max_total_tokens is {self._most_tokens}: no token fits"
             )
         return None

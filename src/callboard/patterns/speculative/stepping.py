@@ -132,6 +132,7 @@ class Stepper:
                 self.figures.compared(new * plain / len(left), self._policy.seconds(sum(rows), max(rows) - 1))
         self.figures.iterations += 1
         self.figures.step_time.add(drafting + seconds)
+        self.figures.batch_size.add(len(left))
 
     # -- propose -------------------------------------------------------------------------------------------------------
 

@@ -57,8 +57,15 @@ class Chain:
     @property
     def last(self) -> Server:
         """Runs them: the batching server of the active version, for example."""
-        last = self._servers[-1]
-        return (last.active_server or last) if isinstance(last, ModelHotSwapServer) else last
+        return self.servers[-1]
+
+    @property
+    def servers(self) -> list[Server]:
+        """All of them, also those behind the servers that were given, from :attr:`front` to :attr:`last`."""
+        found = list(self._servers)
+        while (behind := _behind(found[-1])) is not None:
+            found.append(behind)
+        return found
 
     async def start(self) -> None:
         """Start those that were not started."""
@@ -111,6 +118,12 @@ class Chain:
         if self._version is None:
             raise BadRequest("the model was given as it is: only one that is a ModelVersion is loaded and unloaded")
         return self._version
+
+
+def _behind(server: Server) -> Server | None:
+    if isinstance(server, ModelHotSwapServer):
+        return server.active_server
+    return server.behind if isinstance(server, FairShareScheduler) else None
 
 
 def server_of(

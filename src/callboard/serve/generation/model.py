@@ -1,22 +1,30 @@
 """``TextModel``: a decoder of tokens as a model of texts, and ``Generation``, one text that it continues."""
 
 import operator
-from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from callboard.actors.errors import returned
 from callboard.device.client.handle import Device
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.fairshare.server import FairShareScheduler
+from callboard.patterns.requests.passage import PASSAGE, Passage
 from callboard.patterns.requests.server import RequestServer
+from callboard.patterns.requests.stats import SECONDS, Buckets
 from callboard.patterns.speculative.requests import Decode
+from callboard.patterns.speculative.server import SpeculativeDecoder
 from callboard.serve.errors import BadModelResult, BadRequest
+from callboard.serve.generation.parameters import CHAT_ONLY, check_takes
 from callboard.serve.generation.text import Detokenizer, StopStrings
-from callboard.serve.models import Model
+from callboard.serve.models import TOKENS, WAITED, Model
 
-__all__ = ["Asked", "Generation", "TextModel"]
+__all__ = ["Asked", "Generation", "TextModel", "Token"]
+
+END: Any = object()
+"""In place of a token after the last one."""
 
 Why = Literal["stop", "length"]
 
@@ -29,7 +37,7 @@ class Asked:
         prompt: A text, or tokens.
         max_tokens: New tokens at most; None: as many as the model gives.
         stop: Strings before which the text ends.
-        temperature, seed: See :class:`callboard.Decode`.
+        temperature, seed, parameters: See :class:`callboard.Decode`.
     """
 
     prompt: str | list[int]
@@ -37,6 +45,15 @@ class Asked:
     stop: Sequence[str] = ()
     temperature: float = 0.0
     seed: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Token(NamedTuple):
+    """A new token, with its log probability and those of others in its place, where the model gives them."""
+
+    id: int
+    logprob: float | None = None
+    top: Mapping[int, float] = {}
 
 
 class TextModel(Model):
@@ -50,6 +67,15 @@ class TextModel(Model):
         eos: Tokens that end a text, and are not part of it.
         chat: Prompt of a conversation; None: the model does not chat.
         most: New tokens of a request at most.
+        takes: Names of the :data:`parameters <PARAMETERS>` that it reads from its items.
+
+    Attributes:
+        prompt_tokens, completion_tokens: Tokens of a request, and new ones.
+        first_token_time: Seconds from a request's submission to its first token.
+        token_time: Seconds from one token of a text to the next.
+
+    Raises:
+        ValueError: ``takes`` has a name that is no parameter, or one that the server does not read.
     """
 
     def __init__(
@@ -62,10 +88,17 @@ class TextModel(Model):
         encode: Callable[[str], Sequence[int]],
         decode: Callable[[list[int]], str],
         eos: frozenset[int],
-        chat: Callable[[list[dict[str, Any]]], str | Sequence[int]] | None,
+        chat: Callable[..., str | Sequence[int]] | None,
         most: int,
+        takes: Iterable[str] = (),
     ) -> None:
         super().__init__(name, version, server, device)
+        self.takes = check_takes(name, takes)
+        unread = self.takes - CHAT_ONLY - {"n"}
+        if unread and isinstance(self.chain.last, SpeculativeDecoder):
+            raise ValueError(f"model {name!r}: takes has {min(unread)!r}, which a SpeculativeDecoder does not read")
+        self.prompt_tokens, self.completion_tokens = Buckets(TOKENS), Buckets(TOKENS)
+        self.first_token_time, self.token_time = Buckets(SECONDS), Buckets(SECONDS)
         if most < 1:
             raise ValueError(f"model {name!r}: max_tokens must be at least 1, but is {most}")
         self.chat = chat
@@ -93,6 +126,7 @@ class TextModel(Model):
                 max_new_tokens=self.most if asked.max_tokens is None else asked.max_tokens,
                 temperature=asked.temperature,
                 seed=asked.seed,
+                parameters=asked.parameters,
             )
         except ValueError as e:
             raise BadRequest(str(e)) from e
@@ -108,7 +142,7 @@ class TextModel(Model):
         except TypeError:
             raise returned("encode", tokens, "a sequence of token ids") from None
 
-    async def tokens(self, item: Decode, options: RequestOptions) -> AsyncGenerator[int, None]:
+    async def tokens(self, item: Decode, options: RequestOptions, passage: Passage) -> AsyncGenerator[Token, None]:
         """The new tokens.
 
         Raises:
@@ -116,12 +150,29 @@ class TextModel(Model):
             Exception: Raised by ``stream`` of the server.
         """
         async with aclosing(self.server.stream(item, **options)) as stream:
-            async for token in stream:
-                try:
-                    number = int(token)
-                except (TypeError, ValueError):
-                    raise BadModelResult(f"model {self.name!r} returned {token!r} instead of a token") from None
-                yield number
+            mark = PASSAGE.set(passage)
+            try:
+                part = await anext(stream, END)  # the request enters the server
+            finally:
+                PASSAGE.reset(mark)
+            while part is not END:
+                yield self._token(part)
+                part = await anext(stream, END)
+
+    def _token(self, part: Any) -> Token:
+        try:
+            if isinstance(part, tuple) and "logprobs" in self.takes:
+                token, logprob, *top = part
+                return Token(int(token), float(logprob), dict(*top))
+            return Token(int(part))
+        except (TypeError, ValueError):
+            raise BadModelResult(f"model {self.name!r} returned {part!r} instead of a token") from None
+
+    def completed(self, prompt: int, new: int, seconds: float) -> None:
+        """Count a text that is complete."""
+        self.prompt_tokens.add(prompt)
+        self.completion_tokens.add(new)
+        self.total_time.add(seconds)
 
     def noted(self) -> AbstractContextManager[None]:
         """Note a request, and whether it fails."""
@@ -135,6 +186,10 @@ class TextModel(Model):
         """True if this token ends a text."""
         return token in self._eos
 
+    def text_of(self, token: int) -> str:
+        """The text of a token by itself."""
+        return self._decode([token])
+
     @property
     def knows_ends(self) -> bool:
         """True if a text that ends without one of them was truncated."""
@@ -146,6 +201,8 @@ class Generation:
 
     Attributes:
         prompt_tokens, new_tokens: Number of tokens.
+        logprobs: The tokens of the text so far that :meth:`taken_logprobs` has not given; None: they were not asked
+            for.
         finish: ``"stop"``: at its own end, or at a stop string; ``"length"``: at a bound; None while it continues.
     """
 
@@ -154,8 +211,11 @@ class Generation:
         self._item = item
         self._stop = StopStrings(stop)
         self._options = options
+        self._begun, self._waited = time.monotonic(), WAITED.get()
         self.prompt_tokens = len(item.prefix)
         self.new_tokens = 0
+        wanted = item.parameters.get("logprobs")
+        self.logprobs: list[Token] | None = None if wanted is None or wanted is False else []
         self.finish: Why | None = None
 
     async def texts(self) -> AsyncGenerator[str, None]:
@@ -167,20 +227,55 @@ class Generation:
 
     async def _pieces(self) -> AsyncGenerator[str, None]:
         text = self._model.new_text()
-        ended = False
-        async with aclosing(self._model.tokens(self._item, self._options)) as tokens:
-            async for token in tokens:
-                self.new_tokens += 1
-                ended = self._model.ends(token)
-                piece = "" if ended else self._stop.add(text.add(token))
-                if piece:
-                    yield piece
-                if ended or self._stop.stopped or self.new_tokens == self._item.max_new_tokens:
-                    break
-        if not self._stop.stopped and (piece := self._stop.add(text.end()) + self._stop.end()):
-            yield piece
+        piece, ended = "", False
+        passage = Passage(self._waited + time.monotonic() - self._begun)
+        try:
+            async with aclosing(self._model.tokens(self._item, self._options, passage)) as tokens:
+                async for token in self._counted(tokens):
+                    ended = self._model.ends(token.id)
+                    piece = "" if ended else self._stop.add(text.add(token.id))
+                    if self.logprobs is not None and not ended:
+                        self.logprobs.append(self._with_logprob(token))
+                    if ended or self._stop.stopped or self.new_tokens == self._item.max_new_tokens:
+                        passage.satisfied = True
+                        break
+                    if piece:
+                        yield piece
+                        piece = ""
+        finally:
+            self._model.left_queue(passage)
+        if not self._stop.stopped:
+            piece += self._stop.add(text.end()) + self._stop.end()
         cut = self.new_tokens == self._item.max_new_tokens or self._model.knows_ends
         self.finish = "length" if cut and not ended and not self._stop.stopped else "stop"
+        self._model.completed(self.prompt_tokens, self.new_tokens, self._waited + time.monotonic() - self._begun)
+        if piece:
+            yield piece
+
+    async def _counted(self, tokens: AsyncGenerator[Token, None]) -> AsyncGenerator[Token, None]:
+        """The same tokens, whose times are measured."""
+        before = self._begun - self._waited
+        times = self._model.first_token_time
+        async for token in tokens:
+            now = time.monotonic()
+            times.add(now - before)
+            before, times = now, self._model.token_time
+            self.new_tokens += 1
+            yield token
+
+    def _with_logprob(self, token: Token) -> Token:
+        if token.logprob is None:
+            raise BadModelResult(
+                f"model {self._model.name!r} takes logprobs, but gave token {token.id} without its own"
+            )
+        return token
+
+    def taken_logprobs(self) -> list[Token] | None:
+        """The tokens since the last time, with their log probabilities; None: they were not asked for."""
+        found = self.logprobs
+        if found is not None:
+            self.logprobs = []
+        return found
 
     async def whole(self) -> str:
         """The new text."""

@@ -11,21 +11,26 @@ from callboard.serve.edge import Body, decode_json
 from callboard.serve.errors import BadRequest, HttpError, Refusal
 from callboard.serve.generation.events import Events, event, events_of
 from callboard.serve.generation.model import Asked, Generation, TextModel
+from callboard.serve.generation.parameters import parameters_of
 from callboard.serve.http.request import Request
 
 __all__ = ["GenerateRequest", "generate", "generate_stream"]
 
 
 class _Parameters(msgspec.Struct, forbid_unknown_fields=True):
-    """Parameters of a request. Unsupported ones that would change the answer accept only their neutral values."""
+    """Parameters of a request. The last ones need a model that takes them, unless their value is neutral."""
 
-    max_tokens: int = 20
+    max_tokens: int | None = 20
     temperature: float | None = None
     seed: int | None = None
-    stop: list[str] = []
-    top_p: float = 1.0
-    best_of: int = 1
-    frequency_penalty: float = 0.0
+    stop: list[str] | None = None
+    best_of: int | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
 
 
 class GenerateRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,9 +39,6 @@ class GenerateRequest(msgspec.Struct, forbid_unknown_fields=True):
     text_input: str
     id: str = ""
     parameters: _Parameters = msgspec.field(default_factory=_Parameters)
-
-
-NEUTRAL = {"top_p": 1, "best_of": 1, "frequency_penalty": 0}
 
 
 async def generate(app: App, request: Request, body: memoryview) -> Body:
@@ -60,10 +62,10 @@ async def _begun(app: App, request: Request, body: memoryview) -> tuple[Generati
     await app.until_ready(model)
     asked: GenerateRequest = decode_json(body, GenerateRequest)
     given = asked.parameters
-    for name, neutral in NEUTRAL.items():
-        if getattr(given, name) != neutral:
-            raise BadRequest(f"{name} is {getattr(given, name)!r}, but only {neutral!r} is supported")
-    what = Asked(asked.text_input, given.max_tokens, given.stop, given.temperature or 0.0, given.seed)
+    if given.best_of not in (None, 1):
+        raise BadRequest(f"best_of is {given.best_of}, but only 1 is supported")
+    parameters = parameters_of(given, model.takes)
+    what = Asked(asked.text_input, given.max_tokens, given.stop or [], given.temperature or 0.0, given.seed, parameters)
     head = {"model_name": model.name, "model_version": model.version, **({"id": asked.id} if asked.id else {})}
     return model.begin(what, app.limits.request_timeout, app.tenant_of(request.headers)), head
 

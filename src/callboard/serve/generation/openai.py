@@ -2,17 +2,19 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from callboard.serve.app import App
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.errors import BadRequest, HttpError
+from callboard.serve.generation.choices import Choices
 from callboard.serve.generation.events import Events, event, events_of
-from callboard.serve.generation.model import Asked, Generation, TextModel
+from callboard.serve.generation.model import Asked, Generation, TextModel, Token
+from callboard.serve.generation.parameters import parameters_of
 from callboard.serve.http.request import Request
 
 __all__ = ["ChatRequest", "CompletionRequest", "chat", "completions"]
@@ -20,90 +22,83 @@ __all__ = ["ChatRequest", "CompletionRequest", "chat", "completions"]
 DEFAULT_TOKENS = 16
 """The default of ``max_tokens`` of ``/v1/completions``, as in OpenAI's API."""
 
+MOST_CHOICES = 128
+"""Texts for one prompt at most, as in OpenAI's API."""
+
+MOST_PROMPTS = 2048
+"""Prompts of a request at most, as in OpenAI's API."""
+
 DONE = b"data: [DONE]\n\n"
 
 
 class _StreamOptions(msgspec.Struct):
-    include_usage: bool = False
+    include_usage: bool | None = False
+
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True):
-    """Fields common to both. An unsupported option that would change the answer accepts only its neutral values."""
+    """Fields common to both. Those in :data:`PARAMETERS` need a model that takes them, unless their value is neutral.
+
+    The last ones change no answer.
+    """
 
     model: str
-    stream: bool = False
+    stream: bool | None = False
     stream_options: _StreamOptions | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
-    n: int | None = 1
-    top_p: float | None = 1
-    frequency_penalty: float | None = 0
-    presence_penalty: float | None = 0
+    n: Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] | None = 1
+    top_p: Share | None = None
+    top_k: int | None = None
+    min_p: Share | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
+    response_format: dict[str, Any] | None = None
     user: Any = None
     metadata: Any = None
+    store: Any = None
+    service_tier: Any = None
     safety_identifier: Any = None
-
-    def check(self) -> None:
-        """Raise for unsupported options.
-
-        Raises:
-            BadRequest: An option has another value than its neutral one.
-        """
-        for name, neutral in NEUTRAL.items():
-            value = getattr(self, name, None)
-            if value is not None and value != neutral:
-                raise BadRequest(f"{name} is {value!r}, but only {neutral!r} is supported")
+    prompt_cache_key: Any = None
+    prompt_cache_retention: Any = None
 
     @property
     def stops(self) -> list[str]:
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
 
-NEUTRAL: dict[str, Any] = {
-    "n": 1,
-    "best_of": 1,
-    "top_p": 1,
-    "frequency_penalty": 0,
-    "presence_penalty": 0,
-    "logit_bias": {},
-    "echo": False,
-    "logprobs": False,
-    "top_logprobs": 0,
-    "suffix": "",
-    "tools": [],
-}
-
-
 class CompletionRequest(_Request, kw_only=True):
     """The body of ``/v1/completions``."""
 
     prompt: str | list[str | int | list[int]]
-    best_of: int | None = 1
-    echo: bool | None = False
+    best_of: int | None = None
+    echo: bool | None = None
     logprobs: int | bool | None = None
     suffix: str | None = None
 
     @property
-    def one_prompt(self) -> str | list[int]:
-        """The prompt.
+    def prompts(self) -> list[str | list[int]]:
+        """The prompts: texts, or lists of tokens.
 
         Raises:
-            BadRequest: There are several, or tokens and texts are mixed.
+            BadRequest: Tokens and texts are mixed, or there are none, or too many.
         """
         given: Any = self.prompt
-        if isinstance(given, list) and given and not all(isinstance(each, int) for each in given):
-            if len(given) > 1:
-                raise BadRequest(f"prompt has {len(given)} entries, but only one prompt per request is supported")
-            given = given[0]
-        prompt: str | list[int] = given
-        return prompt
-
-
-class _ResponseFormat(msgspec.Struct):
-    type: Literal["text"] = "text"
+        if isinstance(given, str) or (given and all(isinstance(each, int) for each in given)):
+            return [given]
+        if not given or len({type(each) for each in given}) > 1:
+            raise BadRequest("prompt must be a text, texts, a list of tokens, or lists of tokens, not empty or mixed")
+        if len(given) > MOST_PROMPTS:
+            raise BadRequest(f"prompt has {len(given)} entries, and may have {MOST_PROMPTS}")
+        prompts: list[str | list[int]] = given
+        return prompts
 
 
 class ChatRequest(_Request, kw_only=True):
@@ -111,38 +106,84 @@ class ChatRequest(_Request, kw_only=True):
 
     messages: list[dict[str, Any]]
     max_completion_tokens: int | None = None
-    logprobs: bool | None = False
-    top_logprobs: int | None = 0
-    tools: list[Any] | None = None
-    response_format: _ResponseFormat | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    functions: list[dict[str, Any]] | None = None
+    function_call: str | dict[str, Any] | None = None
+    modalities: list[str] | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    prediction: Any = None
+    audio: Any = None
+    web_search_options: Any = None
 
 
 class _Form:
     """The response format of one of the two APIs: complete, and in chunks."""
 
-    def __init__(self, kind: str, prefix: str, whole: Callable[[str], Any], piece: Callable[[str], Any]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        prefix: str,
+        whole: Callable[[str], Any],
+        piece: Callable[[str], Any],
+        logprobs: Callable[[TextModel, list[Token]], Any],
+    ) -> None:
         self.kind = kind
         self.prefix = prefix
         self.whole = whole
         self.piece = piece
+        self.logprobs = logprobs
+
+    def logprobs_of(self, model: TextModel, generation: Generation) -> Any:
+        """The log probabilities of the tokens since the last time; None if they were not asked for."""
+        found = generation.taken_logprobs()
+        return None if found is None else self.logprobs(model, found)
 
 
-COMPLETION = _Form("text_completion", "cmpl", lambda text: {"text": text}, lambda text: {"text": text})
+def _listed(model: TextModel, tokens: list[Token]) -> dict[str, Any]:
+    """Log probabilities as ``/v1/completions`` gives them."""
+    return {
+        "tokens": [model.text_of(token.id) for token in tokens],
+        "token_logprobs": [token.logprob for token in tokens],
+        "top_logprobs": [{model.text_of(other): value for other, value in token.top.items()} for token in tokens],
+    }
+
+
+def _in_chat(model: TextModel, tokens: list[Token]) -> dict[str, Any]:
+    def one(token: int, logprob: float | None) -> dict[str, Any]:
+        text = model.text_of(token)
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode(errors="replace"))}
+
+    content = [
+        {**one(token.id, token.logprob), "top_logprobs": [one(*other) for other in token.top.items()]}
+        for token in tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+COMPLETION = _Form("text_completion", "cmpl", lambda text: {"text": text}, lambda text: {"text": text}, _listed)
 CHAT = _Form(
     "chat.completion",
     "chatcmpl",
     lambda text: {"message": {"role": "assistant", "content": text}},
     lambda text: {"delta": {"content": text} if text else {}},
+    _in_chat,
 )
 FIRST_DELTA: Any = {"delta": {"role": "assistant", "content": ""}}
 
 
 async def completions(app: App, request: Request, body: memoryview) -> Body | Events:
-    """Continue a text."""
+    """Continue texts."""
     asked: CompletionRequest = decode_json(body, CompletionRequest)
     model = await _model(app, asked)
+    if asked.best_of not in (None, 1, asked.n):
+        raise BadRequest(f"best_of is {asked.best_of}, but only {asked.n} is supported, which is n")
     limit = min(DEFAULT_TOKENS, model.most) if asked.max_tokens is None else asked.max_tokens
-    return await _answer(app, request, model, asked, asked.one_prompt, limit, COMPLETION)
+    return await _answer(app, request, model, asked, asked.prompts, limit, COMPLETION)
 
 
 async def chat(app: App, request: Request, body: memoryview) -> Body | Events:
@@ -153,12 +194,22 @@ async def chat(app: App, request: Request, body: memoryview) -> Body | Events:
         raise HttpError(f"model {model.name!r} has no chat template: ask it under /v1/completions", 404)
     if not asked.messages:
         raise BadRequest("messages is empty")
+    tools = {"tools": asked.tools} if asked.tools and "tools" in model.takes else {}
     try:
-        prompt = model.chat(asked.messages)
+        prompt = model.chat([_as_text(message) for message in asked.messages], **tools)
     except (KeyError, TypeError, ValueError) as e:
         raise BadRequest(f"the messages do not fit the chat template of {model.name!r}: {e!r}") from e
     limit = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
-    return await _answer(app, request, model, asked, prompt if isinstance(prompt, str) else list(prompt), limit, CHAT)
+    prompts = [prompt if isinstance(prompt, str) else list(prompt)]
+    return await _answer(app, request, model, asked, prompts, limit, CHAT)
+
+
+def _as_text(message: dict[str, Any]) -> dict[str, Any]:
+    """A message whose content, if it is a list of texts, is one text."""
+    parts = message.get("content")
+    if not isinstance(parts, list) or not all(isinstance(part, dict) and part.get("type") == "text" for part in parts):
+        return message
+    return {**message, "content": "".join(str(part.get("text", "")) for part in parts)}
 
 
 async def _model(app: App, asked: _Request) -> TextModel:
@@ -167,7 +218,6 @@ async def _model(app: App, asked: _Request) -> TextModel:
     if not isinstance(found, TextModel):
         raise HttpError(f"model {found.name!r} does not generate text", 404)
     await app.until_ready(found)
-    asked.check()
     return found
 
 
@@ -176,12 +226,28 @@ async def _answer(
     request: Request,
     model: TextModel,
     asked: _Request,
-    prompt: str | list[int],
+    prompts: Sequence[str | list[int]],
     limit: int | None,
     form: _Form,
 ) -> Body | Events:
-    what = Asked(prompt, limit, asked.stops, asked.temperature or 0.0, asked.seed)
-    generation = model.begin(what, app.limits.request_timeout, app.tenant_of(request.headers))
+    count, seed = asked.n or 1, asked.seed
+    parameters = parameters_of(asked, model.takes)
+    tenant = app.tenant_of(request.headers)
+    choices = Choices(
+        [
+            model.begin(
+                Asked(
+                    *(prompt, limit, asked.stops, asked.temperature or 0.0),
+                    seed=None if seed is None else seed + number,
+                    parameters=parameters,
+                ),
+                app.limits.request_timeout,
+                tenant,
+            )
+            for prompt in prompts
+            for number in range(count)
+        ]
+    )
     head = {
         "id": f"{form.prefix}-{uuid.uuid4().hex}",
         "object": form.kind,
@@ -189,39 +255,47 @@ async def _answer(
         "model": model.name,
     }
     if asked.stream:
-        with_usage = asked.stream_options is not None and asked.stream_options.include_usage
-        return await events_of(_chunks(generation, head, form, with_usage))
-    text = await generation.whole()
-    choice = {"index": 0, **form.whole(text), "logprobs": None, "finish_reason": generation.finish}
-    return Body({**head, "choices": [choice], "usage": _usage(generation)})
+        with_usage = asked.stream_options is not None and bool(asked.stream_options.include_usage)
+        return await events_of(_chunks(model, choices, count, head, form, with_usage))
+    texts = await choices.whole()
+    found = [
+        {
+            "index": index,
+            **form.whole(text),
+            "logprobs": form.logprobs_of(model, generation),
+            "finish_reason": generation.finish,
+        }
+        for index, (text, generation) in enumerate(zip(texts, choices.generations, strict=True))
+    ]
+    return Body({**head, "choices": found, "usage": _usage(choices, count)})
 
 
 async def _chunks(
-    generation: Generation, head: dict[str, Any], form: _Form, with_usage: bool
+    model: TextModel, choices: Choices, count: int, head: dict[str, Any], form: _Form, with_usage: bool
 ) -> AsyncGenerator[bytes, None]:
     if form is CHAT:
         head = {**head, "object": "chat.completion.chunk"}
     if with_usage:
         head = {**head, "usage": None}
 
-    def chunk(content: Any, finish: str | None = None) -> bytes:
-        return event({**head, "choices": [{"index": 0, **content, "logprobs": None, "finish_reason": finish}]})
+    def chunk(index: int, content: Any, logprobs: Any = None, finish: str | None = None) -> bytes:
+        return event({**head, "choices": [{"index": index, **content, "logprobs": logprobs, "finish_reason": finish}]})
 
-    begun = form is not CHAT
-    async with aclosing(generation.texts()) as texts:
-        async for piece in texts:
-            if not begun:  # not before the model has answered: earlier failures have a status of their own
-                begun = True
-                yield chunk(FIRST_DELTA)
-            yield chunk(form.piece(piece))
-    if not begun:
-        yield chunk(FIRST_DELTA)
-    yield chunk(form.piece(""), generation.finish)
+    begun: set[int] = set()
+    async with aclosing(choices.pieces()) as pieces:
+        async for index, piece in pieces:
+            if form is CHAT and index not in begun:  # not before the model has answered: earlier failures have a status
+                begun.add(index)
+                yield chunk(index, FIRST_DELTA)
+            generation = choices.generations[index]
+            finish = None if piece is not None else generation.finish
+            yield chunk(index, form.piece(piece or ""), form.logprobs_of(model, generation), finish)
     if with_usage:
-        yield event({**head, "choices": [], "usage": _usage(generation)})
+        yield event({**head, "choices": [], "usage": _usage(choices, count)})
     yield DONE
 
 
-def _usage(generation: Generation) -> dict[str, int]:
-    prompt, new = generation.prompt_tokens, generation.new_tokens
+def _usage(choices: Choices, count: int) -> dict[str, int]:
+    prompt = sum(each.prompt_tokens for each in choices.generations[::count])  # those of a prompt have it once
+    new = sum(each.new_tokens for each in choices.generations)
     return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}

@@ -19,7 +19,7 @@ from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge
 from callboard.patterns.requests.inside import Inside
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
+from callboard.patterns.requests.stats import SIZES, Distribution, Histogram, ServerStats
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy
 
 __all__ = ["ContinuousBatchingServer", "ContinuousStats"]
@@ -151,7 +151,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         self._changed = asyncio.Event()  # a reader has made room, or a request has come or ended
         self._failed_steps = self._parts = self._preempted = self._repeated = 0
         self._queue_time, self._step_time = Histogram(), Histogram()
-        self._batch_size, self._first_part_time = Histogram(), Histogram()
+        self._batch_size, self._first_part_time = Histogram(SIZES), Histogram()
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
@@ -180,6 +180,9 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         )
 
     # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> StepGuard:
+        return self._guard
 
     def _cost(self, item: T) -> float:
         return 1 if self._cost_of is None else self._cost_of(item)
@@ -270,6 +273,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         self._preempted += len(plan.preempted)
         for slot in plan.admitted:
             if not slot.parts and not slot.entry.repeated:
+                slot.entry.started = now
                 self._queue_time.add(now - slot.entry.arrived)
 
     async def _step(self, slots: list[Slot[Any, Any]]) -> None:
