@@ -42,14 +42,16 @@ class Spare:
     Args:
         host: The host.
         hot: It has been told to open a context.
+        lesser: It has not, although a hot one is wanted, because those before it have died.
 
     Attributes:
         is_open: It has imported everything, and has its context if it is hot.
     """
 
-    def __init__(self, host: Host, hot: bool) -> None:
+    def __init__(self, host: Host, hot: bool, lesser: bool = False) -> None:
         self.host = host
         self.hot = hot
+        self.lesser = lesser
         self.is_open = False
         self._expected: set[int] = set()  # actors that prepare in it
         self._prepared: set[int] = set()
@@ -171,7 +173,7 @@ class Standby:
         was_ready = spare.is_ready
         spare.hear(message)
         if spare.is_ready and not was_ready:
-            self._is_ready()
+            self._is_ready(spare)
 
     def expect(self, actor: int) -> None:
         """An actor prepares in all of them."""
@@ -210,6 +212,7 @@ class Standby:
         if best is not None:
             self._spares.remove(best)
             best.release()
+            self._failures = 0
         return best
 
     def stop(self) -> list[Spare]:
@@ -232,8 +235,9 @@ class Standby:
     def _spare(self, host: Host) -> Spare:
         return next(spare for spare in self._spares if spare.host is host)
 
-    def _is_ready(self) -> None:
-        self._failures = 0
+    def _is_ready(self, spare: Spare) -> None:
+        if not spare.lesser:
+            self._failures = 0
         self._tell()
         self.ensure()
 
@@ -241,7 +245,7 @@ class Standby:
         self._log.warning("standby host %d is used although actors in it have not prepared yet", spare.host.pid)
         spare.give_up_waiting()
         if spare.is_ready:
-            self._is_ready()
+            self._is_ready(spare)
 
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -265,10 +269,11 @@ class Standby:
             message = self._configured()
             if message is None:
                 return
-            if message.hot and self._failures > 1:  # without a context, and without warm_up, one may live
+            lesser = message.hot and self._failures > 1  # without a context, and without warm_up, one may live
+            if lesser:
                 message = msgspec.structs.replace(message, hot=False)
             host = await self._start("standby")
-            spare = Spare(host, message.hot)
+            spare = Spare(host, message.hot, lesser)
             spare.expect(self._actors(), self._patience, self._late)
             self._spares.append(spare)
         except Exception as e:  # it fails no op: another is tried later
