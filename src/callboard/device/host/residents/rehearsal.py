@@ -5,6 +5,7 @@ waits beside it, prepared and not set up, so that a takeover neither waits for a
 """
 
 import asyncio
+import contextlib
 import gc
 import inspect
 import logging
@@ -120,7 +121,8 @@ class Rehearsals:
         finally:
             services.close_device()
             if self._context is not None:  # else it has taken over, and what is collected now would delay calls
-                _free_caches()
+                with contextlib.suppress(Exception):  # the context is dead, or a package is just being imported
+                    _free_caches()
             self._host.channel.busy(None)
             self._host.post(lambda: self._end(actor, context.streams.release))
 
