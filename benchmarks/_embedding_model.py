@@ -26,7 +26,7 @@ class Embedding(cb.ResidentActor):
         import torch
 
         self.device, self.on_cpu = ctx.torch_device, not ctx.is_cuda
-        self.embedding = torch.nn.Embedding.from_pretrained(self.weights.to(self.device))
+        self.embedding = torch.nn.Embedding(TOKENS, WIDTH, _weight=self.weights.to(self.device))
         layers = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.GELU(), torch.nn.Linear(4 * WIDTH, WIDTH)
         self.layers = torch.nn.Sequential(*layers).to(self.device)
 

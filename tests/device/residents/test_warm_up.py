@@ -36,7 +36,7 @@ async def pid_after(kill: int, actor: cb.ResidentRef[Warm]) -> int:
             except cb.ContextLost:
                 continue
             if pid != kill:
-                return pid  # type: ignore[no-any-return]
+                return pid
 
 
 async def test_it_runs_in_each_hot_standby_and_leaves_nothing_in_the_instance(tmp_path: Path) -> None:
