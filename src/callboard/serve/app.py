@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +20,10 @@ from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import HttpError, NotReady, needs_extra
 from callboard.serve.figures import Figures
 from callboard.serve.generation.model import TextModel
+from callboard.serve.http.noted import noted
+from callboard.serve.http.reports import Reports
+from callboard.serve.http.rights import Keys, Right, Rights, check_right
+from callboard.serve.http.tokens import checked_key
 from callboard.serve.http.tracing import Tracer
 from callboard.serve.models import EmbeddingModel, Model, TensorModel
 from callboard.serve.tensors import Tensor
@@ -90,10 +94,16 @@ class App(Handle):
             ``/v2/health/live`` 200. Devices that it opens live in processes of their own (``isolation="process"``) and
             come back by themselves when they have lost many contexts (``on_exhausted="half_open"``), unless its
             arguments or the environment say otherwise.
-        token: Clients must send ``Authorization: Bearer <token>``, else they get 401; not for ``/v2/health``.
+        token: Clients must send ``Authorization: Bearer <token>``, else they get 401; not for ``/v2/health``. It has
+            all rights.
+        rights: Who may do what, beside ``token``: ``rights(headers)`` returns the set of rights that a request with
+            these headers has, of ``"infer"``, ``"control"`` and ``"read"``; it may raise :class:`HttpError`. Or the
+            rights by key, for clients that send ``Authorization: Bearer <key>``. Without the right that its route needs
+            a request gets 403.
         tenant: ``tenant(headers)`` names the tenant of a request, for models that are shared by ``tenants``. It may
             raise :class:`HttpError`, for instance with status 401.
-        model_control: Clients may load and unload models: those that were given as ``ModelVersion``.
+        model_control: Clients with the right ``"control"`` may load and unload models: those that were given as
+            ``ModelVersion``. This, ``shared_memory`` and ``trace_file`` need ``token`` or ``rights``.
         shared_memory: Clients on this machine may send and get tensors in POSIX shared memory whose key begins with
             this text (the system shared memory extension). It is theirs to read and change then; Linux only.
         trace_file: Times of sampled inference requests may be written there, as lines of JSON; clients choose which
@@ -101,7 +111,9 @@ class App(Handle):
         limits: See :class:`EdgeLimits`.
 
     Raises:
-        ValueError: ``shared_memory`` is empty, or not the beginning of a key; ``token`` is empty, or not visible ASCII.
+        ValueError: ``shared_memory`` is empty, or not the beginning of a key; ``token`` or a key is empty, or not
+            visible ASCII.
+        TypeError: ``rights`` is neither a function nor sets of rights by key.
     """
 
     def __init__(
@@ -110,16 +122,18 @@ class App(Handle):
         *,
         lifespan: "Callable[[App], AbstractAsyncContextManager[Any]] | None" = None,
         token: str | None = None,
+        rights: Rights | Mapping[str, Collection[Right]] | None = None,
         tenant: Callable[[Mapping[str, str]], Hashable] | None = None,
         model_control: bool = False,
         shared_memory: str | None = None,
         trace_file: str | Path | None = None,
         limits: EdgeLimits | None = None,
     ) -> None:
-        if token is not None and not (token.isascii() and token.isprintable() and token.strip(" ") == token != ""):
-            raise ValueError("token must be visible ASCII, as HTTP carries it, without spaces or line ends around it")
+        if rights is not None and not (callable(rights) or isinstance(rights, Mapping)):
+            raise TypeError(f"rights is {rights!r}; it must be a function of the headers, or sets of rights by key")
         self.name = name
-        self.token = token
+        self.token = None if token is None else checked_key("token", token)
+        self.rights: Rights | None = Keys(rights) if isinstance(rights, Mapping) else rights
         self.model_control = model_control
         self.regions = None if shared_memory is None else Regions(shared_memory)
         self.tracer = None if trace_file is None else Tracer(trace_file)
@@ -127,6 +141,7 @@ class App(Handle):
         self.limits = limits or EdgeLimits()
         self.models: dict[str, Model] = {}
         self.figures = Figures()
+        self.reports = Reports()
         self.bodies = 0  # bytes of the bodies of open requests
         self._lifespan = lifespan
         self._state = _State.NEW
@@ -329,7 +344,32 @@ class App(Handle):
             raise HttpError(f"there is no model {name!r}", 404)
         if version is not None and version != model.version:
             raise HttpError(f"model {name!r} has version {model.version!r}, but no {version!r}", 404)
+        if (about := noted.get()) is not None:
+            about.model, about.version = model.name, model.version
         return model
+
+    @property
+    def has_rules(self) -> bool:
+        """True if not every request has all rights."""
+        return self.token is not None or self.rights is not None
+
+    def check_right(self, needed: frozenset[Right], headers: Mapping[str, str]) -> None:
+        """Raise unless a request has one of these rights: :func:`check_right`."""
+        check_right(self.token, self.rights, needed, headers)
+
+    def check_rules(self) -> None:
+        """Raise if clients can do more than ask models, and nothing says which of them may.
+
+        Raises:
+            ValueError: They can; names the option, and what to give with it.
+        """
+        options = {"model_control": self.model_control, "shared_memory": self.regions, "trace_file": self.tracer}
+        given = " and ".join(name for name, value in options.items() if value)
+        if given and not self.has_rules:
+            raise ValueError(
+                f"{self.name} has {given}, and nothing says which clients may use it: give token, or rights such as "
+                'App(rights={key: {"infer", "control", "read"}})'
+            )
 
     def tenant_of(self, headers: Mapping[str, str]) -> Hashable:
         """The tenant of a request with these headers; None if the app names none.
@@ -337,7 +377,12 @@ class App(Handle):
         Raises:
             Exception: Raised by ``tenant``.
         """
-        return None if self._tenant is None else hashable("tenant", self._tenant(headers))
+        if self._tenant is None:
+            return None
+        tenant: Hashable = hashable("tenant", self._tenant(headers))
+        if (about := noted.get()) is not None:
+            about.tenant = tenant
+        return tenant
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -377,9 +422,11 @@ class App(Handle):
 
         Raises:
             RuntimeError: The app ran before.
+            ValueError: Raised by :meth:`check_rules`.
         """
         if self._state is not _State.NEW:
             raise RuntimeError(f"{self.name} ran before: make another App")
+        self.check_rules()
         self._state = _State.STARTING
         if self._lifespan is None:
             async with self._open_models():
@@ -407,6 +454,7 @@ class App(Handle):
                 self.regions.unregister()
             if self.tracer is not None:
                 self.tracer.flush()
+            self.reports.flush()
 
     async def drain(self) -> None:
         """Stop accepting requests and finish the accepted ones, within ``limits.drain_timeout`` seconds."""

@@ -20,7 +20,7 @@ from callboard.patterns.requests.stats import ServerStats
 from callboard.serve.calls import CallServer
 from callboard.serve.chain import Chain, Server
 from callboard.serve.encoding.messages import InSequence
-from callboard.serve.errors import BadModelResult, BadRequest, NotReady
+from callboard.serve.errors import BadModelResult, BadRequest, ModelStopped, NotReady
 from callboard.serve.tensors import Array, Tensor
 
 __all__ = ["EmbeddingModel", "Model", "TensorModel"]
@@ -117,9 +117,9 @@ class Model:
 
     def why_not_live(self) -> str | None:
         """The reason why the model will take no requests any more; None if it will."""
-        if self.device is not None and (health := self.device.health()).state == STOPPED:
-            return f"the device of model {self.name!r} has stopped: {health.error}"
-        return None if self.stopped is None else f"a device of model {self.name!r} has stopped: {self.stopped}"
+        if self.device is not None and self.device.health().state == STOPPED:
+            return f"the device of model {self.name!r} has stopped"
+        return None if self.stopped is None else f"a device of model {self.name!r} has stopped"
 
     def stats(self) -> ServerStats:
         """Figures of the server that takes its requests."""
@@ -147,7 +147,7 @@ class Model:
 
         Raises:
             NotReady: The model is unloaded, the time is over, or :data:`MOST_WAITING` requests wait.
-            DeviceStopped: The device has stopped.
+            ModelStopped: The device has stopped.
         """
         if self.chain.unloaded:
             self.check_ready()
@@ -155,7 +155,7 @@ class Model:
         if device is None or (health := device.health()).ok:
             return
         if health.state == STOPPED:
-            raise DeviceStopped(self.why_not_live() or "")
+            raise ModelStopped(self.why_not_live() or "")
         if self._waiting >= MOST_WAITING:
             raise NotReady(f"the device of model {self.name!r} is {health.state}, and {self._waiting} requests wait")
         self._waiting += 1

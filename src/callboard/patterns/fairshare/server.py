@@ -121,6 +121,7 @@ class FairShareScheduler(RequestServer[T, R]):
         self._block_timeout = block_timeout
         self._guarded = GuardedCalls(None, name, clock) if idempotent else None
         self._feeders.guard = self._guarded
+        self.quarantine = None if self._guarded is None else self._guarded.quarantine
         self._workers: set[asyncio.Task[None]] = set()
         self._running: dict[int, Run] = {}  # by the number of a request
         self._aside = 0  # workers whose calls wait in their middle, which takes no slot

@@ -117,6 +117,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         self._book = VersionBook(keep, history)
         self._swapper = Swapper(self._book, self._clock, executor, max_concurrent or 1, memory, self._pump)
         self._guarded = GuardedCalls(None, name, clock) if idempotent else None
+        self.quarantine = None if self._guarded is None else self._guarded.quarantine
         self._turn = asyncio.Lock()
         self._swaps: set[asyncio.Task[SwapReport]] = set()
         self._calls: dict[asyncio.Task[None], Version] = {}

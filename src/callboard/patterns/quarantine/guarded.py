@@ -29,6 +29,11 @@ class GuardedCalls:
         self._keyring = Keyring(key_of, name)
 
     @property
+    def quarantine(self) -> Quarantine[None]:
+        """Decides which requests run together and which are refused."""
+        return self._quarantine
+
+    @property
     def repeated(self) -> int:
         """Runs after the first, of all requests."""
         return self._quarantine.stats().retries

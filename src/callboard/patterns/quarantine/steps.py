@@ -72,6 +72,11 @@ class StepGuard:
         self._suspects: dict[int, _Suspect] = {}  # by the number of the request
         self._others_next = True
 
+    @property
+    def quarantine(self) -> Quarantine[None]:
+        """Refuses requests that have lost a context alone."""
+        return self._quarantine
+
     def enter(self, entry: Entry) -> None:
         """A new request; called in its caller's context.
 

@@ -78,6 +78,11 @@ class Ward:
         return cls(quarantine or Quarantine(None, clock=server._clock), key_of, server)
 
     @property
+    def quarantine(self) -> Quarantine[Any]:
+        """Decides which requests run together and which are refused."""
+        return self._quarantine
+
+    @property
     def idle(self) -> bool:
         """True if all requests that wait or run are clear."""
         return not self._attempts

@@ -15,6 +15,7 @@ from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.hooks import amount, hashable
 from callboard.patterns.contract.options import RequestOptions, checked
 from callboard.patterns.contract.outlet import Outlet
+from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import UserCall
@@ -42,6 +43,9 @@ class RequestServer(Callers[T, R]):
     Args:
         name: For errors.
         clock: Tells the time; for tests.
+
+    Attributes:
+        quarantine: Refuses requests that lose contexts; None if requests may run once only, or another server does it.
     """
 
     _takes: frozenset[str] = frozenset()
@@ -59,6 +63,7 @@ class RequestServer(Callers[T, R]):
         self._alarm = Alarm(self._clock, self._alarmed)
         self._closing = False
         self._ward: Ward | None = None
+        self.quarantine: Quarantine[Any] | None = None
         self._feeders = Feeders()
         self._all_ended: asyncio.Future[None] | None = None
         self._ends: dict[str, int] = dict.fromkeys(
