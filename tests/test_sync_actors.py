@@ -1,5 +1,7 @@
 """Resident actors, generations and traces of the blocking twin."""
 
+import asyncio
+import gc
 import os
 import queue
 import signal
@@ -442,3 +444,26 @@ def test_async_methods_and_generators(isolation: str) -> None:
         assert list(actor.stream(Later.count, 20)) == list(range(20))
         with pytest.raises(OwnError, match="bad"):
             actor.call(Later.fail, "own")
+
+
+def test_the_exit_of_the_interpreter_leaves_tasks_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a Ctrl-C that ends the wait for them; else asyncio reports each as destroyed while pending."""
+    monkeypatch.setattr(_background, "_current", None)  # a loop of its own
+    said: list[object] = []
+
+    def user() -> None: ...
+
+    background = _background.open_loop(user)
+    loop, thread = background.loop, background._thread
+    loop.set_exception_handler(lambda loop, context: said.append(context))
+    held = background.start(asyncio.Event().wait())
+    background.run(asyncio.sleep(0))  # it waits
+    background.users.clear()
+    _background._close_all()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(60.0)
+    assert not thread.is_alive()
+    assert not held.done()
+    del held, background
+    gc.collect()
+    assert not said

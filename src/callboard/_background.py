@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -44,6 +45,7 @@ class BackgroundLoop(Handle):
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="callboard-sync", daemon=True)
         self._thread.start()
+        _running.add(self)
         forkguard.guard(self)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -175,6 +177,12 @@ class BackgroundLoop(Handle):
         if self._over and not self.forked:
             self._thread.join(seconds if seconds is None else max(0.0, seconds))
 
+    def abandon(self) -> None:
+        """The interpreter exits before the work that is left here: asyncio says nothing of its tasks."""
+        if self._thread.is_alive():
+            for task in asyncio.all_tasks(self.loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # as asyncio.run_until_complete does
+
     def _run(self) -> None:
         self.loop.run_forever()
         self.loop.close()
@@ -202,6 +210,8 @@ async def _end() -> None:
 
 
 _current: BackgroundLoop | None = None
+_running: "weakref.WeakSet[BackgroundLoop]" = weakref.WeakSet()
+"""Those whose threads may run: also after their last user has left."""
 _lock = threading.Lock()
 
 
@@ -256,6 +266,8 @@ def _close_all() -> None:
         while more:
             with contextlib.suppress(KeyboardInterrupt):
                 more = _close_next(asked)
+    for background in list(_running):
+        background.abandon()
 
 
 def _close_next(asked: set[Callable[[], None]]) -> bool:

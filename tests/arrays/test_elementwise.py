@@ -236,3 +236,16 @@ def test_an_element_is_formatted_as_a_number(session: cb.sync.Device) -> None:
     assert f"{x[0]}" == str(x[0])
     with pytest.raises(ValueError, match="size 1"):
         f"{x:.1f}"
+
+
+@pytest.mark.parametrize("dtype", ["i32", "u8"])
+def test_integers_have_no_negative_powers(session: cb.sync.Device, dtype: str) -> None:
+    xp = session.xp
+    x = xp.asarray([1, 2], dtype=dtype)
+    for power in (lambda: x**-1, lambda: xp.pow(x, -2), lambda: x.__ipow__(-1)):
+        with pytest.raises(
+            ValueError, match=f"x1 has dtype {dtype}, whose integers have no powers"
+        ):
+            power()
+    np.testing.assert_array_equal(x.get(), [1, 2])
+    np.testing.assert_array_equal((x**-1.0).get(), [1, 0.5])

@@ -104,6 +104,27 @@ def comparison(name: str, does: str) -> Binary:
     return named
 
 
+def power(name: str, does: str) -> Binary:
+    """The power of this name. Integers have no powers to a negative number: it would be 0 nearly everywhere."""
+    raised = binary(name, does)
+
+    def function(x1: GpuRef[Mode] | Scalar, x2: GpuRef[Mode] | Scalar, /) -> GpuRef[Mode]:
+        if type(x2) is int and x2 < 0:
+            _check_exponent(x1, x2)
+        return raised(x1, x2)
+
+    named: Binary = _named(function, name, does)
+    return named
+
+
+def _check_exponent(x1: Any, x2: int) -> None:
+    if isinstance(x1, GpuRef) and x1.dtype.is_integer:
+        raise ValueError(
+            f"xp.pow: x1 has dtype {x1.dtype.name}, whose integers have no powers to the negative x2 = {x2}; "
+            "convert it to a floating dtype, or write the exponent as one"
+        )
+
+
 def _held(number: int, beside: Any) -> int | float:
     """The number; infinity of its sign where the array's integer dtype cannot hold it."""
     if isinstance(beside, GpuRef) and beside.dtype.is_integer and number not in range_of(beside.dtype):
@@ -193,7 +214,7 @@ BINARY: Mapping[str, str] = {
     "multiply": "``x1 * x2``.",
     "nextafter": "The next number after ``x1`` towards ``x2``.",
     "not_equal": "``x1 != x2``.",
-    "pow": "``x1 ** x2``.",
+    "pow": "``x1 ** x2``. Raises ``ValueError`` for integers with a negative int: they have no such powers.",
     "remainder": "``x1 % x2``, with the sign of ``x2``; of integers 0 where ``x2`` is.",
     "subtract": "``x1 - x2``.",
 }
@@ -240,6 +261,8 @@ def write_into(x: Ref, name: str, other: Any) -> Ref:
         ShapeError: The result has another shape or dtype.
     """
     _check_pair(name, x, other)
+    if name == "pow" and type(other) is int and other < 0:
+        _check_exponent(x, other)
     if rewritten(x, PAIRS[name], (x, other)):
         return x
     shared = isinstance(other, GpuRef) and other.allocation is x.allocation
@@ -312,6 +335,6 @@ minimum = binary("minimum", BINARY["minimum"])
 multiply = binary("multiply", BINARY["multiply"])
 nextafter = binary("nextafter", BINARY["nextafter"])
 not_equal = comparison("not_equal", BINARY["not_equal"])
-pow = binary("pow", BINARY["pow"])
+pow = power("pow", BINARY["pow"])
 remainder = binary("remainder", BINARY["remainder"])
 subtract = binary("subtract", BINARY["subtract"])
