@@ -112,8 +112,8 @@ def refusal_of(error: BaseException, model: str | None = None) -> Refusal:
     """The status of an error: 4xx if the request is at fault, 429 and 503 if it may be repeated later.
 
     The text of an error is for the client only if its class is made for that: ``HttpError``, ``BadRequest``,
-    ``ShapeError``, ``ItemTooLarge``, and what our servers raise where there is no room or no sequence. Other texts are the model's: they may hold
-    data of other requests, paths or secrets, and are for the log.
+    ``ShapeError``, ``ItemTooLarge``, ``NotReady``, and what our servers raise where there is no room or no sequence.
+    Other texts are the model's: they may hold data of other requests, paths or secrets, and are for the log.
 
     A lost context is 500, not 503: the request may be the cause of the losses, so a client is not asked to repeat it.
 
