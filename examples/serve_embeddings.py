@@ -34,16 +34,14 @@ async def lifespan(app: App, name: str) -> AsyncIterator[None]:
 
 
 def post(url: str, **body: Any) -> Any:
-    request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"X-Tenant": "paid", "Authorization": "Bearer key"}
-    )
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"X-Tenant": "paid", "Authorization": "Bearer k"})
     with urllib.request.urlopen(request, timeout=30) as response:
         return json.load(response)
 
 
 async def main(name: str) -> None:
     texts, vectors = reference()  # as sentence-transformers computes them
-    app = App(lifespan=partial(lifespan, name=name), tenant=lambda h: h["x-tenant"], model_control=True, token="key")
+    app = App(lifespan=partial(lifespan, name=name), tenant=lambda h: h["x-tenant"], model_control=True, token="k")
     async with listening(app, port=0) as url:
         ask = partial(post, f"{url}/v1/embeddings", model="minilm", input=texts)
         asking = [asyncio.create_task(asyncio.to_thread(ask)) for _ in range(4)]
