@@ -320,3 +320,32 @@ def test_an_app_and_the_demo_exclude_each_other(capsys: pytest.CaptureFixture[st
     for arguments in (["serve"], ["serve", "a:b", "--demo"]):
         with pytest.raises(SystemExit, match="2"):
             main(arguments)
+
+
+def test_a_log_of_json(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="for the extra serve")
+    (tmp_path / "served_app.py").write_text(APP)
+    command = [sys.executable, "-m", "callboard", "serve", "served_app:server", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--log-format", "json", "--access-log"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            first = json.loads(process.stderr.readline())
+            url = first["message"].split(" at ")[1].split(": slow")[0]
+            assert ask(f"{url}/v2/models/none/infer", {"x-request-id": "a"}) == 404
+            line = json.loads(process.stderr.readline())
+            process.send_signal(signal.SIGTERM)
+            _, log = process.communicate(timeout=LIMIT)
+        finally:
+            process.kill()
+    assert (first["level"], first["logger"]) == ("info", "callboard.serve")
+    assert (line["logger"], line["request_id"], line["status"], line["client"]) == (
+        *("callboard.serve.access", "a", 404, "127.0.0.1"),
+    )
+    assert all(json.loads(each) for each in log.splitlines())

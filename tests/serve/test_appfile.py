@@ -81,11 +81,13 @@ embeddings = "toml_models:lengths"
         assert stats.stats().tenants["b"].served == 1
 
 
-async def test_an_onnx_file_beside_it(folder: Path) -> None:
+async def test_an_onnx_file_beside_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "secret")
     datasets = pytest.importorskip("onnxruntime.datasets", reason="for the extra onnx")
     shutil.copy(datasets.get_example("mul_1.onnx"), folder / "mul.onnx")
-    app = app_of(written(folder, 'device = "cpu"\nmodel_control = true\n[models.mul]\nonnx = "mul.onnx"\n'))
-    async with client_of(app) as http:
+    settings = 'device = "cpu"\ntoken_env = "SHOP_TOKEN"\nmodel_control = true\n'
+    app = app_of(written(folder, f'{settings}[models.mul]\nonnx = "mul.onnx"\n'))
+    async with client_of(app, headers={"Authorization": "Bearer secret"}) as http:
         x = tensor("X", "FP32", [3, 2], [1.0] * 6)
         found = await http.post("/v2/models/mul/infer", json={"inputs": [x]})
         assert found.json()["outputs"][0]["data"] == [1, 2, 3, 4, 5, 6]

@@ -321,7 +321,7 @@ async def test_an_error_before_the_first_token_has_its_own_status() -> None:
     writer.fails_after = 0
     async with asking(writing(writer)) as client:
         for stream in (False, True):
-            with pytest.raises(openai.InternalServerError, match="the context was lost"):
+            with pytest.raises(openai.InternalServerError, match="the model failed; request "):
                 await client.completions.create(model="writer", prompt="abc", stream=stream)
 
 
@@ -337,7 +337,7 @@ async def test_an_error_in_the_middle_of_a_stream_is_an_event() -> None:
     async with asking(app) as client:
         stream = await client.completions.create(model="writer", prompt="abc", stream=True)
         texts: list[str] = []
-        with pytest.raises(openai.APIError, match="the context was lost") as e:
+        with pytest.raises(openai.APIError, match="the model failed; request ") as e:
             await all_texts(stream, texts)
     assert texts == ["c", "b"]
     assert (e.value.code, e.value.type) == ("DriverError", "server_error")
@@ -416,7 +416,8 @@ async def test_generate_stream() -> None:
         writer.fails_after = writer.steps + 1
         found = await http.post("/v2/models/writer/generate_stream", json={"text_input": "ab"})
         last = json.loads(found.text.splitlines()[-2][6:])
-        assert last == {"error": "the context was lost", "code": "DriverError", "status": 500}
+        told = f"the model failed; request {found.headers['x-request-id']}"
+        assert last == {"error": told, "code": "DriverError", "status": 500}
 
 
 async def test_the_end_finishes_streams_that_were_accepted() -> None:

@@ -2,13 +2,13 @@
 
 import argparse
 import functools
-import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from callboard.cli.serving.apps import demo, find_app
-from callboard.cli.serving.live import ClearingHandler, show
+from callboard.cli.serving.live import show
+from callboard.cli.serving.logs import add_logs, set_up_logs
 from callboard.cli.tokens import read_token
 from callboard.core.errors import BackendUnavailable
 from callboard.serve.errors import BadAppFile, CannotListen
@@ -42,23 +42,25 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument(
         "--max-connections", type=_whole(1, 1 << 31), default=MAX_CONNECTIONS, help="default: %(default)s"
     )
-    parser.add_argument("--token-file", type=Path, help="file with the bearer token that clients must send")
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        help="file with the bearer token that clients must send; it has all rights, and replaces the app's own keys",
+    )
     parser.add_argument("--tls-cert", type=Path, help="file with the certificate and its chain, in PEM: serves HTTPS")
     parser.add_argument("--tls-key", type=Path, help="file with its key, if it is not in the same file")
     parser.add_argument("--tls-client-ca", type=Path, help="file with the authorities of the clients' certificates")
-    parser.add_argument("--verbose", action="store_true", help="log refused requests too")
+    add_logs(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(given: argparse.Namespace) -> int:
-    handlers = [ClearingHandler(sys.stderr)] if sys.stderr.isatty() else None
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, handlers=handlers)
-    if given.verbose:
-        logging.getLogger("callboard.serve").setLevel(logging.DEBUG)
+    set_up_logs(given)
     try:
         app = demo(given.device) if given.demo else find_app(given.app)
         if given.token_file is not None:
-            app.token = read_token(given.token_file)
+            app.token, app.rights = read_token(given.token_file), None
+        app.check_rules()
         tls = _tls(given)
     except (BackendUnavailable, OSError, ValueError) as e:
         return _refused(e)
@@ -69,7 +71,7 @@ def _run(given: argparse.Namespace) -> int:
             port=given.port,
             max_connections=given.max_connections,
             tls=tls,
-            beside=functools.partial(show, app, sys.stderr),
+            beside=functools.partial(show, app, sys.stderr, line=given.log_format == "text"),
         )
     except (BackendUnavailable, BadAppFile, CannotListen) as e:  # others are of its lifespan: with their traceback
         return _refused(e)

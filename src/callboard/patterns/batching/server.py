@@ -163,6 +163,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         self._ward = Ward.of(quarantine, quarantine_key, self, idempotent=idempotent)
         self._feeders.guard = self._ward
+        self.quarantine = None if self._ward is None else self._ward.quarantine
         self._policy = BatchPolicy(settings)
         self._call = UserCall(batch_fn, executor, max_concurrent_batches)
         self._bucket = bucket

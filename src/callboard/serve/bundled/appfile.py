@@ -17,6 +17,8 @@ from callboard.actors.errors import ActorStopped
 from callboard.serve.app import App, EdgeLimits
 from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import BadAppFile
+from callboard.serve.http.rights import RIGHTS, Right
+from callboard.serve.http.tokens import checked_key, read_token
 from callboard.serve.tensors import Tensor
 
 __all__ = ["AppFile", "app_of"]
@@ -42,13 +44,21 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
     tenants: dict[str, float] | None = None
 
 
+class _Key(msgspec.Struct, forbid_unknown_fields=True):
+    rights: list[Right]
+    env: str | None = None
+    file: str | None = None
+
+
 class AppFile(msgspec.Struct, forbid_unknown_fields=True):
     """The tables and keys of a file.
 
     Attributes:
         name: Name of the app.
         device: Device for ONNX files.
-        token_env: The environment variable with the bearer token that clients must send.
+        token_env: The environment variable with the bearer token that clients must send; it has all rights.
+        keys: Who may do what, instead of a token: ``rights`` of the clients that send this key, which is in the
+            environment variable ``env`` or in ``file``, a path relative to this file.
         tenant_header: The header that names the tenant of a request.
         model_control, shared_memory: See :class:`App`.
         limits: Fields of :class:`EdgeLimits`.
@@ -60,6 +70,7 @@ class AppFile(msgspec.Struct, forbid_unknown_fields=True):
     name: str = "callboard"
     device: str = "auto"
     token_env: str | None = None
+    keys: dict[str, _Key] = {}
     tenant_header: str | None = None
     model_control: bool = False
     shared_memory: str | None = None
@@ -88,15 +99,19 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
     if file.token_env is not None and not (token := environ.get(file.token_env, "")):
         raise ValueError(f"{path}: the variable {file.token_env}, which token_env names, is not set")
     header = file.tenant_header
-    app = App(
-        file.name,
-        lifespan=functools.partial(_lifespan, file=file, path=path, folder=path.resolve().parent),
-        token=token,
-        tenant=None if header is None else lambda headers: headers.get(header),
-        model_control=file.model_control,
-        shared_memory=file.shared_memory,
-        limits=limits,
-    )
+    try:
+        app = App(
+            file.name,
+            lifespan=functools.partial(_lifespan, file=file, path=path, folder=path.resolve().parent),
+            token=token,
+            rights=_rights(file.keys, path.resolve().parent, environ) or None,
+            tenant=None if header is None else lambda headers: headers.get(header),
+            model_control=file.model_control,
+            shared_memory=file.shared_memory,
+            limits=limits,
+        )
+    except ValueError as e:
+        raise ValueError(f"{path}: {e}") from e
     sys.path.insert(0, str(path.resolve().parent))
     for name, model in file.models.items():
         try:
@@ -104,6 +119,26 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
         except (ValueError, TypeError) as e:
             raise ValueError(f"{path}: models.{name}: {e}") from e
     return app
+
+
+def _rights(keys: Mapping[str, _Key], folder: Path, environ: Mapping[str, str]) -> dict[str, list[Right]]:
+    """Rights by key. Names of keys are in errors; keys are not."""
+    found: dict[str, list[Right]] = {}
+    names: dict[str, str] = {}
+    for name, key in keys.items():
+        if (key.env is None) == (key.file is None):
+            raise ValueError(f"keys.{name}: give one of env and file, where the key is")
+        if key.file is not None:
+            text = read_token(folder / key.file)
+        elif not (text := environ.get(key.env or "", "")):
+            raise ValueError(f"keys.{name}: the variable {key.env} is not set")
+        if not key.rights:
+            raise ValueError(f"keys.{name}: rights is empty; give it one of {', '.join(sorted(RIGHTS))}")
+        if text in found:
+            raise ValueError(f"keys.{name}: the key is that of keys.{names[text]}, too")
+        names[checked_key(f"keys.{name}", text)] = name
+        found[text] = key.rights
+    return found
 
 
 def _limits(file: AppFile) -> EdgeLimits:
