@@ -344,7 +344,7 @@ class EmbeddingModel(Model):
         self.prompt_tokens = Buckets(TOKENS)
         self._dimensions = dimensions
         self._width: int | None = None  # of its vectors, since the first ones
-        self.inputs = [Tensor("text", "BYTES", [-1])]
+        self.inputs = [Tensor("text", "TEXT", [-1])]
         self.outputs = [Tensor("embedding", "FP32", [-1, -1])]
 
     async def infer(
@@ -356,16 +356,13 @@ class EmbeddingModel(Model):
         tenant: Hashable = None,
         sequence: InSequence | None = None,
     ) -> dict[str, Array]:
-        """Vectors of an array of UTF-8 texts, which belong to no sequence.
+        """Vectors of an array of texts, which belong to no sequence.
 
         Raises:
-            BadRequest: There is no text, or one is empty or not UTF-8.
+            BadRequest: There is no text, or one is empty.
             Exception: As for :meth:`embed`.
         """
-        try:
-            texts = [text.decode() for text in arrays[0]]
-        except UnicodeDecodeError as e:
-            raise BadRequest(f"input 'text' is not UTF-8: {e}") from e
+        texts = arrays[0].tolist()
         if not texts or not all(texts):
             raise BadRequest("input 'text' must not be empty")
         vectors, _ = await self.embed(texts, timeout=timeout, priority=priority, tenant=tenant)
