@@ -25,7 +25,7 @@ from callboard.serve.http.reports import Reports
 from callboard.serve.http.rights import Keys, Right, Rights, check_right
 from callboard.serve.http.tokens import checked_key
 from callboard.serve.http.tracing import Tracer
-from callboard.serve.models import EmbeddingModel, Model, TensorModel
+from callboard.serve.models import EmbeddingModel, Model, TensorModel, check_tensors
 from callboard.serve.tensors import Tensor
 
 __all__ = ["App", "EdgeLimits"]
@@ -165,6 +165,7 @@ class App(Served):
                 resident actor, in place of a call of the actor.
             RuntimeError: The app accepts requests already.
         """
+        check_tensors(name, inputs=inputs, outputs=outputs)
         given, default = named(name, model, version)
 
         def make(version: str, model: Any) -> Model:

@@ -24,11 +24,12 @@ from callboard.patterns.requests.passage import PASSAGE, Passage
 from callboard.patterns.requests.stats import SECONDS, Buckets, ServerStats
 from callboard.serve.calls import CallServer
 from callboard.serve.chains.chain import Chain, Server
+from callboard.serve.chains.names import check_name
 from callboard.serve.encoding.messages import InSequence
 from callboard.serve.errors import BadModelResult, BadRequest, ModelStopped, NotReady
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["EmbeddingModel", "Model", "TensorModel"]
+__all__ = ["EmbeddingModel", "Model", "TensorModel", "check_tensors"]
 
 STOPPED = "stopped"
 
@@ -95,8 +96,7 @@ class Model:
     """
 
     def __init__(self, name: str, version: str, chain: Chain | Server, device: Device | None) -> None:
-        if not name or "/" in name or not version or "/" in version:
-            raise ValueError(f"a model's name and version are parts of URLs, but are {name!r} and {version!r}")
+        check_name(name, version)
         self.name = name
         self.version = version
         self.chain = chain if isinstance(chain, Chain) else Chain(lambda: [chain])
@@ -254,13 +254,11 @@ class TensorModel(Model):
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
     ) -> None:
+        if "/" in name:
+            raise ValueError(f"model {name!r}: under /v2 names are parts of URLs, so give one without '/'")
         super().__init__(name, version, chain, device)
         self.inputs = list(inputs)
         self.outputs = list(outputs)
-        for kind, tensors in (("inputs", self.inputs), ("outputs", self.outputs)):
-            names = [tensor.name for tensor in tensors]
-            if not names or len(set(names)) < len(names):
-                raise ValueError(f"model {name!r}: {kind} must be tensors of different names, but are {names}")
 
     @property
     def has_sequences(self) -> bool:
@@ -445,6 +443,18 @@ class EmbeddingModel(Model):
             return np.asarray(await _on_host(await self._submit(item, tenant, left, priority, waited)))
 
         return [await row(items[0])] if len(items) == 1 else await as_room_comes(row, items)
+
+
+def check_tensors(name: str, **sides: Sequence[Tensor]) -> None:
+    """Raise unless each side of a model, its inputs and its outputs, is tensors of different names.
+
+    Raises:
+        ValueError: One is not.
+    """
+    for side, tensors in sides.items():
+        names = [tensor.name for tensor in tensors]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"model {name!r}: {side} must be tensors of different names, but are {names}")
 
 
 def _stats(server: Any) -> ServerStats:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from callboard.serve import inference, openai
 from callboard.serve.app import App
+from callboard.serve.chains.names import NAME
 from callboard.serve.edge import Body, Endpoint, Handler, error_response
 from callboard.serve.encoding.messages import InferBody
 from callboard.serve.errors import Refusal
@@ -151,16 +153,27 @@ def asgi(app: App) -> Routes:
     return Routes(app)
 
 
+class _Name(StringConvertor):
+    regex = NAME
+
+
+register_url_convertor("callboard_name", _Name())
+
+
+def _route(path: str, endpoint: Endpoint, method: str) -> Route:
+    return Route(path.replace("{model}", "{model:callboard_name}"), endpoint, methods=[method])
+
+
 def _starlette(app: App) -> Starlette:
     # Routes are tried one after the other: first those of requests that are many.
     routes = [
         *(
-            Route(path, Endpoint(app, path, handler, watched=True, method="POST"), methods=["POST"])
+            _route(path, Endpoint(app, path, handler, watched=True, method="POST"), "POST")
             for path, handler in POSTS.items()
         ),
-        *(Route(path, Endpoint(app, path, handler, public=True), methods=["GET"]) for path, handler in PUBLIC.items()),
+        *(_route(path, Endpoint(app, path, handler, public=True), "GET") for path, handler in PUBLIC.items()),
         *(
-            Route(path, Endpoint(app, path, handler), methods=["GET"])
+            _route(path, Endpoint(app, path, handler), "GET")
             for path, handler in {**GETS, "/metrics": metrics, "/openapi.json": openapi, "/docs": docs}.items()
         ),
     ]

@@ -113,7 +113,7 @@ class Tensor:
         return array
 
     def _texts(self, value: Any) -> Array:
-        """An output of texts and bytes, as objects: NumPy's own arrays of a list drop zeros at the end of an element."""
+        """An output as objects: NumPy's own texts and bytes lose zeros at the end, if they are made of a list."""
         array = np.asarray(value) if isinstance(value, np.ndarray | np.generic) else np.array(value, object)
         if array.dtype.kind in "SUT":
             array = array.astype(object)

@@ -129,7 +129,7 @@ def test_a_lazy_module_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_array_of_texts_whose_lengths_are_wrong_is_refused(lengths: list[int], data: bytes) -> None:
     array = np.array(lengths, np.int64)
     packed = [values.TEXTS, [len(lengths)], [values.ARRAY, "<i8", [len(lengths)], array.tobytes()], data]
-    with pytest.raises(ValueError, match="bytes|utf-8"):
+    with pytest.raises(ValueError, match=r"bytes|utf-8"):
         unpacked(packed)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 import callboard as cb
 from callboard.core.errors import BackendUnavailable

@@ -1,9 +1,9 @@
 """Arguments and results of resident actors on their way between application and host, as plain data.
 
 Types that msgspec supports keep their type (numbers, text, bytes, lists, tuples, dicts, sets, Structs, dataclasses,
-named tuples, enums, dates, UUIDs, decimals). NumPy arrays, also of texts and bytes, may appear anywhere inside them, and
-refs stand for device arrays. Any other value is refused by name before anything is sent. Arrays, bytes and texts of more than :data:`INLINE`
-bytes travel in shared memory beside the message.
+named tuples, enums, dates, UUIDs, decimals). NumPy arrays, also of texts and bytes, may appear anywhere inside them,
+and refs stand for device arrays. Any other value is refused by name before anything is sent. Arrays, bytes and texts of
+more than :data:`INLINE` bytes travel in shared memory beside the message.
 
 A value that is not a plain scalar becomes a list that begins with its kind, which distinguishes it from all others.
 """
