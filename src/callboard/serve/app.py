@@ -13,7 +13,7 @@ from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
 from callboard.serve.chains.chain import Tenants, server_of
-from callboard.serve.chains.served import Served
+from callboard.serve.chains.typed import WithRoutes
 from callboard.serve.chains.versions import Versions, named
 from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import NotReady, needs_extra
@@ -41,8 +41,8 @@ class _State(Enum):
     DRAINING = "draining"
 
 
-class App(Served):
-    """Models that are asked over HTTP: the Open Inference Protocol v2, OpenAI's ``/v1/embeddings``, ``/metrics``.
+class App(WithRoutes):
+    """Models that are asked over HTTP: the Open Inference Protocol v2, OpenAI's API, routes of one's own, ``/metrics``.
 
     ::
 

@@ -29,7 +29,7 @@ from callboard.serve.encoding.messages import InSequence
 from callboard.serve.errors import BadModelResult, BadRequest, ModelStopped, NotReady
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["EmbeddingModel", "Model", "TensorModel", "check_tensors"]
+__all__ = ["EmbeddingModel", "Model", "TensorModel", "check_tensors", "on_host"]
 
 STOPPED = "stopped"
 
@@ -114,6 +114,11 @@ class Model:
     def _asked(self) -> AbstractContextManager[None]:
         """Note a request, and whether it fails."""
         return _Noted(self)
+
+    @property
+    def url(self) -> str:
+        """Path of its URL."""
+        return f"/v2/models/{self.name}/infer"
 
     @property
     def server(self) -> Server:
@@ -381,7 +386,7 @@ class EmbeddingModel(Model):
         with self._asked():
             items = await self._tokens(inputs)
             if isinstance(self.chain.last, CallServer):
-                rows = await _on_host(await self._submit((items,), tenant, timeout, priority))
+                rows = await on_host(await self._submit((items,), tenant, timeout, priority))
             else:
                 rows = await self._one_by_one(items, timeout, priority, tenant)
             try:
@@ -440,7 +445,7 @@ class EmbeddingModel(Model):
         async def row(item: Any) -> Array:
             waited = time.monotonic() - began  # for room in the queue
             left = None if timeout is None else timeout - waited
-            return np.asarray(await _on_host(await self._submit(item, tenant, left, priority, waited)))
+            return np.asarray(await on_host(await self._submit(item, tenant, left, priority, waited)))
 
         return [await row(items[0])] if len(items) == 1 else await as_room_comes(row, items)
 
@@ -462,5 +467,6 @@ def _stats(server: Any) -> ServerStats:
     return found.stats()
 
 
-async def _on_host(value: Any) -> Any:
+async def on_host(value: Any) -> Any:
+    """A result, read if it is on a device."""
     return await value.get() if isinstance(value, GpuRef) else value

@@ -57,7 +57,7 @@ def test_values_of_known_classes_are_made() -> None:
     assert type(unpacked([values.NAMED, f"{HERE}:Pair", 1, 2])) is Pair
 
 
-KINDS = [values.STRUCT, values.DATACLASS, values.NAMED, values.ENUM]
+KINDS = [values.STRUCT, values.DATACLASS, values.NAMED, values.ENUM, values.MODEL]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ import decimal
 import enum
 import math
 import uuid
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import ml_dtypes
 import msgspec
@@ -147,6 +147,23 @@ def test_an_array_of_texts_and_bytes_keeps_shape_and_elements(array: "np.ndarray
     back = travel({"k": [array]})["k"][0]
     assert (back.dtype, back.shape) == (array.dtype, array.shape)
     assert [(type(each), each) for each in back.ravel()] == [(type(each), each) for each in array.ravel()]
+
+
+def test_models_of_pydantic_travel() -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    class Inner(pydantic.BaseModel):  # type: ignore[misc, name-defined, unused-ignore]
+        model_config: ClassVar[Any] = {"extra": "allow"}
+        x: Any = pydantic.Field(alias="X")
+        _seen: int = pydantic.PrivateAttr(3)
+
+    value = Inner(X=(1, b"a"), more=[2])
+    back = travel([value])[0]
+    assert back == value
+    assert (type(back), back.x, back.more, back._seen) == (Inner, (1, b"a"), [2], 3)
+    with pytest.raises(Unsendable) as caught:
+        packer().pack([Inner(X=object())])
+    assert caught.value.path == "[0]['x']"
 
 
 def test_many_texts_travel_beside_the_message() -> None:

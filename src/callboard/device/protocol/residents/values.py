@@ -1,9 +1,9 @@
 """Arguments and results of resident actors on their way between application and host, as plain data.
 
 Types that msgspec supports keep their type (numbers, text, bytes, lists, tuples, dicts, sets, Structs, dataclasses,
-named tuples, enums, dates, UUIDs, decimals). NumPy arrays, also of texts and bytes, may appear anywhere inside them,
-and refs stand for device arrays. Any other value is refused by name before anything is sent. Arrays, bytes and texts of
-more than :data:`INLINE` bytes travel in shared memory beside the message.
+named tuples, enums, dates, UUIDs, decimals), and so do models of pydantic. NumPy arrays, also of texts and bytes, may
+appear anywhere inside them, and refs stand for device arrays. Any other value is refused by name before anything is
+sent. Arrays, bytes and texts of more than :data:`INLINE` bytes travel in shared memory beside the message.
 
 A value that is not a plain scalar becomes a list that begins with its kind, which distinguishes it from all others.
 """
@@ -54,7 +54,7 @@ GRANULE = 256
 
 LIST, PLAIN, DICT, TUPLE, STRUCT, DATACLASS, NAMED, ENUM, ATOM, COMPLEX = range(10)
 SET, FROZENSET, ARRAY, STAGED, BYTES, TEXT, REF, NUMBER, UNSET, BYTEARRAY = range(10, 20)
-TEXTS = 20
+TEXTS, MODEL = 20, 21
 
 _SCALARS = frozenset({bool, float, type(None)})
 _ATOMS: tuple[type, ...] = (
@@ -317,6 +317,9 @@ class Packer:
             return [DATACLASS, name_of(kind, self._with_code), *self._fields(value, names)]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             return [NAMED, name_of(kind, self._with_code), *self._fields(value, kind._fields)]
+        if hasattr(kind, "model_validate_json"):  # of pydantic; it arrives as it is, and is not validated again
+            state = value.__getstate__()
+            return [MODEL, name_of(kind, self._with_code), self._dict(state.pop("__dict__")), self._dict(state)]
         if isinstance(value, np.memmap):
             return self._array(value.view(np.ndarray))
         raise self._refused(value)
@@ -397,6 +400,12 @@ class Unpacker:
             object.__setattr__(made, field.name, self.unpack(item))
         return made
 
+    def _model(self, packed: list[Any]) -> Any:
+        cls: Any = self._class(packed[1], "model")
+        made = cls.__new__(cls)
+        made.__setstate__({"__dict__": self.unpack(packed[2]), **self.unpack(packed[3])})
+        return made
+
     def _named(self, packed: list[Any]) -> Any:
         cls = self._class(packed[1], "named tuple")
         items = [self.unpack(item) for item in packed[2:]]
@@ -431,6 +440,7 @@ def _atom(kind: Any, plain: Any) -> Any:
 _IS_KIND: dict[str, Callable[[type], bool]] = {
     "Struct": lambda cls: issubclass(cls, msgspec.Struct),
     "dataclass": dataclasses.is_dataclass,
+    "model": lambda cls: hasattr(cls, "model_validate_json"),
     "named tuple": lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"),
     "Enum": lambda cls: issubclass(cls, enum.Enum),
 }
@@ -457,6 +467,7 @@ _UNPACKED: dict[int, Callable[[Unpacker, list[Any]], Any]] = {
     UNSET: lambda self, p: msgspec.UNSET,
     BYTEARRAY: lambda self, p: bytearray(memoryview(self.unpack(p[1]))),
     TEXTS: Unpacker._texts,
+    MODEL: Unpacker._model,
 }
 
 _encoder = msgspec.msgpack.Encoder()
