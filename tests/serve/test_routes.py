@@ -127,7 +127,9 @@ async def test_each_kind_of_model_gets_and_gives_the_types() -> None:
             stats = (await http.get(f"/v2/models{path}/stats")).json()["model_stats"][0]
             assert (stats["name"], stats["inference_stats"]["success"]["count"]) == (path[1:], 1)
         assert 'route="/actor/batches",status="200"' in (await http.get("/metrics")).text
-        assert (await http.post("/v2/models/function/infer", json={})).json()["error"].endswith("ask it at /function")
+        assert (
+            (await http.post("/v2/models/function/infer", json={})).json()["error"].endswith("ask it under /function")
+        )
         assert (await http.get("/function")).status_code == 405
 
 

@@ -9,6 +9,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from callboard.serve.app import App
+from callboard.serve.encoding.flat import check_length
 from callboard.serve.encoding.messages import HEADER_LENGTH
 from callboard.serve.errors import BadRequest, HttpError, NotReady, Refusal
 from callboard.serve.generation.events import Events
@@ -21,6 +22,8 @@ from callboard.serve.http.rights import Right, right_of
 __all__ = ["Body", "Endpoint", "Handler", "decode_json", "error_response"]
 
 CLIENT_LEFT = 499
+AT_ONCE = 1 << 20
+"""Bytes of a response that are sent at once."""
 ALIGNMENT = 16
 """Bytes: as Python aligns a ``bytearray``."""
 DIGITS = 18
@@ -52,7 +55,11 @@ class Body:
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
         headers.append((b"content-length", b"%d" % len(self.bytes)))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": self.bytes})
+        rest = memoryview(self.bytes)
+        while len(rest) > AT_ONCE:  # a server copies what the socket does not take
+            await send({"type": "http.response.body", "body": bytes(rest[:AT_ONCE]), "more_body": True})
+            rest = rest[AT_ONCE:]
+        await send({"type": "http.response.body", "body": bytes(rest)})
 
 
 Handler = Callable[[App, Request, memoryview], Awaitable[Body | Events]]
@@ -195,7 +202,9 @@ def decode_json(body: memoryview, kind: Any) -> Any:
 
     Raises:
         BadRequest: It is not.
+        HttpError: It is too long to be read at once (413).
     """
+    check_length(body, "send less in one request")
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:

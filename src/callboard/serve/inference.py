@@ -8,9 +8,10 @@ import msgspec
 import callboard
 from callboard.serve.app import App
 from callboard.serve.edge import Body, decode_json
-from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed
+from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed, weight_of
 from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import BadRequest, HttpError, ModelStopped, NotReady
+from callboard.serve.http.compression import off_loop
 from callboard.serve.http.request import Request
 from callboard.serve.http.tracing import Tracer
 from callboard.serve.models import EmbeddingModel, Model, TensorModel
@@ -48,6 +49,8 @@ EXTENSIONS = [
     "statistics",
 ]
 PLATFORM = "callboard"
+COPIED = 16
+"""Bytes that are copied in the time in which one becomes JSON."""
 
 
 async def live(app: App, request: Request, body: memoryview) -> Body:
@@ -132,7 +135,11 @@ async def _answered(
     body: memoryview,
     mark: Callable[[str], None] = lambda step: None,
 ) -> Body:
-    asked = parsed(body, request.headers.get(HEADER_LENGTH), model.inputs, model.outputs, app.regions)
+    header = request.headers.get(HEADER_LENGTH)
+    asked = await off_loop(
+        weight_of(len(body), header, model.inputs),
+        lambda: parsed(body, header, model.inputs, model.outputs, app.regions),
+    )
     mark("QUEUE_START")
     limits = [seconds for seconds in (asked.timeout, app.limits.request_timeout) if seconds is not None]
     results = await model.infer(
@@ -143,7 +150,8 @@ async def _answered(
         sequence=asked.sequence,
     )
     mark("COMPUTE_END")
-    return Body(*encoded(model.name, model.version, asked, results, app.regions))
+    size = sum(results[tensor.name].nbytes // (COPIED if raw else 1) for tensor, raw in asked.outputs)
+    return await off_loop(size, lambda: Body(*encoded(model.name, model.version, asked, results, app.regions)))
 
 
 async def statistics(app: App, request: Request, body: memoryview) -> Body:
@@ -275,7 +283,7 @@ def _model(app: App, request: Request) -> TensorModel | EmbeddingModel:
 
 def _with_tensors(model: Model) -> TensorModel | EmbeddingModel:
     if not isinstance(model, TensorModel | EmbeddingModel):
-        raise HttpError(f"model {model.name!r} has no tensors: ask it at {model.url}", 404)
+        raise HttpError(f"model {model.name!r} has no tensors: ask it under {model.url}", 404)
     return model
 
 

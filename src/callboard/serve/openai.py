@@ -9,6 +9,7 @@ import numpy as np
 from callboard.serve.app import App
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.errors import BadRequest, HttpError
+from callboard.serve.http.compression import off_loop
 from callboard.serve.http.request import Request
 from callboard.serve.models import EmbeddingModel, Model
 
@@ -30,7 +31,7 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     asked: EmbeddingRequest = decode_json(body, EmbeddingRequest)
     found = app.route(asked.model)
     if not isinstance(found, EmbeddingModel):
-        raise HttpError(f"model {found.name!r} has no embeddings: ask it at {found.url}", 404)
+        raise HttpError(f"model {found.name!r} has no embeddings: ask it under {found.url}", 404)
     await app.until_ready(found)
     inputs = _inputs(asked.input)
     if asked.dimensions is not None:
@@ -39,17 +40,21 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     vectors, tokens = await found.embed(inputs, timeout=app.limits.request_timeout, tenant=tenant)
     if asked.dimensions is not None:
         vectors = found.cut(vectors, asked.dimensions)
-    return Body(
-        {
-            "object": "list",
-            "model": found.name,
-            "data": [
-                {"object": "embedding", "index": index, "embedding": _encoded(row, asked.encoding_format)}
-                for index, row in enumerate(vectors)
-            ],
-            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-        }
-    )
+
+    def body_of() -> Body:
+        return Body(
+            {
+                "object": "list",
+                "model": found.name,
+                "data": [
+                    {"object": "embedding", "index": index, "embedding": _encoded(row, asked.encoding_format)}
+                    for index, row in enumerate(vectors)
+                ],
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+            }
+        )
+
+    return await off_loop(vectors.nbytes, body_of)
 
 
 def _inputs(given: Any) -> list[Any]:
@@ -69,7 +74,7 @@ def _encoded(row: np.ndarray[Any, Any], how: str | None) -> Any:
         return base64.b64encode(row.astype("<f4").tobytes()).decode()
     if not np.isfinite(row).all():
         raise BadRequest("the vector has NaN or infinities, which JSON lacks: ask for encoding_format base64")
-    return row.tolist()
+    return msgspec.Raw(msgspec.json.encode(row.tolist()))  # row by row: an encoder holds Python's lock until it is done
 
 
 async def models(app: App, request: Request, body: memoryview) -> Body:

@@ -9,7 +9,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
-from starlette.routing import Route, get_route_path
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from callboard.serve import inference, openai
@@ -23,6 +23,7 @@ from callboard.serve.figures import CONTENT_TYPE, exposition
 from callboard.serve.generation import oip
 from callboard.serve.generation import openai as generation
 from callboard.serve.generation.events import Events, events_of
+from callboard.serve.http.compression import off_loop
 from callboard.serve.http.noted import Noted, noted
 from callboard.serve.http.openapi import described, page
 from callboard.serve.http.quarantine import PardonRequest, pardon, quarantine
@@ -100,11 +101,10 @@ ASKS: frozenset[Right] = frozenset({"infer"})
 async def own(app: App, request: Request, body: memoryview) -> Body | Events:
     """Ask a model at a route of its own."""
     app.check_accepting()
-    name = app.own[get_route_path(request.scope)]
-    model = app.route(name)
+    model = app.route(app.own[request.path.removeprefix(request.scope.get("root_path", ""))])
     assert isinstance(model, TypedModel)
     await app.until_ready(model)
-    value = model.request.read(body)
+    value = await off_loop(len(body), lambda: model.request.read(body))
     timeout, tenant = app.limits.request_timeout, app.tenant_of(request.headers)
     if model.streams:
         parts = model.parts(value, timeout=timeout, tenant=tenant)

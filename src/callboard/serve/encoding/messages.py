@@ -4,20 +4,21 @@ Source: the Open Inference Protocol, and its binary tensor extension as Triton d
 """
 
 import json
-import math
 from typing import Any
 
 import msgspec
 
-from callboard.serve.encoding.payload import from_binary, from_json, to_binary, to_json_text
+from callboard.serve.encoding.flat import LONG, check_length, cut
+from callboard.serve.encoding.payload import finite, from_binary, from_json, to_binary, to_json_text
 from callboard.serve.encoding.regions import Place, Regions
 from callboard.serve.errors import BadRequest
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["HEADER_LENGTH", "InSequence", "InferBody", "InferRequest", "encoded", "parsed"]
+__all__ = ["HEADER_LENGTH", "InSequence", "InferBody", "InferRequest", "encoded", "parsed", "weight_of"]
 
 HEADER_LENGTH = "inference-header-content-length"
 """The HTTP header with the length of a message's JSON, after which raw tensor data begin."""
+CURE = "send tensors as raw data after it, with binary_data_size, or numbers as flat lists"
 MICROSECOND = 1e-6
 HIGHEST = 1
 """The most urgent priority of the protocol, where a larger number is less urgent. 0 and none count as this one."""
@@ -105,9 +106,16 @@ def parsed(
 
     Raises:
         BadRequest: The request is malformed or does not fit the model; says why.
+        HttpError: Its JSON is too long to be read at once (413).
     """
     end = _end_of_json(header_length, len(body))
-    request = _decoded(body[:end])
+    text, lists = (body[:end], []) if end < LONG else cut(bytes(body[:end]))
+    check_length(text, CURE)
+    request = _decoded(text)
+    for each in request.inputs:
+        number = each.data.get("") if lists and isinstance(each.data, dict) else None
+        if type(number) is int and 0 <= number < len(lists):
+            each.data = lists[number]
     arrays = _arrays(request, body[end:], inputs, regions)
     raw = _flag(request.parameters, "binary_data_output", False)
     chosen = _chosen(request, raw, outputs) if request.outputs else [(tensor, raw) for tensor in outputs]
@@ -127,7 +135,14 @@ def parsed(
     )
 
 
-def _decoded(text: memoryview) -> InferBody:
+def weight_of(size: int, header_length: str | None, inputs: list[Tensor]) -> int:
+    """The bytes of a body of this size that are read one by one; raw numbers are not."""
+    if header_length is None or not header_length.isdigit() or any(tensor.datatype == "BYTES" for tensor in inputs):
+        return size
+    return int(header_length[:DIGITS])
+
+
+def _decoded(text: bytes | memoryview) -> InferBody:
     """The JSON of a request. Clients of Triton write NaN and Infinity as such, which JSON does not have."""
     try:
         return _decoder.decode(text)
@@ -136,19 +151,12 @@ def _decoded(text: memoryview) -> InferBody:
     content = bytes(text)
     if b"NaN" in content or b"Infinity" in content:
         try:
-            found = json.loads(content.decode(), parse_float=_finite)
+            found = json.loads(content.decode(), parse_float=finite)
             msgspec.json.encode(found)  # raises for half of a surrogate pair, which is no text
             return msgspec.convert(found, InferBody)
         except (ValueError, OverflowError, RecursionError) as e:  # the decoders' errors are ValueErrors
             wrong = e
     raise BadRequest(f"the body is not an inference request: {wrong}") from wrong
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"the number {text:.40} is out of range")
-    return value
 
 
 def _chosen(request: InferBody, raw: bool, outputs: list[Tensor]) -> list[tuple[Tensor, bool]]:

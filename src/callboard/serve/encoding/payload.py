@@ -9,13 +9,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from callboard.serve.encoding.flat import pieces
 from callboard.serve.errors import BadModelResult, BadRequest
 from callboard.serve.tensors import Array, Tensor, index_of
 
-__all__ = ["from_binary", "from_json", "to_binary", "to_json", "to_json_text"]
+__all__ = ["finite", "from_binary", "from_json", "to_binary", "to_json", "to_json_text"]
 
 _LENGTH = struct.Struct("<I")
 HALF = ("FP16", "BF16")
+MOST_AT_ONCE = 32 * 1024
+"""Values that are written as JSON at once."""
 MAX_NESTING = 32
 """Lists in lists, of the data of BYTES; NumPy has its own limit for numbers."""
 
@@ -26,6 +29,8 @@ def from_json(tensor: Tensor, shape: Sequence[int], data: Any) -> Array:
     Raises:
         BadRequest: Another number of values, a nesting that is not the shape's, values that the datatype cannot hold.
     """
+    if isinstance(data, memoryview):
+        return _numbers_in_pieces(tensor, shape, data)
     if not isinstance(data, list):
         raise BadRequest(f"input {tensor.name!r}: data must be a list")
     array = _bytes_of(tensor, data) if tensor.datatype == "BYTES" else _numbers_of(tensor, data)
@@ -74,6 +79,48 @@ def _numbers_of(tensor: Tensor, data: list[Any]) -> Array:
     if not (np.isfinite(found) | ~np.isfinite(array)).all():  # the client may have sent infinities
         raise BadRequest(f"input {tensor.name!r} has a number that is out of the range of {tensor.datatype}")
     return found
+
+
+def _numbers_in_pieces(tensor: Tensor, shape: Sequence[int], inside: memoryview) -> Array:
+    """The array of an input whose data is the inside of a long flat list."""
+    if tensor.datatype == "BYTES":
+        raise BadRequest(f"input {tensor.name!r}: data of BYTES must be strings")
+    size, count = math.prod(shape), 0
+    found: Array = np.empty(min(size, len(inside)), tensor.dtype)  # no list has more values than bytes
+    try:
+        for piece in pieces(inside):
+            values = _numbers_of(tensor, _list_of(piece))
+            if count + len(values) <= len(found):
+                found[count : count + len(values)] = values
+            count += len(values)
+    except BadRequest:
+        raise
+    except ValueError as e:  # the decoders' errors, too
+        raise BadRequest(f"input {tensor.name!r}: data is no list of numbers: {e}") from e
+    if count != size:
+        raise BadRequest(f"input {tensor.name!r} has {count} values, but its shape {list(shape)} has {size}")
+    return found.reshape(shape)
+
+
+def _list_of(piece: bytes) -> list[Any]:
+    found: list[Any]
+    if b"N" in piece or b"I" in piece:  # NaN and Infinity, which msgspec does not read
+        found = json.loads(piece, parse_float=finite)
+    else:
+        found = msgspec.json.decode(piece, type=list[Any])
+    return found
+
+
+def finite(text: str) -> float:
+    """A number of JSON.
+
+    Raises:
+        ValueError: It is out of range.
+    """
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text:.40} is out of range")
+    return value
 
 
 def _bytes_of(tensor: Tensor, data: list[Any]) -> Array:
@@ -183,6 +230,11 @@ def to_json_text(tensor: Tensor, array: Array) -> list[Any] | msgspec.Raw:
     Raises:
         BadRequest: As for :func:`to_json`.
     """
+    if array.size > MOST_AT_ONCE:
+        flat = array.ravel()
+        starts = range(0, array.size, MOST_AT_ONCE)
+        texts = (msgspec.json.encode(to_json_text(tensor, flat[at : at + MOST_AT_ONCE]))[1:-1] for at in starts)
+        return msgspec.Raw(b"[%b]" % b",".join(texts))
     values = to_json(tensor, array)
     floats = tensor.dtype.kind == "f" or tensor.datatype in HALF
     # The sum of finite numbers is finite, but for those at the end of the range; it is cheap where they are few.

@@ -9,6 +9,7 @@ from typing import Any, is_typeddict
 import msgspec
 import numpy as np
 
+from callboard.serve.encoding.flat import check_length
 from callboard.serve.errors import BadModelResult, BadRequest
 
 __all__ = ["REFERENCE", "Kind", "Schemas"]
@@ -52,7 +53,9 @@ class Kind:
 
         Raises:
             BadRequest: The text does not fit; names the field.
+            HttpError: It is too long to be read at once (413).
         """
+        check_length(text, "send less in one request")
         try:
             return self._read(text)
         except ValueError as e:

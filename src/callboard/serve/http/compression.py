@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from callboard.serve.errors import BadRequest, HttpError
 
-__all__ = ["compressed", "decompressed"]
+__all__ = ["compressed", "decompressed", "off_loop"]
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ async def decompressed(body: memoryview, encoding: str, limit: int, hold: Callab
     machine = zlib.decompressobj(WBITS[encoding])
     found, rest = bytearray(), body
     try:
-        while piece := await _off_loop(max(len(rest), len(found)), partial(_inflated, machine, rest, found)):
+        while piece := await off_loop(max(len(rest), len(found)), partial(_inflated, machine, rest, found)):
             found += piece
             hold(len(piece))
             if len(found) > limit:
@@ -76,7 +76,7 @@ async def compressed(body: bytes, accepted: str) -> tuple[bytes, str | None]:
         machine = zlib.compressobj(FAST, wbits=WBITS[encoding])
         return machine.compress(body) + machine.flush()
 
-    return await _off_loop(len(body), deflate), encoding
+    return await off_loop(len(body), deflate), encoding
 
 
 def _preferred(accepted: str) -> str | None:
@@ -87,5 +87,6 @@ def _preferred(accepted: str) -> str | None:
     return None
 
 
-async def _off_loop(size: int, work: Callable[[], T]) -> T:
+async def off_loop(size: int, work: Callable[[], T]) -> T:
+    """Do the work of so many bytes: on a thread, if they are many."""
     return work() if size < LARGE else await asyncio.to_thread(work)

@@ -1,0 +1,128 @@
+"""Long JSON is read and written in pieces, or refused: other requests are answered meanwhile."""
+
+import json
+import threading
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from serve_lab import X, Y, client_of, tensor
+
+from callboard.serve import App, Tensor
+from callboard.serve.encoding import flat, payload
+from callboard.serve.encoding.messages import parsed
+
+COUNT = flat.LONG // 4
+"""Values of a list that is long enough to be cut out."""
+
+
+def request_of(datatype: str, data: str, count: int, before: str = "") -> bytes:
+    head = f'{{"inputs": [{before}{{"name": "x", "shape": [{count}], "datatype": "{datatype}", "data" : '
+    return f"{head}{data}}}]}}".encode()
+
+
+def read(body: bytes, datatype: str = "FP32", *more: Tensor) -> Any:
+    return parsed(memoryview(body), None, [Tensor("x", datatype, [-1]), *more], X).arrays
+
+
+@pytest.mark.parametrize(
+    "datatype, values",
+    [
+        ("FP32", [0.5, -1e3, 2.0] * COUNT),
+        ("FP64", [1e-300, float("nan"), float("inf"), -float("inf")] * COUNT),
+        ("INT64", [-(2**63), 2**63 - 1] * COUNT),
+        ("UINT64", [2**64 - 1, 0] * COUNT),
+        ("BOOL", [True, False] * COUNT),
+    ],
+)
+def test_a_long_flat_list_is_read_as_a_short_one(datatype: str, values: list[Any]) -> None:
+    for indent in (None, 1):
+        body = request_of(datatype, json.dumps(values, indent=indent), len(values))
+        (found,) = read(body, datatype)
+        assert np.array_equal(found, np.array(values, found.dtype), equal_nan=datatype == "FP64")
+
+
+def test_lists_that_stay_in_the_text() -> None:
+    texts = json.dumps(tensor("t", "BYTES", [2], ['"data":[1', "]" * flat.LONG]))
+    nested = json.dumps([[1.5, 2.5]] * (flat.LONG // 8))
+    body = request_of("FP32", nested, 2 * (flat.LONG // 8), texts + ",").replace(
+        b'"shape": [65536]', b'"shape": [32768, 2]'
+    )
+    tensors = [Tensor("x", "FP32", [-1, 2]), Tensor("t", "TEXT", [-1])]
+    x, t = parsed(memoryview(body), None, tensors, X).arrays
+    assert x.shape == (flat.LONG // 8, 2)
+    assert t.tolist() == ['"data":[1', "]" * flat.LONG]
+
+
+LONG = ",".join(["1"] * 2 * COUNT)
+
+
+@pytest.mark.parametrize(
+    "data, says",
+    [
+        (f"[{LONG},]", "data is no list of numbers"),
+        (f"[{LONG},{' ' * 100_000}]", "data is no list of numbers"),
+        (f"[{LONG},,{LONG}]", "data is no list of numbers"),
+        (f"[{LONG},1x,{LONG}]", "data is no list of numbers"),
+        (f"[{LONG},{'1' * 100_000},{LONG}]", "data is no list of numbers: there is no comma"),
+        (f"[{LONG},null]", "data must be numbers"),
+        (f"[{LONG},1e999]", "data is no list of numbers"),
+        (f"[{LONG}]", f"has {2 * COUNT} values, but its shape [{2 * COUNT + 1}] has {2 * COUNT + 1}"),
+        (f"[{LONG}", "the body is not an inference request"),
+        ('{"": 0}', "data must be a list"),
+    ],
+)
+async def test_long_lists_that_are_refused(data: str, says: str) -> None:
+    app = App()
+    app.add_model("m", lambda x: x, inputs=X, outputs=Y)
+    body = request_of("FP32", data, 2 * COUNT + 1)
+    async with client_of(app) as http:
+        found = await http.post("/v2/models/m/infer", content=body + b" " * flat.LONG)
+    assert found.status_code == 400
+    assert says in found.json()["error"]
+
+
+@given(st.lists(st.integers(0, 99) | st.floats(allow_nan=False, allow_infinity=False), min_size=1), st.integers(8, 64))
+def test_pieces_join_to_the_list(values: list[Any], size: int) -> None:
+    text = json.dumps(values).encode()[1:-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flat, "PIECE", max(size, 32))
+        found = [each for piece in flat.pieces(memoryview(text)) for each in json.loads(piece)]
+    assert found == values
+
+
+async def test_what_is_read_at_once_is_limited() -> None:
+    app = App()
+    app.add_model("m", lambda x: x, inputs=[Tensor("x", "FP32", [-1, 2])], outputs=[Tensor("y", "FP32", [-1, 2])])
+    app.add_embeddings("e", lambda texts: texts)
+    app.add_route("/sum", sum, request=list[int], response=int)
+    long = msgspec.json.encode({"model": "e", "input": "x" * flat.MOST})
+    many = b"[" + b"1," * flat.MOST_COMMAS + b"1,1]"
+    nested = request_of("FP32", f"[{'[1,2],' * flat.MOST_COMMAS}[1,2]]", 2)
+    async with client_of(app) as http:
+        for path, body, cure in (
+            ("/v1/embeddings", long, "send less"),
+            ("/sum", many, "send less"),
+            ("/v2/models/m/infer", nested, "send tensors as raw data"),
+        ):
+            found = await http.post(path, content=body)
+            assert found.status_code == 413
+            assert cure in found.text
+
+
+async def test_long_work_is_done_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App()
+    app.add_model("m", lambda x: np.repeat(x, 2), inputs=X, outputs=Y)
+    where: list[threading.Thread] = []
+    for name in ("_numbers_of", "to_json"):
+        real = getattr(payload, name)
+        monkeypatch.setattr(payload, name, lambda *a, real=real: where.append(threading.current_thread()) or real(*a))
+    values = np.random.default_rng(0).random(40_000, np.float32).tolist()
+    async with client_of(app) as http:
+        found = await http.post("/v2/models/m/infer", json={"inputs": [tensor("x", "FP32", [40_000], values)]})
+    assert found.json()["outputs"][0]["data"] == np.repeat(np.array(values, "f4"), 2).tolist()
+    assert len(where) > 3
+    assert threading.main_thread() not in where
