@@ -1,7 +1,7 @@
 """``Endpoint``: the common part of each route: rights, body, limits, disconnects, errors, figures."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -40,26 +40,46 @@ class Body:
     """
 
     def __init__(self, content: Any, headers: Mapping[str, str] | None = None, status: int = 200) -> None:
-        self.bytes = b"".join(content) if headers is not None else msgspec.json.encode(content)
+        self._parts: list[bytes] = [msgspec.json.encode(content)] if headers is None else _few(content)
         self.headers = {"content-type": "application/json"} if headers is None else dict(headers)
         self.status = status
 
+    @property
+    def bytes(self) -> bytes:
+        """All of it."""
+        return b"".join(self._parts)
+
     async def compress(self, accepted: str) -> None:
         """Compress the bytes as a client with this ``Accept-Encoding`` takes them."""
-        self.bytes, encoding = await compressed(self.bytes, accepted)
+        self._parts, encoding = await compressed(self._parts, accepted)
         if encoding is not None:
             self.headers["content-encoding"] = encoding
 
     async def send(self, send: Send) -> None:
         """Send it whole."""
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
-        headers.append((b"content-length", b"%d" % len(self.bytes)))
+        headers.append((b"content-length", b"%d" % sum(map(len, self._parts))))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        rest = memoryview(self.bytes)
-        while len(rest) > AT_ONCE:  # a server copies what the socket does not take
-            await send({"type": "http.response.body", "body": bytes(rest[:AT_ONCE]), "more_body": True})
-            rest = rest[AT_ONCE:]
-        await send({"type": "http.response.body", "body": bytes(rest)})
+        *others, last = self._parts
+        for part in others:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": last})
+
+
+def _few(parts: Iterable[bytes | memoryview]) -> list[bytes]:
+    """The same bytes in parts of some :data:`AT_ONCE`: a server copies what the socket does not take."""
+    found: list[bytes] = []
+    short: list[bytes | memoryview] = []
+    size = 0
+    for part in parts:
+        for at in range(0, len(part), AT_ONCE) if len(part) > AT_ONCE else (0,):
+            piece = part[at : at + AT_ONCE]
+            short.append(piece)
+            size += len(piece)
+            if size >= AT_ONCE:
+                found.append(b"".join(short))
+                short, size = [], 0
+    return [*found, b"".join(short)] if short or not found else found
 
 
 Handler = Callable[[App, Request, memoryview], Awaitable[Body | Events]]

@@ -4,12 +4,21 @@ Source: the Open Inference Protocol, and its binary tensor extension as Triton d
 """
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from callboard.serve.encoding.flat import LONG, check_length, cut
-from callboard.serve.encoding.payload import finite, from_binary, from_json, to_binary, to_json_text
+from callboard.serve.encoding.payload import (
+    MOST_AT_ONCE,
+    finite,
+    from_binary,
+    from_json,
+    to_binary,
+    to_json_pieces,
+    to_json_text,
+)
 from callboard.serve.encoding.regions import Place, Regions
 from callboard.serve.errors import BadRequest
 from callboard.serve.tensors import Array, Tensor
@@ -136,10 +145,12 @@ def parsed(
 
 
 def weight_of(size: int, header_length: str | None, inputs: list[Tensor]) -> int:
-    """The bytes of a body of this size that are read one by one; raw numbers are not."""
-    if header_length is None or not header_length.isdigit() or any(tensor.datatype == "BYTES" for tensor in inputs):
-        return size
-    return int(header_length[:DIGITS])
+    """The bytes of a body of this size that are read one by one; raw numbers are not.
+
+    Raises:
+        BadRequest: As for :func:`parsed`.
+    """
+    return size if any(tensor.datatype == "BYTES" for tensor in inputs) else _end_of_json(header_length, size)
 
 
 def _decoded(text: bytes | memoryview) -> InferBody:
@@ -258,6 +269,7 @@ def encoded(
     """
     outputs: list[dict[str, Any]] = []
     parts: list[bytes | memoryview] = []
+    long: dict[int, Iterator[bytes]] = {}
     for tensor, binary in request.outputs:
         array = results[tensor.name]
         output: dict[str, Any] = {"name": tensor.name, "shape": array.shape, "datatype": tensor.datatype}
@@ -269,13 +281,25 @@ def encoded(
         elif binary:
             parts.append(to_binary(tensor, array))
             output["parameters"] = {"binary_data_size": len(parts[-1])}
-        else:
+        elif array.size <= MOST_AT_ONCE:
             output["data"] = to_json_text(tensor, array)
+        else:
+            long[len(outputs)] = to_json_pieces(tensor, array)
         outputs.append(output)
-    head: dict[str, Any] = {"model_name": name, "model_version": version, "outputs": outputs}
+    head: dict[str, Any] = {"model_name": name, "model_version": version}
     if request.id:
         head["id"] = request.id
-    text = msgspec.json.encode(head)
+    texts = _in_pieces(head, outputs, long) if long else [msgspec.json.encode({**head, "outputs": outputs})]
     if not parts:
-        return [text], {"content-type": "application/json"}
-    return [text, *parts], {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
+        return [*texts], {"content-type": "application/json"}
+    length = sum(map(len, texts))
+    return [*texts, *parts], {"content-type": "application/octet-stream", HEADER_LENGTH: str(length)}
+
+
+def _in_pieces(head: dict[str, Any], outputs: list[dict[str, Any]], long: dict[int, Iterator[bytes]]) -> list[bytes]:
+    """The JSON of a response whose long outputs are given apart, by their positions."""
+    texts = [msgspec.json.encode(head)[:-1] + b',"outputs":[']
+    for i, output in enumerate(outputs):
+        text = msgspec.json.encode(output)
+        texts += [b"," * (i > 0), *([text[:-1] + b',"data":', *long[i], b"}"] if i in long else [text])]
+    return [*texts, b"]}"]

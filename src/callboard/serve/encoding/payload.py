@@ -13,7 +13,16 @@ from callboard.serve.encoding.flat import pieces
 from callboard.serve.errors import BadModelResult, BadRequest
 from callboard.serve.tensors import Array, Tensor, index_of
 
-__all__ = ["finite", "from_binary", "from_json", "to_binary", "to_json", "to_json_text"]
+__all__ = [
+    "MOST_AT_ONCE",
+    "finite",
+    "from_binary",
+    "from_json",
+    "to_binary",
+    "to_json",
+    "to_json_pieces",
+    "to_json_text",
+]
 
 _LENGTH = struct.Struct("<I")
 HALF = ("FP16", "BF16")
@@ -230,17 +239,25 @@ def to_json_text(tensor: Tensor, array: Array) -> list[Any] | msgspec.Raw:
     Raises:
         BadRequest: As for :func:`to_json`.
     """
-    if array.size > MOST_AT_ONCE:
-        flat = array.ravel()
-        starts = range(0, array.size, MOST_AT_ONCE)
-        texts = (msgspec.json.encode(to_json_text(tensor, flat[at : at + MOST_AT_ONCE]))[1:-1] for at in starts)
-        return msgspec.Raw(b"[%b]" % b",".join(texts))
     values = to_json(tensor, array)
     floats = tensor.dtype.kind == "f" or tensor.datatype in HALF
     # The sum of finite numbers is finite, but for those at the end of the range; it is cheap where they are few.
     if floats and not math.isfinite(sum(values)) and not np.isfinite(array).all():
         return msgspec.Raw(json.dumps(values).encode())
     return values
+
+
+def to_json_pieces(tensor: Tensor, array: Array) -> Iterator[bytes]:
+    """The text of the same, in pieces.
+
+    Raises:
+        BadRequest: As for :func:`to_json`.
+    """
+    flat = array.ravel()
+    for at in range(0, array.size, MOST_AT_ONCE):
+        text = msgspec.json.encode(to_json_text(tensor, flat[at : at + MOST_AT_ONCE]))
+        yield b"%b%b" % (b"," if at else b"[", text[1:-1])
+    yield b"]"
 
 
 def _element(value: Any) -> bytes:

@@ -66,17 +66,18 @@ def _inflated(machine: Any, rest: memoryview, found: bytearray) -> bytes:
     return piece
 
 
-async def compressed(body: bytes, accepted: str) -> tuple[bytes, str | None]:
-    """The body as a client with this ``Accept-Encoding`` takes it, and the encoding; None if it is left as it is."""
+async def compressed(body: list[bytes], accepted: str) -> tuple[list[bytes], str | None]:
+    """The parts of a body as a client with this ``Accept-Encoding`` takes them, and the encoding; None if unchanged."""
     encoding = _preferred(accepted)
-    if encoding is None or len(body) < SMALL:
+    size = sum(map(len, body))
+    if encoding is None or size < SMALL:
         return body, None
 
-    def deflate() -> bytes:
+    def deflate() -> list[bytes]:
         machine = zlib.compressobj(FAST, wbits=WBITS[encoding])
-        return machine.compress(body) + machine.flush()
+        return [*(machine.compress(part) for part in body), machine.flush()]
 
-    return await off_loop(len(body), deflate), encoding
+    return await off_loop(size, deflate), encoding
 
 
 def _preferred(accepted: str) -> str | None:
