@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import lazily
 
 import callboard as cb
 from callboard.core.dtype import DTYPES
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch = lazily.importorskip("torch", reason="torch is not installed")
 
 A = np.arange(12, dtype="f4").reshape(3, 4)
 VIEWS: dict[str, Callable[[Any], Any]] = {
@@ -52,7 +53,7 @@ CONSUMERS: dict[str, Callable[[Any], Any]] = {
     "numpy": np.from_dlpack,
     "numpy, copied": lambda ref: np.from_dlpack(ref, copy=True),
     "numpy, not recognised": lambda ref: np.from_dlpack(Anonymous(ref)),
-    "torch": torch.from_dlpack,
+    "torch": lambda ref: torch.from_dlpack(ref),
     "torch, of a capsule": lambda ref: torch.utils.dlpack.from_dlpack(ref.__dlpack__()),
     "torch, of a capsule of version 1": lambda ref: torch.utils.dlpack.from_dlpack(ref.__dlpack__(max_version=(1, 0))),
     "nobody": lambda ref: ref.__dlpack__(),
