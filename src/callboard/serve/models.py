@@ -155,7 +155,7 @@ class Model:
     def why_not_live(self) -> str | None:
         """The reason why the model will take no requests any more; None if it will."""
         for need in self._known():
-            if isinstance(need, Device) and need.health().state == STOPPED:
+            if not isinstance(need, ResidentRef) and need.health().state == STOPPED:
                 return f"the device of model {self.name!r} has stopped"
             if isinstance(need, ResidentRef) and isinstance(need.cause, DeviceStopped) and need.is_stopped:
                 return f"a device of model {self.name!r} has stopped"
@@ -177,9 +177,9 @@ class Model:
         return None
 
     def _why_unready(self, need: Need) -> str:
-        if isinstance(need, Device):
-            return f"the device of model {self.name!r} is {need.health().state}"
-        return f"the actor {need.name!r} of model {self.name!r} is {need.state}"
+        if isinstance(need, ResidentRef):
+            return f"the actor {need.name!r} of model {self.name!r} is {need.state}"
+        return f"the device of model {self.name!r} is {need.health().state}"
 
     def stats(self) -> ServerStats:
         """Figures of the server that takes its requests."""
@@ -229,7 +229,7 @@ class Model:
             async with asyncio.timeout(timeout):
                 while need is not None:
                     why = self._why_unready(need)
-                    if isinstance(need, Device) and need.health().state == STOPPED:
+                    if not isinstance(need, ResidentRef) and need.health().state == STOPPED:
                         raise ModelStopped(self.why_not_live() or why)
                     await need.ready()
                     need = self._unready()
