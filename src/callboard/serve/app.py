@@ -107,6 +107,7 @@ class App(Served):
         self.figures = Figures()
         self.reports = Reports()
         self.bodies = 0  # bytes of the bodies of open requests
+        self.stopped = False  # requests that are cancelled get 503
         self._lifespan = lifespan
         self._state = _State.NEW
         self._asgi: Any = None
@@ -456,6 +457,12 @@ class App(Served):
         for versions in self.versions.values():
             versions.end_trial()
         await asyncio.gather(*(model.chain.drain(self.limits.drain_timeout) for model in self.served))
+
+    async def stop(self) -> None:
+        """Accept no more requests and wait for none: those that have not ended get 503. Ends a drain, too."""
+        self._state = _State.DRAINING
+        self.stopped = True
+        await asyncio.gather(*(model.chain.stop() for model in self.served))
 
     # -- ASGI ----------------------------------------------------------------------------------------------------------
 

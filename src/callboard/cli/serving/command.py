@@ -12,6 +12,7 @@ from callboard.cli.serving.logs import add_logs, set_up_logs
 from callboard.cli.tokens import read_token
 from callboard.core.errors import BackendUnavailable
 from callboard.serve.errors import BadAppFile, CannotListen
+from callboard.serve.http.ending import obey_while_starting
 from callboard.serve.http.starting import LOOPBACK, MAX_CONNECTIONS, PORT, Tls, serve
 
 __all__ = ["add_serve"]
@@ -23,7 +24,8 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "serve",
         help="serve models over HTTP",
         description="Serves a callboard.serve.App over HTTP: the Open Inference Protocol v2, OpenAI's /v1/embeddings, "
-        "and /metrics. SIGTERM and Ctrl-C drain it. It needs the extra: pip install 'callboard[serve]'.",
+        "and /metrics. SIGTERM and Ctrl-C drain it, a second Ctrl-C does not wait for requests. It needs the extra: "
+        "pip install 'callboard[serve]'.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
@@ -55,6 +57,7 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 
 def _run(given: argparse.Namespace) -> int:
+    obey_while_starting()
     set_up_logs(given)
     try:
         app = demo(given.device) if given.demo else find_app(given.app)
