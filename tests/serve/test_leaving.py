@@ -17,6 +17,7 @@ from callboard.serve import App, EdgeLimits, listening
 from callboard.serve.http import bounded
 from callboard.serve.http.ending import Signals
 from callboard.serve.http.listening import _run, _server
+from callboard.serve.http.starting import Port
 
 INFER = "/v2/models/double/infer"
 
@@ -123,7 +124,7 @@ async def test_an_end_in_haste_ends_all_that_is_open() -> None:
     app.add_model("much", lambda x: x.repeat(1 << 23), inputs=X, outputs=Y)
     ending = Signals()
     async with httpx.AsyncClient() as http, asyncio.timeout(TIMEOUT):
-        server = _server(app, "127.0.0.1", 0, 9, None)
+        server = _server(app, Port(port=0))
         accepting = asyncio.Event()
         running = asyncio.create_task(_run(app, server, ending, accepting))
         await accepting.wait()

@@ -41,6 +41,10 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "--host", default=LOOPBACK, help="address to listen on; default: %(default)s, this machine only"
     )
     parser.add_argument("--port", type=_whole(0, 65535), default=PORT, help="default: %(default)s; 0 for any free one")
+    parser.add_argument("--uds", type=Path, metavar="PATH", help="listen on this Unix socket, not on a port")
+    parser.add_argument(
+        "--root-path", default="", metavar="PATH", help="path that a proxy takes off, such as /models; default: none"
+    )
     parser.add_argument(
         "--max-connections", type=_whole(1, 1 << 31), default=MAX_CONNECTIONS, help="default: %(default)s"
     )
@@ -74,6 +78,8 @@ def _run(given: argparse.Namespace) -> int:
             port=given.port,
             max_connections=given.max_connections,
             tls=tls,
+            uds=given.uds,
+            root_path=given.root_path,
             beside=functools.partial(show, app, sys.stderr, line=given.log_format == "text"),
         )
     except (BackendUnavailable, BadAppFile, CannotListen) as e:  # others are of its lifespan: with their traceback
