@@ -1,7 +1,17 @@
 """``App``: models behind HTTP. It is an ASGI application; ``callboard serve`` and ``cb.serve`` run it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Container,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from enum import Enum
 from pathlib import Path
@@ -107,6 +117,7 @@ class App(Served):
         self.figures = Figures()
         self.reports = Reports()
         self.bodies = 0  # bytes of the bodies of open requests
+        self.all_figures: Callable[[], Awaitable[str]] | None = None  # /metrics, if this is one of several workers
         self.stopped = False  # requests that are cancelled get 503
         self._lifespan = lifespan
         self._state = _State.NEW

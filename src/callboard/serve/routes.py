@@ -84,7 +84,10 @@ PUBLIC: dict[str, Handler] = {"/v2/health/live": inference.live, "/v2/health/rea
 
 async def metrics(app: App, request: Request, body: memoryview) -> Body:
     """The figures for Prometheus."""
-    text = exposition(app.figures, app.served, app.why_not_ready() is None)
+    if app.all_figures is not None:
+        text = await app.all_figures()
+    else:
+        text = exposition(app.figures, app.served, app.why_not_ready() is None)
     return Body([text.encode()], {"content-type": CONTENT_TYPE})
 
 
