@@ -118,7 +118,7 @@ def test_workers_refuse_sequences(tmp_path: Path) -> None:
 
 def test_workers_refuse_what_one_of_them_alone_would_know() -> None:
     for options in ({"model_control": True}, {"shared_memory": "a-"}, {"trace_file": "a"}):
-        app = App("crew", token="a", **options)  # type: ignore[arg-type]
+        app = App("crew", token="a", **options)
         check_shareable(app, 1)
         with pytest.raises(ValueError, match=f"crew has {next(iter(options))}, and a client's request reaches one"):
             check_shareable(app, 2)

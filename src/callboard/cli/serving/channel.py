@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Figures", "Hurry", "Message", "Ready", "Total", "decoded", "encoded", "heard", "tell"]
+__all__ = ["Counted", "Hurry", "Message", "Ready", "Total", "decoded", "encoded", "heard", "tell"]
 
 
 class Ready(msgspec.Struct, tag=True):
@@ -18,7 +18,7 @@ class Hurry(msgspec.Struct, tag=True):
     """To the worker: do not wait for running requests."""
 
 
-class Figures(msgspec.Struct, tag=True):
+class Counted(msgspec.Struct, tag=True):
     """Without a text, to the worker: tell yours. With it, from the worker: these are mine."""
 
     text: str | None = None
@@ -30,7 +30,7 @@ class Total(msgspec.Struct, tag=True):
     text: str | None = None
 
 
-Message = Ready | Hurry | Figures | Total
+Message = Ready | Hurry | Counted | Total
 
 _decoder = msgspec.json.Decoder(Message)
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callboard.cli.serving.channel import Figures, Hurry, Message, Ready, Total, decoded, encoded
+from callboard.cli.serving.channel import Counted, Hurry, Message, Ready, Total, decoded, encoded
 from callboard.cli.serving.merging import Totals
 from callboard.serve.http.ending import Signals
 from callboard.serve.http.starting import Port
@@ -170,7 +170,7 @@ class Supervisor:
                 match decoded(line):
                     case Ready():
                         worker.ready = self._was_ready = True
-                    case Figures(text):
+                    case Counted(text):
                         self._totals.note(worker.number, text or "")
                         worker.told.set()
                     case Total():
@@ -185,7 +185,7 @@ class Supervisor:
         workers = [worker for worker in self._workers.values() if worker.ready]
         for worker in workers:
             worker.told.clear()
-            worker.tell(Figures())
+            worker.tell(Counted())
         waiting = [asyncio.create_task(worker.told.wait()) for worker in workers]
         if waiting:
             await asyncio.wait(waiting, timeout=FIGURES_TIMEOUT)

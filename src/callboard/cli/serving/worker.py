@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from callboard.cli.serving.channel import Figures, Hurry, Ready, Total, heard, tell
+from callboard.cli.serving.channel import Counted, Hurry, Ready, Total, heard, tell
 from callboard.cli.serving.command import opened, refused
 from callboard.cli.serving.live import show
 from callboard.cli.serving.logs import set_up_logs
@@ -112,7 +112,7 @@ class Worker:
             match message:
                 case Hurry():
                     self._call(self._signals.hurry.set)
-                case Figures():
+                case Counted():
                     self._call(self._tell_figures)
                 case Total(text):
                     self._call(functools.partial(self._answer, text or ""))
@@ -128,7 +128,7 @@ class Worker:
     def _tell_figures(self) -> None:
         app = self._app
         assert app is not None
-        tell(self._channel, Figures(exposition(app.figures, app.served, app.why_not_ready() is None)))
+        tell(self._channel, Counted(exposition(app.figures, app.served, app.why_not_ready() is None)))
 
     def _answer(self, text: str) -> None:
         asking, self._asking = self._asking, []
