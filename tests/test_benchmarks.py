@@ -130,6 +130,12 @@ def test_losses(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_poisoned(tmp_path: Path) -> None:
+    found = run(tmp_path, "poisoned", "--peers")["results"]["callboard, round 1"]
+    assert (found["answered"] > 0, found["failed"], set(found["killing"])) == (True, 0, {"422"})
+
+
+@pytest.mark.slow
 def test_recovery(tmp_path: Path) -> None:
     record = run(tmp_path, "recovery", "--standby", "hot")
     fault, report = record["results"].values()
