@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,10 +118,11 @@ def test_workers_refuse_sequences(tmp_path: Path) -> None:
 
 
 def test_workers_refuse_what_one_of_them_alone_would_know() -> None:
-    for options in ({"model_control": True}, {"shared_memory": "a-"}, {"trace_file": "a"}):
+    for name, value in (("model_control", True), ("shared_memory", "a-"), ("trace_file", "a")):
+        options: dict[str, Any] = {name: value}
         app = App("crew", token="a", **options)
         check_shareable(app, 1)
-        with pytest.raises(ValueError, match=f"crew has {next(iter(options))}, and a client's request reaches one"):
+        with pytest.raises(ValueError, match=f"crew has {name}, and a client's request reaches one"):
             check_shareable(app, 2)
 
 
