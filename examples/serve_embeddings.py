@@ -1,7 +1,6 @@
 """A real sentence encoder for two tenants, batched by length: its host is killed, and its weights are loaded anew."""
 
 import asyncio
-import functools
 import json
 import os
 import signal
@@ -9,6 +8,7 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ async def lifespan(app: App, name: str) -> AsyncIterator[None]:
     async with cb.device(name, isolation="process") as gpu:
 
         async def load() -> cb.DynamicBatchingServer[list[int], Any]:  # texts of like lengths share batches
-            embed = functools.partial(gpu.actor_of(cb.Props(MiniLM, str(folder))).call, MiniLM.embed)
+            embed = partial(gpu.actor_of(cb.Props(MiniLM, str(folder))).call, MiniLM.embed)
             options: Any = {"bucket": lambda tokens: len(tokens) // 16, "cost": len, "max_batch_cost": 1024}
             return cb.DynamicBatchingServer(embed, idempotent=True, **options)
 
@@ -34,16 +34,16 @@ async def lifespan(app: App, name: str) -> AsyncIterator[None]:
 
 
 def post(url: str, **body: Any) -> Any:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"X-Tenant": "paid"})
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"X-Tenant": "paid", "Authorization": "Bearer k"})
     with urllib.request.urlopen(request, timeout=30) as response:
         return json.load(response)
 
 
 async def main(name: str) -> None:
     texts, vectors = reference()  # as sentence-transformers computes them
-    app = App(lifespan=functools.partial(lifespan, name=name), tenant=lambda h: h["x-tenant"], model_control=True)
+    app = App(lifespan=partial(lifespan, name=name), tenant=lambda h: h["x-tenant"], model_control=True, token="k")
     async with listening(app, port=0) as url:
-        ask = functools.partial(post, f"{url}/v1/embeddings", model="minilm", input=texts)
+        ask = partial(post, f"{url}/v1/embeddings", model="minilm", input=texts)
         asking = [asyncio.create_task(asyncio.to_thread(ask)) for _ in range(4)]
         await asyncio.to_thread(post, f"{url}/v2/repository/models/minilm/load")
         gpu: Any = app.models["minilm"].device

@@ -12,7 +12,7 @@ import numpy as np
 import callboard as cb
 from callboard.actors import Mailbox, Pinned
 from callboard.patterns.contract.hooks import hashable
-from callboard.serve import App
+from callboard.serve import RIGHTS, App
 from callboard.serve.generation.text import Detokenizer
 
 __all__ = ["ROWS", "Row"]
@@ -482,6 +482,11 @@ async def _(hook: Hook) -> Any:
 @row("tenant", *NO_KEYS, where="serve")
 async def _(hook: Hook) -> Any:
     return App(tenant=hook).tenant_of({})
+
+
+@row("rights", None, "infer", 5, {"write"}, [1], where="serve")
+async def _(hook: Hook) -> Any:
+    return App(rights=hook).check_right(RIGHTS, {})
 
 
 @row("decode", None, b"x", where="serve")

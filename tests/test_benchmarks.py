@@ -123,6 +123,19 @@ def test_two_devices(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_losses(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    record = run(tmp_path, "losses", "--standbys", "2")
+    assert [record["results"]["2 standbys"][f"loss {k}"]["standby"] for k in (1, 2)] == [["hot"], ["hot"]]
+
+
+@pytest.mark.slow
+def test_poisoned(tmp_path: Path) -> None:
+    found = run(tmp_path, "poisoned", "--peers")["results"]["callboard, round 1"]
+    assert (found["answered"] > 0, found["failed"], set(found["killing"])) == (True, 0, {"422"})
+
+
+@pytest.mark.slow
 def test_recovery(tmp_path: Path) -> None:
     record = run(tmp_path, "recovery", "--standby", "hot")
     fault, report = record["results"].values()

@@ -32,7 +32,7 @@ from callboard.device.client.line.status import (
 )
 from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
 from callboard.device.client.residents.ref import how_to_call
-from callboard.device.config import DeviceConfig
+from callboard.device.config import DeviceConfig, StandbySetting
 from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.device.supervision.watch import DeviceEvent, Stopped
 
@@ -125,7 +125,13 @@ class Device(DeviceApi[Blocking]):
     # -- resident actors -----------------------------------------------------------------------------------------------
 
     def actor_of(
-        self, props: Props[A], name: str | None = None, *, wait: bool = False, own_process: bool = False
+        self,
+        props: Props[A],
+        name: str | None = None,
+        *,
+        wait: bool = False,
+        own_process: bool = False,
+        standby: StandbySetting = None,
     ) -> ResidentRef[A]:
         """Start your actor in the device's context host.
 
@@ -134,8 +140,9 @@ class Device(DeviceApi[Blocking]):
         :meth:`callboard.Device.actor_of`.
         """
         # Pickled on this thread: it may be importing the class's module, and the loop's thread would wait for that.
+        config = self._device._own_config(own_process, standby)
         recipe = self._device._recipe(props, own_process)
-        opened = self._background.run(_actor_of(self._device, props, name, recipe, wait, own_process))
+        opened = self._background.run(_actor_of(self._device, props, name, recipe, wait, config))
         return ref_class(ResidentRef, opened._actor.cls, how_to_call)(self, opened)
 
     # -- what it tells -------------------------------------------------------------------------------------------------
@@ -218,7 +225,7 @@ class Device(DeviceApi[Blocking]):
         return self
 
     def standby_ready(self) -> bool:
-        """Wait until the standby is ready; False at once if none is kept.
+        """Wait until all standbys are ready; False at once if none is kept.
 
         Raises:
             DeviceStopped
@@ -337,9 +344,9 @@ async def _subscribed(device: AsyncDevice) -> AsyncIterator[DeviceEvent]:
 
 
 async def _actor_of(
-    device: AsyncDevice, props: Props[A], name: str | None, recipe: Any, wait: bool, own_process: bool
+    device: AsyncDevice, props: Props[A], name: str | None, recipe: Any, wait: bool, own: DeviceConfig | None
 ) -> AsyncResidentRef[A]:
-    ref = device._start_resident(props, name, recipe, own_process)
+    ref = device._start_resident(props, name, recipe, own)
     return await ref._residents.when_ready(ref) if wait else ref
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from serve_lab import X, Y, small_app
+from serve_lab import X, Y, anyone, small_app
 
 import callboard as cb
 from callboard.serve import App, listening
@@ -180,7 +180,7 @@ async def test_models_are_loaded_and_unloaded() -> None:
         factor = np.float32(loads)
         return lambda x: x * factor
 
-    app = App(model_control=True)
+    app = App(model_control=True, rights=anyone)
     app.add_model("m", cb.ModelVersion("1", load), inputs=X, outputs=Y)
 
     def work(client: Any) -> None:

@@ -177,12 +177,15 @@ async def test_queue_time_counts_the_wait_for_a_device() -> None:
 class Rebuilding:
     """A device that replaces its context, which takes 30 ms from when it is waited for."""
 
+    ok = False
+
     def health(self) -> Any:
-        return SimpleNamespace(ok=False, state="rebuilding", ordinal=1, restarts=1)
+        return SimpleNamespace(ok=self.ok, state="ready" if self.ok else "rebuilding", ordinal=1, restarts=1)
 
     async def ready(self) -> None:
         begun = time.monotonic()
         await until(lambda: time.monotonic() > begun + 0.03)
+        self.ok = True
 
 
 async def test_quarantined_requests_are_counted() -> None:

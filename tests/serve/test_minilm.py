@@ -143,7 +143,7 @@ async def test_every_request_ends_while_the_device_is_killed_and_the_model_repla
 async def swap(app: App, url: str) -> None:
     """Have the model loaded anew, as a client does."""
     before: Any = app.models[MODEL].chain.last
-    async with openai.AsyncOpenAI(api_key="free", base_url=url, max_retries=0) as control:
+    async with openai.AsyncOpenAI(api_key="paid", base_url=url, max_retries=0) as control:
         await control.post(f"/v2/repository/models/{MODEL}/load", body={}, cast_to=object)
     assert app.models[MODEL].chain.last is not before
 

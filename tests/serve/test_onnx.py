@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from serve_lab import TIMEOUT, client_of, tensor
+from serve_lab import TIMEOUT, anyone, client_of, tensor
 
 import callboard as cb
 from callboard.serve import App
@@ -27,7 +27,7 @@ SIGMOID, IRIS, MUL = (Path(datasets.get_example(f"{name}.onnx")) for name in ("s
 @asynccontextmanager
 async def serving(path: Path, isolation: Any = "thread", **options: Any) -> AsyncIterator[tuple[App, Any, cb.Device]]:
     async with cb.device("cpu", isolation=isolation) as device, asyncio.timeout(TIMEOUT):
-        app = App(model_control=True)
+        app = App(model_control=True, rights=anyone)
         await app.add_onnx("m", path, device, **options)
         async with client_of(app) as http:
             yield app, http, device

@@ -87,11 +87,12 @@ async def test_requests_that_are_refused(body: Any, status: int, says: str) -> N
         ([1.0, 2.0], "returned shape [2] for 2 inputs"),
     ],
 )
-async def test_vectors_that_do_not_fit(value: Any, says: str) -> None:
+async def test_vectors_that_do_not_fit(value: Any, says: str, caplog: pytest.LogCaptureFixture) -> None:
     async with client_of(letters(model=lambda _: value)) as http:
         found = await http.post("/v1/embeddings", json={"model": "letters", "input": ["a", "b"]})
     assert found.status_code == 500
-    assert says in found.json()["error"]["message"]
+    assert "something else than it declares" in found.json()["error"]["message"]
+    assert says in caplog.text
     assert found.json()["error"]["type"] == "server_error"
 
 

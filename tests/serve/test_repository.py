@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from serve_lab import TIMEOUT, X, Y, client_of, request_of, tensor, until
+from serve_lab import TIMEOUT, X, Y, anyone, client_of, request_of, tensor, until
 
 import callboard as cb
 from callboard.serve import App, HttpError, Tls, listening
@@ -52,7 +52,7 @@ class Model:
 
 
 def app_of(loads: Loads, **options: Any) -> App:
-    app = App("lab", model_control=options.pop("model_control", True))
+    app = App("lab", model_control=options.pop("model_control", True), rights=anyone)
     app.add_model("m", loads.version(), inputs=X, outputs=Y, **options)
     return app
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from serve_lab import TIMEOUT, X, Y, client_of, request_of
+from serve_lab import TIMEOUT, X, Y, anyone, client_of, request_of
 
 import callboard as cb
 from callboard.serve import App, HttpError
@@ -47,7 +47,7 @@ def of(version: str) -> str:
 
 
 def app_of(model: Any, **options: Any) -> App:
-    app = App("lab", model_control=True)
+    app = App("lab", model_control=True, rights=anyone)
     app.add_model("m", model, inputs=X, outputs=Y, **options)
     return app
 

@@ -1,26 +1,5 @@
 """Files that hold a token."""
 
-from pathlib import Path
+from callboard.serve.http.tokens import read_token
 
 __all__ = ["read_token"]
-
-
-def read_token(path: Path) -> str:
-    """The token of a file: one line of visible ASCII, with or without its end and a byte order mark.
-
-    Raises:
-        ValueError: The file holds anything else; says what, and not the token.
-        OSError: It cannot be read.
-    """
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        raise ValueError(f"{path} is not UTF-8 text: write the token as one line of ASCII") from e
-    lines = text.strip().splitlines()
-    if not lines:
-        raise ValueError(f"{path} is empty: it must hold the token")
-    if len(lines) > 1:
-        raise ValueError(f"{path} has {len(lines)} lines: it must hold the token alone, in one line")
-    if not (lines[0].isascii() and lines[0].isprintable()):
-        raise ValueError(f"{path}: the token has a character that is not visible ASCII; HTTP carries none")
-    return lines[0]

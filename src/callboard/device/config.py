@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
-__all__ = ["DeviceConfig", "DeviceOptions", "HostConfig", "defaults"]
+__all__ = ["DeviceConfig", "DeviceOptions", "HostConfig", "StandbySetting", "defaults", "standbys"]
 
 defaults: ContextVar[Mapping[str, Any]] = ContextVar("callboard_device_defaults", default=MappingProxyType({}))
 """Settings in place of the defaults of :class:`DeviceConfig`, for devices that are opened in this context."""
@@ -16,6 +16,24 @@ Amount = Annotated[int, msgspec.Meta(ge=1)]
 Duration = Annotated[float, msgspec.Meta(gt=0.0)]
 Pause = Annotated[float, msgspec.Meta(ge=0.0)]
 Priority = Annotated[int, msgspec.Meta(ge=-1, le=1)]
+
+StandbyKind = Literal["hot", "warm"]
+StandbySetting = StandbyKind | int | tuple[StandbyKind, int] | None
+"""A kind of standby, a number of standbys, or both."""
+
+MAX_STANDBYS = 64
+
+
+def standbys(setting: StandbySetting) -> tuple[StandbyKind, int]:
+    """The kind and the number of standbys that a setting asks for."""
+    match setting:
+        case None:
+            return "warm", 0
+        case int():
+            return "warm", setting
+        case (kind, count):
+            return kind, count
+    return setting, 1
 
 
 class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +76,10 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         isolation: ``"process"`` or ``"thread"``; None: as the backend prefers.
         dispatcher: Thread that launches under thread isolation: ``"own"``, or ``"caller"`` for the thread of the loop
             that uses the device (lowest latency; see :mod:`callboard.device.supervision.hosts.loop`).
-        standby: ``"hot"`` (own context), ``"warm"`` (packages imported) or None (a cold spawn takes over). Process
-            isolation only.
+        standby: ``"hot"`` (own context), ``"warm"`` (packages imported) or None (a cold spawn takes over); with a
+            number, ``("hot", 2)``, so many of them, for losses that follow one another faster than a standby starts; a
+            number alone: so many warm ones. Each is a process; on CUDA a hot one holds a context with its libraries,
+            about 630 MiB of device memory. Process isolation only.
         linger: Seconds that awaiting the only op in flight, or its ``result()`` on another thread, may hold the loop to
             poll for its completion. Code that awaits op by op saves an iteration of the loop for each. The loop gets
             one at least every millisecond, or every ``linger`` seconds if that is longer. 0: never.
@@ -88,7 +108,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     isolation: Literal["process", "thread"] | None = None
     dispatcher: Literal["own", "caller"] = "own"
-    standby: Literal["hot", "warm"] | None = "warm"
+    standby: StandbySetting = "warm"
     linger: Pause = 400e-6
     max_in_flight: Amount = 65_536
     max_staged_bytes: Amount = 4 << 30
@@ -105,13 +125,18 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     guardian: bool = False
     host: HostConfig = HostConfig()
 
+    def __post_init__(self) -> None:
+        # Not a constraint of the type: msgspec misreads one in a union with a tuple.
+        if not 0 <= standbys(self.standby)[1] <= MAX_STANDBYS:
+            raise ValueError(f"standby = {self.standby!r}: use a number of standbys from 0 to {MAX_STANDBYS}")
+
 
 class DeviceOptions(TypedDict, total=False):
     """The fields of :class:`DeviceConfig` and :class:`HostConfig` as keywords, for editors and type checkers."""
 
     isolation: Literal["process", "thread"] | None
     dispatcher: Literal["own", "caller"]
-    standby: Literal["hot", "warm"] | None
+    standby: Literal["hot", "warm"] | int | tuple[Literal["hot", "warm"], int] | None
     linger: float
     max_in_flight: int
     max_staged_bytes: int

@@ -52,6 +52,12 @@ _OTHERS: dict[str, tuple[str, ...] | None] = {
 _AS_JSON = {"warm": '["memory", "blas"]', "priorities": '{"blas": 1}'}
 """Settings of a device that are no single value, with an example of their text."""
 
+_CURES = {
+    "standby": "use one of 'hot', 'warm', None, or a number of standbys, 0 to 64, or both: ('hot', 2), in the "
+    'environment ["hot", 2]'
+}
+"""What a setting takes that has words and other values."""
+
 _NUMBERS = {"CACHE_BYTES": range(2**63), "CPU_DEVICES": range(1, 1025)}
 """Variables that are not settings of a device and take an integer, with its range."""
 
@@ -115,7 +121,7 @@ def _told(why: str, device: Mapping[str, Any], variables: Mapping[str, str]) -> 
     name = found[2]
     values, cls = (device["host"], HostConfig) if found[1] else (device, DeviceConfig)
     words = words_of(get_type_hints(cls, include_extras=True)[name])
-    cure = f"use one of {', '.join(map(repr, words))}" if words else why[: found.start()]
+    cure = _CURES.get(name) or (f"use one of {', '.join(map(repr, words))}" if words else why[: found.start()])
     if name in variables and name in _AS_JSON:
         cure += f"; write JSON, such as {_AS_JSON[name]}"
     return f"{name} = {values[name]!r}{variables.get(name, '')}: {cure}"

@@ -5,17 +5,20 @@ Answering requests requires the extra ``serve`` (Starlette and uvicorn); apps ca
 
 from callboard.serve.app import App, EdgeLimits
 from callboard.serve.errors import BadModelResult, BadRequest, HttpError, NotReady
+from callboard.serve.http.rights import RIGHTS, Right
 from callboard.serve.http.starting import Tls, listening, serve
 from callboard.serve.tensors import DATATYPES, Tensor
 
 __all__ = [
     "DATATYPES",
+    "RIGHTS",
     "App",
     "BadModelResult",
     "BadRequest",
     "EdgeLimits",
     "HttpError",
     "NotReady",
+    "Right",
     "Tensor",
     "Tls",
     "listening",

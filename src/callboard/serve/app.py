@@ -1,10 +1,18 @@
 """``App``: models behind HTTP. It is an ASGI application; ``callboard serve`` and ``cb.serve`` run it."""
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Container,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -21,13 +29,16 @@ from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import NotReady, needs_extra
 from callboard.serve.figures import Figures
 from callboard.serve.generation.model import TextModel
+from callboard.serve.http.limits import EdgeLimits
+from callboard.serve.http.noted import noted
+from callboard.serve.http.reports import Reports
+from callboard.serve.http.rights import Keys, Right, Rights, check_right
+from callboard.serve.http.tokens import checked_key
 from callboard.serve.http.tracing import Tracer
 from callboard.serve.models import EmbeddingModel, Model, TensorModel
 from callboard.serve.tensors import Tensor
 
 __all__ = ["App", "EdgeLimits"]
-
-MIB = 1 << 20
 
 SERVED: Mapping[str, Any] = {"isolation": "process", "on_exhausted": "half_open"}
 """Defaults of the devices that a lifespan opens: what crashes in them does not end the server, and they come back."""
@@ -38,40 +49,6 @@ class _State(Enum):
     STARTING = "starting"
     OPEN = "open"
     DRAINING = "draining"
-
-
-@dataclass(frozen=True)
-class EdgeLimits:
-    """Bounds that apply before a request reaches a model.
-
-    Attributes:
-        max_body: Bytes of a body, also after it was decompressed; beyond that the status is 413.
-        max_bodies: Bytes of the bodies of all open requests; beyond that the status is 503. At least ``max_body``.
-        body_timeout: Seconds in which a head, and then a body, must have arrived; else 408.
-        request_timeout: Seconds from the body's end until the response at most; else 504. None: as the client asks.
-        send_timeout: Seconds in which a client must take some KiB of a response; else its connection is closed, and
-            what was not sent is freed. It applies under :func:`serve` and :func:`listening`, on Linux.
-        ready_timeout: Seconds that a request waits while its model's device opens, or replaces a lost context, or while
-            its resident actor is set up; then 503. At most 1,024 requests of a model wait so.
-        drain_timeout: Seconds that requests in progress have at the end; requests that are still running then get 503.
-    """
-
-    max_body: int = 64 * MIB
-    max_bodies: int = 1024 * MIB
-    body_timeout: float = 30.0
-    request_timeout: float | None = None
-    send_timeout: float = 60.0
-    ready_timeout: float = 10.0
-    drain_timeout: float = 30.0
-
-    def __post_init__(self) -> None:
-        for name in (
-            *("max_body", "max_bodies"),
-            *("body_timeout", "request_timeout", "send_timeout", "ready_timeout", "drain_timeout"),
-        ):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name} must be positive, but is {value}")
 
 
 class App(Served):
@@ -91,10 +68,16 @@ class App(Served):
             ``/v2/health/live`` 200. Devices that it opens live in processes of their own (``isolation="process"``) and
             come back by themselves when they have lost many contexts (``on_exhausted="half_open"``), unless its
             arguments or the environment say otherwise.
-        token: Clients must send ``Authorization: Bearer <token>``, else they get 401; not for ``/v2/health``.
+        token: Clients must send ``Authorization: Bearer <token>``, else they get 401; not for ``/v2/health``. It has
+            all rights.
+        rights: Who may do what, beside ``token``: ``rights(headers)`` returns the set of rights that a request with
+            these headers has, of ``"infer"``, ``"control"`` and ``"read"``; it may raise :class:`HttpError`. Or the
+            rights by key, for clients that send ``Authorization: Bearer <key>``. Without the right that its route needs
+            a request gets 403.
         tenant: ``tenant(headers)`` names the tenant of a request, for models that are shared by ``tenants``. It may
             raise :class:`HttpError`, for instance with status 401.
-        model_control: Clients may load and unload models: those that were given as ``ModelVersion``.
+        model_control: Clients with the right ``"control"`` may load and unload models: those that were given as
+            ``ModelVersion``. This, ``shared_memory`` and ``trace_file`` need ``token`` or ``rights``.
         shared_memory: Clients on this machine may send and get tensors in POSIX shared memory whose key begins with
             this text (the system shared memory extension). It is theirs to read and change then; Linux only.
         trace_file: Times of sampled inference requests may be written there, as lines of JSON; clients choose which
@@ -102,7 +85,9 @@ class App(Served):
         limits: See :class:`EdgeLimits`.
 
     Raises:
-        ValueError: ``shared_memory`` is empty, or not the beginning of a key; ``token`` is empty, or not visible ASCII.
+        ValueError: ``shared_memory`` is empty, or not the beginning of a key; ``token`` or a key is empty, or not
+            visible ASCII.
+        TypeError: ``rights`` is neither a function nor sets of rights by key.
     """
 
     def __init__(
@@ -111,24 +96,29 @@ class App(Served):
         *,
         lifespan: "Callable[[App], AbstractAsyncContextManager[Any]] | None" = None,
         token: str | None = None,
+        rights: Rights | Mapping[str, Collection[Right]] | None = None,
         tenant: Callable[[Mapping[str, str]], Hashable] | None = None,
         model_control: bool = False,
         shared_memory: str | None = None,
         trace_file: str | Path | None = None,
         limits: EdgeLimits | None = None,
     ) -> None:
-        if token is not None and not (token.isascii() and token.isprintable() and token.strip(" ") == token != ""):
-            raise ValueError("token must be visible ASCII, as HTTP carries it, without spaces or line ends around it")
+        if rights is not None and not (callable(rights) or isinstance(rights, Mapping)):
+            raise TypeError(f"rights is {rights!r}; it must be a function of the headers, or sets of rights by key")
         super().__init__()
         self.name = name
-        self.token = token
+        self.token = None if token is None else checked_key("token", token)
+        self.rights: Rights | None = Keys(rights) if isinstance(rights, Mapping) else rights
         self.model_control = model_control
         self.regions = None if shared_memory is None else Regions(shared_memory)
         self.tracer = None if trace_file is None else Tracer(trace_file)
         self._tenant = tenant
         self.limits = limits or EdgeLimits()
         self.figures = Figures()
+        self.reports = Reports()
         self.bodies = 0  # bytes of the bodies of open requests
+        self.all_figures: Callable[[], Awaitable[str]] | None = None  # /metrics, if this is one of several workers
+        self.stopped = False  # requests that are cancelled get 503
         self._lifespan = lifespan
         self._state = _State.NEW
         self._asgi: Any = None
@@ -358,13 +348,41 @@ class App(Served):
             raise RuntimeError(f"model {name!r}: models are added before the app accepts requests, or in lifespan")
         super()._check_new(name)
 
+    @property
+    def has_rules(self) -> bool:
+        """True if not every request has all rights."""
+        return self.token is not None or self.rights is not None
+
+    def check_right(self, needed: frozenset[Right], headers: Mapping[str, str]) -> None:
+        """Raise unless a request has one of these rights: :func:`check_right`."""
+        check_right(self.token, self.rights, needed, headers)
+
+    def check_rules(self) -> None:
+        """Raise if clients can do more than ask models, and nothing says which of them may.
+
+        Raises:
+            ValueError: They can; names the option, and what to give with it.
+        """
+        options = {"model_control": self.model_control, "shared_memory": self.regions, "trace_file": self.tracer}
+        given = " and ".join(name for name, value in options.items() if value)
+        if given and not self.has_rules:
+            raise ValueError(
+                f"{self.name} has {given}, and nothing says which clients may use it: give token, or rights such as "
+                'App(rights={key: {"infer", "control", "read"}})'
+            )
+
     def tenant_of(self, headers: Mapping[str, str]) -> Hashable:
         """The tenant of a request with these headers; None if the app names none.
 
         Raises:
             Exception: Raised by ``tenant``.
         """
-        return None if self._tenant is None else hashable("tenant", self._tenant(headers))
+        if self._tenant is None:
+            return None
+        tenant: Hashable = hashable("tenant", self._tenant(headers))
+        if (about := noted.get()) is not None:
+            about.tenant = tenant
+        return tenant
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -410,9 +428,11 @@ class App(Served):
 
         Raises:
             RuntimeError: The app ran before.
+            ValueError: Raised by :meth:`check_rules`.
         """
         if self._state is not _State.NEW:
             raise RuntimeError(f"{self.name} ran before: make another App")
+        self.check_rules()
         self._state = _State.STARTING
         if self._lifespan is None:
             async with self._open_models():
@@ -440,6 +460,7 @@ class App(Served):
                 self.regions.unregister()
             if self.tracer is not None:
                 self.tracer.flush()
+            self.reports.flush()
 
     async def drain(self) -> None:
         """Stop accepting requests and finish the accepted ones, within ``limits.drain_timeout`` seconds."""
@@ -447,6 +468,12 @@ class App(Served):
         for versions in self.versions.values():
             versions.end_trial()
         await asyncio.gather(*(model.chain.drain(self.limits.drain_timeout) for model in self.served))
+
+    async def stop(self) -> None:
+        """Accept no more requests and wait for none: those that have not ended get 503. Ends a drain, too."""
+        self._state = _State.DRAINING
+        self.stopped = True
+        await asyncio.gather(*(model.chain.stop() for model in self.served))
 
     # -- ASGI ----------------------------------------------------------------------------------------------------------
 

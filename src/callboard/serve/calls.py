@@ -74,6 +74,7 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
         self._call = UserCall(function, executor, concurrency)
         self._guarded = GuardedCalls(None, name, clock) if idempotent else None
         self._feeders.guard = self._guarded
+        self.quarantine = None if self._guarded is None else self._guarded.quarantine
         self._concurrency = concurrency
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._interruptible: set[int] = set()  # those whose function has not returned
@@ -96,9 +97,6 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
 
     def _runs_on(self) -> list[Any]:
         return [self._call]
-
-    def _watch(self) -> GuardedCalls | None:
-        return self._guarded
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
         if self._guarded is not None:

@@ -1,7 +1,6 @@
-"""``Endpoint``: the common part of each route: token, body, limits, disconnects, errors, figures."""
+"""``Endpoint``: the common part of each route: rights, body, limits, disconnects, errors, figures."""
 
-import hmac
-import logging
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -12,11 +11,13 @@ from starlette.types import Receive, Scope, Send
 
 from callboard.serve.app import App
 from callboard.serve.encoding.messages import HEADER_LENGTH
-from callboard.serve.errors import BadRequest, HttpError, NotReady, Refusal, refusal_of
+from callboard.serve.errors import BadRequest, HttpError, NotReady, Refusal
 from callboard.serve.generation.events import Events
 from callboard.serve.http.compression import compressed, decompressed
 from callboard.serve.http.leaving import ClientLeft, unless_left
+from callboard.serve.http.noted import Noted, noted
 from callboard.serve.http.request import Request, receive_soon
+from callboard.serve.http.rights import right_of
 
 __all__ = ["Body", "Endpoint", "Handler", "decode_json", "error_response"]
 
@@ -25,8 +26,6 @@ ALIGNMENT = 16
 """Bytes: as Python aligns a ``bytearray``."""
 DIGITS = 18
 """Of a length in a header at most: Python refuses to read thousands of them."""
-
-_log = logging.getLogger("callboard.serve")
 
 
 class Body:
@@ -68,15 +67,26 @@ class Endpoint:
         route: The pattern of its URL, for the figures.
         handler: Makes the response; errors that it raises become responses.
         watched: The handler may take long: a client that leaves cancels it. True for all of POST.
-        public: True if no token is required.
+        public: True if no right is required.
+        method: Method of the requests.
     """
 
-    def __init__(self, app: App, route: str, handler: Handler, *, watched: bool = False, public: bool = False) -> None:
+    def __init__(
+        self,
+        app: App,
+        route: str,
+        handler: Handler,
+        *,
+        watched: bool = False,
+        public: bool = False,
+        method: str = "GET",
+    ) -> None:
         self._app = app
         self._route = route
         self._handler = handler
         self.watched = watched
         self._public = public
+        self._needed = right_of(method, route)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         figures = self._app.figures
@@ -84,25 +94,27 @@ class Endpoint:
         figures.open += 1
         status = 500
         request = Request(scope, receive)
+        about = noted.get() or Noted(scope)
+        about.route = self._route
         try:
-            response = await self._response(request)
+            response = await self._response(request, about)
             status = response.status
             if isinstance(response, Events):
-                await unless_left(response.send(request.path, send), request)
+                await unless_left(response.send(send, partial(self._app.reports.refused, noted=about)), request)
             else:
                 await response.send(send)
         except ClientLeft:
-            status = CLIENT_LEFT
-            _log.info("%s: %d the client left", scope["path"], status)
+            status = about.status = CLIENT_LEFT
+            self._app.reports.left(about)
         finally:
             self._app.bodies -= request.held
             figures.open -= 1
             figures.responded(self._route, status, time.perf_counter() - started)
 
-    async def _response(self, request: Request) -> Body | Events:
+    async def _response(self, request: Request, about: Noted) -> Body | Events:
         try:
             if not self._public:
-                _check_token(self._app.token, request)
+                self._app.check_right(self._needed, request.headers)
             body = await self._body(request)
             work = self._handler(self._app, request, body)
             found = await (unless_left(work, request) if self.watched else work)
@@ -110,13 +122,13 @@ class Endpoint:
                 await found.compress(request.headers["accept-encoding"])
         except ClientLeft:
             raise
+        except asyncio.CancelledError:
+            if not self._app.stopped or (task := asyncio.current_task()) is None or task.uncancel() > 0:
+                raise
+            error = NotReady(f"{self._app.name} stopped before the request was done")
+            return error_response(request.path, self._app.reports.refused(error, about, public=self._public))
         except Exception as e:  # any exception of a model becomes a response
-            refusal = refusal_of(e)
-            unforeseen = refusal.status == 500
-            level = logging.WARNING if refusal.status >= 500 and not self._public else logging.DEBUG
-            _log.log(
-                level, "%s: %d %s", request.path, refusal.status, refusal.reason, exc_info=e if unforeseen else None
-            )
+            refusal = self._app.reports.refused(e, about, public=self._public)
             return error_response(request.path, refusal)
         return found
 
@@ -164,14 +176,6 @@ def _padding(header_length: str) -> int:
 
 def _too_long(limit: int) -> HttpError:
     return HttpError(f"the body is longer than {limit} bytes", 413)
-
-
-def _check_token(token: str | None, request: Request) -> None:
-    if token is None:
-        return
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not hmac.compare_digest(given.encode(), token.encode()):
-        raise HttpError("a bearer token is needed, and this is not the one", 401)
 
 
 def error_response(path: str, refusal: Refusal) -> Body:

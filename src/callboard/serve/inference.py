@@ -6,12 +6,11 @@ from typing import Any
 import msgspec
 
 import callboard
-from callboard.core.errors import DeviceStopped
 from callboard.serve.app import App
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed
 from callboard.serve.encoding.regions import Regions
-from callboard.serve.errors import BadRequest, HttpError, NotReady
+from callboard.serve.errors import BadRequest, HttpError, ModelStopped, NotReady
 from callboard.serve.http.request import Request
 from callboard.serve.http.tracing import Tracer
 from callboard.serve.models import EmbeddingModel, Model, TensorModel
@@ -55,7 +54,7 @@ async def live(app: App, request: Request, body: memoryview) -> Body:
     """The process answers, and no device that a model needs has stopped for good."""
     why = app.why_not_live()
     if why is not None:
-        raise DeviceStopped(why)
+        raise ModelStopped(why)
     return Body({"live": True})
 
 

@@ -25,7 +25,7 @@ from callboard.patterns.requests.stats import SECONDS, Buckets, ServerStats
 from callboard.serve.calls import CallServer
 from callboard.serve.chains.chain import Chain, Server
 from callboard.serve.encoding.messages import InSequence
-from callboard.serve.errors import BadModelResult, BadRequest, HttpError, NotReady
+from callboard.serve.errors import BadModelResult, BadRequest, ModelStopped, NotReady
 from callboard.serve.tensors import Array, Tensor
 
 __all__ = ["EmbeddingModel", "Model", "TensorModel"]
@@ -155,11 +155,11 @@ class Model:
     def why_not_live(self) -> str | None:
         """The reason why the model will take no requests any more; None if it will."""
         for need in self._known():
-            if isinstance(need, Device) and (health := need.health()).state == STOPPED:
-                return f"the device of model {self.name!r} has stopped: {health.error}"
+            if not isinstance(need, ResidentRef) and need.health().state == STOPPED:
+                return f"the device of model {self.name!r} has stopped"
             if isinstance(need, ResidentRef) and isinstance(need.cause, DeviceStopped) and need.is_stopped:
-                return f"a device of model {self.name!r} has stopped: {need.cause}"
-        return None if self.stopped is None else f"a device of model {self.name!r} has stopped: {self.stopped}"
+                return f"a device of model {self.name!r} has stopped"
+        return None if self.stopped is None else f"a device of model {self.name!r} has stopped"
 
     def _known(self) -> list[Need]:
         """The devices and actors that it calls; looked for again only where one is not ready."""
@@ -177,11 +177,9 @@ class Model:
         return None
 
     def _why_unready(self, need: Need) -> str:
-        if isinstance(need, Device):
-            return f"the device of model {self.name!r} is {need.health().state}"
-        cause = need.cause
-        why = "" if cause is None else f": {type(cause).__name__}: {cause}"
-        return f"the actor {need.name!r} of model {self.name!r} is {need.state}{why}"
+        if isinstance(need, ResidentRef):
+            return f"the actor {need.name!r} of model {self.name!r} is {need.state}"
+        return f"the device of model {self.name!r} is {need.health().state}"
 
     def stats(self) -> ServerStats:
         """Figures of the server that takes its requests."""
@@ -214,8 +212,7 @@ class Model:
 
         Raises:
             NotReady: The model is unloaded, the time is over, or :data:`MOST_WAITING` requests wait.
-            DeviceStopped: The device has stopped.
-            HttpError: The actor has stopped: status 503.
+            ModelStopped: The device, or the actor, has stopped.
         """
         WAITED.set(0.0)
         if self.chain.unloaded:
@@ -232,14 +229,14 @@ class Model:
             async with asyncio.timeout(timeout):
                 while need is not None:
                     why = self._why_unready(need)
-                    if isinstance(need, Device) and need.health().state == STOPPED:
-                        raise DeviceStopped(self.why_not_live() or why)
+                    if not isinstance(need, ResidentRef) and need.health().state == STOPPED:
+                        raise ModelStopped(self.why_not_live() or why)
                     await need.ready()
                     need = self._unready()
         except TimeoutError:
             raise NotReady(f"{why}; the request waited {timeout:g} s") from None
         except ActorStopped as e:
-            raise HttpError(self._why_unready(need) if need is not None else why, 503) from e
+            raise ModelStopped(self._why_unready(need) if need is not None else why) from e
         finally:
             self._waiting -= 1
         WAITED.set(time.monotonic() - started)

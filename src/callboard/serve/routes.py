@@ -19,7 +19,9 @@ from callboard.serve.errors import Refusal
 from callboard.serve.figures import CONTENT_TYPE, exposition
 from callboard.serve.generation import oip
 from callboard.serve.generation import openai as generation
+from callboard.serve.http.noted import Noted, noted
 from callboard.serve.http.openapi import described, page
+from callboard.serve.http.quarantine import PardonRequest, pardon, quarantine
 from callboard.serve.http.request import Request
 
 __all__ = ["asgi"]
@@ -37,6 +39,7 @@ GETS: dict[str, Handler] = {
     "/v2/models/{model}/versions/{version}/stats": inference.model_statistics,
     "/v2/trace/setting": inference.trace_setting,
     "/v2/models/{model}/trace/setting": inference.trace_setting,
+    "/v2/quarantine": quarantine,
     "/v2/systemsharedmemory/status": inference.region_status,
     "/v2/systemsharedmemory/region/{region}/status": inference.region_status,
     "/v1/models": openai.models,
@@ -45,6 +48,7 @@ GETS: dict[str, Handler] = {
 POSTS: dict[str, Handler] = {
     "/v2/models/{model}/infer": inference.infer,
     "/v2/models/{model}/versions/{version}/infer": inference.infer,
+    "/v2/quarantine/pardon": pardon,
     "/v2/repository/index": inference.index,
     "/v2/repository/models/{model}/load": inference.load,
     "/v2/repository/models/{model}/unload": inference.unload,
@@ -62,6 +66,7 @@ POSTS: dict[str, Handler] = {
     "/v2/models/{model}/versions/{version}/generate_stream": oip.generate_stream,
 }
 BODIES: dict[Handler, Any] = {
+    pardon: PardonRequest,
     inference.infer: InferBody,
     inference.index: inference.IndexRequest,
     inference.load: inference.ControlRequest,
@@ -79,23 +84,29 @@ PUBLIC: dict[str, Handler] = {"/v2/health/live": inference.live, "/v2/health/rea
 
 async def metrics(app: App, request: Request, body: memoryview) -> Body:
     """The figures for Prometheus."""
-    text = exposition(app.figures, app.served, app.why_not_ready() is None)
+    if app.all_figures is not None:
+        text = await app.all_figures()
+    else:
+        text = exposition(app.figures, app.served, app.why_not_ready() is None)
     return Body([text.encode()], {"content-type": CONTENT_TYPE})
 
 
-def _document(app: App) -> dict[str, Any]:
+def _document(app: App, request: Request) -> dict[str, Any]:
     gets = {**GETS, "/metrics": metrics, "/openapi.json": openapi, "/docs": docs}
-    return described(app, gets=gets, posts=POSTS, public=PUBLIC, bodies=BODIES)
+    document = described(app, gets=gets, posts=POSTS, public=PUBLIC, bodies=BODIES)
+    if root := request.scope.get("root_path"):
+        document["servers"] = [{"url": root}]
+    return document
 
 
 async def openapi(app: App, request: Request, body: memoryview) -> Body:
     """All of this as an OpenAPI document."""
-    return Body(_document(app))
+    return Body(_document(app, request))
 
 
 async def docs(app: App, request: Request, body: memoryview) -> Body:
     """The same as a page for people."""
-    return Body([page(_document(app), app.served).encode()], {"content-type": "text/html; charset=utf-8"})
+    return Body([page(_document(app, request), app.served).encode()], {"content-type": "text/html; charset=utf-8"})
 
 
 class Routes:
@@ -107,7 +118,19 @@ class Routes:
         self._found: dict[tuple[str, str], tuple[Endpoint, dict[str, Any]]] = {}  # as many as models have routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
+        if scope["type"] != "http":
+            await self._starlette(scope, receive, send)
+            return
+        about = Noted(scope)
+        token = noted.set(about)
+        try:
+            await self._answer(scope, receive, about.sending(send))
+        finally:
+            noted.reset(token)
+            about.access()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
             await self._starlette(scope, receive, send)
             return
         key = scope.get("root_path", ""), scope["path"]
@@ -137,7 +160,10 @@ def asgi(app: App) -> Routes:
 def _starlette(app: App) -> Starlette:
     # Routes are tried one after the other: first those of requests that are many.
     routes = [
-        *(Route(path, Endpoint(app, path, handler, watched=True), methods=["POST"]) for path, handler in POSTS.items()),
+        *(
+            Route(path, Endpoint(app, path, handler, watched=True, method="POST"), methods=["POST"])
+            for path, handler in POSTS.items()
+        ),
         *(Route(path, Endpoint(app, path, handler, public=True), methods=["GET"]) for path, handler in PUBLIC.items()),
         *(
             Route(path, Endpoint(app, path, handler), methods=["GET"])
@@ -155,6 +181,7 @@ def _starlette(app: App) -> Starlette:
 
 async def _not_found(request: StarletteRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    reason = f"{request.method} {request.url.path}: {error.detail}"
-    body = error_response(request.url.path, Refusal(error.status_code, reason))
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    reason = f"{request.method} {path}: {error.detail}"
+    body = error_response(path, Refusal(error.status_code, reason))
     return Response(body.bytes, body.status, {**body.headers, **(error.headers or {})})

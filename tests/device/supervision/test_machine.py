@@ -14,6 +14,7 @@ import callboard as cb
 import callboard.system
 from callboard.actors import ManualClock
 from callboard.device.protocol.messages import Ready
+from callboard.device.supervision import actor as actor_module
 from callboard.device.supervision import standby as standby_module
 from callboard.device.supervision.actor import DELAYS
 
@@ -31,10 +32,15 @@ class GenerationMachine(RuleBasedStateMachine):
     """A device whose hosts do what the rules say, against a model of its life."""
 
     @initialize(
-        kind=st.sampled_from(["hot", "warm", None]), budget=st.sampled_from([None, None, 2]), at_once=st.booleans()
+        kind=st.sampled_from(["hot", "warm", None]),
+        budget=st.sampled_from([None, None, 2]),
+        at_once=st.booleans(),
+        many_cores=st.booleans(),
     )
-    def open(self, kind: str | None, budget: int | None, at_once: bool) -> None:
-        self.kind, self.budget = kind, budget
+    def open(self, kind: str | None, budget: int | None, at_once: bool, many_cores: bool) -> None:
+        self.kind, self.budget, self.many_cores = kind, budget, many_cores
+        self.cores = standby_module.CORES if many_cores else 1
+        self.replaced = False  # a standby was started when the context was lost, before the next one is ready
         self.clock = ManualClock()
         self.faults: list[str] = []
         self.run(self._open())
@@ -86,6 +92,7 @@ class GenerationMachine(RuleBasedStateMachine):
         self.starter = ScriptedStarter()
         self.patches = [
             mock.patch.object(callboard.system, "starter_for", return_value=self.starter),
+            mock.patch.object(actor_module, "cores", side_effect=lambda: self.cores),
             mock.patch.object(standby_module, "DELAYS", (0.0,)),  # in real time otherwise, which a model cannot know
         ]
         for patch in self.patches:
@@ -101,7 +108,8 @@ class GenerationMachine(RuleBasedStateMachine):
             self.host = self.started("active")
         if self.due is not None:
             assert all(h in self.old for h in self.starter.hosts if h.role == "active")
-        if self.state == "ready" and self.kind is not None and self.spare is None:
+        wanted = self.state == "ready" or (self.state == "rebuilding" and self.replaced)
+        if wanted and self.kind is not None and self.spare is None:
             self.spare = self.started("standby")
             self.spare_ready = False
 
@@ -229,11 +237,13 @@ class GenerationMachine(RuleBasedStateMachine):
         self.sent[self.generation] = []
         self.fruitless = 0 if self.state == "ready" else self.fruitless + 1
         self.state = "rebuilding"
+        self.replaced = self.many_cores and not self.fruitless
         if self.spare is not None:
             self.host, self.spare = self.spare, None
-            self.took_over = self.kind if self.spare_ready else "warm"
+            hot = self.host.hot and self.spare_ready
+            self.took_over = "hot" if hot else "warm"
             self.owes_ready = not self.spare_ready
-            if self.kind == "hot" and self.spare_ready:
+            if hot:
                 self.opened()
         else:
             self.took_over, self.owes_ready = "cold", False

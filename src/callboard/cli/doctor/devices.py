@@ -12,6 +12,8 @@ from callboard.core import registry
 from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import AccelError, BackendUnavailable
 from callboard.device.client.handle import Device
+from callboard.device.config import standbys
+from callboard.device.configure import device_config
 from callboard.kernel.nvrtc import kernel
 from callboard.kernel.sparse import CsrRef
 from callboard.multi_device.worlds import world
@@ -251,6 +253,9 @@ async def _device(backend: AccelBackend, info: DeviceInfo, isolation: str | None
             if stats.compute_capability > (0, 0):
                 detail += "compute capability {}.{}, ".format(*stats.compute_capability)
             detail += f"isolation {device.isolation}, opened in {opened:.2f} s"
+            if device.isolation == "process":  # opened here without, and by an application with these
+                kind, count = standbys(device_config("process", None, {}).standby)
+                detail += f", standbys of an application: {f'{count} {kind}' if count else 'none'}"
             libraries = [await _library(device, name) for name in sorted(backend.libraries())]
             return DeviceFinding(name=name, uuid=info.uuid, detail=detail, libraries=libraries)
     except AccelError as e:

@@ -108,14 +108,15 @@ class ClearingHandler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
 
-async def show(app: App, stream: TextIO) -> None:
+async def show(app: App, stream: TextIO, *, line: bool = True) -> None:
     """Show the figures until this is cancelled.
 
     Args:
         app: The app.
         stream: Stream for the line, if it is a terminal; else the figures are logged.
+        line: False: they are logged on a terminal, too.
     """
-    if stream.isatty():
+    if line and stream.isatty():
         await _show_line(app, stream)
     else:
         await _log_lines(app)

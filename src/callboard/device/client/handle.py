@@ -30,7 +30,8 @@ from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.client.peers.peer import Peer
 from callboard.device.client.refs import DeviceRefs
 from callboard.device.client.residents.ref import ResidentRef
-from callboard.device.config import DeviceConfig
+from callboard.device.config import DeviceConfig, StandbySetting
+from callboard.device.configure import device_config
 from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.device.supervision.actor import DeviceActor
 from callboard.device.supervision.lifecycle import State
@@ -96,13 +97,26 @@ class Device(DeviceApi[Asynchronous]):
         *,
         wait: Literal[False] = False,
         own_process: bool = False,
+        standby: StandbySetting = None,
     ) -> "ResidentRef[A]": ...
     @overload
     def actor_of(
-        self, props: "Props[A]", name: str | None = None, *, wait: Literal[True], own_process: bool = False
+        self,
+        props: "Props[A]",
+        name: str | None = None,
+        *,
+        wait: Literal[True],
+        own_process: bool = False,
+        standby: StandbySetting = None,
     ) -> "Coroutine[Any, Any, ResidentRef[A]]": ...
     def actor_of(
-        self, props: "Props[A]", name: str | None = None, *, wait: bool = False, own_process: bool = False
+        self,
+        props: "Props[A]",
+        name: str | None = None,
+        *,
+        wait: bool = False,
+        own_process: bool = False,
+        standby: StandbySetting = None,
     ) -> "ResidentRef[A] | Coroutine[Any, Any, ResidentRef[A]]":
         """Start your actor in the device's context host: ``gpu.actor_of(cb.Props(Embedder), name="embedder")``.
 
@@ -120,6 +134,8 @@ class Device(DeviceApi[Asynchronous]):
             own_process: Give it a process of its own, with a context of its own on the same device. Python code of the
                 actor then does not slow the ops of the device, and when it crashes only this actor is restarted; each
                 such process takes memory of host and device. See docs/guides/actors.md.
+            standby: Standbys of that process, as the setting of a device: ``"hot"``, ``2``, ``("hot", 2)`` …; None: a
+                new process is started after a loss.
 
         Processes that the actor starts end with its host, but continue if the application is killed (SIGKILL, out of
         memory) or crashes, unless the device was opened with ``guardian=True``.
@@ -127,20 +143,35 @@ class Device(DeviceApi[Asynchronous]):
         Raises:
             TypeError: ``props`` is not of a ``ResidentActor``, or an argument cannot be sent.
             NameInUse: A living actor of the device has this name.
-            ValueError: The name is not valid, code and arguments exceed 32 MiB, or the device has ``guardian=True`` and
-                the actor would live in a thread.
+            ValueError: The name is not valid, ``standby`` is not, or is given without ``own_process``, code and
+                arguments exceed 32 MiB, or the device has ``guardian=True`` and the actor would live in a thread.
             DeviceStopped
         """
-        ref = self._start_resident(props, name, self._recipe(props, own_process), own_process)
+        config = self._own_config(own_process, standby)
+        ref = self._start_resident(props, name, self._recipe(props, own_process), config)
         return ref._residents.when_ready(ref) if wait else ref
 
     def _recipe(self, props: "Props[A]", own_process: bool) -> Any:
         """The message that starts the actor; made on the caller's thread, which may be importing the module."""
         return self._actor.residents.recipe(Props.checked(props), isolated=own_process)
 
-    def _start_resident(self, props: "Props[A]", name: str | None, recipe: Any, own_process: bool) -> "ResidentRef[A]":
-        where = self._actor.own if own_process else self._actor.residents
-        return where.start(props, name, recipe)
+    def _own_config(self, own_process: bool, standby: StandbySetting) -> DeviceConfig | None:
+        """Settings of the actor's own process; None if it is to have none."""
+        if own_process:
+            return device_config("process", self.config, {"isolation": "process", "standby": standby})
+        if standby is not None:
+            raise ValueError(
+                f"standby = {standby!r} is of an actor with own_process=True; other actors are in the device's host, "
+                "whose standbys are a setting of the device: cb.device(..., standby=...)"
+            )
+        return None
+
+    def _start_resident(
+        self, props: "Props[A]", name: str | None, recipe: Any, own: DeviceConfig | None
+    ) -> "ResidentRef[A]":
+        if own is None:
+            return self._actor.residents.start(props, name, recipe)
+        return self._actor.own.start(props, name, recipe, own)
 
     # -- recordings ----------------------------------------------------------------------------------------------------
 
@@ -160,7 +191,10 @@ class Device(DeviceApi[Asynchronous]):
         return self
 
     async def standby_ready(self) -> bool:
-        """Wait until the standby is ready, so that the next loss costs little; False at once if none is kept.
+        """Wait until all standbys are ready, so that as many losses cost little; False at once if none is kept.
+
+        A standby is ready when it has imported its packages, has opened its context if it is hot, and when the resident
+        actors have prepared in it (``prepare``, and ``warm_up`` if it is hot).
 
         Raises:
             DeviceStopped
@@ -284,6 +318,7 @@ class Device(DeviceApi[Asynchronous]):
     def health(self) -> DeviceHealth:
         """The state of the device, without a request to the host; never waits."""
         actor = self._actor
+        ready, wanted = actor.own.standbys()
         return DeviceHealth(
             state=actor.state.value,
             ok=actor.state is State.READY,
@@ -291,6 +326,8 @@ class Device(DeviceApi[Asynchronous]):
             ordinal=actor.ordinals.of(self._port.generation),
             restarts=actor.restarts,
             standby=actor.standby_state,
+            standbys_ready=actor.standbys_ready + ready,
+            standbys_wanted=actor.standbys_wanted + wanted,
             host_pid=actor.host.pid if actor.host is not None else None,
             error=None if actor.error is None else str(actor.error),
             residents=actor.residents.states(),

@@ -12,7 +12,7 @@ import msgspec
 
 __all__ = ["VERSION", "Call", "FailureMessage", "FromHost", "ProtocolError", "ToHost"]
 
-VERSION = 8
+VERSION = 9
 """Incremented with every change of a message here; both ends must agree before any other message."""
 
 
@@ -213,7 +213,7 @@ class DeviceRoom(Plain, tag=15):
 
 
 class StartActor(Plain, tag=8):
-    """Start a resident actor; a standby runs its ``prepare`` only.
+    """Start a resident actor; a standby runs its ``prepare`` only, and its ``warm_up`` if it is hot.
 
     Attributes:
         actor: Id of the actor.
@@ -395,9 +395,9 @@ class Returned(Plain, tag=12):
 class ActorEvent(Plain, tag=8):
     """A change of state of a resident actor.
 
-    The actor is ready (``"ready"``), has failed and is being created again (``"restarting"``, with the ``error``), is
-    ready again after a failure (``"restarted"``), or has stopped (``"stopped"``, with the ``error`` unless the stop was
-    requested).
+    The actor has prepared, and warmed up in a hot standby (``"prepared"``), is ready (``"ready"``), has failed and is
+    being created again (``"restarting"``, with the ``error``), is ready again after a failure (``"restarted"``), or has
+    stopped (``"stopped"``, with the ``error`` unless the stop was requested).
     """
 
     actor: int

@@ -18,7 +18,7 @@ from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import AccelError, BackendUnavailable, ContextPoisoned, DeviceStopped, Unrecoverable
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.residents.registry import Residents
-from callboard.device.config import DeviceConfig
+from callboard.device.config import DeviceConfig, standbys
 from callboard.device.protocol.failures import as_error
 from callboard.device.protocol.messages import (
     Activate,
@@ -41,7 +41,7 @@ from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.starter import HostStarter
 from callboard.device.supervision.lifecycle import Event, State, after
 from callboard.device.supervision.own import OwnProcesses
-from callboard.device.supervision.standby import Standby
+from callboard.device.supervision.standby import Standby, cores, starts_at_once
 from callboard.device.supervision.supervisor import DeviceSupervisor, decided
 from callboard.device.supervision.watch import EventFeed, GenerationWatch, Lost, Recovered, Stopped
 
@@ -125,12 +125,21 @@ class DeviceActor(Actor):
         self._owes_ready = False  # the active host took over while it was still starting as a standby
         self._lost_at = 0.0
         self._fruitless = 0  # losses since a context was last ready
-        self._standby = Standby(self._start, self._configured_standby, log)
         if crew is None:
             fleet = Fleet(port.loop, config.max_staged_bytes, starter.isolated, self._serving)
             crew = fleet, Residents(port, fleet.arenas, self._serving, starter.isolated)
         self.fleet, self.residents = crew
+        self._standby = Standby(
+            self._start,
+            self._configured_standby,
+            log,
+            lambda: self.standbys_wanted,
+            self._starts_at_once,
+            self.residents.living,
+            config.step_timeout,
+        )
         self.residents.drop_standby = self._standby.drop
+        self.residents.expect = self._standby.expect
         self.arenas = self.fleet.arenas
         self.own = OwnProcesses(self, type(self))
         self._ready: list[asyncio.Future[None]] = []
@@ -150,6 +159,7 @@ class DeviceActor(Actor):
         task = asyncio.current_task()
         cancelled = task is not None and task.cancelling()
         timeout = min(self.close_timeout, INTERRUPTED) if cancelled else self.close_timeout
+        await self._standby.ended()
         await self.own.close(timeout)  # first: they may have memory of this device open
         await self.fleet.close(timeout)
         self.host = None
@@ -177,13 +187,14 @@ class DeviceActor(Actor):
             await future
 
     async def until_standby(self) -> bool:
-        """Wait until a standby is ready; False if none is kept.
+        """Wait until all standbys are ready; False if none is kept.
 
         Raises:
             DeviceStopped
         """
+        others = await self.own.until_standby()
         if self._configured_standby() is None:
-            return False
+            return others
         if not await self._standby.until_ready():
             raise self.error or DeviceStopped(self.port.name)
         return True
@@ -252,7 +263,7 @@ class DeviceActor(Actor):
         self._new_limit = msgspec.msgpack.encode(limit)
 
     def _serving(self) -> list[Host]:
-        return [host for host in (self.host, self._standby.host) if host is not None]
+        return [*(() if self.host is None else (self.host,)), *self._standby.hosts]
 
     def _activate(self, host: Host, message: Open | Activate) -> None:
         self.host = host
@@ -260,9 +271,13 @@ class DeviceActor(Actor):
 
     def _configured_standby(self) -> Open | None:
         """The message that opens a standby; None if no standby is configured."""
-        if self.config.standby is None or not self._starter.isolated:
+        if not self.standbys_wanted:
             return None
-        return Open(self._info(), 0, self._host_config(), hot=self.config.standby == "hot")
+        kind, _ = standbys(self.config.standby)
+        return Open(self._info(), 0, self._host_config(), hot=kind == "hot")
+
+    def _starts_at_once(self) -> int:
+        return starts_at_once(cores(), self.state in (State.READY, State.HALF_OPEN))
 
     def _info(self) -> list[Any]:
         return list(msgspec.to_builtins(self.info))
@@ -280,11 +295,11 @@ class DeviceActor(Actor):
             m.host.kill(unreadable(ProtocolError(f"{type(m.message).__name__}: {e}")))
 
     def _hear(self, host: Host, message: FromHost) -> None:
-        if host is self._standby.host:
-            if isinstance(message, Ready):
-                self._standby.is_ready()
-            elif isinstance(message, ContextDied):
-                self._standby.failed(str(as_error(message.error)))
+        if self._standby.has(host):
+            if isinstance(message, ContextDied):
+                self._standby.failed(host, str(as_error(message.error)))
+            else:
+                self._standby.hear(host, message)
             return
         if host is not self.host:
             return  # a report from an earlier generation
@@ -304,8 +319,8 @@ class DeviceActor(Actor):
 
     @HostEnded.handles
     def host_ended(self, m: HostEnded) -> None:
-        if m.host is self._standby.host:
-            self._standby.failed(str(m.end))
+        if self._standby.has(m.host):
+            self._standby.failed(m.host, str(m.end))
         elif m.host is self.host:
             self._lose(m.end.as_loss(self.port.name))
 
@@ -393,7 +408,10 @@ class DeviceActor(Actor):
         if event is Event.BUDGET_SPENT:
             self.timers.start_once("retry", StartDue(), self.supervisor.pause(now))
             return
-        if self._take_over():
+        taken = self._take_over()
+        if not self._fruitless:  # a further loss may come before this takeover is done
+            self._standby.ensure()
+        if taken:
             return
         delay = DELAYS[min(self._fruitless, len(DELAYS) - 1)]
         if delay:
@@ -403,13 +421,14 @@ class DeviceActor(Actor):
 
     def _take_over(self) -> bool:
         """Let the standby take over; False if there is none."""
-        self._owes_ready = self._standby.state == "starting"
-        host, kind = self._standby.take()
-        if host is None:
+        spare = self._standby.take()
+        self._owes_ready = spare is not None and not spare.is_open
+        if spare is None:
             return False
-        self._took_over = kind
-        self._activate(host, Activate(self.port.generation))
-        if kind == "hot":  # its context exists: messages that follow in its socket are executed after the Activate
+        hot = spare.hot and spare.is_open
+        self._took_over = "hot" if hot else "warm"
+        self._activate(spare.host, Activate(self.port.generation))
+        if hot:  # its context exists: messages that follow in its socket are executed after the Activate
             self._enter(Event.CONTEXT_READY)
             self._publish_ready()
         return True
@@ -430,10 +449,9 @@ class DeviceActor(Actor):
             if loss is not None:
                 self.events.publish(Lost(self.port.generation, loss, failed, now))
             self.events.publish(Stopped(error, now))
-            starting = self._standby.state == "starting"  # asked to close, it would first finish that
-            spare = self._standby.stop()
-            if spare is not None and (starting or event is not Event.STOP):
-                spare.kill("its device has stopped")
+            for spare in self._standby.stop():
+                if event is not Event.STOP or not spare.is_ready:  # asked to close, it would first finish that
+                    spare.host.kill("its device has stopped")
             self._wake_ready()
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -455,3 +473,13 @@ class DeviceActor(Actor):
     def standby_state(self) -> str:
         """``"none"``, ``"starting"``, ``"ready"`` or ``"failed"``."""
         return self._standby.state
+
+    @property
+    def standbys_ready(self) -> int:
+        """The number of standbys that are ready."""
+        return self._standby.ready
+
+    @property
+    def standbys_wanted(self) -> int:
+        """The number of standbys to be kept."""
+        return standbys(self.config.standby)[1] if self._starter.isolated else 0

@@ -15,6 +15,7 @@ from callboard.actors import Props
 from callboard.core.errors import AccelError, UnsupportedOp
 from callboard.device.client.line.status import HostStats, TraceRecord
 from callboard.device.client.residents.ref import ResidentRef
+from callboard.device.config import DeviceConfig
 from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.device.supervision.ownprocess import OwnProcess
 
@@ -66,23 +67,23 @@ class OwnProcesses:
         self._freeing: set[asyncio.Future[None]] = set()
         self.traces: list[Callable[[TraceRecord], None]] = []
 
-    def start(self, props: Props[A], name: str | None, recipe: bytes) -> ResidentRef[A]:
-        """See :meth:`callboard.Device.actor_of`. Any thread."""
+    def start(self, props: Props[A], name: str | None, recipe: bytes, config: DeviceConfig) -> ResidentRef[A]:
+        """See :meth:`callboard.Device.actor_of`; ``config`` has the standbys of the process. Any thread."""
         loop, outbox = self._device.port.loop, self._device.port.outbox
         if get_ident() == outbox.thread:
-            return self._start(props, name, recipe)
+            return self._start(props, name, recipe, config)
         started: concurrent.futures.Future[ResidentRef[A]] = concurrent.futures.Future()
 
         def start() -> None:
             try:
-                started.set_result(self._start(props, name, recipe))
+                started.set_result(self._start(props, name, recipe, config))
             except Exception as e:  # passed to the requesting thread
                 started.set_exception(e)
 
         loop.call_soon_threadsafe(start)
         return started.result(10.0)
 
-    def _start(self, props: Props[A], name: str | None, recipe: bytes) -> ResidentRef[A]:
+    def _start(self, props: Props[A], name: str | None, recipe: bytes, config: DeviceConfig) -> ResidentRef[A]:
         device = self._device
         port = device.port
         if port.stopped is not None:
@@ -93,7 +94,7 @@ class OwnProcesses:
         self._shared = self._shared or device.backend.shares
 
         def start(name: str) -> ResidentRef[A]:
-            process = OwnProcess(device, self._make, props, name, self.traces, self._ended)
+            process = OwnProcess(device, self._make, props, name, config, self.traces, self._ended)
             ref = process.residents.start(props, name, recipe)
             process.started(ref._actor)
             self._processes[ref._actor.id] = process
@@ -134,6 +135,15 @@ class OwnProcesses:
         """Limit the time that each of them gets to end, also those that are ending."""
         for process in (*self._processes.values(), *self._closing):
             process.hurry(timeout)
+
+    def standbys(self) -> tuple[int, int]:
+        """The numbers of their standbys that are ready, and that are wanted."""
+        counts = [process.standbys for process in self._processes.values()]
+        return sum(ready for ready, _ in counts), sum(wanted for _, wanted in counts)
+
+    async def until_standby(self) -> bool:
+        """Wait until all their standbys are ready; False if none is kept."""
+        return any([await process.until_standby() for process in list(self._processes.values())])
 
     # -- what they tell ------------------------------------------------------------------------------------------------
 

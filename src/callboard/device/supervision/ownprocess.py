@@ -16,6 +16,7 @@ from callboard.device.client.line.answers import Answers
 from callboard.device.client.line.status import ResidentState, TraceRecord
 from callboard.device.client.residents.lender import Lender
 from callboard.device.client.residents.registry import Resident, Residents
+from callboard.device.config import DeviceConfig
 from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.device.supervision.fleet import Fleet
 from callboard.device.supervision.generations import next_generation
@@ -51,13 +52,13 @@ class OwnProcess:
         make: "type[DeviceActor]",
         props: Props[Any],
         name: str,
+        config: DeviceConfig,
         traces: list[Callable[[TraceRecord], None]],
         ended: Callable[["OwnProcess"], None],
     ) -> None:
         loop = owner.port.loop
-        config = owner.config
         host = msgspec.structs.replace(config.host, trace=config.host.trace or bool(traces))
-        config = msgspec.structs.replace(config, isolation="process", dispatcher="own", standby=None, host=host)
+        config = msgspec.structs.replace(config, isolation="process", dispatcher="own", host=host)
         strategy = getattr(props._factory, "supervision", ResidentActor.supervision)
         within = math.inf if strategy.within is None else strategy.within
         supervisor = DeviceSupervisor(strategy.max_restarts, within)
@@ -84,7 +85,7 @@ class OwnProcess:
         self.residents.on_end = lambda _: ended(self)
         self.residents.own = self
         self._killed = False
-        self._gone = asyncio.Event()
+        self._made, self._gone = asyncio.Event(), asyncio.Event()
         starter = ProcessStarter(backend.environment(info), config)
 
         def own_process() -> "DeviceActor":
@@ -96,6 +97,7 @@ class OwnProcess:
             device.on_stop = self._why_stopped
             self._device = device
             device.close_timeout = self._close_timeout
+            self._made.set()
             return device
 
         self._ref: ActorRef[DeviceActor] = owner.system.actor_of(Props(own_process))
@@ -158,6 +160,7 @@ class OwnProcess:
         with contextlib.suppress(TimeoutError):  # the log has an error of the host that could not be ended
             await self._ref.stop_and_wait(timeout=2 * self._close_timeout + CLOSING)
         self.lender.stop()
+        self._made.set()
         self._gone.set()
 
     def kill(self) -> None:
@@ -168,6 +171,21 @@ class OwnProcess:
     async def gone(self) -> None:
         """Wait until :meth:`close` has ended it."""
         await self._gone.wait()
+
+    # -- standbys ------------------------------------------------------------------------------------------------------
+
+    @property
+    def standbys(self) -> tuple[int, int]:
+        """The number of its standbys that are ready, and of those that are wanted."""
+        device = self._device
+        return (0, 0) if device is None else (device.standbys_ready, device.standbys_wanted)
+
+    async def until_standby(self) -> bool:
+        """Wait until its standbys are ready; False if none is kept, or the actor has stopped."""
+        await self._made.wait()
+        with contextlib.suppress(DeviceStopped):
+            return self._device is not None and await self._device.until_standby()
+        return False
 
     # -- control -------------------------------------------------------------------------------------------------------
 
@@ -197,4 +215,5 @@ class OwnProcess:
         if device is not None:  # else it was made with the setting that holds now
             host = msgspec.structs.replace(device.config.host, trace=install)
             device.config = msgspec.structs.replace(device.config, host=host)
+            device._standby.drop("it was opened with another setting of the trace")
             await self.ask("trace", install)

@@ -163,6 +163,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         self._ward = Ward.of(quarantine, quarantine_key, self, idempotent=idempotent)
         self._feeders.guard = self._ward
+        self.quarantine = None if self._ward is None else self._ward.quarantine
         self._policy = BatchPolicy(settings)
         self._call = UserCall(batch_fn, executor, max_concurrent_batches)
         self._bucket = bucket
@@ -273,6 +274,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
         if self._in_order is None or entry.number not in self._open:
             super()._succeed(entry, value, now)
         else:
+            if self._ward is not None:  # its run is over: an earlier request may wait for its turn until then
+                self._ward.ran(entry)
             end = super()._succeed
             self._in_order.end(entry.number, lambda: end(entry, value, self._clock.time()))
 

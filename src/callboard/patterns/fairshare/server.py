@@ -126,6 +126,7 @@ class FairShareScheduler(RequestServer[T, R]):
         self._block_timeout = block_timeout
         self._guarded = GuardedCalls(None, name, clock) if idempotent else None
         self._feeders.guard = self._guarded
+        self.quarantine = None if self._guarded is None else self._guarded.quarantine
         self._workers: set[asyncio.Task[None]] = set()
         self._running: dict[int, Run] = {}  # by the number of a request
         self._aside = 0  # workers whose calls wait in their middle, which takes no slot
@@ -251,9 +252,6 @@ class FairShareScheduler(RequestServer[T, R]):
         )
 
     # -- requests ------------------------------------------------------------------------------------------------------
-
-    def _watch(self) -> GuardedCalls | None:
-        return self._guarded
 
     def _key_with(self, item: T, options: RequestOptions) -> Hashable:
         return path_of(options.get("tenant"))

@@ -118,6 +118,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         self._book = VersionBook(keep, history)
         self._swapper = Swapper(self._book, self._clock, executor, max_concurrent or 1, memory, self._pump)
         self._guarded = GuardedCalls(None, name, clock) if idempotent else None
+        self.quarantine = None if self._guarded is None else self._guarded.quarantine
         self._turn = asyncio.Lock()
         self._swaps: set[asyncio.Task[SwapReport]] = set()
         self._calls: dict[asyncio.Task[None], Version] = {}
@@ -237,9 +238,6 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
             raise
 
     # -- requests ------------------------------------------------------------------------------------------------------
-
-    def _watch(self) -> GuardedCalls | None:
-        return self._guarded
 
     def _key(self, item: T) -> Hashable:
         """The version that it was drawn for: None for the active one."""

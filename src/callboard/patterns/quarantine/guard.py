@@ -372,7 +372,7 @@ class Quarantine(Generic[T]):
             try:
                 if not again and self._gate.waiting > self._max_waiting:
                     raise QueueFull(
-                        f"request {who.label!r} has to wait for its turn, as {self._max_waiting} do (max_waiting)",
+                        f"{self._max_waiting} requests wait for their turn after a loss of the context (max_waiting)",
                         limit=self._max_waiting,
                         depth=self._max_waiting,
                     )

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost, Withdrawn
-from callboard.patterns.quarantine.guard import Quarantine, QuarantineStats, is_loss
+from callboard.patterns.quarantine.guard import Quarantine, is_loss
 from callboard.patterns.quarantine.keyring import Keyring
 from callboard.patterns.requests.entries import Entry, State
 
@@ -28,9 +28,10 @@ class GuardedCalls:
         self._quarantine = Quarantine[None](None, clock=clock)
         self._keyring = Keyring(key_of, name)
 
-    def stats(self) -> QuarantineStats:
-        """Figures of its quarantine."""
-        return self._quarantine.stats()
+    @property
+    def quarantine(self) -> Quarantine[None]:
+        """Decides which requests run together and which are refused."""
+        return self._quarantine
 
     @property
     def repeated(self) -> int:

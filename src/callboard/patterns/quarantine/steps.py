@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
 from callboard.patterns.batching.results import copies
-from callboard.patterns.quarantine.guard import Quarantine, QuarantineStats, is_loss
+from callboard.patterns.quarantine.guard import Quarantine, is_loss
 from callboard.patterns.quarantine.keyring import Keyring
 from callboard.patterns.quarantine.truce import Truce
 from callboard.patterns.requests.entries import Entry, State
@@ -72,9 +72,10 @@ class StepGuard:
         self._suspects: dict[int, _Suspect] = {}  # by the number of the request
         self._others_next = True
 
-    def stats(self) -> QuarantineStats:
-        """Figures of its quarantine."""
-        return self._quarantine.stats()
+    @property
+    def quarantine(self) -> Quarantine[None]:
+        """Refuses requests that have lost a context alone."""
+        return self._quarantine
 
     def enter(self, entry: Entry) -> None:
         """A new request; called in its caller's context.

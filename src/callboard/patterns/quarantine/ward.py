@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
-from callboard.patterns.quarantine.guard import Quarantine, QuarantineStats, is_loss
+from callboard.patterns.quarantine.guard import Quarantine, is_loss
 from callboard.patterns.quarantine.keyring import Keyring
 from callboard.patterns.quarantine.keys import Identity
 from callboard.patterns.requests.entries import Entry, State
@@ -77,9 +77,10 @@ class Ward:
             return None
         return cls(quarantine or Quarantine(None, clock=server._clock), key_of, server)
 
-    def stats(self) -> QuarantineStats:
-        """Figures of its quarantine."""
-        return self._quarantine.stats()
+    @property
+    def quarantine(self) -> Quarantine[Any]:
+        """Decides which requests run together and which are refused."""
+        return self._quarantine
 
     @property
     def idle(self) -> bool:

@@ -139,6 +139,7 @@ class ModelReplicaPool(RequestServer[T, R]):
             raise ValueError('policy="consistent_hash" needs `key=`, which gives the key of an item')
         self._ward = Ward.of(quarantine, quarantine_key, self, idempotent=idempotent)
         self._feeders.guard = self._ward
+        self.quarantine = None if self._ward is None else self._ward.quarantine
         self._router = Router(picker_of(policy, choices, bound), ejection)
         self._seats = Seats(name, self._router, make, max_ongoing, executor, self._wake)
         self._line = WaitingLine(Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)), ageing)

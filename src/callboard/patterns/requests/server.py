@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
@@ -15,7 +15,7 @@ from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.hooks import amount, hashable
 from callboard.patterns.contract.options import RequestOptions, checked
 from callboard.patterns.contract.outlet import Outlet
-from callboard.patterns.quarantine.guard import QuarantineStats
+from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import UserCall
@@ -35,12 +35,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Watch(Protocol):
-    """Finds the requests that lose contexts."""
-
-    def stats(self) -> QuarantineStats: ...
-
-
 class RequestServer(Callers[T, R]):
     """Base of the serving blueprints.
 
@@ -50,6 +44,9 @@ class RequestServer(Callers[T, R]):
     Args:
         name: For errors.
         clock: Tells the time; for tests.
+
+    Attributes:
+        quarantine: Refuses requests that lose contexts; None if requests may run once only, or another server does it.
     """
 
     _takes: frozenset[str] = frozenset()
@@ -67,6 +64,7 @@ class RequestServer(Callers[T, R]):
         self._alarm = Alarm(self._clock, self._alarmed)
         self._closing = False
         self._ward: Ward | None = None
+        self.quarantine: Quarantine[Any] | None = None
         self._feeders = Feeders()
         self._all_ended: asyncio.Future[None] | None = None
         self._ends: dict[str, int] = dict.fromkeys(
@@ -91,10 +89,6 @@ class RequestServer(Callers[T, R]):
     @abstractmethod
     async def _end_work(self) -> None:
         """All entries have ended; end, or wait for, running calls, at most ``STOP_TIMEOUT`` seconds."""
-
-    def _watch(self) -> "Watch | None":
-        """Finds the requests that lose contexts."""
-        return self._ward
 
     def _key(self, item: T) -> Hashable:
         """Entries of equal keys may be batched."""
@@ -335,10 +329,9 @@ class RequestServer(Callers[T, R]):
 
     def quarantined(self) -> tuple[int, int]:
         """Keys of requests that are refused now, and requests that ended in ``Quarantined`` since the start."""
-        watch = self._watch()
-        if watch is None:
+        if self.quarantine is None:
             return 0, 0
-        found = watch.stats()
+        found = self.quarantine.stats()
         return len(found.held), found.quarantined
 
     # -- life ----------------------------------------------------------------------------------------------------------

@@ -116,6 +116,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         self._policy = KPolicy(k, adaptive=adaptive, trees=trees)
         self._stepper = Stepper(target, used, self._policy, executor, self._clock, self._sequence_failed)
         self._guard = StepGuard(None, name, clock)
+        self.quarantine = self._guard.quarantine
         self._running: list[Sequence] = []
         self._worker: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()  # a reader has made room, or a text has come or ended
@@ -156,9 +157,6 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         )
 
     # -- requests ------------------------------------------------------------------------------------------------------
-
-    def _watch(self) -> StepGuard:
-        return self._guard
 
     def _key(self, item: Decode) -> Hashable:
         given: Any = item

@@ -14,9 +14,12 @@ import msgspec
 
 import callboard as cb
 from callboard.actors.errors import ActorStopped
+from callboard.patterns.fairshare.settings import Tenant
 from callboard.serve.app import App, EdgeLimits
 from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import BadAppFile
+from callboard.serve.http.rights import RIGHTS, Right
+from callboard.serve.http.tokens import checked_key, read_token
 from callboard.serve.tensors import Tensor
 
 __all__ = ["AppFile", "app_of"]
@@ -28,18 +31,45 @@ class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
     shape: list[int]
 
 
+class _Tenant(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields of :class:`Tenant`."""
+
+    weight: float = Tenant.weight
+    max_queue: int = Tenant.max_queue
+    max_queue_cost: float | None = None
+    max_in_flight: int | None = None
+    rate: float | None = None
+    burst: float | None = None
+    hard: bool = False
+
+
 class _Model(msgspec.Struct, forbid_unknown_fields=True):
     onnx: str | None = None
-    call: str | None = None
-    embeddings: str | None = None
+    call: str | dict[str, str] | None = None
+    embeddings: str | dict[str, str] | None = None
     inputs: list[_Tensor] = []
     outputs: list[_Tensor] = []
-    version: str = "1"
+    version: str | None = None
     concurrency: int = 1
     max_batch: int = 1
     max_queue: int = 1024
     threads: int = 0
-    tenants: dict[str, float] | None = None
+    tenants: dict[str, float | _Tenant] | None = None
+
+    def shares(self) -> dict[str, Tenant | float] | None:
+        """The tenants as ``App.add_model`` takes them."""
+        if self.tenants is None:
+            return None
+        return {
+            name: Tenant(**msgspec.structs.asdict(each)) if isinstance(each, _Tenant) else each
+            for name, each in self.tenants.items()
+        }
+
+
+class _Key(msgspec.Struct, forbid_unknown_fields=True):
+    rights: list[Right]
+    env: str | None = None
+    file: str | None = None
 
 
 class AppFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,18 +78,22 @@ class AppFile(msgspec.Struct, forbid_unknown_fields=True):
     Attributes:
         name: Name of the app.
         device: Device for ONNX files.
-        token_env: The environment variable with the bearer token that clients must send.
+        token_env: The environment variable with the bearer token that clients must send; it has all rights.
+        keys: Who may do what, instead of a token: ``rights`` of the clients that send this key, which is in the
+            environment variable ``env`` or in ``file``, a path relative to this file.
         tenant_header: The header that names the tenant of a request.
         model_control, shared_memory: See :class:`App`.
         limits: Fields of :class:`EdgeLimits`.
         models: Models by name: ``onnx``, a path relative to the file; or ``call`` or ``embeddings``, a function as
-            ``"module:name"``, which gets lists of items where ``max_batch`` is above 1. The other keys are arguments of
-            ``App.add_onnx``, ``add_model`` and ``add_embeddings``.
+            ``"module:name"``, or several by version, which get lists of items where ``max_batch`` is above 1. The other
+            keys are arguments of ``App.add_onnx``, ``add_model`` and ``add_embeddings``; a tenant is a weight, or a
+            table with the fields of :class:`Tenant`.
     """
 
     name: str = "callboard"
     device: str = "auto"
     token_env: str | None = None
+    keys: dict[str, _Key] = {}
     tenant_header: str | None = None
     model_control: bool = False
     shared_memory: str | None = None
@@ -88,15 +122,19 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
     if file.token_env is not None and not (token := environ.get(file.token_env, "")):
         raise ValueError(f"{path}: the variable {file.token_env}, which token_env names, is not set")
     header = file.tenant_header
-    app = App(
-        file.name,
-        lifespan=functools.partial(_lifespan, file=file, path=path, folder=path.resolve().parent),
-        token=token,
-        tenant=None if header is None else lambda headers: headers.get(header),
-        model_control=file.model_control,
-        shared_memory=file.shared_memory,
-        limits=limits,
-    )
+    try:
+        app = App(
+            file.name,
+            lifespan=functools.partial(_lifespan, file=file, path=path, folder=path.resolve().parent),
+            token=token,
+            rights=_rights(file.keys, path.resolve().parent, environ) or None,
+            tenant=None if header is None else lambda headers: headers.get(header),
+            model_control=file.model_control,
+            shared_memory=file.shared_memory,
+            limits=limits,
+        )
+    except ValueError as e:
+        raise ValueError(f"{path}: {e}") from e
     sys.path.insert(0, str(path.resolve().parent))
     for name, model in file.models.items():
         try:
@@ -104,6 +142,26 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
         except (ValueError, TypeError) as e:
             raise ValueError(f"{path}: models.{name}: {e}") from e
     return app
+
+
+def _rights(keys: Mapping[str, _Key], folder: Path, environ: Mapping[str, str]) -> dict[str, list[Right]]:
+    """Rights by key. Names of keys are in errors; keys are not."""
+    found: dict[str, list[Right]] = {}
+    names: dict[str, str] = {}
+    for name, key in keys.items():
+        if (key.env is None) == (key.file is None):
+            raise ValueError(f"keys.{name}: give one of env and file, where the key is")
+        if key.file is not None:
+            text = read_token(folder / key.file)
+        elif not (text := environ.get(key.env or "", "")):
+            raise ValueError(f"keys.{name}: the variable {key.env} is not set")
+        if not key.rights:
+            raise ValueError(f"keys.{name}: rights is empty; give it one of {', '.join(sorted(RIGHTS))}")
+        if text in found:
+            raise ValueError(f"keys.{name}: the key is that of keys.{names[text]}, too")
+        names[checked_key(f"keys.{name}", text)] = name
+        found[text] = key.rights
+    return found
 
 
 def _limits(file: AppFile) -> EdgeLimits:
@@ -126,22 +184,32 @@ def _add_function(app: App, name: str, model: _Model, folder: Path) -> None:
     if model.onnx is not None:
         if not (folder / model.onnx).is_file():
             raise ValueError(f"there is no file {folder / model.onnx}, which onnx names")
+        model.shares()  # raises unless they can be used
         return
-    target: Any = _function(model.call or model.embeddings or "")
-    if model.max_batch > 1:
-        target = cb.DynamicBatchingServer(
-            target, max_batch=model.max_batch, max_queue=max(model.max_queue, model.max_batch), name=name
-        )
+    given = model.call or model.embeddings or ""
+    target: Any = _target(name, model, given) if isinstance(given, str) else None
+    if not isinstance(given, str):
+        target = {version: _target(name, model, where) for version, where in given.items()}
     options: dict[str, Any] = {
         "version": model.version,
         "concurrency": model.concurrency,
         "max_queue": model.max_queue,
-        "tenants": model.tenants,
+        "tenants": model.shares(),
     }
     if model.call is not None:
         app.add_model(name, target, **tensors, **options)
     else:
         app.add_embeddings(name, target, **options)
+
+
+def _target(name: str, model: _Model, where: str) -> Any:
+    """The function that this names, or a server that calls it with batches."""
+    function = _function(where)
+    if model.max_batch <= 1:
+        return function
+    return cb.DynamicBatchingServer(
+        function, max_batch=model.max_batch, max_queue=max(model.max_queue, model.max_batch), name=name
+    )
 
 
 def _function(where: str) -> Any:
@@ -172,11 +240,11 @@ async def _lifespan(app: App, *, file: AppFile, path: Path, folder: Path) -> Asy
                     name,
                     folder / (model.onnx or ""),
                     device,
-                    version=model.version,
+                    version=model.version or "1",
                     max_batch=model.max_batch,
                     max_queue=model.max_queue,
                     threads=model.threads,
-                    tenants=model.tenants,
+                    tenants=model.shares(),
                 )
             except (ActorStopped, ValueError) as e:
                 raise BadAppFile(f"{path}: models.{name}: {e}") from e

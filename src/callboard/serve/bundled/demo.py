@@ -11,9 +11,10 @@ import numpy as np
 import callboard as cb
 from callboard.serve.app import App, EdgeLimits
 from callboard.serve.bundled.minilm import MiniLM, Tokens, model_folder, reference
+from callboard.serve.http.rights import Right
 from callboard.serve.tensors import Array
 
-__all__ = ["MODEL", "TENANTS", "Batcher", "batched", "demo_app", "encoder", "tenant_of"]
+__all__ = ["MODEL", "TENANTS", "Batcher", "batched", "demo_app", "encoder", "rights_of", "tenant_of"]
 
 MODEL = "all-MiniLM-L6-v2"
 TENANTS = {"free": 1.0, "paid": 3.0}
@@ -43,13 +44,20 @@ def demo_app(device: str = "auto", *, limits: EdgeLimits | None = None) -> App:
         BackendUnavailable: A package of the extra ``demo`` is not installed.
     """
     lifespan = functools.partial(_lifespan, name=device, folder=model_folder())
-    return App("callboard demo", lifespan=lifespan, tenant=tenant_of, model_control=True, limits=limits)
+    return App(
+        "callboard demo", lifespan=lifespan, tenant=tenant_of, rights=rights_of, model_control=True, limits=limits
+    )
 
 
 def tenant_of(headers: Mapping[str, str]) -> str:
     """The tenant whose name is the client's API key, which OpenAI's clients send as a bearer token."""
     key = headers.get("authorization", "").removeprefix("Bearer ")
     return key if key in TENANTS else "free"
+
+
+def rights_of(headers: Mapping[str, str]) -> set[Right]:
+    """Every client may ask and read; only one with the key ``paid`` may load and unload the model."""
+    return {"infer", "read", "control"} if tenant_of(headers) == "paid" else {"infer", "read"}
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from callboard.patterns.hotswap.canary import Canary
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.serve.chains.versions import Versions
 from callboard.serve.errors import HttpError
+from callboard.serve.http.noted import noted
 from callboard.serve.models import Model
 
 __all__ = ["Served"]
@@ -48,11 +49,11 @@ class Served(Handle):
         Raises:
             HttpError: There is no such model, or not in this version: status 404.
         """
-        return self._versions(name).find(version)
+        return _noted(self._versions(name).find(version))
 
     def route(self, name: str, version: str | None = None) -> Model:
         """The version of a model on which a request runs; raises as :meth:`find`."""
-        return self._versions(name).route(version)
+        return _noted(self._versions(name).route(version))
 
     def _versions(self, name: str) -> Versions:
         found = self.versions.get(name)
@@ -104,3 +105,10 @@ class Served(Handle):
     def _check_new(self, name: str) -> None:
         if name in self.models:
             raise ValueError(f"there is a model {name!r} already")
+
+
+def _noted(model: Model) -> Model:
+    """The model, which the log of the request names from now on."""
+    if (about := noted.get()) is not None:
+        about.model, about.version = model.name, model.version
+    return model

@@ -1,6 +1,5 @@
 """``Events``: a response in parts (server-sent events), and how it ends in an error."""
 
-import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
@@ -8,11 +7,9 @@ from typing import Any
 import msgspec
 from starlette.types import Send
 
-from callboard.serve.errors import Refusal, refusal_of
+from callboard.serve.errors import Refusal, code_of
 
 __all__ = ["Events", "error_event", "event", "events_of"]
-
-_log = logging.getLogger("callboard.serve")
 
 
 def event(content: Any) -> bytes:
@@ -21,9 +18,9 @@ def event(content: Any) -> bytes:
 
 
 def error_event(error: Exception, refusal: Refusal) -> bytes:
-    """The last event of a stream of OpenAI's API that fails; ``code`` is the name of the error's class."""
+    """The last event of a stream of OpenAI's API that fails; ``code`` is that of :func:`code_of`."""
     kind = "invalid_request_error" if refusal.status < 500 else "server_error"
-    content = {"message": refusal.reason, "type": kind, "param": None, "code": type(error).__name__}
+    content = {"message": refusal.reason, "type": kind, "param": None, "code": code_of(error)}
     return event({"error": {**content, "status": refusal.status}})
 
 
@@ -45,8 +42,13 @@ class Events:
         self._rest = rest
         self._failed = failed
 
-    async def send(self, path: str, send: Send) -> None:
-        """Send all of it, each event when it is made, and no faster than the client reads."""
+    async def send(self, send: Send, refused: Callable[[Exception], Refusal]) -> None:
+        """Send all of it, each event when it is made, and no faster than the client reads.
+
+        Args:
+            send: Of ASGI.
+            refused: The refusal of an error.
+        """
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-cache"),
@@ -59,9 +61,7 @@ class Events:
                 async for each in self._rest:
                     await send({"type": "http.response.body", "body": each, "more_body": True})
             except Exception as e:  # any exception of a model becomes an event for the client
-                refusal = refusal_of(e)
-                _log.warning("%s: the stream ended in %d %s", path, refusal.status, refusal.reason)
-                await send({"type": "http.response.body", "body": self._failed(e, refusal), "more_body": True})
+                await send({"type": "http.response.body", "body": self._failed(e, refused(e)), "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from callboard.serve.app import App
 from callboard.serve.edge import Body, decode_json
-from callboard.serve.errors import BadRequest, HttpError, Refusal
+from callboard.serve.errors import BadRequest, HttpError, Refusal, code_of
 from callboard.serve.generation.events import Events, event, events_of
 from callboard.serve.generation.model import Asked, Generation, TextModel
 from callboard.serve.generation.parameters import parameters_of
@@ -86,4 +86,4 @@ def _details(generation: Generation) -> dict[str, Any]:
 
 
 def _failed(error: Exception, refusal: Refusal) -> bytes:
-    return event({"error": refusal.reason, "code": type(error).__name__, "status": refusal.status})
+    return event({"error": refusal.reason, "code": code_of(error), "status": refusal.status})

@@ -198,7 +198,7 @@ async def chat(app: App, request: Request, body: memoryview) -> Body | Events:
     try:
         prompt = model.chat([_as_text(message) for message in asked.messages], **tools)
     except (KeyError, TypeError, ValueError) as e:
-        raise BadRequest(f"the messages do not fit the chat template of {model.name!r}: {e!r}") from e
+        raise BadRequest(f"the messages do not fit the chat template of {model.name!r}") from e
     limit = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
     prompts = [prompt if isinstance(prompt, str) else list(prompt)]
     return await _answer(app, request, model, asked, prompts, limit, CHAT)

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from callboard.serve.figures import Figures
 from callboard.serve.http.heads import bounded_heads
 from callboard.serve.http.leaving import CONNECTION
+from callboard.serve.http.noted import Noted
 
 __all__ = ["bounded"]
 
@@ -50,12 +52,11 @@ def bounded(most: int, head_timeout: float, send_timeout: float, figures: Figure
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.app_state: dict[str, Any] = self.app_state | {CONNECTION: self}  # uvicorn gives each request a copy
-            if USER_TIMEOUT is not None:
-                connection: socket.socket = transport.get_extra_info("socket")
+            connection: socket.socket = transport.get_extra_info("socket")
+            if USER_TIMEOUT is not None and connection.family != socket.AF_UNIX:
                 connection.setsockopt(socket.IPPROTO_TCP, USER_TIMEOUT, wait)
-            self.limit_concurrency = None  # of uvicorn: 0 is exceeded by every request, None by none
             if len(self.connections) > most and not _make_room(self, most):
-                self.limit_concurrency = 0
+                self.app = _refuse
                 self.loop.call_later(REFUSED_FOR, transport.close)
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -74,6 +75,21 @@ def bounded(most: int, head_timeout: float, send_timeout: float, figures: Figure
                 call()
 
     return Bounded
+
+
+async def _refuse(scope: Any, receive: Any, send: Any) -> None:
+    """Answer a request on a connection that is one too many, and close that."""
+    about = Noted(scope)
+    body = msgspec.json.encode({"error": f"there are too many connections; request {about.id}"})
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    answer = about.sending(send)
+    await answer({"type": "http.response.start", "status": 503, "headers": headers})
+    await answer({"type": "http.response.body", "body": body})
+    about.access()
 
 
 def _make_room(new: Any, most: int) -> bool:

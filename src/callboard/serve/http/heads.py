@@ -7,6 +7,8 @@ import asyncio
 import logging
 from typing import Any
 
+from callboard.serve.http.noted import new_id
+
 __all__ = ["MAX_HEAD", "MAX_HEADERS", "bounded_heads"]
 
 MAX_HEAD = 64 * 1024
@@ -145,7 +147,11 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
                 cycle.message_event.set()
             body = b'{"error":"%s"}' % why.encode()
             head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\n" % (status, REASONS[status])
-            self.transport.write(head + b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body))
+            head += b"x-request-id: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (
+                new_id().encode(),
+                len(body),
+            )
+            self.transport.write(head + body)
             if not self.transport.can_write_eof():
                 self.transport.close()
                 return

@@ -9,6 +9,7 @@ import msgspec
 
 import callboard
 from callboard.serve.app import App
+from callboard.serve.http.rights import right_of
 from callboard.serve.models import EmbeddingModel, Model, TensorModel
 
 __all__ = ["described", "page"]
@@ -53,6 +54,9 @@ def described(
             operation = _operation(app, path, handler)
             if routes is public:
                 operation["security"] = []
+            elif app.has_rules:
+                needed = " or ".join(sorted(right_of(method.upper(), path)))
+                operation["description"] = f"It needs the right {needed}."
             if handler in bodies:
                 content = {JSON: {"schema": by_type[bodies[handler]]}}
                 operation["requestBody"] = {"required": "repository" not in path, "content": content}
@@ -68,7 +72,7 @@ def described(
         "paths": paths,
         "components": components,
     }
-    if app.token is not None:
+    if app.has_rules:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]
     return document

@@ -233,7 +233,9 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
         ok: It is ready.
         generation: The one that ops belong to; ``ordinal`` is 1 for the first, as ``repr(device)`` counts them.
         restarts: Contexts lost so far.
-        standby: ``"none"``, ``"starting"``, ``"ready"`` or ``"failed"``.
+        standby: ``"none"``, ``"starting"``, ``"ready"`` (at least one) or ``"failed"`` (another is started).
+        standbys_ready: Standbys that could take over now, of ``standbys_wanted`` that are to be kept; those of actors
+            in processes of their own included.
         host_pid: Process of the active context; this process's own under thread isolation.
         error: The reason why it has stopped.
         residents: State of each resident actor, by name, as in :class:`DeviceStats`. They do not count for ``ok``.
@@ -245,6 +247,8 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
     ordinal: int
     restarts: int
     standby: str
+    standbys_ready: int
+    standbys_wanted: int
     host_pid: int | None
     error: str | None
     residents: dict[str, ResidentState]

@@ -56,14 +56,15 @@ class Residents:
     Args:
         port: The op line of the device.
         arenas: Host memory shared with the contexts.
-        hosts: Returns the active host and the standby, as far as they exist.
+        hosts: Returns the active host and the standbys, as far as they exist.
         isolated: Hosts are processes: code travels by value where it must.
 
     Attributes:
         port, isolated: As given.
         caller: Calls them.
         on_end: Called when one has ended.
-        drop_standby: Replaces the standby, for a reason.
+        drop_standby: Replaces the standbys, for a reason.
+        expect: Called with the id of an actor that the standbys prepare from now on.
         own: Process that has no other actor and no ops; None: the actors live in the device's host.
     """
 
@@ -79,6 +80,7 @@ class Residents:
         self.caller = Caller(port, arenas)
         self.on_end: Callable[[Resident], None] = lambda _: None
         self.drop_standby: Callable[[str], None] = lambda _: None
+        self.expect: Callable[[int], None] = lambda _: None
         self.own: Killable | None = None
 
     # -- actors --------------------------------------------------------------------------------------------------------
@@ -242,9 +244,15 @@ class Residents:
             await future
 
     def post(self, message: StartActor | StopActor) -> None:
-        """Send a message to the active host and to the standby."""
+        """Send a message to the active host and to the standbys."""
         for host in self._hosts():
             host.post(message)
+        if isinstance(message, StartActor) and message.recipe is not None:
+            self.expect(message.actor)
+
+    def living(self) -> list[int]:
+        """The ids of the actors that a new host starts."""
+        return [message.actor for message in self.starts() if message.recipe is not None]
 
     def states(self) -> dict[str, ResidentState]:
         """The state of each actor, by name, including failed ones. Any thread."""
@@ -322,5 +330,5 @@ class Residents:
             self.forget(actor)
         elif message.event == "ready":
             actor.is_ready()
-        else:
+        elif message.event != "prepared":  # of a host that has taken over, or is about to open its context
             raise ProtocolError(f"{message.event!r:.80} is not an event")

@@ -109,6 +109,7 @@ class ContextHost:
         self._generation = 0
         self._early: list[MapArena] = []  # arenas that were announced before the context existed
         self._residents: HostActors | None = None  # made for the first resident actor
+        self._is_standby = False  # and has done what a standby of its kind does in advance
         self.closing = False
 
     def run(self) -> int:
@@ -275,8 +276,10 @@ class ContextHost:
             from callboard.device.host.residents.actors import HostActors
 
             self._residents = HostActors(self._channel, self)
-            if self._generation and self._context is not None:
+            if self._context is not None and self._generation:
                 self._residents.enter(self._context)
+            elif self._is_standby:
+                self._residents.rehearsals.begin(self._context)
         return self._residents
 
     def lose(self, error: BaseException) -> None:
@@ -376,7 +379,13 @@ class ContextHost:
         if message.hot:
             self._activate(0)
             return
+        self._stand_by(None)
         self._channel.send(Ready(0, hot=False, seconds={"import": time.monotonic() - started}, extra={}))
+
+    def _stand_by(self, context: ContextActor | None) -> None:
+        self._is_standby = True
+        if self._residents is not None:
+            self._residents.rehearsals.begin(context)
 
     def _activate(self, generation: int) -> None:
         assert self._open is not None
@@ -392,6 +401,7 @@ class ContextHost:
             self._early.clear()
             if not generation:
                 self._context.warm_up()
+                self._stand_by(self._context)
             self._channel.busy(None)
         self._context.device.generation = generation
         if generation and self._residents is not None:

@@ -24,6 +24,7 @@ from callboard.device.host.residents.endings import CallEndings
 from callboard.device.host.residents.item import EndedCall, Item, Outcome, Site
 from callboard.device.host.residents.lending import Lendings
 from callboard.device.host.residents.operands import AdoptedBlock
+from callboard.device.host.residents.rehearsal import Rehearsals
 from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.thread.thread import ActorThread
 from callboard.device.protocol.messages import (
@@ -83,6 +84,7 @@ class HostActors:
         self._reporting = 0  # thread that reports its returned memory itself, as soon as the present call has ended
         self._leaving: list[Timeline] = []
         self._gone_because: dict[int, str] = {}
+        self.rehearsals = Rehearsals(self)
         self._without_stream: dict[int, FailureMessage] = {}  # actors that stop because no stream could be made
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -145,6 +147,7 @@ class HostActors:
 
     def enter(self, context: "ContextActor") -> None:
         """Set the actors up: the context is open and is the active one of the device."""
+        self.rehearsals.begin(None)
         self.attached = context.attached
         admission = CallAdmission(
             context, self._actors, self._gone_because, self.channel.shared, self._give_back, self.attached
@@ -177,7 +180,6 @@ class HostActors:
         if self._stage is None or actor.timeline is not None:
             return
         context = self._stage.context
-        on_host = context.device.info.compute_capability == (0, 0)
         try:
             timeline = context.streams.acquire(actor.name)
         except Exception as e:  # from the system or a driver: raised again unless memory is short
@@ -187,9 +189,13 @@ class HostActors:
             self._without_stream[actor.id] = described(0, short)
             actor.stop()
             return
+        actor.enter(self.site(context, timeline))
+
+    def site(self, context: "ContextActor", timeline: Timeline) -> Site:
+        """A location in a context."""
+        on_host = context.device.info.compute_capability == (0, 0)
         native = getattr(context.device, "native", 0)
-        limit = context.config.memory_limit
-        actor.enter(Site(context.device, timeline, on_host, native, context.libraries, limit))
+        return Site(context.device, timeline, on_host, native, context.libraries, context.config.memory_limit)
 
     @property
     def _on_stage(self) -> Stage:
@@ -199,7 +205,7 @@ class HostActors:
     def ended(self) -> bool:
         """Tell all actors to end after their running calls; True when all have. Does not wait."""
         self.abandon()
-        return not self._actors
+        return not self._actors and self.rehearsals.ended
 
     def join(self) -> None:
         """Wait until the threads of all actors have ended, which were told to end."""
@@ -215,24 +221,28 @@ class HostActors:
 
     def post_ended(self, ended: EndedCall) -> None:
         """Note that a call has ended."""
-        self._post(lambda: self._on_stage.endings.end(ended))
+        self.post(lambda: self._on_stage.endings.end(ended))
 
     def post_gone(self, actor: ActorThread | Holder, cause: FailureMessage | None) -> None:
         """Note that the thread ends; ``cause`` is the failure of the actor, None after a requested stop."""
-        self._post(lambda: self._gone(actor, cause))
+        self.post(lambda: self._gone(actor, cause))
+
+    def post_prepared(self, actor: ActorThread) -> None:
+        """Note that the actor has tried to make and prepare its first instance."""
+        self.post(lambda: self.rehearsals.prepared(actor))
 
     def post_event(self, actor: ActorThread, event: str, error: FailureMessage | None = None) -> None:
-        self._post(lambda: self.channel.send(ActorEvent(actor.id, event, error)))
+        self.post(lambda: self.channel.send(ActorEvent(actor.id, event, error)))
 
     def post_room_wanted(self, item: Item, nbytes: int) -> None:
-        self._post(lambda: self.channel.send(RoomWanted(item.message.id, nbytes)))
+        self.post(lambda: self.channel.send(RoomWanted(item.message.id, nbytes)))
 
     def post_device_room_wanted(self, item: Item, nbytes: int) -> None:
-        self._post(lambda: self.channel.send(DeviceRoomWanted(item.message.id, nbytes)))
+        self.post(lambda: self.channel.send(DeviceRoomWanted(item.message.id, nbytes)))
 
     def post_trim(self) -> None:
         """Note that memory was short."""
-        self._post(self._trim)
+        self.post(self._trim)
 
     def post_lost(self, error: Exception) -> None:
         """Note that the context is dead."""
@@ -240,7 +250,7 @@ class HostActors:
         def lose() -> None:
             raise error
 
-        self._post(lose)
+        self.post(lose)
 
     def post_dying(self, block: AdoptedBlock) -> None:
         """The last ref to the block was dropped (admitting thread)."""
@@ -252,7 +262,8 @@ class HostActors:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the note is not needed any more
                 self.channel.wake()
 
-    def _post(self, note: Callable[[], None]) -> None:
+    def post(self, note: Callable[[], None]) -> None:
+        """Note that ``note`` is to be called on the admitting thread."""
         self._notes.append(note)
         self.channel.wake()
 

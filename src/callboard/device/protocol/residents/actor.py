@@ -106,6 +106,26 @@ class ResidentActor:
         Also runs in the standby, in advance, and again for each new instance after a restart.
         """
 
+    def warm_up(self, ctx: "HostContext") -> None:
+        """Do a first call's work in a hot standby, before it takes over: load what packages load when it is first used.
+
+        Where a class has none, the first call after a loss loads torch's context, cuBLAS and the kernels. Mostly this
+        suffices::
+
+            def warm_up(self, ctx):
+                self.setup(ctx)
+                self.embed(["a sample"])
+
+        It runs on a thread and a stream of its own, on one more instance that has prepared and is dropped afterwards:
+        nothing of it is left in the instance that takes over, which :meth:`setup` builds as always. Meanwhile it takes
+        memory beside the context that serves; where less than a tenth of the device's memory is free, it is not called.
+        If it fails, a warning is logged, and the standby is used without. A takeover does not wait for it, and a
+        standby whose ``warm_up`` takes longer than the device's ``step_timeout`` counts as ready. It may be async.
+
+        Args:
+            ctx: The standby's context, as for :meth:`setup`; its ``generation`` is 0.
+        """
+
     def setup(self, ctx: "HostContext") -> None:
         """Called once for each instance, and so in each generation, before the first method.
 

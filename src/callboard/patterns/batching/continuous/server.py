@@ -144,6 +144,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         self._policy = StepPolicy(settings)
         self._call = UserCall(step, executor, 1)
         self._guard = StepGuard(None, name, clock)
+        self.quarantine = self._guard.quarantine
         self._close_slot = close
         self._cost_of = cost
         self._block_timeout = block_timeout
@@ -180,9 +181,6 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         )
 
     # -- requests ------------------------------------------------------------------------------------------------------
-
-    def _watch(self) -> StepGuard:
-        return self._guard
 
     def _cost(self, item: T) -> float:
         return 1 if self._cost_of is None else self._cost_of(item)

@@ -73,6 +73,11 @@ class Instance:
         finally:
             self._host.channel.busy(None)
 
+    def another(self) -> object:
+        """One more object made from the same recipe. Any thread, once there is an instance."""
+        assert self._props is not None
+        return self._props.make()
+
     def enter(self, site: Site, services: ContextServices) -> None:
         """The context is there: instances are set up in it from now on."""
         device = site.device

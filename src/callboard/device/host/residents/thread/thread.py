@@ -31,6 +31,7 @@ from callboard.device.host.residents.thread.services import ContextServices
 from callboard.device.host.residents.thread.streams import Broken, Streams
 from callboard.device.host.residents.thread.supervising import forget_frames
 from callboard.device.protocol.messages import DeviceRoom, FailureMessage, Room, StartActor
+from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.device.protocol.residents.classes import class_named
 from callboard.device.protocol.residents.exceptions import described, is_answer, is_out_of_memory
 from callboard.device.protocol.residents.hostview import host_view
@@ -86,6 +87,16 @@ class ActorThread:
     def is_short(self) -> bool:
         """True if its recent calls were short."""
         return self._shorts == STEADY and self._instance.coroutines is None
+
+    @property
+    def rehearses(self) -> bool:
+        """True if its class has a ``warm_up``. Once it is prepared."""
+        instance = self._instance.present
+        return instance is not None and type(instance).warm_up is not ResidentActor.warm_up
+
+    def another(self) -> object:
+        """One more object of its class, which is not prepared. Once it is prepared; any thread."""
+        return self._instance.another()
 
     # -- from the admitting thread -------------------------------------------------------------------------------------
 
@@ -178,6 +189,7 @@ class ActorThread:
                 log.warning(
                     "resident actor %s could not prepare, which is tried again when it is needed: %s", self.name, e
                 )
+        self._host.post_prepared(self)
         self._wake.wait()
         site = self._site
         if self.stopping or site is None:

@@ -1,0 +1,109 @@
+"""``Noted``: what is known of the request that a task answers, for its response, the log and the access log."""
+
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+__all__ = ["ACCESS", "REQUEST_ID", "Noted", "new_id", "noted"]
+
+ACCESS = "callboard.serve.access"
+"""The logger of the access log. It is off unless its level is INFO, whatever the level of the loggers above it is."""
+REQUEST_ID = b"x-request-id"
+LONGEST = 128
+"""Characters of an id that a client gives at most."""
+
+_access = logging.getLogger(ACCESS)
+if _access.level == logging.NOTSET:  # not configured yet
+    _access.setLevel(logging.WARNING)
+
+Send = Callable[[Any], Awaitable[None]]
+
+
+class Noted:
+    """A request.
+
+    Args:
+        scope: Its scope, from ASGI.
+
+    Attributes:
+        id: That of the client, where it is visible ASCII and not too long; else a new one.
+        method: Method of the request.
+        path: Path of the URL as it came, without the query.
+        route: Pattern of the URL; empty if there is none.
+        model, version: Those that it names, if they exist.
+        tenant: As the app's ``tenant`` returned it.
+        status: HTTP status of the response; 499 if the client has left.
+    """
+
+    __slots__ = ("_client", "_started", "id", "method", "model", "path", "route", "status", "tenant", "version")
+
+    def __init__(self, scope: Mapping[str, Any]) -> None:
+        self.id = _id_of(scope["headers"])
+        self.method: str = scope["method"]
+        raw: bytes = scope.get("raw_path") or scope["path"].encode("ascii", "backslashreplace")
+        self.path = raw.partition(b"?")[0].decode("ascii", "backslashreplace")
+        self.route = ""
+        self.model: str | None = None
+        self.version: str | None = None
+        self.tenant: Hashable = None
+        self.status = 0
+        self._client: Any = scope.get("client")
+        self._started = time.perf_counter()
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of its log records."""
+        tenant = self.tenant if isinstance(self.tenant, str | None) else repr(self.tenant)
+        return {
+            "request_id": self.id,
+            "model": self.model,
+            "version": self.version,
+            "tenant": tenant,
+            "route": self.route,
+            "status": self.status,
+        }
+
+    def sending(self, send: Send) -> Send:
+        """``send`` that adds the id to the response."""
+        header = REQUEST_ID, self.id.encode()
+
+        async def with_id(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), header]
+                self.status = message["status"]
+            await send(message)
+
+        return with_id
+
+    def access(self) -> None:
+        """Write the line of the access log, if there is one."""
+        if _access.isEnabledFor(logging.INFO):
+            seconds = time.perf_counter() - self._started
+            client = self._client[0] if self._client else "-"
+            extra = {**self.fields(), "client": client, "seconds": round(seconds, 6)}
+            _access.info(
+                '%s "%s %s" %d %.1f ms', client, self.method, self.path, self.status, seconds * 1e3, extra=extra
+            )
+
+
+noted: ContextVar[Noted | None] = ContextVar("noted", default=None)
+"""The request that this task answers."""
+
+
+def new_id() -> str:
+    """An id for a request that has none."""
+    return secrets.token_hex(8)
+
+
+def _id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    for name, value in headers:
+        if name == REQUEST_ID:
+            text = value.decode("latin-1")
+            return (
+                text
+                if len(text) <= LONGEST and text.isascii() and text.isprintable() and text.split() == [text]
+                else new_id()
+            )
+    return new_id()

@@ -1,0 +1,120 @@
+"""The three rights of clients, who has which, and which one a route needs."""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, get_args
+
+from callboard.actors.errors import returned
+from callboard.serve.errors import HttpError
+from callboard.serve.http.tokens import checked_key
+
+__all__ = ["RIGHTS", "Keys", "Right", "Rights", "check_right", "checked_rights", "right_of"]
+
+Right = Literal["infer", "control", "read"]
+"""``"infer"``: ask models. ``"control"``: load and unload them, register shared memory, change trace settings, pardon
+requests. ``"read"``: metrics, statistics, the list of models, their metadata, documentation."""
+
+RIGHTS: frozenset[Right] = frozenset(get_args(Right))
+"""All of them."""
+
+Rights = Callable[[Mapping[str, str]], Collection[Right]]
+"""Returns the rights of a request with these headers, or raises :class:`HttpError`."""
+
+GENERATING = ("infer", "generate", "generate_stream")
+
+
+class Keys:
+    """The rights of clients that send a key as ``Authorization: Bearer <key>``. Keys are kept as hashes.
+
+    Args:
+        keys: Rights by key.
+
+    Raises:
+        ValueError: There is no key, one is not visible ASCII, or one has no rights or unknown ones.
+        TypeError: The rights of a key are not a set.
+    """
+
+    def __init__(self, keys: Mapping[str, Collection[Right]]) -> None:
+        if not keys:
+            raise ValueError("rights has no keys, so that no request would be allowed; give it at least one")
+        self._rights = {
+            _hash(checked_key("a key of rights", key)): checked_rights("rights", given) for key, given in keys.items()
+        }
+        if not all(self._rights.values()):
+            raise ValueError(f"a key of rights has no right; give it one of {_listed(RIGHTS)}, or leave it out")
+
+    def __call__(self, headers: Mapping[str, str]) -> frozenset[Right]:
+        """The rights of a request.
+
+        Raises:
+            HttpError: There is no such key: status 401.
+        """
+        found = self._rights.get(_hash(_bearer(headers)))
+        if found is None:
+            raise _unknown()
+        return found
+
+
+def check_right(token: str | None, rights: Rights | None, needed: frozenset[Right], headers: Mapping[str, str]) -> None:
+    """Raise unless a request with these headers has one of the needed rights.
+
+    Args:
+        token: The bearer token that has all rights; None: there is none.
+        rights: See :data:`Rights`; it decides about other requests. None: they have no rights if there is a token, else
+            all.
+        needed: One of these is enough.
+        headers: Headers of the request.
+
+    Raises:
+        HttpError: The token is missing or wrong (401), or the right is (403).
+        TypeError: ``rights`` returned something else.
+        Exception: Raised by ``rights``.
+    """
+    if token is not None:
+        if hmac.compare_digest(_bearer(headers).encode(), token.encode()):
+            return
+        if rights is None:
+            raise _unknown()
+    if rights is not None and not (needed & checked_rights("rights", rights(headers))):
+        raise HttpError(f"this request needs the right {_listed(needed)}, which its key does not have", 403)
+
+
+def checked_rights(hook: str, given: Any) -> frozenset[Right]:
+    """A set of rights that a hook returned, or that stands in its place.
+
+    Raises:
+        TypeError: It is no set, or has something else in it.
+    """
+    if isinstance(given, frozenset | set | list | tuple):
+        unknown = [each for each in given if each not in get_args(Right)]
+        if not unknown:
+            return frozenset(given)
+    raise returned(hook, given, f"a set of rights, which are {_listed(RIGHTS)}")
+
+
+def right_of(method: str, route: str) -> frozenset[Right]:
+    """The rights that a route needs, one of which is enough. Routes that are not known need ``"control"``."""
+    if method == "GET":
+        return frozenset({"infer", "read"}) if route.endswith("/ready") else frozenset({"read"})
+    if route.startswith("/v1/") or route.rpartition("/")[2] in GENERATING:
+        return frozenset({"infer"})
+    return frozenset({"read"}) if route == "/v2/repository/index" else frozenset({"control"})
+
+
+def _bearer(headers: Mapping[str, str]) -> str:
+    """The bearer token of a request; empty if it has none."""
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return given if scheme.lower() == "bearer" else ""
+
+
+def _unknown() -> HttpError:
+    return HttpError("a bearer token is needed, and this is not the one", 401)
+
+
+def _hash(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _listed(rights: Collection[Right]) -> str:
+    return " or ".join(repr(right) for right in get_args(Right) if right in rights)
