@@ -84,23 +84,29 @@ PUBLIC: dict[str, Handler] = {"/v2/health/live": inference.live, "/v2/health/rea
 
 async def metrics(app: App, request: Request, body: memoryview) -> Body:
     """The figures for Prometheus."""
-    text = exposition(app.figures, app.served, app.why_not_ready() is None)
+    if app.all_figures is not None:
+        text = await app.all_figures()
+    else:
+        text = exposition(app.figures, app.served, app.why_not_ready() is None)
     return Body([text.encode()], {"content-type": CONTENT_TYPE})
 
 
-def _document(app: App) -> dict[str, Any]:
+def _document(app: App, request: Request) -> dict[str, Any]:
     gets = {**GETS, "/metrics": metrics, "/openapi.json": openapi, "/docs": docs}
-    return described(app, gets=gets, posts=POSTS, public=PUBLIC, bodies=BODIES)
+    document = described(app, gets=gets, posts=POSTS, public=PUBLIC, bodies=BODIES)
+    if root := request.scope.get("root_path"):
+        document["servers"] = [{"url": root}]
+    return document
 
 
 async def openapi(app: App, request: Request, body: memoryview) -> Body:
     """All of this as an OpenAPI document."""
-    return Body(_document(app))
+    return Body(_document(app, request))
 
 
 async def docs(app: App, request: Request, body: memoryview) -> Body:
     """The same as a page for people."""
-    return Body([page(_document(app), app.served).encode()], {"content-type": "text/html; charset=utf-8"})
+    return Body([page(_document(app, request), app.served).encode()], {"content-type": "text/html; charset=utf-8"})
 
 
 class Routes:
@@ -175,6 +181,7 @@ def _starlette(app: App) -> Starlette:
 
 async def _not_found(request: StarletteRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    reason = f"{request.method} {request.url.path}: {error.detail}"
-    body = error_response(request.url.path, Refusal(error.status_code, reason))
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    reason = f"{request.method} {path}: {error.detail}"
+    body = error_response(path, Refusal(error.status_code, reason))
     return Response(body.bytes, body.status, {**body.headers, **(error.headers or {})})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_check import figures
-from gpu_check.figures import BLOCKS, HEADLINE, PAGES, block, main, replaced
+from gpu_check.figures import BLOCKS, HEADLINE, IN_A_ROW, KILLED, PAGES, block, main, replaced
 from gpu_check.sections import BENCHMARKS
 from gpu_check.summary import stored
 
@@ -67,10 +67,8 @@ def test_a_row_for_each_figure_that_was_measured() -> None:
     assert block(HEADLINE, [RUN], "hardware").splitlines() == [
         "| what | measured |",
         "|---|---|",
-        "| 16 HTTP clients beside one that kills the torch model 11 times a minute, two hot standbys | 12,345 answered, "
-        "0 failed, p99 50 ms |",
-        "| A torch model, device-side assertions in a row → next good answer, five hot standbys | 45 to 110 ms (2 losses in "
-        "each of 3 rounds) |",
+        f"| {KILLED.what} | 12,345 answered, 0 failed, p99 50 ms |",
+        f"| {IN_A_ROW}, five hot standbys | 45 to 110 ms (2 losses in each of 3 rounds) |",
         "| 64×64 products, each awaited before the next | 45 µs; cuBLAS called directly 19 µs (2.37 times) |",
         "",
         f"Medians. Run: {DESCRIBED}.",

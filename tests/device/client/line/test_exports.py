@@ -59,18 +59,18 @@ CONSUMERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.few(200)
+@pytest.mark.few(len(CONSUMERS))
 @pytest.mark.parametrize("consumer", CONSUMERS)
-@pytest.mark.parametrize("name", DTYPES)
-def test_nothing_stays_behind(cpu: cb.sync.Device, name: str, consumer: str) -> None:
+def test_nothing_stays_behind(cpu: cb.sync.Device, consumer: str) -> None:
     kept = cpu.stats().buffers
-    low = name in ("bf16", "f8_e4m3", "f8_e5m2", "f4_e2m1")
-    for _ in range(3):
-        ref = cpu.zeros(3, name)
-        refused = low and ("numpy" in consumer or name == "f4_e2m1")
-        with pytest.raises((BufferError, RuntimeError)) if refused else contextlib.nullcontext():
-            CONSUMERS[consumer](ref)
-        del ref
+    for name in DTYPES:
+        low = name in ("bf16", "f8_e4m3", "f8_e5m2", "f4_e2m1")
+        for _ in range(3):
+            ref = cpu.zeros(3, name)
+            refused = low and ("numpy" in consumer or name == "f4_e2m1")
+            with pytest.raises((BufferError, RuntimeError)) if refused else contextlib.nullcontext():
+                CONSUMERS[consumer](ref)
+            del ref
     gc.collect()
     assert cpu.stats().buffers == kept
 
