@@ -61,7 +61,7 @@ VENDORS = {
 LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
     "multi_device/machines/rayengine.py": ({"ray"}, "a cluster's engine, which is an extra"),
-    "serve/bundled/minilm.py": ({"torch"}, "a resident actor's model, which runs in the context host"),
+    "serve/bundled/minilm_torch.py": ({"torch"}, "a resident actor's model, which runs in the context host"),
 }
 
 # Public modules of kernel/ that are not compute libraries: why they need no backend module of their name.

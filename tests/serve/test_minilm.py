@@ -17,7 +17,9 @@ from serve_lab import Tally
 import callboard as cb
 from callboard.serve import App, listening
 from callboard.serve.bundled.demo import MODEL, demo_app, tenant_of
-from callboard.serve.bundled.minilm import MAX_TOKENS, Tokens, model_folder, reference
+from callboard.serve.bundled.minilm import ENGINES, MiniLM, engine_of, reference
+from callboard.serve.bundled.weights import model_folder
+from callboard.serve.bundled.wordpiece import MAX_TOKENS, Tokens
 
 openai = pytest.importorskip("openai", reason="for the extra test")
 
@@ -109,7 +111,7 @@ async def test_openai_client_gets_the_reference_vectors() -> None:
         np.testing.assert_allclose(await vectors(client, [tokens(each) for each in TEXTS]), VECTORS, atol=1e-5)
         found = await client.embeddings.create(model=MODEL, input=TEXTS[0])
         assert found.usage.total_tokens == len(tokens(TEXTS[0]))
-        for wrong, says in (([[10**6]], "1000000 is not a token"), ([[5] * (MAX_TOKENS + 1)], "takes 256 at most")):
+        for wrong, says in (([[10**6]], "1000000 is not a token"), ([[5] * (MAX_TOKENS + 1)], "takes 1 to 256")):
             with pytest.raises(openai.BadRequestError, match=says):
                 await vectors(client, wrong)
 

@@ -10,13 +10,15 @@ __all__ = ["demo", "find_app"]
 
 
 def demo(device: str) -> App:
-    """The demo's app.
+    """The demo's app, whose weights are fetched if this is the first time.
 
     Raises:
-        BackendUnavailable: A package of the extra ``demo`` is not installed.
+        BackendUnavailable: They cannot be fetched, or a package of the extra ``demo`` is not installed.
     """
     from callboard.serve.bundled.demo import demo_app  # other apps need none of it
+    from callboard.serve.bundled.weights import fetched
 
+    fetched(lambda line: print(f"callboard serve: {line}", file=sys.stderr, flush=True))
     return demo_app(device)
 
 
