@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -283,3 +285,22 @@ async def test_a_refused_connection_that_asks_nothing_is_closed(monkeypatch: pyt
             assert await reader.read() == b""
             writer.close()
             assert (await one.get("/v2/health/live")).status_code == 200
+
+
+def test_signals_that_last_are_obeyed_until_the_process_ends() -> None:
+    """A second SIGTERM, while the interpreter exits, does not change the exit code."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for lasting, again in ((False, False), (True, True)):
+            with Signals(lasting=lasting) as signals:
+                assert signal.getsignal(signal.SIGTERM) == signals._handle
+            assert {number: signal.getsignal(number) for number in before} == before  # no signal came
+            with Signals(lasting=lasting) as signals:
+                os.kill(os.getpid(), signal.SIGTERM)
+                assert signals.stop.is_set()
+            assert (signal.getsignal(signal.SIGTERM) == signals._handle) is again
+            if again:
+                os.kill(os.getpid(), signal.SIGTERM)  # nothing happens
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -157,8 +157,9 @@ class Model:
         for need in self._known():
             if not isinstance(need, ResidentRef) and need.health().state == STOPPED:
                 return f"the device of model {self.name!r} has stopped"
-            if isinstance(need, ResidentRef) and isinstance(need.cause, DeviceStopped) and need.is_stopped:
-                return f"a device of model {self.name!r} has stopped"
+            if isinstance(need, ResidentRef) and need.is_stopped and isinstance(cause := need.cause, Exception):
+                what = "a device" if isinstance(cause, DeviceStopped) else f"the actor {need.name!r}"
+                return f"{what} of model {self.name!r} has stopped"
         return None if self.stopped is None else f"a device of model {self.name!r} has stopped"
 
     def _known(self) -> list[Need]:

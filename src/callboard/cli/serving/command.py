@@ -16,8 +16,8 @@ from callboard.cli.tokens import read_token
 from callboard.core.errors import BackendUnavailable
 from callboard.serve.app import App
 from callboard.serve.errors import BadAppFile, CannotListen, needs_extra
-from callboard.serve.http.ending import obey_while_starting
-from callboard.serve.http.starting import LOOPBACK, MAX_CONNECTIONS, PORT, Tls, serve
+from callboard.serve.http.ending import Signals, obey_while_starting
+from callboard.serve.http.starting import LOOPBACK, MAX_CONNECTIONS, PORT, Port, Tls, serve_until
 
 __all__ = ["add_serve", "opened", "refused"]
 
@@ -86,16 +86,9 @@ def _run(given: argparse.Namespace) -> int:
     except (BackendUnavailable, OSError, ValueError) as e:
         return refused(e)
     try:
-        serve(
-            app,
-            host=given.host,
-            port=given.port,
-            max_connections=given.max_connections,
-            tls=tls,
-            uds=given.uds,
-            root_path=given.root_path,
-            beside=functools.partial(show, app, sys.stderr, line=given.log_format == "text"),
-        )
+        port = Port(given.host, given.port, given.max_connections, tls, given.uds, given.root_path)
+        with Signals(lasting=True) as signals:
+            serve_until(app, port, functools.partial(show, app, sys.stderr, line=given.log_format == "text"), signals)
     except (BackendUnavailable, BadAppFile, CannotListen) as e:  # others are of its lifespan: with their traceback
         return refused(e)
     return 0

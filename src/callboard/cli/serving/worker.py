@@ -49,7 +49,7 @@ class Worker:
         self._given = given
         self._number = number
         self._app: App | None = None
-        self._signals = Signals()
+        self._signals = Signals(lasting=True)
         self._asking: list[asyncio.Future[str]] = []
         self.code = 0
 

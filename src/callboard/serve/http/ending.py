@@ -24,12 +24,17 @@ class Signals:
     The first of these signals asks the server to drain. A SIGINT after it asks it not to wait for running requests. The
     next one ends the process at once, as a SIGINT does without a handler, even if Python code cannot run any more.
 
+    Args:
+        lasting: The handlers stay when one of the signals was the reason for the block's end: the process ends, too, and
+            another SIGTERM is no reason for another exit code.
+
     Attributes:
         stop: Set by the first signal.
         hurry: Set by a SIGINT after it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lasting: bool = False) -> None:
+        self._lasting = lasting
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -44,6 +49,8 @@ class Signals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._lasting and self.stop.is_set():
+            return
         for number, before in self._before.items():
             signal.signal(number, before)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from callboard.serve.app import App
 from callboard.serve.errors import CannotListen, needs_extra
+from callboard.serve.http.ending import Signals
 
-__all__ = ["LOOPBACK", "MAX_CONNECTIONS", "PORT", "Port", "Tls", "listening", "serve"]
+__all__ = ["LOOPBACK", "MAX_CONNECTIONS", "PORT", "Port", "Tls", "listening", "serve", "serve_until"]
 
 LOOPBACK = "127.0.0.1"
 PORT = 8000
@@ -150,10 +151,17 @@ def serve(
         OSError: The port cannot be opened; a file of ``tls`` cannot be read, or has the wrong content.
         Exception: Raised by ``lifespan``.
     """
+    serve_until(app, Port(host, port, max_connections, tls, uds, root_path), beside)
+
+
+def serve_until(
+    app: App, port: Port, beside: Callable[[], Awaitable[None]] | None, signals: Signals | None = None
+) -> None:
+    """As :func:`serve`, until one of these signals."""
     with needs_extra():
         from callboard.serve.http.listening import run_until_signal
     app.load()
-    run_until_signal(app, Port(host, port, max_connections, tls, uds, root_path), beside)
+    run_until_signal(app, port, beside, signals)
 
 
 @asynccontextmanager
