@@ -151,6 +151,33 @@ def test_results_that_do_not_fit(datatype: str, value: Any, says: str) -> None:
     assert says in str(e.value)
 
 
+def test_texts_are_str_for_the_model_and_bytes_on_the_wire() -> None:
+    text = Tensor("t", "TEXT", [-1, 2])
+    assert (text.datatype, repr(text)) == ("BYTES", "Tensor('t', 'TEXT', [-1, 2])")
+    raw = to_binary(text, np.array([["ä", ""], ["b\0", "c"]], object))
+    for array in (from_binary(text, [2, 2], memoryview(raw)), from_json(text, [2, 2], ["ä", "", "b\0", "c"])):
+        assert array.tolist() == [["ä", ""], ["b\0", "c"]]
+        assert to_json(text, array) == ["ä", "", "b\0", "c"]
+    with pytest.raises(BadRequest, match=r"input 't': element \[1, 0\] is not UTF-8"):
+        from_binary(text, [2, 2], memoryview(b"\0\0\0\0" * 2 + b"\1\0\0\0\xff" + b"\0\0\0\0"))
+
+
+@pytest.mark.parametrize("datatype", ["TEXT", "BYTES"])
+def test_results_of_texts_are_whole(datatype: str) -> None:
+    tensor = Tensor("y", datatype, [2])
+    strings = np.array(["a\0", "b"], np.dtypes.StringDType())
+    for value in (["a\0", "b"], ("a\0", b"b"), strings, np.array(["a\0", "b"], object)):
+        assert to_json(tensor, tensor.check_result(value)) == ["a\0", "b"]
+    for wrong in (["a", None], [1, 2], np.array(["a", 1.5], object)):
+        with pytest.raises(BadModelResult, match=r"output 'y': element \[\d\] is .* give bytes or str"):
+            tensor.check_result(wrong)
+
+
+def test_a_result_that_is_no_text() -> None:
+    with pytest.raises(BadModelResult, match=r"output 'y': element \[1\] is not UTF-8"):
+        Tensor("y", "TEXT", [-1]).check_result([b"a", b"\xff"])
+
+
 def test_an_element_that_is_no_bytes() -> None:
     with pytest.raises(BadModelResult, match="an element of BYTES is int: give bytes or str"):
         to_binary(Tensor("y", "BYTES", [1]), np.array([5], object))

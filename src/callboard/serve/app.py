@@ -23,7 +23,7 @@ from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
 from callboard.serve.chains.chain import Tenants, server_of
-from callboard.serve.chains.served import Served
+from callboard.serve.chains.typed import WithRoutes
 from callboard.serve.chains.versions import Versions, named
 from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import NotReady, needs_extra
@@ -35,7 +35,7 @@ from callboard.serve.http.reports import Reports
 from callboard.serve.http.rights import Keys, Right, Rights, check_right
 from callboard.serve.http.tokens import checked_key
 from callboard.serve.http.tracing import Tracer
-from callboard.serve.models import EmbeddingModel, Model, TensorModel
+from callboard.serve.models import EmbeddingModel, Model, TensorModel, check_tensors
 from callboard.serve.tensors import Tensor
 
 __all__ = ["App", "EdgeLimits"]
@@ -51,8 +51,8 @@ class _State(Enum):
     DRAINING = "draining"
 
 
-class App(Served):
-    """Models that are asked over HTTP: the Open Inference Protocol v2, OpenAI's ``/v1/embeddings``, ``/metrics``.
+class App(WithRoutes):
+    """Models that are asked over HTTP: the Open Inference Protocol v2, OpenAI's API, routes of one's own, ``/metrics``.
 
     ::
 
@@ -177,6 +177,7 @@ class App(Served):
                 resident actor, in place of a call of the actor.
             RuntimeError: The app accepts requests already.
         """
+        check_tensors(name, inputs=inputs, outputs=outputs)
         given, default = named(name, model, version)
 
         def make(version: str, model: Any) -> Model:

@@ -17,7 +17,7 @@ from callboard.serve.http.compression import compressed, decompressed
 from callboard.serve.http.leaving import ClientLeft, unless_left
 from callboard.serve.http.noted import Noted, noted
 from callboard.serve.http.request import Request, receive_soon
-from callboard.serve.http.rights import right_of
+from callboard.serve.http.rights import Right, right_of
 
 __all__ = ["Body", "Endpoint", "Handler", "decode_json", "error_response"]
 
@@ -69,6 +69,7 @@ class Endpoint:
         watched: The handler may take long: a client that leaves cancels it. True for all of POST.
         public: True if no right is required.
         method: Method of the requests.
+        needed: Rights, one of which a request needs; None: those of the route.
     """
 
     def __init__(
@@ -80,13 +81,14 @@ class Endpoint:
         watched: bool = False,
         public: bool = False,
         method: str = "GET",
+        needed: frozenset[Right] | None = None,
     ) -> None:
         self._app = app
         self._route = route
         self._handler = handler
         self.watched = watched
         self._public = public
-        self._needed = right_of(method, route)
+        self._needed = right_of(method, route) if needed is None else needed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         figures = self._app.figures

@@ -275,7 +275,7 @@ def _model(app: App, request: Request) -> TensorModel | EmbeddingModel:
 
 def _with_tensors(model: Model) -> TensorModel | EmbeddingModel:
     if not isinstance(model, TensorModel | EmbeddingModel):
-        raise HttpError(f"model {model.name!r} has no tensors: ask it under /v1", 404)
+        raise HttpError(f"model {model.name!r} has no tensors: ask it at {model.url}", 404)
     return model
 
 

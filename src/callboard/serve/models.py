@@ -24,11 +24,12 @@ from callboard.patterns.requests.passage import PASSAGE, Passage
 from callboard.patterns.requests.stats import SECONDS, Buckets, ServerStats
 from callboard.serve.calls import CallServer
 from callboard.serve.chains.chain import Chain, Server
+from callboard.serve.chains.names import check_name
 from callboard.serve.encoding.messages import InSequence
 from callboard.serve.errors import BadModelResult, BadRequest, ModelStopped, NotReady
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["EmbeddingModel", "Model", "TensorModel"]
+__all__ = ["EmbeddingModel", "Model", "TensorModel", "check_tensors", "on_host"]
 
 STOPPED = "stopped"
 
@@ -95,8 +96,7 @@ class Model:
     """
 
     def __init__(self, name: str, version: str, chain: Chain | Server, device: Device | None) -> None:
-        if not name or "/" in name or not version or "/" in version:
-            raise ValueError(f"a model's name and version are parts of URLs, but are {name!r} and {version!r}")
+        check_name(name, version)
         self.name = name
         self.version = version
         self.chain = chain if isinstance(chain, Chain) else Chain(lambda: [chain])
@@ -114,6 +114,11 @@ class Model:
     def _asked(self) -> AbstractContextManager[None]:
         """Note a request, and whether it fails."""
         return _Noted(self)
+
+    @property
+    def url(self) -> str:
+        """Path of its URL."""
+        return f"/v2/models/{self.name}/infer"
 
     @property
     def server(self) -> Server:
@@ -255,13 +260,11 @@ class TensorModel(Model):
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
     ) -> None:
+        if "/" in name:
+            raise ValueError(f"model {name!r}: under /v2 names are parts of URLs, so give one without '/'")
         super().__init__(name, version, chain, device)
         self.inputs = list(inputs)
         self.outputs = list(outputs)
-        for kind, tensors in (("inputs", self.inputs), ("outputs", self.outputs)):
-            names = [tensor.name for tensor in tensors]
-            if not names or len(set(names)) < len(names):
-                raise ValueError(f"model {name!r}: {kind} must be tensors of different names, but are {names}")
 
     @property
     def has_sequences(self) -> bool:
@@ -345,7 +348,7 @@ class EmbeddingModel(Model):
         self.prompt_tokens = Buckets(TOKENS)
         self._dimensions = dimensions
         self._width: int | None = None  # of its vectors, since the first ones
-        self.inputs = [Tensor("text", "BYTES", [-1])]
+        self.inputs = [Tensor("text", "TEXT", [-1])]
         self.outputs = [Tensor("embedding", "FP32", [-1, -1])]
 
     async def infer(
@@ -357,16 +360,13 @@ class EmbeddingModel(Model):
         tenant: Hashable = None,
         sequence: InSequence | None = None,
     ) -> dict[str, Array]:
-        """Vectors of an array of UTF-8 texts, which belong to no sequence.
+        """Vectors of an array of texts, which belong to no sequence.
 
         Raises:
-            BadRequest: There is no text, or one is empty or not UTF-8.
+            BadRequest: There is no text, or one is empty.
             Exception: As for :meth:`embed`.
         """
-        try:
-            texts = [text.decode() for text in arrays[0]]
-        except UnicodeDecodeError as e:
-            raise BadRequest(f"input 'text' is not UTF-8: {e}") from e
+        texts = arrays[0].tolist()
         if not texts or not all(texts):
             raise BadRequest("input 'text' must not be empty")
         vectors, _ = await self.embed(texts, timeout=timeout, priority=priority, tenant=tenant)
@@ -387,7 +387,7 @@ class EmbeddingModel(Model):
         with self._asked():
             items = await self._tokens(inputs)
             if isinstance(self.chain.last, CallServer):
-                rows = await _on_host(await self._submit((items,), tenant, timeout, priority))
+                rows = await on_host(await self._submit((items,), tenant, timeout, priority))
             else:
                 rows = await self._one_by_one(items, timeout, priority, tenant)
             try:
@@ -446,9 +446,21 @@ class EmbeddingModel(Model):
         async def row(item: Any) -> Array:
             waited = time.monotonic() - began  # for room in the queue
             left = None if timeout is None else timeout - waited
-            return np.asarray(await _on_host(await self._submit(item, tenant, left, priority, waited)))
+            return np.asarray(await on_host(await self._submit(item, tenant, left, priority, waited)))
 
         return [await row(items[0])] if len(items) == 1 else await as_room_comes(row, items)
+
+
+def check_tensors(name: str, **sides: Sequence[Tensor]) -> None:
+    """Raise unless each side of a model, its inputs and its outputs, is tensors of different names.
+
+    Raises:
+        ValueError: One is not.
+    """
+    for side, tensors in sides.items():
+        names = [tensor.name for tensor in tensors]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"model {name!r}: {side} must be tensors of different names, but are {names}")
 
 
 def _stats(server: Any) -> ServerStats:
@@ -456,5 +468,6 @@ def _stats(server: Any) -> ServerStats:
     return found.stats()
 
 
-async def _on_host(value: Any) -> Any:
+async def on_host(value: Any) -> Any:
+    """A result, read if it is on a device."""
     return await value.get() if isinstance(value, GpuRef) else value

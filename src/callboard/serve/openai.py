@@ -30,7 +30,7 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     asked: EmbeddingRequest = decode_json(body, EmbeddingRequest)
     found = app.route(asked.model)
     if not isinstance(found, EmbeddingModel):
-        raise HttpError(f"model {found.name!r} has no embeddings: ask it under /v2/models/{found.name}/infer", 404)
+        raise HttpError(f"model {found.name!r} has no embeddings: ask it at {found.url}", 404)
     await app.until_ready(found)
     inputs = _inputs(asked.input)
     if asked.dimensions is not None:

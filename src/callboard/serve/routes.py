@@ -1,28 +1,33 @@
 """The URLs of an app, and the Starlette application that has them."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, get_route_path
 from starlette.types import Receive, Scope, Send
 
 from callboard.serve import inference, openai
 from callboard.serve.app import App
+from callboard.serve.chains.names import NAME
+from callboard.serve.chains.typed import TypedModel
 from callboard.serve.edge import Body, Endpoint, Handler, error_response
 from callboard.serve.encoding.messages import InferBody
-from callboard.serve.errors import Refusal
+from callboard.serve.errors import NotReady, Refusal, refusal_of
 from callboard.serve.figures import CONTENT_TYPE, exposition
 from callboard.serve.generation import oip
 from callboard.serve.generation import openai as generation
+from callboard.serve.generation.events import Events, events_of
 from callboard.serve.http.noted import Noted, noted
 from callboard.serve.http.openapi import described, page
 from callboard.serve.http.quarantine import PardonRequest, pardon, quarantine
 from callboard.serve.http.request import Request
+from callboard.serve.http.rights import Right
 
 __all__ = ["asgi"]
 
@@ -91,6 +96,31 @@ async def metrics(app: App, request: Request, body: memoryview) -> Body:
     return Body([text.encode()], {"content-type": CONTENT_TYPE})
 
 
+ASKS: frozenset[Right] = frozenset({"infer"})
+"""The right that routes of one's own need."""
+
+
+async def own(app: App, request: Request, body: memoryview) -> Body | Events:
+    """Ask a model at a route of its own."""
+    app.check_accepting()
+    name = app.own[get_route_path(request.scope)]
+    model = app.route(name)
+    assert isinstance(model, TypedModel)
+    await app.until_ready(model)
+    value = model.request.read(body)
+    timeout, tenant = app.limits.request_timeout, app.tenant_of(request.headers)
+    if model.streams:
+        parts = model.parts(value, timeout=timeout, tenant=tenant)
+        return await events_of(_events(parts), oip.failed)
+    return Body([await model.answer(value, timeout=timeout, tenant=tenant)], {"content-type": "application/json"})
+
+
+async def _events(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(parts):
+        async for part in parts:
+            yield b"data: " + part + b"\n\n"
+
+
 def _document(app: App, request: Request) -> dict[str, Any]:
     gets = {**GETS, "/metrics": metrics, "/openapi.json": openapi, "/docs": docs}
     document = described(app, gets=gets, posts=POSTS, public=PUBLIC, bodies=BODIES)
@@ -115,6 +145,7 @@ class Routes:
     def __init__(self, app: App) -> None:
         self._app = app
         self._starlette = _starlette(app)
+        self._own = 0  # routes of the app's own that Starlette knows
         self._found: dict[tuple[str, str], tuple[Endpoint, dict[str, Any]]] = {}  # as many as models have routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -129,7 +160,16 @@ class Routes:
             noted.reset(token)
             about.access()
 
+    def _add_own(self) -> None:
+        """Add the routes that the app has got meanwhile, as in its ``lifespan``."""
+        for path in list(self._app.own)[self._own :]:
+            endpoint = Endpoint(self._app, path, own, watched=True, method="POST", needed=ASKS)
+            self._starlette.router.routes.append(Route(path, endpoint, methods=["POST"]))
+        self._own = len(self._app.own)
+
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._own < len(self._app.own):
+            self._add_own()
         if scope["method"] != "POST":
             await self._starlette(scope, receive, send)
             return
@@ -157,16 +197,27 @@ def asgi(app: App) -> Routes:
     return Routes(app)
 
 
+class _Name(StringConvertor):
+    regex = NAME
+
+
+register_url_convertor("callboard_name", _Name())
+
+
+def _route(path: str, endpoint: Endpoint, method: str) -> Route:
+    return Route(path.replace("{model}", "{model:callboard_name}"), endpoint, methods=[method])
+
+
 def _starlette(app: App) -> Starlette:
     # Routes are tried one after the other: first those of requests that are many.
     routes = [
         *(
-            Route(path, Endpoint(app, path, handler, watched=True, method="POST"), methods=["POST"])
+            _route(path, Endpoint(app, path, handler, watched=True, method="POST"), "POST")
             for path, handler in POSTS.items()
         ),
-        *(Route(path, Endpoint(app, path, handler, public=True), methods=["GET"]) for path, handler in PUBLIC.items()),
+        *(_route(path, Endpoint(app, path, handler, public=True), "GET") for path, handler in PUBLIC.items()),
         *(
-            Route(path, Endpoint(app, path, handler), methods=["GET"])
+            _route(path, Endpoint(app, path, handler), "GET")
             for path, handler in {**GETS, "/metrics": metrics, "/openapi.json": openapi, "/docs": docs}.items()
         ),
     ]
@@ -176,12 +227,13 @@ def _starlette(app: App) -> Starlette:
         async with app.running():
             yield
 
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _not_found})
+    async def not_found(request: StarletteRequest, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+        refusal = Refusal(error.status_code, f"{request.method} {path}: {error.detail}")
+        if not app.accepting:  # its lifespan may add the route
+            refusal = refusal_of(NotReady(app.why_not_ready()))
+        body = error_response(path, refusal)
+        return Response(body.bytes, body.status, {**body.headers, **(error.headers or {})})
 
-
-async def _not_found(request: StarletteRequest, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
-    reason = f"{request.method} {path}: {error.detail}"
-    body = error_response(path, Refusal(error.status_code, reason))
-    return Response(body.bytes, body.status, {**body.headers, **(error.headers or {})})
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: not_found})

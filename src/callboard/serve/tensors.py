@@ -10,7 +10,7 @@ import numpy as np
 from callboard.core.ref.hostarrays import is_masked
 from callboard.serve.errors import BadModelResult, BadRequest
 
-__all__ = ["DATATYPES", "Array", "Tensor"]
+__all__ = ["DATATYPES", "Array", "Tensor", "index_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -32,6 +32,8 @@ DATATYPES: dict[str, np.dtype[Any]] = {
 }
 """NumPy's dtype of each datatype of the protocol. An array of BYTES holds ``bytes`` objects."""
 
+TEXT = "TEXT"
+"""In place of BYTES: the elements are ``str`` for the model, and UTF-8 on the wire."""
 
 MOST_BYTES = 2**62
 """Of an array, its empty extents counted as 1: NumPy refuses shapes beyond 2**63 bytes."""
@@ -42,11 +44,14 @@ class Tensor:
 
     Args:
         name: Name in requests and responses.
-        datatype: ``"FP32"``, ``"INT64"``, ``"BYTES"`` …: a key of :data:`DATATYPES`.
+        datatype: ``"FP32"``, ``"INT64"``, ``"BYTES"`` …: a key of :data:`DATATYPES`. Or ``"TEXT"``: clients send and
+            get BYTES that are UTF-8, and the model gets and gives ``str``, in arrays of objects.
         shape: Extents; -1 where any is taken.
 
     Attributes:
-        name, datatype, shape: The arguments.
+        name, shape: The arguments.
+        datatype: The datatype of the protocol: ``"BYTES"`` for ``"TEXT"``.
+        text: True for ``"TEXT"``.
         dtype: NumPy's dtype of its arrays.
 
     Raises:
@@ -54,14 +59,16 @@ class Tensor:
     """
 
     def __init__(self, name: str, datatype: str, shape: Sequence[int]) -> None:
-        if datatype not in DATATYPES:
-            raise ValueError(f"tensor {name!r}: datatype is {datatype!r}; use one of {', '.join(DATATYPES)}")
+        self.text = datatype == TEXT
+        if not self.text and datatype not in DATATYPES:
+            known = ", ".join([*DATATYPES, TEXT])
+            raise ValueError(f"tensor {name!r}: datatype is {datatype!r}; use one of {known}")
         if any(extent < -1 for extent in shape):
             raise ValueError(f"tensor {name!r}: shape is {list(shape)}; extents are at least 0, or -1 for any")
         self.name = name
-        self.datatype = datatype
+        self.datatype = "BYTES" if self.text else datatype
         self.shape = tuple(shape)
-        self.dtype = DATATYPES[datatype]
+        self.dtype = DATATYPES[self.datatype]
         self._fixed = -1 not in self.shape
 
     def fits(self, shape: Sequence[int]) -> bool:
@@ -93,13 +100,8 @@ class Tensor:
         """
         if is_masked(value):
             raise BadModelResult(f"output {self.name!r} has masked elements; fill them, array.filled(value)")
-        array = np.asarray(value)
-        if self.datatype == "BYTES":
-            if array.dtype.kind in "SU" or array.dtype.hasobject:
-                array = array.astype(object)
-            else:
-                raise BadModelResult(f"output {self.name!r} is {array.dtype}, but declared as BYTES: give bytes or str")
-        elif array.dtype != self.dtype and array.dtype.newbyteorder("<") != self.dtype:
+        array = self._texts(value) if self.datatype == "BYTES" else np.asarray(value)
+        if array.dtype != self.dtype and array.dtype.newbyteorder("<") != self.dtype:
             raise BadModelResult(
                 f"output {self.name!r} is {array.dtype}, but declared as {self.datatype}: "
                 f"convert it, or declare another datatype"
@@ -110,5 +112,29 @@ class Tensor:
             )
         return array
 
+    def _texts(self, value: Any) -> Array:
+        """An output as objects: NumPy's own texts and bytes lose zeros at the end, if they are made of a list."""
+        array = np.asarray(value) if isinstance(value, np.ndarray | np.generic) else np.array(value, object)
+        if array.dtype.kind in "SUT":
+            array = array.astype(object)
+        if array.dtype != object:
+            raise BadModelResult(f"output {self.name!r} is {array.dtype}, but declared as BYTES: give bytes or str")
+        for i, each in enumerate(array.ravel().tolist()):
+            if not isinstance(each, str | bytes):
+                what = f"{type(each).__name__}, but declared as BYTES: give bytes or str"
+                raise BadModelResult(f"output {self.name!r}: element {index_of(i, array.shape)} is {what}")
+            if self.text and isinstance(each, bytes):
+                try:
+                    each.decode()
+                except UnicodeDecodeError as e:
+                    text = f"output {self.name!r}: element {index_of(i, array.shape)} is not UTF-8: {e}"
+                    raise BadModelResult(text) from e
+        return array
+
     def __repr__(self) -> str:
-        return f"Tensor({self.name!r}, {self.datatype!r}, {list(self.shape)})"
+        return f"Tensor({self.name!r}, {(TEXT if self.text else self.datatype)!r}, {list(self.shape)})"
+
+
+def index_of(number: int, shape: Sequence[int]) -> list[int]:
+    """The index of an element, whose number is that in row-major order."""
+    return [int(each) for each in np.unravel_index(number, shape)]

@@ -109,6 +109,15 @@ async def test_long_results_without_arrays_do_not_swell_a_frame(dev: cb.Device) 
     assert await settled(dev) == 0
 
 
+async def test_arrays_of_texts_and_bytes_are_passed_and_returned(dev: cb.Device) -> None:
+    probe = dev.actor_of(cb.Props(Probe))
+    for each in (np.array(["ä\0", b"\xff"], object), np.array([["ü" * 40_000] * 3], object)):
+        found = await probe.call(Probe.echo, each)
+        assert (found.dtype, found.tolist()) == (each.dtype, each.tolist())
+        assert (await probe.call(Probe.echo, {"k": [each]}))["k"][0].tolist() == each.tolist()
+    assert await settled(dev) == 0
+
+
 async def test_what_cannot_travel_is_refused_by_name_at_the_call(dev: cb.Device) -> None:
     probe = dev.actor_of(cb.Props(Probe), name="probe")
     with pytest.raises(TypeError, match=r"probe.echo: value\[0\]\['k'\]: .*lab.Unknown cannot travel; pass numbers"):

@@ -57,7 +57,7 @@ def test_values_of_known_classes_are_made() -> None:
     assert type(unpacked([values.NAMED, f"{HERE}:Pair", 1, 2])) is Pair
 
 
-KINDS = [values.STRUCT, values.DATACLASS, values.NAMED, values.ENUM]
+KINDS = [values.STRUCT, values.DATACLASS, values.NAMED, values.ENUM, values.MODEL]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,6 +113,24 @@ def test_a_lazy_module_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lazy_module", lazy)
     with pytest.raises(ImportError, match="lazy_module:Colour is not loaded"):
         known_class("lazy_module:Colour")
+
+
+@pytest.mark.parametrize(
+    "lengths, data",
+    [
+        ([5], b"abc"),
+        ([-6], b"abc"),
+        ([2], b"abc"),
+        ([2**62, 2**62, 2**62, 2**62 + 3], b"abc"),
+        ([~2], b"\xff\xff"),
+        ([-(2**63)], b""),
+    ],
+)
+def test_an_array_of_texts_whose_lengths_are_wrong_is_refused(lengths: list[int], data: bytes) -> None:
+    array = np.array(lengths, np.int64)
+    packed = [values.TEXTS, [len(lengths)], [values.ARRAY, "<i8", [len(lengths)], array.tobytes()], data]
+    with pytest.raises(ValueError, match=r"bytes|utf-8"):
+        unpacked(packed)
 
 
 @pytest.mark.parametrize("dtype", ["O", "|O", "O8", "[('a', '|O')]", "('|O', (2,))", "[('a', [('b', 'O')])]"])

@@ -7,7 +7,7 @@ import decimal
 import enum
 import math
 import uuid
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import ml_dtypes
 import msgspec
@@ -132,6 +132,46 @@ def test_an_array_keeps_dtype_shape_and_contents_and_is_writable(array: "np.ndar
     assert back.flags.writeable
 
 
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(["a\0", "", "ümlaut", b"\xff\0", b""], object),
+        np.array([["x"] * 3, [b"y"] * 3], object).T,
+        np.array("alone", object),
+        np.empty((3, 0), object),
+        np.array(["ä" * 300] * 1000 + [b"\0" * 300] * 100, object).reshape(10, -1),
+    ],
+    ids=lambda a: str(a.shape),
+)
+def test_an_array_of_texts_and_bytes_keeps_shape_and_elements(array: "np.ndarray[Any, Any]") -> None:
+    back = travel({"k": [array]})["k"][0]
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    assert [(type(each), each) for each in back.ravel()] == [(type(each), each) for each in array.ravel()]
+
+
+def test_models_of_pydantic_travel() -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    class Inner(pydantic.BaseModel):  # type: ignore[misc, name-defined, unused-ignore]
+        model_config: ClassVar[Any] = {"extra": "allow"}
+        x: Any = pydantic.Field(alias="X")
+        _seen: int = pydantic.PrivateAttr(3)
+
+    value = Inner(X=(1, b"a"), more=[2])
+    back = travel([value])[0]
+    assert back == value
+    assert (type(back), back.x, back.more, back._seen) == (Inner, (1, b"a"), [2], 3)
+    with pytest.raises(Unsendable) as caught:
+        packer().pack([Inner(X=object())])
+    assert caught.value.path == "[0]['x']"
+
+
+def test_many_texts_travel_beside_the_message() -> None:
+    one = packer()
+    assert len(encode(one.pack(np.array(["x" * 10_000] * 4_000, object)), "test")) < 50_000
+    assert one.nbytes >= 40_000_000
+
+
 def test_many_small_arrays_do_not_swell_the_message() -> None:
     arrays = [np.full(5_000, i, np.float64) for i in range(60)]
     one = packer()
@@ -151,7 +191,9 @@ def test_refs_are_replaced_by_position() -> None:
         ([1, {"k": Point(x=1, extra=(Record,))}], "[1]['k'].extra[0]", "builtins.type cannot travel; cure"),
         ({"a": Record("x", object())}, "['a'].inner", "builtins.object cannot travel"),  # type: ignore[arg-type]
         ((1, 1 << 64), "[1]", "does not fit 64 bits"),
-        ([np.array([None])], "[0]", "array of Python objects"),
+        ([np.array([None])], "[0]", "array of Python objects cannot travel, unless all are str or bytes"),
+        (np.array([["a"], [1]], object), "", "(element [1, 0] is int)"),
+        ([np.array(["caf\udce9"], object)], "[0]", "lone surrogates, which no encoding carries"),
         ([np.ma.array([1])], "[0]", "numpy.ma.MaskedArray cannot travel"),
         ([np.zeros(2, {"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [4, 0]})], "[0]", "out of order"),
         (collections.OrderedDict(a=1), "", "collections.OrderedDict cannot travel"),

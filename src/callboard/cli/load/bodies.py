@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 
@@ -93,7 +94,7 @@ def infer_posts(
     if unknown is not None:
         raise ValueError(f"the model has no input {unknown!r}; it takes {', '.join(tensor.name for tensor in tensors)}")
     rng = np.random.default_rng(seed)
-    path = f"/v2/models/{metadata['name']}/infer"
+    path = f"/v2/models/{quote(metadata['name'])}/infer"
     kinds = KINDS if any(tensor.datatype == "BYTES" for tensor in tensors) else 1
     parameters: dict[str, Any] = {"binary_data_output": binary}
     if deadline is not None:

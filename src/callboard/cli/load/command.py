@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from callboard.actors.clock import Clock, LoopClock
 from callboard.cli.load.bodies import Post, embedding_posts, generation_posts, infer_posts, some_texts
@@ -153,7 +154,7 @@ async def _posts(given: argparse.Namespace, connections: Connections) -> list[Po
         return embedding_posts(model, texts, given.each)
     if given.chat or given.completions:
         return generation_posts(model, texts, chat=given.chat, max_tokens=given.max_tokens)
-    metadata = await _asked(connections, f"/v2/models/{model}")
+    metadata = await _asked(connections, f"/v2/models/{quote(model)}")
     return infer_posts(
         metadata, dict(given.shape), texts, binary=given.binary, seed=given.seed, deadline=given.deadline
     )

@@ -77,10 +77,11 @@ class Watch:
 
     def _now(self) -> _Moment:
         figures = self._app.figures
-        asked = {key: count for key, count in figures.responses.items() if _to_models(key[0])}
+        own = self._app.own
+        asked = {key: count for key, count in figures.responses.items() if key[0] in own or _to_models(key[0])}
         seconds = Histogram()
         for route, histogram in figures.seconds.items():
-            if _to_models(route):
+            if route in own or _to_models(route):
                 seconds.add_all(histogram)
         runs = [run for model in self._app.served if isinstance(run := model.run_stats(), BatchingStats)]
         return _Moment(

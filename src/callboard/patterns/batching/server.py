@@ -241,6 +241,11 @@ class DynamicBatchingServer(RequestServer[T, R]):
     def _cost(self, item: T) -> float:
         return 1 if self._cost_of is None else self._cost_of(item)
 
+    @property
+    def batch_fn(self) -> Callable[..., Any]:
+        """The function that computes its batches."""
+        return self._call.function
+
     def _runs_on(self) -> list[Any]:
         return [self._call]
 

@@ -44,8 +44,8 @@ def content_key(item: Any) -> str | None:
     """A text that is equal for equal items: 16 hexadecimal digits of BLAKE2b over their contents.
 
     Args:
-        item: Numbers, texts, bytes, NumPy arrays, functions (by name), structs and dataclasses, and lists, tuples, sets
-            and dicts of these.
+        item: Numbers, texts, bytes, NumPy arrays, functions (by name), structs, dataclasses, models of pydantic,
+            and lists, tuples, sets and dicts of these.
 
     Returns:
         The text; None if the item contains anything else, such as an array on a device.
@@ -65,6 +65,8 @@ def _plain(value: object) -> object:
         return [str(value.dtype), value.shape, hashlib.sha256(content).digest()]
     if isinstance(value, np.generic):
         return [str(value.dtype), value.tobytes()]
+    if isinstance(getattr(type(value), "model_fields", None), dict):  # of pydantic
+        return [type(value).__qualname__, dict(value)]
     if inspect.isfunction(value):
         return value.__qualname__
     raise NotImplementedError(type(value))

@@ -53,6 +53,11 @@ class UserCall:
             raise TypeError(f'executor is {executor!r}; it must be "auto", "loop", "thread" or an Executor')
 
     @property
+    def function(self) -> Callable[..., Any]:
+        """The callable."""
+        return self._function
+
+    @property
     def on_thread(self) -> bool:
         """True if a call cannot be interrupted."""
         return self._pool is not None

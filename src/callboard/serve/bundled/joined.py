@@ -137,8 +137,7 @@ class Joined:
         return arrays if len(arrays) > 1 else next(iter(arrays))
 
     async def _alone(self, arrays: tuple[Array, ...]) -> Outputs:
-        found = await self._run([_sent(array) for array in arrays])
-        return dict(zip(self._names, map(_received, found), strict=True))
+        return dict(zip(self._names, await self._run(list(arrays)), strict=True))
 
     async def _each(self, given: list[tuple[Array, ...]]) -> list[Outputs | Exception]:
         found = await asyncio.gather(*map(self._alone, given), return_exceptions=True)
@@ -198,24 +197,11 @@ def _difference(alone: Outputs | Exception, row: Outputs) -> str | None:
 
 def _made(draw: np.random.Generator, datatype: str, shape: list[int], scale: float) -> Array:
     """An array of a datatype: integers are 0 and 1, which are valid indices of most tables."""
-    dtype = DATATYPES[datatype]
-    if dtype.hasobject:
+    if datatype == "TEXT":
         texts = np.empty(shape, object)
-        texts.ravel()[:] = [b"a" if bit else b"b" for bit in draw.integers(0, 2, texts.size)]
+        texts.ravel()[:] = ["a" if bit else "b" for bit in draw.integers(0, 2, texts.size)]
         return texts
+    dtype = DATATYPES[datatype]
     if dtype.kind == "f":
         return draw.normal(0, scale, shape).astype(dtype)
     return draw.integers(0, 2, shape).astype(dtype)
-
-
-def _sent(array: Array) -> Any:
-    return (array.ravel().tolist(), list(array.shape)) if array.dtype.hasobject else array
-
-
-def _received(value: Any) -> Array:
-    if isinstance(value, np.ndarray):
-        return value
-    texts, shape = value
-    found = np.empty(len(texts), object)
-    found[:] = texts
-    return found.reshape(shape)

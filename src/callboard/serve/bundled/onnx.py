@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 import callboard as cb
 from callboard.core.errors import BackendUnavailable
@@ -26,7 +25,7 @@ TYPES = {
     "tensor(int32)": "INT32",
     "tensor(int64)": "INT64",
     "tensor(int8)": "INT8",
-    "tensor(string)": "BYTES",
+    "tensor(string)": "TEXT",
     "tensor(uint16)": "UINT16",
     "tensor(uint32)": "UINT32",
     "tensor(uint64)": "UINT64",
@@ -93,7 +92,7 @@ class OnnxModel(cb.ResidentActor):
             providers.insert(0, ("CUDAExecutionProvider", stream))
         self._session: Any = self._runtime.InferenceSession(self._path, options, providers=providers)
         self._names = [each.name for each in self._session.get_outputs() if each.type in TYPES]
-        self._inputs = {each.name: TYPES.get(each.type) for each in self._session.get_inputs()}
+        self._inputs = [each.name for each in self._session.get_inputs()]
 
     def describe(self) -> OnnxFile:
         """The inputs and outputs of the file."""
@@ -110,20 +109,13 @@ class OnnxModel(cb.ResidentActor):
         )
 
     def run(self, arrays: list[Any]) -> list[Any]:
-        """The outputs, in the file's order; texts as lists.
+        """The outputs, in the file's order.
 
         Args:
-            arrays: The inputs in the file's order; texts as a list of ``bytes`` and their shape.
+            arrays: The inputs in the file's order.
         """
-        given = {}
-        for (name, datatype), value in zip(self._inputs.items(), arrays, strict=True):
-            if datatype == "BYTES":
-                texts, shape = value
-                given[name] = np.array([text.decode() for text in texts], object).reshape(shape)
-            else:
-                given[name] = value
-        found = self._session.run(self._names, given)
-        return [(each.ravel().tolist(), list(each.shape)) if each.dtype.hasobject else each for each in found]
+        found: list[Any] = self._session.run(self._names, dict(zip(self._inputs, arrays, strict=True)))
+        return found
 
 
 def _shape(dims: Sequence[Any]) -> list[int]:

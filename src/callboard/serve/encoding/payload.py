@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from callboard.serve.errors import BadModelResult, BadRequest
-from callboard.serve.tensors import Array, Tensor
+from callboard.serve.tensors import Array, Tensor, index_of
 
 __all__ = ["from_binary", "from_json", "to_binary", "to_json", "to_json_text"]
 
@@ -89,7 +89,8 @@ def _bytes_of(tensor: Tensor, data: list[Any]) -> Array:
         raise BadRequest(f"input {tensor.name!r}: data of BYTES must be strings")
     array = np.empty(len(flat), object)
     try:
-        array[:] = [each.encode() for each in flat]
+        encoded = [each.encode() for each in flat]
+        array[:] = flat if tensor.text else encoded
     except UnicodeEncodeError as e:
         raise BadRequest(f"input {tensor.name!r}: data has half of a surrogate pair, which is no text: {e}") from e
     if math.prod(shape) != len(flat):
@@ -118,7 +119,7 @@ def from_binary(tensor: Tensor, shape: Sequence[int], data: memoryview) -> Array
             raise BadRequest(f"input {tensor.name!r} ends before its {count} elements")
         array = np.empty(count, object)
         array[:] = list(_split(tensor, data, count))
-        return array.reshape(shape)
+        return _decoded(tensor, array, shape) if tensor.text else array.reshape(shape)
     if len(data) != count * tensor.dtype.itemsize:
         raise BadRequest(
             f"input {tensor.name!r} has {len(data)} bytes, but {tensor.datatype} of shape {list(shape)} has "
@@ -126,6 +127,15 @@ def from_binary(tensor: Tensor, shape: Sequence[int], data: memoryview) -> Array
         )
     found = np.frombuffer(data, tensor.dtype).reshape(shape)
     return found if found.flags.aligned else found.copy()
+
+
+def _decoded(tensor: Tensor, array: Array, shape: Sequence[int]) -> Array:
+    for i, each in enumerate(array):
+        try:
+            array[i] = each.decode()
+        except UnicodeDecodeError as e:
+            raise BadRequest(f"input {tensor.name!r}: element {index_of(i, shape)} is not UTF-8: {e}") from e
+    return array.reshape(shape)
 
 
 def _split(tensor: Tensor, data: memoryview, count: int) -> Iterator[bytes]:

@@ -107,6 +107,11 @@ class TextModel(Model):
         self._decode = decode
         self._eos = eos
 
+    @property
+    def url(self) -> str:
+        """Path of its URL."""
+        return "/v1/completions"
+
     def begin(self, asked: Asked, timeout: float | None, tenant: Hashable) -> "Generation":
         """A text that is about to be continued, for this tenant if the server shares by tenants.
 

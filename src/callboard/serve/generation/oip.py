@@ -14,7 +14,7 @@ from callboard.serve.generation.model import Asked, Generation, TextModel
 from callboard.serve.generation.parameters import parameters_of
 from callboard.serve.http.request import Request
 
-__all__ = ["GenerateRequest", "generate", "generate_stream"]
+__all__ = ["GenerateRequest", "failed", "generate", "generate_stream"]
 
 
 class _Parameters(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,7 +51,7 @@ async def generate(app: App, request: Request, body: memoryview) -> Body:
 async def generate_stream(app: App, request: Request, body: memoryview) -> Events:
     """Continue a text, and send each piece as soon as it is available."""
     generation, head = await _begun(app, request, body)
-    return await events_of(_pieces(generation, head), _failed)
+    return await events_of(_pieces(generation, head), failed)
 
 
 async def _begun(app: App, request: Request, body: memoryview) -> tuple[Generation, dict[str, Any]]:
@@ -85,5 +85,6 @@ def _details(generation: Generation) -> dict[str, Any]:
     }
 
 
-def _failed(error: Exception, refusal: Refusal) -> bytes:
+def failed(error: Exception, refusal: Refusal) -> bytes:
+    """The last event of a stream that fails."""
     return event({"error": refusal.reason, "code": code_of(error), "status": refusal.status})

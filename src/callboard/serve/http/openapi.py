@@ -9,13 +9,14 @@ import msgspec
 
 import callboard
 from callboard.serve.app import App
+from callboard.serve.chains.typed import TypedModel
+from callboard.serve.encoding.typed import REFERENCE
 from callboard.serve.http.rights import right_of
 from callboard.serve.models import EmbeddingModel, Model, TensorModel
 
 __all__ = ["described", "page"]
 
 Routes = Mapping[str, Callable[..., Any]]
-SCHEMA = "#/components/schemas/{name}"
 JSON = "application/json"
 ABOUT = "The Open Inference Protocol under /v2, with raw tensor data behind the JSON too, and OpenAI's API under /v1."
 STYLE = """
@@ -46,12 +47,12 @@ def described(
         bodies: The type of the JSON that a handler takes.
     """
     types = list(dict.fromkeys(bodies.values()))
-    references, schemas = msgspec.json.schema_components(types, ref_template=SCHEMA)
+    references, schemas = msgspec.json.schema_components(types, ref_template=REFERENCE)
     by_type = dict(zip(types, references, strict=True))
     paths: dict[str, Any] = {}
     for routes, method in ((public, "get"), (gets, "get"), (posts, "post")):
         for path, handler in routes.items():
-            operation = _operation(app, path, handler)
+            operation = _operation(app, path, _first_line(handler))
             if routes is public:
                 operation["security"] = []
             elif app.has_rules:
@@ -61,7 +62,10 @@ def described(
                 content = {JSON: {"schema": by_type[bodies[handler]]}}
                 operation["requestBody"] = {"required": "repository" not in path, "content": content}
             paths.setdefault(path, {})[method] = operation
-    components: dict[str, Any] = {"schemas": {**schemas, "Error": ERROR}}
+    schemas["Error"] = ERROR
+    for path, name in app.own.items():
+        paths[path] = {"post": _own(app, path, app.models[name], schemas)}
+    components: dict[str, Any] = {"schemas": schemas}
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
@@ -78,13 +82,13 @@ def described(
     return document
 
 
-def _operation(app: App, path: str, handler: Callable[..., Any]) -> dict[str, Any]:
+def _operation(app: App, path: str, summary: str) -> dict[str, Any]:
     names = re.findall(r"{(\w+)}", path)
     versions = sorted({model.version for model in app.served})
     allowed = {"model": {"enum": list(app.models)}, "version": {"enum": versions}}
-    error = {"description": "an error", "content": {JSON: {"schema": {"$ref": SCHEMA.format(name="Error")}}}}
+    error = {"description": "an error", "content": {JSON: {"schema": {"$ref": REFERENCE.format(name="Error")}}}}
     return {
-        "summary": _first_line(handler),
+        "summary": summary,
         "tags": [path.split("/")[1]],
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string", **allowed.get(name, {})}}
@@ -92,6 +96,18 @@ def _operation(app: App, path: str, handler: Callable[..., Any]) -> dict[str, An
         ],
         "responses": {"200": {"description": "the response"}, "default": error},
     }
+
+
+def _own(app: App, path: str, model: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+    """A route of the app's own."""
+    operation = _operation(app, path, f"Ask model {model.name!r}.")
+    if app.has_rules:
+        operation["description"] = "It needs the right infer."
+    schema = model.request.schema(schemas, result=False)
+    operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
+    answer = {("text/event-stream" if model.streams else JSON): {"schema": model.response.schema(schemas, result=True)}}
+    operation["responses"]["200"]["content"] = answer
+    return operation
 
 
 def _first_line(handler: Callable[..., Any]) -> str:
@@ -131,6 +147,8 @@ def _rows(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
 
 
 def _tensors(model: Model) -> str:
+    if isinstance(model, TypedModel):
+        return f"{model.request!r} to {model.response!r}"
     if not isinstance(model, TensorModel | EmbeddingModel):
         return "text to text"
     sides = (

@@ -1,9 +1,9 @@
 """Arguments and results of resident actors on their way between application and host, as plain data.
 
 Types that msgspec supports keep their type (numbers, text, bytes, lists, tuples, dicts, sets, Structs, dataclasses,
-named tuples, enums, dates, UUIDs, decimals). NumPy arrays may appear anywhere inside them, and refs stand for device
-arrays. Any other value is refused by name before anything is sent. Arrays, bytes and texts of more than :data:`INLINE`
-bytes travel in shared memory beside the message.
+named tuples, enums, dates, UUIDs, decimals), and so do models of pydantic. NumPy arrays, also of texts and bytes, may
+appear anywhere inside them, and refs stand for device arrays. Any other value is refused by name before anything is
+sent. Arrays, bytes and texts of more than :data:`INLINE` bytes travel in shared memory beside the message.
 
 A value that is not a plain scalar becomes a list that begins with its kind, which distinguishes it from all others.
 """
@@ -23,6 +23,7 @@ import ml_dtypes
 import msgspec
 import numpy as np
 
+from callboard.device.protocol.residents import texts
 from callboard.device.protocol.residents.classes import name_of
 
 __all__ = [
@@ -53,6 +54,7 @@ GRANULE = 256
 
 LIST, PLAIN, DICT, TUPLE, STRUCT, DATACLASS, NAMED, ENUM, ATOM, COMPLEX = range(10)
 SET, FROZENSET, ARRAY, STAGED, BYTES, TEXT, REF, NUMBER, UNSET, BYTEARRAY = range(10, 20)
+TEXTS, MODEL = 20, 21
 
 _SCALARS = frozenset({bool, float, type(None)})
 _ATOMS: tuple[type, ...] = (
@@ -70,6 +72,9 @@ _LOW_PRECISION = {
 }  # NumPy has no notation of its own for these
 
 
+_OF_OBJECTS = (
+    "a NumPy array of Python objects cannot travel, unless all are str or bytes; pass a list, or another dtype"
+)
 _NOT_UNICODE = (
     "the text has lone surrogates, which no encoding carries (a file name that is not UTF-8?); pass bytes, "
     "as os.fsencode makes them"
@@ -98,7 +103,7 @@ class Unsendable(TypeError):
 @functools.lru_cache(maxsize=256)
 def _dtype_name(dtype: "np.dtype[Any]") -> str:
     if dtype.hasobject:
-        raise Unsendable("a NumPy array of Python objects cannot travel; pass a list, or another dtype")
+        raise Unsendable(_OF_OBJECTS)
     if dtype.names is None and dtype.subdtype is None:
         return dtype.name if dtype.name in _LOW_PRECISION else dtype.str
     try:
@@ -264,10 +269,21 @@ class Packer:
         return out
 
     def _array(self, value: Array | DeviceArray) -> Any:
+        if value.dtype == object:
+            return self._texts(value)
         if value.nbytes <= INLINE and self._inline + value.nbytes <= INLINE_ALL:
             self._inline += value.nbytes
             return inline(value)
         return [STAGED, _dtype_name(value.dtype), list(value.shape), self._beside(value)]
+
+    def _texts(self, value: Any) -> Any:
+        try:
+            lengths, data = texts.joined(value)
+        except UnicodeEncodeError:
+            raise Unsendable(_NOT_UNICODE) from None
+        except TypeError as e:
+            raise Unsendable(f"{_OF_OBJECTS} ({e})") from None
+        return [TEXTS, list(value.shape), self._array(lengths), self._bytes(data)]
 
     def _beside(self, array: Array | DeviceArray) -> int:
         offset = self.nbytes
@@ -301,6 +317,9 @@ class Packer:
             return [DATACLASS, name_of(kind, self._with_code), *self._fields(value, names)]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             return [NAMED, name_of(kind, self._with_code), *self._fields(value, kind._fields)]
+        if hasattr(kind, "model_validate_json"):  # of pydantic; it arrives as it is, and is not validated again
+            state = value.__getstate__()
+            return [MODEL, name_of(kind, self._with_code), self._dict(state.pop("__dict__")), self._dict(state)]
         if isinstance(value, np.memmap):
             return self._array(value.view(np.ndarray))
         raise self._refused(value)
@@ -381,6 +400,12 @@ class Unpacker:
             object.__setattr__(made, field.name, self.unpack(item))
         return made
 
+    def _model(self, packed: list[Any]) -> Any:
+        cls: Any = self._class(packed[1], "model")
+        made = cls.__new__(cls)
+        made.__setstate__({"__dict__": self.unpack(packed[2]), **self.unpack(packed[3])})
+        return made
+
     def _named(self, packed: list[Any]) -> Any:
         cls = self._class(packed[1], "named tuple")
         items = [self.unpack(item) for item in packed[2:]]
@@ -404,6 +429,9 @@ class Unpacker:
     def _octets(self, packed: list[Any]) -> bytes:
         return self._staged(np.dtype(np.uint8), (packed[2],), packed[1]).tobytes()
 
+    def _texts(self, packed: list[Any]) -> Array:
+        return texts.split(self.unpack(packed[2]), self.unpack(packed[3]), tuple(packed[1]))
+
 
 def _atom(kind: Any, plain: Any) -> Any:
     return kind.fromisoformat(plain) if kind in _TIMED else msgspec.convert(plain, kind)
@@ -412,6 +440,7 @@ def _atom(kind: Any, plain: Any) -> Any:
 _IS_KIND: dict[str, Callable[[type], bool]] = {
     "Struct": lambda cls: issubclass(cls, msgspec.Struct),
     "dataclass": dataclasses.is_dataclass,
+    "model": lambda cls: hasattr(cls, "model_validate_json"),
     "named tuple": lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"),
     "Enum": lambda cls: issubclass(cls, enum.Enum),
 }
@@ -437,6 +466,8 @@ _UNPACKED: dict[int, Callable[[Unpacker, list[Any]], Any]] = {
     NUMBER: lambda self, p: np.frombuffer(p[2], _dtype(p[1]))[0],
     UNSET: lambda self, p: msgspec.UNSET,
     BYTEARRAY: lambda self, p: bytearray(memoryview(self.unpack(p[1]))),
+    TEXTS: Unpacker._texts,
+    MODEL: Unpacker._model,
 }
 
 _encoder = msgspec.msgpack.Encoder()
