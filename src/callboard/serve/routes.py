@@ -9,7 +9,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
-from starlette.routing import Route, get_route_path
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from callboard.serve import inference, openai
@@ -103,7 +103,7 @@ ASKS: frozenset[Right] = frozenset({"infer"})
 async def own(app: App, request: Request, body: memoryview) -> Body | Events:
     """Ask a model at a route of its own."""
     app.check_accepting()
-    name = app.own[get_route_path(request.scope)]
+    name = app.own[request.path]
     model = app.route(name)
     assert isinstance(model, TypedModel)
     await app.until_ready(model)

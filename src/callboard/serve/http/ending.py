@@ -25,8 +25,8 @@ class Signals:
     next one ends the process at once, as a SIGINT does without a handler, even if Python code cannot run any more.
 
     Args:
-        lasting: The handlers stay when one of the signals was the reason for the block's end: the process ends, too, and
-            another SIGTERM is no reason for another exit code.
+        lasting: The handlers stay when one of the signals was the reason for the block's end: the process ends, too,
+            and another SIGTERM is no reason for another exit code.
 
     Attributes:
         stop: Set by the first signal.
