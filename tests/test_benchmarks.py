@@ -389,11 +389,18 @@ def test_bars(harness: ModuleType, value: float, at_least: bool, held: bool) -> 
 @pytest.mark.slow
 def test_minilm(tmp_path: Path) -> None:
     pytest.importorskip("safetensors", reason="for the extra demo")
-    pytest.importorskip("torch", reason="for the extra demo")
     results = run(tmp_path, "minilm", "--texts", "40")["results"]
     assert set(results["closed loop of 64, mixed lengths"]) >= {"by length", "by arrival", "no batching"}
     assert results["swaps"]["failed"] == results["killed host"]["failed"] == 0
     assert results["killed host"]["requests"] > 0
+
+
+@pytest.mark.slow
+def test_minilm_engines(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors", reason="for the extra demo")
+    (figures,) = (found for title, found in run(tmp_path, "minilm_engines")["results"].items() if title != "model")
+    assert "ops" in figures
+    assert all(figures[name]["min"] > 0 for name in figures)
 
 
 @pytest.mark.slow

