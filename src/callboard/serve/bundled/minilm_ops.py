@@ -32,7 +32,8 @@ def prepared(folder: Path) -> Callable[[HostContext], Callable[[list[list[int]]]
 
         def embed(texts: list[list[int]]) -> Array:
             text = {name: device.put(x) for name, x in padded(texts).items()}
-            found: Array = encoded(device, weights, text).get()
+            out: Any = encoded(device, weights, text)
+            found: Array = out.get()  # in the host, which waits for it
             return found
 
         return embed
