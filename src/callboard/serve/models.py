@@ -69,6 +69,8 @@ class _Noted:
         elif error is None:
             self._model.stopped = None
         seconds = time.perf_counter() - self._started
+        if isinstance(error, BadModelResult):
+            self._model.unfit += 1
         if error is not None:  # a cancel, too
             self._model.failures += 1
             self._model.failed_seconds += seconds
@@ -88,6 +90,7 @@ class Model:
         last: When it was last asked, likewise; 0 never.
         failures: Requests that did not end in a value.
         failed_seconds: Summed seconds of the failed requests.
+        unfit: Requests whose value is not what the model declares: its server counts them as completed.
         queue_time: Seconds from a request's submission until the model's function was called with it, whatever servers
             are in front of it.
         total_time: Seconds from a request's submission to its value.
@@ -104,6 +107,7 @@ class Model:
         self.created = time.time()
         self.last = 0.0
         self.failures = 0
+        self.unfit = 0
         self.failed_seconds = 0.0
         self.queue_time, self.total_time = Buckets(SECONDS), Buckets(SECONDS)
         self.stopped: str | None = None
