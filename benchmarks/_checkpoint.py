@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 import callboard as cb
-from callboard.serve.bundled.minilm import WIDTH, model_folder
+from callboard.serve.bundled.minilm_ops import WIDTH
+from callboard.serve.bundled.weights import model_folder
 
 WORDS, PLACES, LAYERS, INNER = 30522, 512, 6, 1536
 CONFIG = {

@@ -43,3 +43,6 @@ class Embedding(cb.ResidentActor):
             vectors = self.embedding(torch.tensor(tokens, device=self.device))
             found: np.ndarray[Any, Any] = self.layers(vectors.mean(0)).cpu().numpy()
         return found
+
+    def embeds(self, batch: list[list[int]]) -> "list[np.ndarray[Any, Any]]":
+        return [self.embed([int(token) for token in tokens]) for tokens in batch]

@@ -2,7 +2,8 @@
 
     python _peer_servers.py {callboard,bentoml,litserve,ray} PORT
 
-A request has the number of a row. The model is a perceptron 384-2048-2048-8 in f32, on one BLAS thread.
+A request has the number of a row; a negative one ends the process of the model, a perceptron 384-2048-2048-8 in f32, on
+one BLAS thread.
 """
 
 import itertools
@@ -28,7 +29,10 @@ class Perceptron:
         self._rows = rng.standard_normal((1024, WIDTHS[0]), np.float32)
 
     def __call__(self, numbers: Any) -> Any:
-        x = self._rows[np.asarray(numbers).reshape(-1) % len(self._rows)]
+        numbers = np.asarray(numbers).reshape(-1)
+        if (numbers < 0).any():
+            os._exit(70)
+        x = self._rows[numbers % len(self._rows)]
         for weights in self._weights[:-1]:
             x = np.maximum(x @ weights, 0)
         return x @ self._weights[-1]

@@ -16,8 +16,8 @@ import numpy as np
 from _checkpoint import WORDS, checkpoint
 from _maths import Problem, Run, Subjects, compare
 
-from callboard.serve.bundled.minilm import network
 from callboard.serve.bundled.minilm_ops import encoded, padded, weights_on
+from callboard.serve.bundled.minilm_torch import network
 
 
 def problems(kind: str, quick: bool) -> list[Problem]:

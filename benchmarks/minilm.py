@@ -29,7 +29,8 @@ from _record import Record
 
 import callboard as cb
 from callboard.serve.bundled.demo import MAX_BATCH, batched, encoder
-from callboard.serve.bundled.minilm import MAX_TOKENS, MiniLM
+from callboard.serve.bundled.minilm import MiniLM, engine_of
+from callboard.serve.bundled.wordpiece import MAX_TOKENS
 
 CLIENTS = 64
 MEDIAN, SIGMA = 24, 0.9
@@ -57,7 +58,7 @@ SUBJECTS: dict[str, Callable[[Embed], Server]] = {
 @asynccontextmanager
 async def model_on(name: str, folder: Path) -> AsyncIterator[tuple[cb.Device, Embed]]:
     async with cb.device(name, isolation="process", max_restarts=None) as device:
-        actor = await device.actor_of(cb.Props(MiniLM, str(folder)), wait=True)
+        actor = await device.actor_of(cb.Props(MiniLM, str(folder), engine_of(device.backend)), wait=True)
         yield device, functools.partial(actor.call, MiniLM.embed)
 
 

@@ -6,8 +6,10 @@ import sys
 import numpy as np
 
 import callboard as cb
-from callboard.serve.bundled.minilm import Tokens, model_folder, reference
+from callboard.serve.bundled.minilm import reference
 from callboard.serve.bundled.minilm_ops import encoded, padded, weights_on
+from callboard.serve.bundled.weights import model_folder
+from callboard.serve.bundled.wordpiece import Tokens
 
 
 async def main(name: str) -> None:

@@ -15,7 +15,9 @@ import numpy as np
 
 import callboard as cb
 from callboard.serve import App, listening
-from callboard.serve.bundled.minilm import MiniLM, Tokens, model_folder, reference
+from callboard.serve.bundled.minilm import MiniLM, engine_of, reference
+from callboard.serve.bundled.weights import model_folder
+from callboard.serve.bundled.wordpiece import Tokens
 
 
 @asynccontextmanager
@@ -24,7 +26,8 @@ async def lifespan(app: App, name: str) -> AsyncIterator[None]:
     async with cb.device(name, isolation="process") as gpu:
 
         async def load() -> cb.DynamicBatchingServer[list[int], Any]:  # texts of like lengths share batches
-            embed = partial(gpu.actor_of(cb.Props(MiniLM, str(folder))).call, MiniLM.embed)
+            actor = gpu.actor_of(cb.Props(MiniLM, str(folder), engine_of(gpu.backend)))
+            embed = partial(actor.call, MiniLM.embed)
             options: Any = {"bucket": lambda tokens: len(tokens) // 16, "cost": len, "max_batch_cost": 1024}
             return cb.DynamicBatchingServer(embed, idempotent=True, **options)
 

@@ -18,7 +18,7 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import threadpoolctl  # noqa: E402
-from tests import early, gpu_cases, gpu_only, thorough  # noqa: E402
+from tests import early, gpu_cases, gpu_only, rewritten, thorough  # noqa: E402
 
 from callboard.device.client import handle  # noqa: E402
 from callboard.testing import census, plugin  # noqa: E402
@@ -41,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(gpu_only.GpuOnly(config), "gpu-only")
     config.pluginmanager.register(thorough, "thorough")
     config.pluginmanager.register(early, "early")
+    config.pluginmanager.register(rewritten, "rewritten")
     if not config.getoption("--hypothesis-profile", default=None):
         hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
     # pytest has enabled faulthandler for crashes; `kill -USR1 <pid>` also shows where a test is that seems to hang.

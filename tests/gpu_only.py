@@ -5,6 +5,7 @@ execute on host memory. Each notes the ops whose launch went through; its report
 Nothing is listed where a GPU was used, or where the stand-ins were not all asked for.
 """
 
+import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,9 +55,10 @@ class GpuOnly:
         self.folder = folder
         self.launched: set[str] = set()
         self.left_out = 0
+        self._within = f"{folder}{os.sep}"
 
     def _is_mine(self, item: pytest.Item) -> bool:
-        return item.path.is_relative_to(self.folder) and item.get_closest_marker("gpu") is None
+        return str(item.path).startswith(self._within) and item.get_closest_marker("gpu") is None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:

@@ -130,6 +130,12 @@ def test_losses(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_poisoned(tmp_path: Path) -> None:
+    found = run(tmp_path, "poisoned", "--peers")["results"]["callboard, round 1"]
+    assert (found["answered"] > 0, found["failed"], set(found["killing"])) == (True, 0, {"422"})
+
+
+@pytest.mark.slow
 def test_recovery(tmp_path: Path) -> None:
     record = run(tmp_path, "recovery", "--standby", "hot")
     fault, report = record["results"].values()
@@ -383,11 +389,18 @@ def test_bars(harness: ModuleType, value: float, at_least: bool, held: bool) -> 
 @pytest.mark.slow
 def test_minilm(tmp_path: Path) -> None:
     pytest.importorskip("safetensors", reason="for the extra demo")
-    pytest.importorskip("torch", reason="for the extra demo")
     results = run(tmp_path, "minilm", "--texts", "40")["results"]
     assert set(results["closed loop of 64, mixed lengths"]) >= {"by length", "by arrival", "no batching"}
     assert results["swaps"]["failed"] == results["killed host"]["failed"] == 0
     assert results["killed host"]["requests"] > 0
+
+
+@pytest.mark.slow
+def test_minilm_engines(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors", reason="for the extra demo")
+    (figures,) = (found for title, found in run(tmp_path, "minilm_engines")["results"].items() if title != "model")
+    assert "ops" in figures
+    assert all(figures[name]["min"] > 0 for name in figures)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ SLOW = SimpleNamespace(name="slow")
 
 def made(config: Any, *marks: list[Any], own: tuple[str, ...] = ()) -> list[int]:
     """The numbers of the cases of a test that are made; its cases and the test itself have marks."""
-    calls = [SimpleNamespace(marks=found, params={"number": i}) for i, found in enumerate(marks)]
+    calls = [SimpleNamespace(marks=found, params={"number": i}, indices={}) for i, found in enumerate(marks)]
     closest = {name: SimpleNamespace(name=name) for name in own}.get
     definition = SimpleNamespace(path="test_x.py", name="test", get_closest_marker=closest)
     metafunc: Any = SimpleNamespace(_calls=calls, definition=definition, config=config)

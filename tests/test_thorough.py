@@ -1,9 +1,11 @@
 """Cases left out of a plain run: slow tests and most repeats; none if tests are named, or with ``--all``."""
 
+import itertools
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,11 +51,12 @@ class Case:
         slow: bool = False,
         few: int | None = None,
         place: str | None = None,
+        indices: dict[str, int] | None = None,
     ) -> None:
         self.path = Path("test_x.py")
         self.originalname = self.name = function
         self.number = number
-        self.callspec = SimpleNamespace(params={"session": session} if session else {})
+        self.callspec = SimpleNamespace(params={"session": session} if session else {}, indices=indices or {})
         if place is not None:
             self.callspec.params |= {"isolation": place, "size": number}
         self.slow = slow
@@ -102,6 +105,17 @@ def test_of_a_test_with_very_many_cases_each_session_keeps_some() -> None:
         numbers = [c.number for c in kept if c.originalname == "f" and c.callspec.params.get("session") == session]
         assert numbers == [i * 450 // thorough.MOST for i in range(thorough.MOST)]
     assert sum(c.originalname == "few" for c in kept) == 120
+
+
+def test_of_several_parameters_every_value_is_kept_if_there_is_room() -> None:
+    sizes = {"dtype": 6, "layout": 3, "side": 2}
+    places: Any = itertools.product(*map(range, sizes.values()))
+    items = [Case("f", i, None, indices=dict(zip(sizes, at, strict=True))) for i, at in enumerate(places)]
+    kept = kept_of(items)
+    assert len(kept) == thorough.MOST
+    for name, size in sizes.items():
+        assert Counter(case.callspec.indices[name] for case in kept) == dict.fromkeys(range(size), 6 // size)
+    assert kept_of(items) == kept
 
 
 def test_slow_tests_are_left_out() -> None:

@@ -2,13 +2,13 @@
 
 A plain run is one that names no tests. Of the conformance suites it executes the cases on the CPU's libraries, and of
 each test one on another session, behind a host or as a recording, which changes from test to test. Of a test marked
-``few(n)`` it takes n cases, and of any other sixteen at most, evenly spread. A test for several places of a context (a
-thread, a process, the loop) runs in one of them, and the next test in another. Conformance tests that draw examples
-draw half of them. What is left out is counted.
+``few(n)`` it takes n cases, and of any other six at most, evenly spread over the values of its parameters. A test for
+several places of a context (a thread, a process, the loop) runs in one of them, and the next test in another.
+Conformance tests that draw examples draw half of them. What is left out is counted.
 """
 
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 
 REPEATS = ("thread:cpu", "process:cpu", "node:cpu", "recorded:cpu")
 """Sessions that compute on the CPU what ``library:cpu`` does, behind a host and a wire, or as recordings."""
-MOST = 16
+MOST = 6
 """Cases of any test that a plain run executes, for each session."""
 PLACES = frozenset({"thread", "process", "loop", "host_fn", "polled"})
 """Parameters that say where a context is, or how it finds out that work is done."""
@@ -59,10 +59,28 @@ def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
             number = MOST if few is None else few.args[0]
             groups[item.path, getattr(item, "originalname", item.name), session, number].append(item)
     for (*_, number), cases in groups.items():
-        out |= set(cases) - {cases[i * len(cases) // number] for i in range(number)} if len(cases) > number else set()
+        out |= set(cases) - set(spread(cases, number)) if len(cases) > number else set()
     for (_, name), cases in repeats.items():
         out |= set(cases) - {one_of(cases, name)}
     return out
+
+
+def spread(cases: list[pytest.Item], number: int) -> list[pytest.Item]:
+    """As many of the cases, evenly spread; of several parameters, each takes the values that fewest others have."""
+    even = [i * len(cases) // number for i in range(number)]
+    rest = sorted(set(range(len(cases))) - set(even))
+    values = {i: _values(cases[i]) for i in even + rest}
+    taken: list[int] = []
+    times: Counter[tuple[str, int]] = Counter()  # that a value was taken
+    while len(taken) < number:
+        taken.append(min(values, key=lambda i: sum(times[value] for value in values[i])))  # the first of several
+        times.update(values.pop(taken[-1]))
+    return [cases[i] for i in sorted(taken)]
+
+
+def _values(case: pytest.Item) -> list[tuple[str, int]]:
+    """Which value of each parameter a case has, if some cases of its test share one."""
+    return list(getattr(case, "callspec").indices.items())  # noqa: B009 -- unknown to mypy
 
 
 def one_of(cases: list[pytest.Item], name: str) -> pytest.Item:

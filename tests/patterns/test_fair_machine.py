@@ -22,7 +22,6 @@ class SchedulerMachine(RequestMachine):
     """A scheduler, whose function is answered by the rules; items are the numbers of requests."""
 
     limited = 0.05
-    quiet = False  # a conviction is logged
     errors = (*RequestMachine.errors, cb.Quarantined)
 
     @initialize(

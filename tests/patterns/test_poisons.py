@@ -4,6 +4,7 @@ All servers have their default settings.
 """
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -37,6 +38,18 @@ async def batching(card: Card) -> AsyncIterator[Ask]:
 async def two_batches_at_once(card: Card) -> AsyncIterator[Ask]:
     async with cb.DynamicBatchingServer[int, int](card.double, max_batch=3, max_concurrent_batches=2) as server:
         yield server.submit
+
+
+@asynccontextmanager
+async def in_order(card: Card) -> AsyncIterator[Ask]:
+    options: dict[str, Any] = {"max_batch": 3, "max_concurrent_batches": 2, "preserve_order": True}
+    async with cb.DynamicBatchingServer[int, int](card.double, **options) as server:
+        priorities = itertools.cycle(range(3))
+
+        async def ask(number: int) -> int:
+            return await server.submit(number, priority=next(priorities))
+
+        yield ask
 
 
 @asynccontextmanager
@@ -99,7 +112,7 @@ async def speculative(card: Card) -> AsyncIterator[Ask]:
         yield ask
 
 
-SERVERS = [batching, two_batches_at_once, pool, fair_share, hot_swap, continuous, speculative]
+SERVERS = [batching, two_batches_at_once, in_order, pool, fair_share, hot_swap, continuous, speculative]
 
 
 @pytest.mark.parametrize("server", SERVERS, ids=lambda each: each.__name__)

@@ -148,7 +148,6 @@ async def test_a_key_that_is_none() -> None:
 class WardMachine(RequestMachine):
     """Any schedule of requests, good and bad, cancellations and losses: each ends once, and turns are given back."""
 
-    quiet = False  # a conviction is logged
     errors = (*RequestMachine.errors, cb.Quarantined)
 
     @initialize(

@@ -25,7 +25,7 @@ async def test_alone_in_a_few_lines() -> None:
 
     async with ModelReplicaPool([double, double]) as pool:
         assert await asyncio.gather(*(pool.submit(n) for n in range(50))) == [2 * n for n in range(50)]
-    assert [each.completed for each in pool.stats().replicas] == [25, 25]
+    assert sum(each.completed for each in pool.stats().replicas) == 50
 
 
 def test_without_asyncio() -> None:

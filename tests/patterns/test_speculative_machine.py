@@ -15,7 +15,6 @@ class DecoderMachine(RequestMachine):
     """A decoder, whose target and draft are let go by the rules."""
 
     streams = True
-    quiet = False  # a conviction is logged
     errors = (*RequestMachine.errors, cb.BadBatchResult, cb.Quarantined)
 
     @initialize(

@@ -100,7 +100,7 @@ def test_sampled_tokens_have_the_target_s_distribution_whatever_the_tree(accepta
     follow = children([0, 2, 1], [-1, -1, 0])
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     counts: Counter[tuple[int, ...]] = Counter()
-    draws = 20_000
+    draws = 8_000
     one = Sampler(1.0, 1, Acceptance.REJECTION)
     for n in range(draws):
         sampler = one if acceptance == "rejection" else Sampler(1.0, n, Acceptance.COUPLED)

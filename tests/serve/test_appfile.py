@@ -81,6 +81,39 @@ embeddings = "toml_models:lengths"
         assert stats.stats().tenants["b"].served == 1
 
 
+async def test_versions_and_settings_of_tenants(folder: Path) -> None:
+    path = written(
+        folder,
+        f"""
+tenant_header = "x-tenant"
+[models.scale]
+version = "v2"
+{X}
+[models.scale.call]
+v1 = "toml_models:double"
+v2 = "toml_models:double"
+[models.triple]
+call = {{ one = "toml_models:triple" }}
+max_batch = 8
+{X}
+[models.triple.tenants]
+a = 1
+b = {{ weight = 3, max_queue = 5, rate = 1000, hard = true }}
+""",
+    )
+    app = app_of(path)
+    async with client_of(app, headers={"X-Tenant": "b"}) as http:
+        found = [
+            (await http.post(f"/v2/models/{model}/infer", json=request_of([1]))).json()
+            for model in ("scale", "scale/versions/v1", "triple")
+        ]
+        assert [(each["model_version"], each["outputs"][0]["data"]) for each in found] == [
+            *(("v2", [2.0]), ("v1", [2.0]), ("one", [3.0])),
+        ]
+        stats: Any = app.models["triple"].server
+        assert stats.stats().tenants["b"].weight == 3
+
+
 async def test_an_onnx_file_beside_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "secret")
     datasets = pytest.importorskip("onnxruntime.datasets", reason="for the extra onnx")
@@ -121,6 +154,13 @@ async def test_an_onnx_file_that_cannot_be_loaded_is_named_with_its_model(folder
         ("[models.m]\ncall = 'toml_models:double'\n", "inputs must be tensors"),
         ("[models.m]\ncall = 'toml_models:double'\n" + X.replace("FP32", "F32"), "datatype is 'F32'"),
         ("[models.m]\nonnx = 'a.onnx'\n" + X, "declares its own"),
+        ("[models.m]\ncall = 'toml_models:double'\ntenants.a.wait = 1\n" + X, "unknown field `wait`"),
+        (
+            "[models.m]\ncall = 'toml_models:double'\ntenants.a.burst = 1\n" + X,
+            "models.m: burst is 1.0, but there is no",
+        ),
+        ("[models.m]\ncall = {a = 'toml_models:none'}\n" + X, "module 'toml_models' has no 'none'"),
+        ("[models.m]\nversion = 'b'\ncall = {a = 'toml_models:double'}\n" + X, "models.m: "),
         ("[models.m]\nonnx = 'a.onnx'\n", r"models.m: there is no file .*/a.onnx, which onnx names"),
         ("[limits]\nmax_bod = 1", "max_bod"),
         ('shared_memory = ""', "no key of shared memory"),

@@ -263,7 +263,7 @@ async def test_log_probabilities() -> None:
         assert (listed.tokens, listed.token_logprobs) == (["b", "a"], [-0.5, -0.5])
         plain = await client.completions.create(model="pairs", prompt="ab")
         assert (plain.choices[0].text, plain.choices[0].logprobs) == ("ba", None)
-        with pytest.raises(openai.InternalServerError, match="without its own"):
+        with pytest.raises(openai.InternalServerError, match="something else than it declares"):
             await client.completions.create(model="lazy", prompt="ab", logprobs=1)
 
 
@@ -287,7 +287,7 @@ async def test_several_texts_enter_the_queue_as_it_has_room() -> None:
         assert (streamed, ends) == (texts, [1] * 9)
         writer.fails_after = writer.steps + 1
         for stream in (False, True):
-            with pytest.raises(openai.APIError, match="the context was lost"):
+            with pytest.raises(openai.APIError, match="the model failed"):
                 await all_texts(await client.completions.create(**asked, stream=stream), [])
         await until(lambda: not app.models["writer"].stats().running)
 

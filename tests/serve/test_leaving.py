@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import json
+import os
+import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -14,6 +17,9 @@ from serve_lab import TIMEOUT, Held, X, Y, request_of, until
 import callboard as cb
 from callboard.serve import App, EdgeLimits, listening
 from callboard.serve.http import bounded
+from callboard.serve.http.ending import Signals
+from callboard.serve.http.listening import _run, _server
+from callboard.serve.http.starting import Port
 
 INFER = "/v2/models/double/infer"
 
@@ -108,8 +114,41 @@ async def test_what_is_not_done_in_time_ends_in_503() -> None:
             await held.begun.get()
         found = await asking
     assert found.status_code == 503
-    assert "stopped before the request was done" in found.json()["error"]
+    assert "the model takes no requests now" in found.json()["error"]
     assert await held.ended.get() == "cancelled"
+
+
+async def test_an_end_in_haste_ends_all_that_is_open() -> None:
+    """What runs, what has not arrived wholly, and a response that its client does not take."""
+    app = App(limits=EdgeLimits(drain_timeout=3600))
+    held = Held()
+    app.add_model("double", held, inputs=X, outputs=Y)
+    app.add_model("much", lambda x: x.repeat(1 << 23), inputs=X, outputs=Y)
+    ending = Signals()
+    async with httpx.AsyncClient() as http, asyncio.timeout(TIMEOUT):
+        server = _server(app, Port(port=0))
+        accepting = asyncio.Event()
+        running = asyncio.create_task(_run(app, server, ending, accepting))
+        await accepting.wait()
+        address = server.listener.getsockname()
+        asking = asyncio.create_task(http.post(server.url + INFER, json=request_of([1])))
+        await held.begun.get()
+        part_reader, part = await asyncio.open_connection(*address)
+        part.write(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc".encode())
+        body = json.dumps(request_of([1], parameters={"binary_data_output": True})).encode()
+        _, idle = await asyncio.open_connection(*address, limit=1)
+        idle.write(
+            f"POST /v2/models/much/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        )
+        await until(lambda: app.models["much"].stats().completed and app.figures.open >= 2)
+        ending.stop.set()
+        await until(lambda: not app.accepting)
+        ending.hurry.set()
+        assert (await asking).status_code == 503
+        assert (await part_reader.readline()).split()[1] == b"503"
+        await running
+        for writer in (part, idle):
+            writer.close()
 
 
 async def test_the_port_is_open_while_the_app_starts() -> None:
@@ -246,3 +285,22 @@ async def test_a_refused_connection_that_asks_nothing_is_closed(monkeypatch: pyt
             assert await reader.read() == b""
             writer.close()
             assert (await one.get("/v2/health/live")).status_code == 200
+
+
+def test_signals_that_last_are_obeyed_until_the_process_ends() -> None:
+    """A second SIGTERM, while the interpreter exits, does not change the exit code."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for lasting, again in ((False, False), (True, True)):
+            with Signals(lasting=lasting) as signals:
+                assert signal.getsignal(signal.SIGTERM) == signals._handle
+            assert {number: signal.getsignal(number) for number in before} == before  # no signal came
+            with Signals(lasting=lasting) as signals:
+                os.kill(os.getpid(), signal.SIGTERM)
+                assert signals.stop.is_set()
+            assert (signal.getsignal(signal.SIGTERM) == signals._handle) is again
+            if again:
+                os.kill(os.getpid(), signal.SIGTERM)  # nothing happens
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

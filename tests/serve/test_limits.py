@@ -226,7 +226,7 @@ async def test_an_app_is_checked() -> None:
     with pytest.raises(ValueError, match="parts of URLs"):
         app.add_model("a/b", len, inputs=X, outputs=Y)
     with pytest.raises(ValueError, match="inputs must be tensors of different names"):
-        app.add_model("a", len, inputs=X * 2, outputs=Y)
+        app.add_model("a", max, inputs=X * 2, outputs=Y)
     with pytest.raises(ValueError, match="concurrency must be at least 1"):
         app.add_model("a", len, inputs=X, outputs=Y, concurrency=0)
     with pytest.raises(ValueError, match="max_body must be positive, but is 0"):

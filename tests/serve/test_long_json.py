@@ -117,13 +117,12 @@ async def test_long_work_is_done_on_a_thread(monkeypatch: pytest.MonkeyPatch) ->
     app = App()
     app.add_model("m", lambda x: np.repeat(x, 2), inputs=X, outputs=Y)
     where: list[threading.Thread] = []
+
+    def noting(real: Any) -> Any:
+        return lambda *arguments: (where.append(threading.current_thread()), real(*arguments))[1]
+
     for name in ("_numbers_of", "to_json"):
-
-        def noting(*arguments: Any, real: Any = getattr(payload, name)) -> Any:
-            where.append(threading.current_thread())
-            return real(*arguments)
-
-        monkeypatch.setattr(payload, name, noting)
+        monkeypatch.setattr(payload, name, noting(getattr(payload, name)))
     values = np.random.default_rng(0).random(40_000, np.float32).tolist()
     async with client_of(app) as http:
         found = await http.post("/v2/models/m/infer", json={"inputs": [tensor("x", "FP32", [40_000], values)]})

@@ -15,6 +15,7 @@ from tests.patterns.poison_lab import Card
 
 import callboard as cb
 from callboard.serve import App, Tensor
+from callboard.serve.figures import ENDS
 
 SAMPLE = re.compile(r'([a-z_]+)(\{(?:[a-z]+="(?:[^"\\\n]|\\[\\"n])*",?)*\})? (\S+)')
 
@@ -65,6 +66,16 @@ async def test_metrics() -> None:
     assert found['callboard_model_total_seconds_count{model="double",version="1"}'] == 1
     assert found["callboard_ready"] == found["callboard_http_requests_open"] == 1
     assert found["callboard_http_connections_stalled_total"] == 0
+
+
+async def test_a_value_that_is_not_what_the_model_declares_has_failed() -> None:
+    app = App()
+    app.add_model("m", lambda x: {"z": x}, inputs=X, outputs=Y)
+    async with client_of(app) as http:
+        assert (await http.post("/v2/models/m/infer", json=request_of([1]))).status_code == 500
+        found = samples((await http.get("/metrics")).text)
+    ends = {end: found[f'callboard_model_requests_total{{model="m",version="1",end="{end}"}}'] for end in ENDS}
+    assert ends == dict.fromkeys(ENDS, 0) | {"completed": 1, "failed": 1}
 
 
 async def test_names_are_quoted_and_devices_are_counted() -> None:
@@ -177,12 +188,15 @@ async def test_queue_time_counts_the_wait_for_a_device() -> None:
 class Rebuilding:
     """A device that replaces its context, which takes 30 ms from when it is waited for."""
 
+    ok = False
+
     def health(self) -> Any:
-        return SimpleNamespace(ok=False, state="rebuilding", ordinal=1, restarts=1)
+        return SimpleNamespace(ok=self.ok, state="ready" if self.ok else "rebuilding", ordinal=1, restarts=1)
 
     async def ready(self) -> None:
         begun = time.monotonic()
         await until(lambda: time.monotonic() > begun + 0.03)
+        self.ok = True
 
 
 async def test_quarantined_requests_are_counted() -> None:

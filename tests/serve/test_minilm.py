@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import signal
 import warnings
@@ -17,7 +18,9 @@ from serve_lab import Tally
 import callboard as cb
 from callboard.serve import App, listening
 from callboard.serve.bundled.demo import MODEL, demo_app, tenant_of
-from callboard.serve.bundled.minilm import MAX_TOKENS, Tokens, model_folder, reference
+from callboard.serve.bundled.minilm import MiniLM, engine_of, reference
+from callboard.serve.bundled.weights import model_folder
+from callboard.serve.bundled.wordpiece import MAX_TOKENS, Tokens
 
 openai = pytest.importorskip("openai", reason="for the extra test")
 
@@ -109,7 +112,7 @@ async def test_openai_client_gets_the_reference_vectors() -> None:
         np.testing.assert_allclose(await vectors(client, [tokens(each) for each in TEXTS]), VECTORS, atol=1e-5)
         found = await client.embeddings.create(model=MODEL, input=TEXTS[0])
         assert found.usage.total_tokens == len(tokens(TEXTS[0]))
-        for wrong, says in (([[10**6]], "1000000 is not a token"), ([[5] * (MAX_TOKENS + 1)], "takes 256 at most")):
+        for wrong, says in (([[10**6]], "1000000 is not a token"), ([[5] * (MAX_TOKENS + 1)], "takes 1 to 256")):
             with pytest.raises(openai.BadRequestError, match=says):
                 await vectors(client, wrong)
 
@@ -143,7 +146,7 @@ async def test_every_request_ends_while_the_device_is_killed_and_the_model_repla
 async def swap(app: App, url: str) -> None:
     """Have the model loaded anew, as a client does."""
     before: Any = app.models[MODEL].chain.last
-    async with openai.AsyncOpenAI(api_key="free", base_url=url, max_retries=0) as control:
+    async with openai.AsyncOpenAI(api_key="paid", base_url=url, max_retries=0) as control:
         await control.post(f"/v2/repository/models/{MODEL}/load", body={}, cast_to=object)
     assert app.models[MODEL].chain.last is not before
 
@@ -195,6 +198,36 @@ async def test_tritonclient_while_the_device_is_killed() -> None:
         for found in await asking:
             np.testing.assert_allclose(found, VECTORS, atol=1e-5)
         assert device_of(app).health().restarts == 1
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "ops", pytest.param("torch", marks=pytest.mark.slow)])
+async def test_each_engine_gives_the_reference_vectors(engine: str) -> None:
+    if engine != "ops":
+        pytest.importorskip(engine, reason="an engine that is not installed")
+    tokens = Tokens(FOLDER)
+    texts = [tokens(each) for each in TEXTS[:SHORT]]
+    assert len({len(each) for each in texts}) > 2  # some of them are padded
+    async with asyncio.timeout(TIMEOUT), cb.device("cpu", isolation="thread") as device:
+        model = await device.actor_of(cb.Props(MiniLM, str(FOLDER), engine), wait=True)
+        np.testing.assert_allclose(await model.call(MiniLM.embed, texts), VECTORS[:SHORT], atol=1e-5)
+        np.testing.assert_allclose(await model.call(MiniLM.embed, texts[:1]), VECTORS[:1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "backend, installed, engine",
+    [
+        ("cpu", {"onnxruntime", "torch"}, "onnxruntime"),
+        ("cpu", {"torch"}, "torch"),
+        ("cpu", set(), "ops"),
+        ("cuda", {"onnxruntime", "torch"}, "torch"),
+        ("cuda", {"onnxruntime"}, "ops"),
+    ],
+)
+def test_the_fastest_engine_that_is_installed(
+    backend: str, installed: set[str], engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name in installed else None)
+    assert engine_of(backend) == engine
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,21 @@ def _recovery(start: str, case: str) -> Callable[[Results], str]:
     return shown
 
 
+def _losses(standbys: int) -> Callable[[Results], str]:
+    def shown(results: Results) -> str:
+        found = list(results[f"{standbys} standbys"].values())
+        low, high = min(spread[0] for spread in found), max(spread[2] for spread in found)
+        rounds = results["rounds"]
+        return f"{_short(low * 1e3)} to {_short(high * 1e3)} ms ({len(found)} losses in each of {rounds} rounds)"
+
+    return shown
+
+
+def _poisoned(results: Results) -> str:
+    found = results["callboard, round 1"]
+    return f"{found['answered']:,} answered, {found['failed']} failed, p99 {_time(found['p99'])}"
+
+
 def _beside_cublas(load: str, isolation: str) -> Callable[[Results], str]:
     """Time of an op beside cuBLAS."""
 
@@ -190,9 +205,18 @@ CALLS = {
 }
 RIVALS = {"plain": "in the same process", "pipe": "behind a pipe"}
 
+KILLED = Figure(
+    "16 HTTP clients beside one that kills the torch model 11 times a minute, two hot standbys",
+    "poisoned",
+    _poisoned,
+)
+IN_A_ROW = "A torch model, device-side assertions in a row → next good answer"
+
 BLOCKS: dict[str, list[Figure] | Problems] = {
-    HEADLINE: [HOT, ASK, SMALL, LARGE],
+    HEADLINE: [KILLED, Figure(f"{IN_A_ROW}, five hot standbys", "losses", _losses(5)), ASK, LARGE],
     "recovery": [
+        KILLED,
+        *(Figure(f"{IN_A_ROW}, hot standbys: {n}", "losses", _losses(n)) for n in (1, 2, 5)),
         HOT,
         Figure(f"{ILLEGAL}, warm standby", "recovery", _recovery("fault", "warm, illegal")),
         Figure(f"{ILLEGAL}, warm standby, 100 GiB held", "recovery, 100 GiB held", _recovery("fault", "warm, illegal")),

@@ -47,6 +47,8 @@ BENCHMARKS: dict[str, list[str]] = {
     "ops": ["ops.py"],
     "recovery": ["recovery.py", "--hold", "1"],
     "recovery, 100 GiB held": ["recovery.py", "--hold", "100", "--fault", "illegal", "--standby", "warm"],
+    "losses": ["losses.py", "--standbys", "1", "2", "5", "--rounds", "3"],
+    "poisoned": ["poisoned.py", "--torch", "--standby", "2", "--peers"],
     "copies": ["copies.py"],
     "idle": ["idle.py", "--full", "--seconds", "5"],
     "blas_lt": ["blas_lt.py"],

@@ -1,7 +1,17 @@
 """``App``: models behind HTTP. It is an ASGI application; ``callboard serve`` and ``cb.serve`` run it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Container,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from enum import Enum
 from pathlib import Path
@@ -107,6 +117,8 @@ class App(WithRoutes):
         self.figures = Figures()
         self.reports = Reports()
         self.bodies = 0  # bytes of the bodies of open requests
+        self.all_figures: Callable[[], Awaitable[str]] | None = None  # /metrics, if this is one of several workers
+        self.stopped = False  # requests that are cancelled get 503
         self._lifespan = lifespan
         self._state = _State.NEW
         self._asgi: Any = None
@@ -457,6 +469,12 @@ class App(WithRoutes):
         for versions in self.versions.values():
             versions.end_trial()
         await asyncio.gather(*(model.chain.drain(self.limits.drain_timeout) for model in self.served))
+
+    async def stop(self) -> None:
+        """Accept no more requests and wait for none: those that have not ended get 503. Ends a drain, too."""
+        self._state = _State.DRAINING
+        self.stopped = True
+        await asyncio.gather(*(model.chain.stop() for model in self.served))
 
     # -- ASGI ----------------------------------------------------------------------------------------------------------
 

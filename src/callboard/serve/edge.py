@@ -1,5 +1,6 @@
 """``Endpoint``: the common part of each route: rights, body, limits, disconnects, errors, figures."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -150,6 +151,11 @@ class Endpoint:
                 await found.compress(request.headers["accept-encoding"])
         except ClientLeft:
             raise
+        except asyncio.CancelledError:
+            if not self._app.stopped or (task := asyncio.current_task()) is None or task.uncancel() > 0:
+                raise
+            error = NotReady(f"{self._app.name} stopped before the request was done")
+            return error_response(request.path, self._app.reports.refused(error, about, public=self._public))
         except Exception as e:  # any exception of a model becomes a response
             refusal = self._app.reports.refused(e, about, public=self._public)
             return error_response(request.path, refusal)

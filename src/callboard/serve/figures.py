@@ -87,10 +87,16 @@ def _models(models: list[Model]) -> Iterator[str]:
     yield from _head("callboard_model_ready", "gauge", "Whether the model's device is ready.")
     for model in models:
         yield f"callboard_model_ready{{{labels[id(model)]}}} {int(model.why_not_ready() is None)}"
-    yield from _head("callboard_model_requests_total", "counter", "Requests to the model by how they ended.")
+    yield from _head(
+        "callboard_model_requests_total",
+        "counter",
+        "Requests to the model by how they ended; a value that it does not declare counts twice.",
+    )
+    unfit = {id(model): model.unfit for model in models}
     for key, found in stats.items():
-        for end in ENDS:
-            yield f'callboard_model_requests_total{{{labels[key]},end="{end}"}} {getattr(found, end)}'
+        for end in ENDS:  # a count that fell would be a restart, for Prometheus: completed stays as it is
+            count = getattr(found, end) + (unfit[key] if end == "failed" else 0)
+            yield f'callboard_model_requests_total{{{labels[key]},end="{end}"}} {count}'
     for name, what in (("queued", "Requests that wait to run."), ("running", "Requests that run.")):
         yield from _head(f"callboard_model_{name}", "gauge", what)
         for key, found in stats.items():

@@ -69,6 +69,8 @@ class _Noted:
         elif error is None:
             self._model.stopped = None
         seconds = time.perf_counter() - self._started
+        if isinstance(error, BadModelResult):
+            self._model.unfit += 1
         if error is not None:  # a cancel, too
             self._model.failures += 1
             self._model.failed_seconds += seconds
@@ -88,6 +90,7 @@ class Model:
         last: When it was last asked, likewise; 0 never.
         failures: Requests that did not end in a value.
         failed_seconds: Summed seconds of the failed requests.
+        unfit: Requests whose value is not what the model declares: its server counts them as completed.
         queue_time: Seconds from a request's submission until the model's function was called with it, whatever servers
             are in front of it.
         total_time: Seconds from a request's submission to its value.
@@ -104,6 +107,7 @@ class Model:
         self.created = time.time()
         self.last = 0.0
         self.failures = 0
+        self.unfit = 0
         self.failed_seconds = 0.0
         self.queue_time, self.total_time = Buckets(SECONDS), Buckets(SECONDS)
         self.stopped: str | None = None
@@ -160,10 +164,11 @@ class Model:
     def why_not_live(self) -> str | None:
         """The reason why the model will take no requests any more; None if it will."""
         for need in self._known():
-            if isinstance(need, Device) and need.health().state == STOPPED:
+            if not isinstance(need, ResidentRef) and need.health().state == STOPPED:
                 return f"the device of model {self.name!r} has stopped"
-            if isinstance(need, ResidentRef) and isinstance(need.cause, DeviceStopped) and need.is_stopped:
-                return f"a device of model {self.name!r} has stopped"
+            if isinstance(need, ResidentRef) and need.is_stopped and isinstance(cause := need.cause, Exception):
+                what = "a device" if isinstance(cause, DeviceStopped) else f"the actor {need.name!r}"
+                return f"{what} of model {self.name!r} has stopped"
         return None if self.stopped is None else f"a device of model {self.name!r} has stopped"
 
     def _known(self) -> list[Need]:
@@ -182,9 +187,9 @@ class Model:
         return None
 
     def _why_unready(self, need: Need) -> str:
-        if isinstance(need, Device):
-            return f"the device of model {self.name!r} is {need.health().state}"
-        return f"the actor {need.name!r} of model {self.name!r} is {need.state}"
+        if isinstance(need, ResidentRef):
+            return f"the actor {need.name!r} of model {self.name!r} is {need.state}"
+        return f"the device of model {self.name!r} is {need.health().state}"
 
     def stats(self) -> ServerStats:
         """Figures of the server that takes its requests."""
@@ -234,7 +239,7 @@ class Model:
             async with asyncio.timeout(timeout):
                 while need is not None:
                     why = self._why_unready(need)
-                    if isinstance(need, Device) and need.health().state == STOPPED:
+                    if not isinstance(need, ResidentRef) and need.health().state == STOPPED:
                         raise ModelStopped(self.why_not_live() or why)
                     await need.ready()
                     need = self._unready()

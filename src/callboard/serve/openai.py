@@ -79,7 +79,7 @@ def _encoded(row: np.ndarray[Any, Any], how: str | None) -> Any:
 
 async def models(app: App, request: Request, body: memoryview) -> Body:
     """All models."""
-    return Body({"object": "list", "data": [_described(each) for each in app.served]})
+    return Body({"object": "list", "data": [_described(each) for each in app.models.values()]})
 
 
 async def model(app: App, request: Request, body: memoryview) -> Body:

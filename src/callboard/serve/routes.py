@@ -90,7 +90,10 @@ PUBLIC: dict[str, Handler] = {"/v2/health/live": inference.live, "/v2/health/rea
 
 async def metrics(app: App, request: Request, body: memoryview) -> Body:
     """The figures for Prometheus."""
-    text = exposition(app.figures, app.served, app.why_not_ready() is None)
+    if app.all_figures is not None:
+        text = await app.all_figures()
+    else:
+        text = exposition(app.figures, app.served, app.why_not_ready() is None)
     return Body([text.encode()], {"content-type": CONTENT_TYPE})
 
 
@@ -101,7 +104,7 @@ ASKS: frozenset[Right] = frozenset({"infer"})
 async def own(app: App, request: Request, body: memoryview) -> Body | Events:
     """Ask a model at a route of its own."""
     app.check_accepting()
-    model = app.route(app.own[request.path.removeprefix(request.scope.get("root_path", ""))])
+    model = app.route(app.own[request.path])
     assert isinstance(model, TypedModel)
     await app.until_ready(model)
     value = await off_loop(len(body), lambda: model.request.read(body))
@@ -118,19 +121,22 @@ async def _events(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
             yield b"data: " + part + b"\n\n"
 
 
-def _document(app: App) -> dict[str, Any]:
+def _document(app: App, request: Request) -> dict[str, Any]:
     gets = {**GETS, "/metrics": metrics, "/openapi.json": openapi, "/docs": docs}
-    return described(app, gets=gets, posts=POSTS, public=PUBLIC, bodies=BODIES)
+    document = described(app, gets=gets, posts=POSTS, public=PUBLIC, bodies=BODIES)
+    if root := request.scope.get("root_path"):
+        document["servers"] = [{"url": root}]
+    return document
 
 
 async def openapi(app: App, request: Request, body: memoryview) -> Body:
     """All of this as an OpenAPI document."""
-    return Body(_document(app))
+    return Body(_document(app, request))
 
 
 async def docs(app: App, request: Request, body: memoryview) -> Body:
     """The same as a page for people."""
-    return Body([page(_document(app), app.served).encode()], {"content-type": "text/html; charset=utf-8"})
+    return Body([page(_document(app, request), app.served).encode()], {"content-type": "text/html; charset=utf-8"})
 
 
 class Routes:
@@ -223,10 +229,11 @@ def _starlette(app: App) -> Starlette:
 
     async def not_found(request: StarletteRequest, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        refusal = Refusal(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+        path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+        refusal = Refusal(error.status_code, f"{request.method} {path}: {error.detail}")
         if not app.accepting:  # its lifespan may add the route
             refusal = refusal_of(NotReady(app.why_not_ready()))
-        body = error_response(request.url.path, refusal)
+        body = error_response(path, refusal)
         return Response(body.bytes, body.status, {**body.headers, **(error.headers or {})})
 
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: not_found})

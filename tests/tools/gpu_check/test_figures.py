@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_check import figures
-from gpu_check.figures import BLOCKS, HEADLINE, PAGES, block, main, replaced
+from gpu_check.figures import BLOCKS, HEADLINE, IN_A_ROW, KILLED, PAGES, block, main, replaced
 from gpu_check.sections import BENCHMARKS
 from gpu_check.summary import stored
 
@@ -41,6 +41,8 @@ RUN: dict[str, Any] = {
             "sequential ask 64x64": {"process": spread(45e-6), "cublas": spread(19e-6)},
             "pipelined 64x64": {"process": spread(12.5e-6), "torch": spread(10e-6)},
         },
+        "losses": {"rounds": 3, "5 standbys": {"loss 1": spread(0.05), "loss 2": spread(0.1)}},
+        "poisoned": {"callboard, round 1": {"answered": 12345, "failed": 0, "p99": 0.05}},
         "copies": {"ended": {"timed_out": True}},
     },
 }
@@ -65,20 +67,22 @@ def test_a_row_for_each_figure_that_was_measured() -> None:
     assert block(HEADLINE, [RUN], "hardware").splitlines() == [
         "| what | measured |",
         "|---|---|",
-        "| A kernel writes to an illegal address → next correct product, hot standby | 150 ms (135 to 165, 5 rounds) |",
+        f"| {KILLED.what} | 12,345 answered, 0 failed, p99 50 ms |",
+        f"| {IN_A_ROW}, five hot standbys | 45 to 110 ms (2 losses in each of 3 rounds) |",
         "| 64×64 products, each awaited before the next | 45 µs; cuBLAS called directly 19 µs (2.37 times) |",
-        "| 64×64 products, pipelined | 80,000 per second; eager torch 100,000 (0.80 times) |",
         "",
         f"Medians. Run: {DESCRIBED}.",
     ]
-    assert "| 900 µs (810 to 990, 5 rounds) |" in block("recovery", [RUN], "hardware")
+    recovery = block("recovery", [RUN], "hardware")
+    assert "| 900 µs (810 to 990, 5 rounds) |" in recovery
+    assert "hot standby | 150 ms (135 to 165, 5 rounds) |" in recovery
 
 
 def test_the_newest_run_that_has_a_figure_gives_it() -> None:
     newer = copy.deepcopy(RUN) | {"name": "newer"}
     newer["probe"]["dirty"] = True
     newer["benchmarks"] = {"recovery": {"rounds": 3, "from the fault": {"hot, illegal": spread(0.12)}}}
-    shown = block(HEADLINE, [newer, RUN], "hardware")
+    shown = block("recovery", [newer, RUN], "hardware")
     assert "120 ms (108 to 132, 3 rounds)" in shown
     assert "150 ms" not in shown
     assert "[newer](hardware/newer.json)" in shown

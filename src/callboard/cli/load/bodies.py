@@ -12,7 +12,7 @@ from callboard.serve.encoding.messages import HEADER_LENGTH
 from callboard.serve.encoding.payload import to_binary, to_json
 from callboard.serve.tensors import Tensor
 
-__all__ = ["Post", "embedding_posts", "infer_posts", "some_texts"]
+__all__ = ["Post", "embedding_posts", "generation_posts", "infer_posts", "some_texts"]
 
 MICROSECONDS = 1e6
 KINDS = 64
@@ -23,11 +23,12 @@ MEDIAN, SIGMA, LONGEST = 16, 0.9, 200
 
 
 class Post(NamedTuple):
-    """A request: where to, its body and headers."""
+    """A request: where to, its body and headers, and whether its response is streamed."""
 
     path: str
     body: bytes
     headers: dict[str, str]
+    streamed: bool = False
 
 
 def some_texts(seed: int, count: int = KINDS) -> list[str]:
@@ -48,6 +49,22 @@ def embedding_posts(model: str, texts: Sequence[str], each: int) -> list[Post]:
     groups = [[texts[(i + k) % len(texts)] for k in range(each)] for i in range(len(texts))]
     headers = {"content-type": "application/json"}
     return [Post("/v1/embeddings", json.dumps({"model": model, "input": group}).encode(), headers) for group in groups]
+
+
+def generation_posts(model: str, texts: Sequence[str], *, chat: bool, max_tokens: int) -> list[Post]:
+    """Requests for streamed texts, to ``/v1/chat/completions`` or ``/v1/completions``.
+
+    Args:
+        model: Name of the model.
+        texts: Prompts, sent in turn.
+        chat: Each is the message of a user.
+        max_tokens: New tokens at most.
+    """
+    path = "/v1/chat/completions" if chat else "/v1/completions"
+    common = {"model": model, "max_tokens": max_tokens, "stream": True, "stream_options": {"include_usage": True}}
+    asked = [{"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text} for text in texts]
+    headers = {"content-type": "application/json"}
+    return [Post(path, json.dumps({**common, **each}).encode(), headers, streamed=True) for each in asked]
 
 
 def infer_posts(

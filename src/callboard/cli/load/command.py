@@ -13,10 +13,11 @@ from typing import Any
 from urllib.parse import quote
 
 from callboard.actors.clock import Clock, LoopClock
-from callboard.cli.load.bodies import Post, embedding_posts, infer_posts, some_texts
+from callboard.cli.load.bodies import Post, embedding_posts, generation_posts, infer_posts, some_texts
 from callboard.cli.load.connections import Connections
 from callboard.cli.load.driver import Samples, drive_closed, drive_open
 from callboard.cli.load.figures import drawing, figures_of
+from callboard.cli.load.streams import Stream
 from callboard.cli.progress import Progress
 from callboard.cli.tokens import read_token
 from callboard.core.errors import BackendUnavailable
@@ -33,16 +34,18 @@ def add_load(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser = commands.add_parser(
         "load",
         help="send requests to a server of models and measure it",
-        description="Sends requests to a server that speaks the Open Inference Protocol v2 or OpenAI's /v1/embeddings, "
-        "and tells how they ended and how long they took. With --rate, latencies count from when a request was due, so "
-        "that a server that stalls cannot slow down its own measurement. "
+        description="Sends requests to a server that speaks the Open Inference Protocol v2 or OpenAI's API, and tells "
+        "how they ended and how long they took. With --rate, latencies count from when a request was due, so that a "
+        "server that stalls cannot slow down its own measurement. "
         "It needs the extra: pip install 'callboard[serve]'.",
     )
     parser.add_argument("url", metavar="URL", help="of the server, such as http://127.0.0.1:8000")
     parser.add_argument("--model", help="its name; default: the only one that the server has")
-    parser.add_argument(
-        "--embeddings", action="store_true", help="send /v1/embeddings, not the Open Inference Protocol"
-    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--embeddings", action="store_true", help="send /v1/embeddings, not the Open Inference Protocol")
+    what.add_argument("--chat", action="store_true", help="stream texts of /v1/chat/completions")
+    what.add_argument("--completions", action="store_true", help="stream texts of /v1/completions")
+    parser.add_argument("--max-tokens", type=_count, default=64, help="of a streamed text; default: %(default)s")
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--clients", type=_count, default=8, help="closed loop: so many clients, one request each; default: %(default)s"
@@ -92,8 +95,12 @@ async def _load(given: argparse.Namespace, clock: Clock) -> Samples:
         start = clock.time()
         samples = Samples(since=start + given.warmup, until=start + given.warmup)
 
-        async def send() -> str:
-            return await _sent(connections, next(posts))
+        async def send() -> tuple[str, Stream | None] | str:
+            post = next(posts)
+            if not post.streamed:
+                return await _sent(connections, post)
+            stream = Stream(clock.time)
+            return await _sent(connections, post, stream), stream
 
         end = samples.since + given.seconds
         if given.rate is None:
@@ -120,9 +127,11 @@ async def _shown(work: "asyncio.Future[None]", samples: Samples) -> None:
     work.result()
 
 
-async def _sent(connections: Connections, post: Post) -> str:
+async def _sent(connections: Connections, post: Post, stream: Stream | None = None) -> str:
+    came = None if stream is None else stream.feed
     try:
-        return str((await connections.request("POST", post.path, post.body, **post.headers)).status)
+        status = (await connections.request("POST", post.path, post.body, came, **post.headers)).status
+        return str(status) if stream is None else stream.end(status)
     except TimeoutError:
         return "timeout"
     except (OSError, ValueError) as e:
@@ -143,6 +152,8 @@ async def _posts(given: argparse.Namespace, connections: Connections) -> list[Po
     model = given.model or await _only_model(connections)
     if given.embeddings:
         return embedding_posts(model, texts, given.each)
+    if given.chat or given.completions:
+        return generation_posts(model, texts, chat=given.chat, max_tokens=given.max_tokens)
     metadata = await _asked(connections, f"/v2/models/{quote(model)}")
     return infer_posts(
         metadata, dict(given.shape), texts, binary=given.binary, seed=given.seed, deadline=given.deadline

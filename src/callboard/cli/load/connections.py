@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -61,8 +61,14 @@ class Connections:
         """Host and port of the server, without credentials."""
         return self._headers["host"]
 
-    async def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> Response:
+    async def request(
+        self, method: str, path: str, body: bytes = b"", came: Callable[[bytes], None] | None = None, **headers: str
+    ) -> Response:
         """Send a request and read its response.
+
+        Args:
+            method, path, body, headers: Of the request.
+            came: Called with the parts of the response's body when they come.
 
         Raises:
             TimeoutError: It took too long; the connection was closed.
@@ -73,7 +79,7 @@ class Connections:
             connection = self._idle.pop() if self._idle else await self._connect()
             try:
                 found = await connection.exchange(
-                    method, self._parts.path.rstrip("/") + path, body, {**self._headers, **headers}
+                    method, self._parts.path.rstrip("/") + path, body, {**self._headers, **headers}, came
                 )
             except BaseException as e:  # cancelled, too: later data would not be this connection's next response
                 connection.close()
@@ -112,7 +118,14 @@ class _Connection:
         self._state.start_next_cycle()
         return True
 
-    async def exchange(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Response:
+    async def exchange(
+        self,
+        method: str,
+        target: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        came: Callable[[bytes], None] | None = None,
+    ) -> Response:
         h11, state = self._h11, self._state
         fields = [*headers.items(), ("content-length", str(len(body)))]
         self._writer.write(
@@ -132,6 +145,8 @@ class _Connection:
                 status = event.status_code
             elif isinstance(event, h11.Data):
                 parts.append(bytes(event.data))
+                if came is not None:
+                    came(parts[-1])
             elif isinstance(event, h11.EndOfMessage):
                 return Response(status, b"".join(parts))
             elif isinstance(event, h11.ConnectionClosed):

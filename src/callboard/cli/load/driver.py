@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from callboard.actors.clock import Clock
+from callboard.cli.load.streams import Stream
 
 __all__ = ["Sample", "Samples", "drive_closed", "drive_open"]
 
-Send = Callable[[], Awaitable[str]]
-"""Sends a request and returns its outcome: ``"200"``, another status, or a word such as ``"timeout"``."""
+Send = Callable[[], Awaitable[tuple[str, Stream | None] | str]]
+"""Sends a request and returns its outcome: ``"200"``, another status, or a word such as ``"timeout"``; with the
+parts of a streamed response."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,13 @@ class Sample:
         seconds: Seconds from ``due`` to the end. This includes the wait of a request that was sent late because earlier
             ones took long; otherwise a stalled server would slow down its own measurement (coordinated omission).
         end: Result: the status, or the reason why there is none.
+        stream: Parts of a streamed response; None for others.
     """
 
     due: float
     seconds: float
     end: str
+    stream: Stream | None = None
 
 
 @dataclass
@@ -45,12 +49,13 @@ class Samples:
     warm: int = 0
     until: float = 0.0
 
-    def add(self, due: float, now: float, end: str) -> None:
+    def add(self, due: float, now: float, outcome: tuple[str, Stream | None] | str) -> None:
         """Note a request."""
+        end, stream = (outcome, None) if isinstance(outcome, str) else outcome
         if due < self.since:
             self.warm += 1
         else:
-            self.kept.append(Sample(due, now - due, end))
+            self.kept.append(Sample(due, now - due, end, stream))
             self.until = max(self.until, now)
 
 

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,9 @@ class Figures:
         goodput: Requests with a status below 300, per second.
         latency: Seconds of these requests, from their due time: mean, quantiles, maximum. Empty if there are none.
         histogram: Lower and upper bound of each interval, in seconds, and how many of these were in it.
+        tokens: Tokens of streamed texts that ended well, per second.
+        first_token: Seconds to the first part of such a text, from its due time, as ``latency``.
+        between_tokens: Seconds from one part of such a text to the next, as ``latency``.
     """
 
     seconds: float
@@ -42,14 +45,24 @@ class Figures:
     goodput: float
     latency: dict[str, float]
     histogram: list[tuple[float, float, int]]
+    tokens: float = 0.0
+    first_token: dict[str, float] = field(default_factory=dict)
+    between_tokens: dict[str, float] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
         """For people."""
         others = ", ".join(f"{count:,} ended in {end}" for end, count in self.ends.items())
         yield f"requests  {self.requests:,} in {self.seconds:.1f} s: {others or 'none ended'}"
         yield f"rate      {self.throughput:,.1f} per second, {self.goodput:,.1f} of them answered well"
-        if self.latency:
-            yield "latency   " + "   ".join(f"{name} {_shown(value)}" for name, value in self.latency.items())
+        if self.first_token:
+            yield f"tokens    {self.tokens:,.1f} per second"
+        for name, found in (
+            ("first", self.first_token),
+            ("between", self.between_tokens),
+            ("latency", self.latency),
+        ):
+            if found:
+                yield f"{name:<10}" + "   ".join(f"{each} {_shown(value)}" for each, value in found.items())
 
 
 def figures_of(samples: Samples) -> Figures:
@@ -58,10 +71,9 @@ def figures_of(samples: Samples) -> Figures:
     good = np.array([sample.seconds for sample in samples.kept if _good(sample.end)])
     first = min((sample.due for sample in samples.kept), default=samples.until)
     seconds = max(samples.until - first, 0.0)
-    latency: dict[str, float] = {}
-    if good.size:
-        latency = {"mean": float(good.mean())}
-        latency |= {name: float(np.quantile(good, q, method="higher")) for name, q in QUANTILES.items()}
+    streams = [
+        (each.due, each.stream) for each in samples.kept if _good(each.end) and each.stream and each.stream.times
+    ]
     return Figures(
         seconds=seconds,
         requests=len(samples.kept),
@@ -69,9 +81,20 @@ def figures_of(samples: Samples) -> Figures:
         ends=dict(sorted(ends.items())),
         throughput=len(samples.kept) / seconds if seconds else 0.0,
         goodput=good.size / seconds if seconds else 0.0,
-        latency=latency,
+        latency=_quantiles(good),
         histogram=_histogram(good),
+        tokens=sum(stream.tokens for _, stream in streams) / seconds if seconds else 0.0,
+        first_token=_quantiles(np.array([stream.times[0] - due for due, stream in streams])),
+        between_tokens=_quantiles(np.concatenate([[], *(np.diff(stream.times) for _, stream in streams)])),
     )
+
+
+def _quantiles(values: Any) -> dict[str, float]:
+    """Mean, quantiles and maximum; empty if there are no values."""
+    if not values.size:
+        return {}
+    found = {name: float(np.quantile(values, q, method="higher")) for name, q in QUANTILES.items()}
+    return {"mean": float(values.mean()), **found}
 
 
 def _good(end: str) -> bool:

@@ -6,18 +6,29 @@ from pathlib import Path
 
 from callboard.serve.app import App
 
-__all__ = ["demo", "find_app"]
+__all__ = ["demo", "fetch_for_demo", "find_app"]
 
 
 def demo(device: str) -> App:
     """The demo's app.
 
     Raises:
-        BackendUnavailable: A package of the extra ``demo`` is not installed.
+        BackendUnavailable: The weights are not there, or a package of the extra ``demo`` is not installed.
     """
     from callboard.serve.bundled.demo import demo_app  # other apps need none of it
 
     return demo_app(device)
+
+
+def fetch_for_demo() -> None:
+    """Fetch the weights of the demo's model, the first time.
+
+    Raises:
+        BackendUnavailable: They cannot be fetched, or a package of the extra ``demo`` is not installed.
+    """
+    from callboard.serve.bundled.weights import fetched
+
+    fetched(lambda line: print(f"callboard serve: {line}", file=sys.stderr, flush=True))
 
 
 def find_app(where: str) -> App:

@@ -2,19 +2,24 @@
 
 import argparse
 import functools
+import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from callboard.cli.serving.apps import demo, find_app
+from callboard.cli.serving.apps import demo, fetch_for_demo, find_app
+from callboard.cli.serving.changes import changes_of, files_of
 from callboard.cli.serving.live import show
 from callboard.cli.serving.logs import add_logs, set_up_logs
+from callboard.cli.serving.supervisor import supervise
 from callboard.cli.tokens import read_token
 from callboard.core.errors import BackendUnavailable
-from callboard.serve.errors import BadAppFile, CannotListen
-from callboard.serve.http.starting import LOOPBACK, MAX_CONNECTIONS, PORT, Tls, serve
+from callboard.serve.app import App
+from callboard.serve.errors import BadAppFile, CannotListen, needs_extra
+from callboard.serve.http.ending import Signals, obey_while_starting
+from callboard.serve.http.starting import LOOPBACK, MAX_CONNECTIONS, PORT, Port, Tls, serve_until
 
-__all__ = ["add_serve"]
+__all__ = ["add_serve", "opened", "refused"]
 
 
 def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -23,7 +28,8 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "serve",
         help="serve models over HTTP",
         description="Serves a callboard.serve.App over HTTP: the Open Inference Protocol v2, OpenAI's /v1/embeddings, "
-        "and /metrics. SIGTERM and Ctrl-C drain it. It needs the extra: pip install 'callboard[serve]'.",
+        "and /metrics. SIGTERM and Ctrl-C drain it, a second Ctrl-C does not wait for requests. It needs the extra: "
+        "pip install 'callboard[serve]'.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
@@ -40,6 +46,19 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     )
     parser.add_argument("--port", type=_whole(0, 65535), default=PORT, help="default: %(default)s; 0 for any free one")
     parser.add_argument(
+        "--workers",
+        type=_whole(1, 1024),
+        default=1,
+        help="processes that serve the app, each with devices and models of its own; default: %(default)s",
+    )
+    parser.add_argument(
+        "--reload", action="store_true", help="for development: start the app again when its files change"
+    )
+    parser.add_argument("--uds", type=Path, metavar="PATH", help="listen on this Unix socket, not on a port")
+    parser.add_argument(
+        "--root-path", default="", metavar="PATH", help="path that a proxy takes off, such as /models; default: none"
+    )
+    parser.add_argument(
         "--max-connections", type=_whole(1, 1 << 31), default=MAX_CONNECTIONS, help="default: %(default)s"
     )
     parser.add_argument(
@@ -55,30 +74,43 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 
 def _run(given: argparse.Namespace) -> int:
+    obey_while_starting()
     set_up_logs(given)
     try:
-        app = demo(given.device) if given.demo else find_app(given.app)
-        if given.token_file is not None:
-            app.token, app.rights = read_token(given.token_file), None
-        app.check_rules()
-        tls = _tls(given)
+        if given.demo:
+            fetch_for_demo()  # here, once for all workers
+        if given.workers > 1 or given.reload:
+            with needs_extra():
+                importlib.import_module("callboard.serve.http.listening")  # the workers would say so one by one
+            files = files_of(given.app or "callboard") if given.reload else None
+            return supervise(given, None if files is None else functools.partial(changes_of, files))
+        app, tls = opened(given)
     except (BackendUnavailable, OSError, ValueError) as e:
-        return _refused(e)
+        return refused(e)
     try:
-        serve(
-            app,
-            host=given.host,
-            port=given.port,
-            max_connections=given.max_connections,
-            tls=tls,
-            beside=functools.partial(show, app, sys.stderr, line=given.log_format == "text"),
-        )
+        port = Port(given.host, given.port, given.max_connections, tls, given.uds, given.root_path)
+        with Signals(lasting=True) as signals:
+            serve_until(app, port, functools.partial(show, app, sys.stderr, line=given.log_format == "text"), signals)
     except (BackendUnavailable, BadAppFile, CannotListen) as e:  # others are of its lifespan: with their traceback
-        return _refused(e)
+        return refused(e)
     return 0
 
 
-def _refused(error: Exception) -> int:
+def opened(given: argparse.Namespace) -> tuple[App, Tls | None]:
+    """The app that the options name, with their token, and their TLS.
+
+    Raises:
+        BackendUnavailable, OSError, ValueError: There is none, or an option does not fit.
+    """
+    app = demo(given.device) if given.demo else find_app(given.app)
+    if given.token_file is not None:
+        app.token, app.rights = read_token(given.token_file), None
+    app.check_rules()
+    return app, _tls(given)
+
+
+def refused(error: Exception) -> int:
+    """Print why nothing is served; the exit code."""
     print(f"callboard serve: {error}", file=sys.stderr)
     return 2
 

@@ -43,6 +43,18 @@ class JsonLines(logging.Formatter):
             return msgspec.json.encode(plain).decode()
 
 
+class _Labelled(logging.Filter):
+    """Gives each record the field ``worker``."""
+
+    def __init__(self, worker: int) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.worker = self._worker
+        return True
+
+
 def add_logs(parser: argparse.ArgumentParser) -> None:
     """Add the options to the parser."""
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="default: %(default)s")
@@ -51,12 +63,21 @@ def add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="log refused requests too: --log-level debug")
 
 
-def set_up_logs(given: argparse.Namespace) -> None:
-    """Write the log to stderr, as these options say. Other packages than callboard log at INFO and above only."""
+def set_up_logs(given: argparse.Namespace, worker: int | None = None) -> None:
+    """Write the log to stderr, as these options say. Other packages than callboard log at INFO and above only.
+
+    Args:
+        given: The options.
+        worker: Number of this worker, for the records; None if there is one only.
+    """
     level = logging.DEBUG if given.verbose else logging.getLevelName(given.log_level.upper())
     json = given.log_format == "json"
     handler = ClearingHandler(sys.stderr) if sys.stderr.isatty() and not json else logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if json else logging.Formatter(TEXT))
+    handler.setFormatter(
+        JsonLines() if json else logging.Formatter(TEXT if worker is None else f"worker {worker} {TEXT}")
+    )
+    if worker is not None and json:
+        handler.addFilter(_Labelled(worker))
     logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
     logging.getLogger("callboard").setLevel(level)
     if given.access_log:

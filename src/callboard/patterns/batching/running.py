@@ -59,7 +59,7 @@ class BatchRunner:
         self._clock = server._clock
         self._pad = pad
         self._ragged = ragged
-        self._on_error = on_error
+        self._on_error: OnError = on_error
 
     async def run(self, batch: Batch) -> int:
         """Run a batch to the end of all its entries, or back into the queue; returns how many have ended."""

@@ -279,6 +279,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
         if self._in_order is None or entry.number not in self._open:
             super()._succeed(entry, value, now)
         else:
+            if self._ward is not None:  # its run is over: an earlier request may wait for its turn until then
+                self._ward.ran(entry)
             end = super()._succeed
             self._in_order.end(entry.number, lambda: end(entry, value, self._clock.time()))
 

@@ -66,7 +66,8 @@ def _plain(value: object) -> object:
     if isinstance(value, np.generic):
         return [str(value.dtype), value.tobytes()]
     if isinstance(getattr(type(value), "model_fields", None), dict):  # of pydantic
-        return [type(value).__qualname__, dict(value)]
+        fields: Any = value
+        return [type(value).__qualname__, dict(fields)]
     if inspect.isfunction(value):
         return value.__qualname__
     raise NotImplementedError(type(value))

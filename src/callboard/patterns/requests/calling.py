@@ -83,11 +83,19 @@ class UserCall:
             if task is not None and task.cancelling():
                 raise
             raise HandlerCancelled(f"{_name(self._function)} was cancelled from within") from e
+        except (Exception, *OF_THE_LOOP):  # what a future can hold, and what nobody may hold back
+            raise
+        except BaseException as e:  # SystemExit, which would end the loop: it belongs to the caller, as on a thread
+            raise deliverable(e) from e
 
     def close(self) -> None:
         """Stop accepting calls; a call that runs on a thread continues."""
         if self._own is not None:
             self._own.shutdown(wait=False, cancel_futures=True)
+
+
+OF_THE_LOOP = (KeyboardInterrupt, GeneratorExit)
+"""Ctrl-C, and the end of a coroutine that nobody awaits any more."""
 
 
 class _Raised:

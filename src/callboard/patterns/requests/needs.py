@@ -81,4 +81,4 @@ def _attributes(thing: Any) -> list[Any]:
 
 def is_ready(need: Need) -> bool:
     """True if it would answer now."""
-    return need.health().ok if isinstance(need, Device) else need.state == "ready"
+    return need.state == "ready" if isinstance(need, ResidentRef) else need.health().ok

@@ -14,6 +14,7 @@ import msgspec
 
 import callboard as cb
 from callboard.actors.errors import ActorStopped
+from callboard.patterns.fairshare.settings import Tenant
 from callboard.serve.app import App, EdgeLimits
 from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import BadAppFile
@@ -30,18 +31,39 @@ class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
     shape: list[int]
 
 
+class _Tenant(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields of :class:`Tenant`."""
+
+    weight: float = Tenant.weight
+    max_queue: int = Tenant.max_queue
+    max_queue_cost: float | None = None
+    max_in_flight: int | None = None
+    rate: float | None = None
+    burst: float | None = None
+    hard: bool = False
+
+
 class _Model(msgspec.Struct, forbid_unknown_fields=True):
     onnx: str | None = None
-    call: str | None = None
-    embeddings: str | None = None
+    call: str | dict[str, str] | None = None
+    embeddings: str | dict[str, str] | None = None
     inputs: list[_Tensor] = []
     outputs: list[_Tensor] = []
-    version: str = "1"
+    version: str | None = None
     concurrency: int = 1
     max_batch: int = 1
     max_queue: int = 1024
     threads: int = 0
-    tenants: dict[str, float] | None = None
+    tenants: dict[str, float | _Tenant] | None = None
+
+    def shares(self) -> dict[str, Tenant | float] | None:
+        """The tenants as ``App.add_model`` takes them."""
+        if self.tenants is None:
+            return None
+        return {
+            name: Tenant(**msgspec.structs.asdict(each)) if isinstance(each, _Tenant) else each
+            for name, each in self.tenants.items()
+        }
 
 
 class _Key(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,8 +85,9 @@ class AppFile(msgspec.Struct, forbid_unknown_fields=True):
         model_control, shared_memory: See :class:`App`.
         limits: Fields of :class:`EdgeLimits`.
         models: Models by name: ``onnx``, a path relative to the file; or ``call`` or ``embeddings``, a function as
-            ``"module:name"``, which gets lists of items where ``max_batch`` is above 1. The other keys are arguments of
-            ``App.add_onnx``, ``add_model`` and ``add_embeddings``.
+            ``"module:name"``, or several by version, which get lists of items where ``max_batch`` is above 1. The other
+            keys are arguments of ``App.add_onnx``, ``add_model`` and ``add_embeddings``; a tenant is a weight, or a
+            table with the fields of :class:`Tenant`.
     """
 
     name: str = "callboard"
@@ -161,22 +184,32 @@ def _add_function(app: App, name: str, model: _Model, folder: Path) -> None:
     if model.onnx is not None:
         if not (folder / model.onnx).is_file():
             raise ValueError(f"there is no file {folder / model.onnx}, which onnx names")
+        model.shares()  # raises unless they can be used
         return
-    target: Any = _function(model.call or model.embeddings or "")
-    if model.max_batch > 1:
-        target = cb.DynamicBatchingServer(
-            target, max_batch=model.max_batch, max_queue=max(model.max_queue, model.max_batch), name=name
-        )
+    given = model.call or model.embeddings or ""
+    target: Any = _target(name, model, given) if isinstance(given, str) else None
+    if not isinstance(given, str):
+        target = {version: _target(name, model, where) for version, where in given.items()}
     options: dict[str, Any] = {
         "version": model.version,
         "concurrency": model.concurrency,
         "max_queue": model.max_queue,
-        "tenants": model.tenants,
+        "tenants": model.shares(),
     }
     if model.call is not None:
         app.add_model(name, target, **tensors, **options)
     else:
         app.add_embeddings(name, target, **options)
+
+
+def _target(name: str, model: _Model, where: str) -> Any:
+    """The function that this names, or a server that calls it with batches."""
+    function = _function(where)
+    if model.max_batch <= 1:
+        return function
+    return cb.DynamicBatchingServer(
+        function, max_batch=model.max_batch, max_queue=max(model.max_queue, model.max_batch), name=name
+    )
 
 
 def _function(where: str) -> Any:
@@ -207,11 +240,11 @@ async def _lifespan(app: App, *, file: AppFile, path: Path, folder: Path) -> Asy
                     name,
                     folder / (model.onnx or ""),
                     device,
-                    version=model.version,
+                    version=model.version or "1",
                     max_batch=model.max_batch,
                     max_queue=model.max_queue,
                     threads=model.threads,
-                    tenants=model.tenants,
+                    tenants=model.shares(),
                 )
             except (ActorStopped, ValueError) as e:
                 raise BadAppFile(f"{path}: models.{name}: {e}") from e

@@ -10,7 +10,9 @@ import numpy as np
 
 import callboard as cb
 from callboard.serve.app import App, EdgeLimits
-from callboard.serve.bundled.minilm import MiniLM, Tokens, model_folder, reference
+from callboard.serve.bundled.minilm import MiniLM, engine_of, reference
+from callboard.serve.bundled.weights import model_folder
+from callboard.serve.bundled.wordpiece import Tokens
 from callboard.serve.http.rights import Right
 from callboard.serve.tensors import Array
 
@@ -41,7 +43,7 @@ def demo_app(device: str = "auto", *, limits: EdgeLimits | None = None) -> App:
         limits: See :class:`App`.
 
     Raises:
-        BackendUnavailable: A package of the extra ``demo`` is not installed.
+        BackendUnavailable: The weights are not there, or a package of the extra ``demo`` is not installed.
     """
     lifespan = functools.partial(_lifespan, name=device, folder=model_folder())
     return App(
@@ -82,7 +84,7 @@ def encoder(device: cb.Device, folder: Path, golden: Sequence[tuple[list[int], A
     actors: dict[Batcher, cb.ResidentRef[MiniLM]] = {}
 
     async def load() -> Batcher:
-        actor = await device.actor_of(cb.Props(MiniLM, str(folder)), wait=True)
+        actor = await device.actor_of(cb.Props(MiniLM, str(folder), engine_of(device.backend)), wait=True)
         server = batched(functools.partial(actor.call, MiniLM.embed), max_tokens=BATCH_TOKENS.get(device.backend, 1024))
         actors[server] = actor
         return server

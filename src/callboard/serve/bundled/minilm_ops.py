@@ -1,24 +1,44 @@
-"""MiniLM by callboard's own ops, layer by layer; the resident actor of :mod:`.minilm` uses PyTorch instead.
+"""MiniLM by callboard's own ops, layer by layer, from the application or in a resident actor.
 
 The layers are those of BERT (Devlin et al., arXiv:1810.04805); the vector of a text is the mean over its tokens, of
 length 1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
-from callboard.serve.bundled.minilm import WIDTH
+from callboard.device.protocol.residents.actor import HostContext
 from callboard.serve.tensors import Array
 
-__all__ = ["encoded", "padded", "weights_on"]
+__all__ = ["WIDTH", "encoded", "padded", "prepared", "weights_on"]
 
-LAYERS, HEADS, EPSILON = 6, 12, 1e-12
+WIDTH, LAYERS, HEADS, EPSILON = 384, 6, 12, 1e-12
 """The values in the model's ``config.json``."""
+
+
+def prepared(folder: Path) -> Callable[[HostContext], Callable[[list[list[int]]], Array]]:
+    """Read the weights; the result puts them on a device and returns the function of a batch."""
+    read = _weights(folder, "f32")
+
+    def setup(ctx: HostContext) -> Callable[[list[list[int]]], Array]:
+        device: Any = ctx.device
+        weights = {name: device.put(x) for name, x in read.items()}
+
+        def embed(texts: list[list[int]]) -> Array:
+            text = {name: device.put(x) for name, x in padded(texts).items()}
+            out: Any = encoded(device, weights, text)
+            found: Array = out.get()  # in the host, which waits for it
+            return found
+
+        return embed
+
+    return setup
 
 
 def weights_on(device: Device, folder: Path, dtype: DTypeLike = "f32") -> dict[str, GpuRef]:
@@ -29,11 +49,15 @@ def weights_on(device: Device, folder: Path, dtype: DTypeLike = "f32") -> dict[s
         folder: Folder that :func:`model_folder` returned.
         dtype: The dtype in which the layers are computed: f32, f16 or bf16.
     """
+    return {name: device.put(x) for name, x in _weights(folder, dtype).items()}
+
+
+def _weights(folder: Path, dtype: DTypeLike) -> dict[str, Array]:
     from safetensors.numpy import load_file
 
-    found = load_file(folder / "model.safetensors")
     kind = as_dtype(dtype).np
-    return {name: device.put(x.astype(kind, copy=False)) for name, x in found.items() if x.dtype == np.float32}
+    found = load_file(folder / "model.safetensors")
+    return {name: x.astype(kind, copy=False) for name, x in found.items() if x.dtype == np.float32}
 
 
 def padded(texts: Sequence[Sequence[int]]) -> dict[str, Array]:

@@ -78,6 +78,10 @@ class Chain:
         for server in self._servers:
             await server.drain(timeout)
 
+    async def stop(self) -> None:
+        """End accepted requests at once."""
+        await asyncio.gather(*(server.stop() for server in self._servers))
+
     async def load(self) -> None:
         """Load the model, or load it anew next to the running one and replace that; no request fails because of it.
 

@@ -166,7 +166,7 @@ class TextModel(Model):
 
     def _token(self, part: Any) -> Token:
         try:
-            if isinstance(part, tuple) and "logprobs" in self.takes:
+            if "logprobs" in self.takes and type(part) is tuple:
                 token, logprob, *top = part
                 return Token(int(token), float(logprob), dict(*top))
             return Token(int(part))

@@ -5,21 +5,21 @@ import contextlib
 import gc
 import importlib
 import logging
-import signal
 import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from types import FrameType
 from typing import Any
 
 import uvicorn
+from uvicorn.server import ServerState
 
 from callboard.serve.app import App
 from callboard.serve.errors import CannotListen
 from callboard.serve.http.bounded import bounded
-from callboard.serve.http.starting import Tls
+from callboard.serve.http.ending import Signals
+from callboard.serve.http.starting import Port, Tls
 
 __all__ = ["run_inside", "run_until_signal"]
 
@@ -27,6 +27,8 @@ KEEP_ALIVE = 75
 """Seconds that an idle connection is kept."""
 LAST_RESPONSES = 5.0
 """Seconds beyond ``drain_timeout`` in which the last responses can be sent."""
+SOON = 0.5
+"""Seconds for a step of an end that is not to wait."""
 
 SWITCH_INTERVAL = 0.5e-3
 """Switch interval in seconds: a model's thread waits at most this long for the event loop's each time that it returns
@@ -41,12 +43,20 @@ _log = logging.getLogger("callboard.serve")
 Beside = Callable[[], Awaitable[None]]
 
 
-def run_until_signal(
-    app: App, host: str, port: int, max_connections: int, tls: Tls | None, beside: Beside | None
-) -> None:
-    """Implement :func:`callboard.serve`."""
-    with _own_process(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_until_signal(app, host, port, max_connections, tls, beside))
+def run_until_signal(app: App, port: Port, beside: Beside | None, signals: Signals | None = None) -> None:
+    """Implement :func:`callboard.serve`.
+
+    Args:
+        app, beside: See there.
+        port: Where to listen.
+        signals: Handlers of signals that were entered before.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_own_process())
+        ending = signals or stack.enter_context(Signals())
+        runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
+        ending.loop = runner.get_loop()
+        runner.run(_until_signal(app, port, beside, ending))
 
 
 @contextlib.contextmanager
@@ -72,54 +82,75 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _until_signal(
-    app: App, host: str, port: int, max_connections: int, tls: Tls | None, beside: Beside | None
-) -> None:
-    server = _server(app, host, port, max_connections, tls, signals=True)
-    await _run(app, server, server.stopping, beside=beside)
+async def _until_signal(app: App, port: Port, beside: Beside | None, ending: Signals) -> None:
+    await _run(app, _server(app, port), ending, beside=beside)
 
 
 @asynccontextmanager
-async def run_inside(app: App, host: str, port: int, max_connections: int, tls: Tls | None) -> AsyncIterator[str]:
+async def run_inside(app: App, port: Port) -> AsyncIterator[str]:
     """Implement :func:`callboard.serve.listening`."""
-    server = _server(app, host, port, max_connections, tls, signals=False)
-    accepting, over = asyncio.Event(), asyncio.Event()
-    running = asyncio.create_task(_run(app, server, over, accepting))
+    server = _server(app, port)
+    accepting, ending = asyncio.Event(), Signals()  # none is handled: the block's end sets it
+    running = asyncio.create_task(_run(app, server, ending, accepting))
     try:
         await _first(running, accepting)
         if not running.done():
             yield server.url
     finally:
-        over.set()
+        ending.stop.set()
         await running
 
 
 async def _run(
     app: App,
     server: "_Server",
-    over: asyncio.Event,
+    ending: Signals,
     accepting: asyncio.Event | None = None,
     beside: Beside | None = None,
 ) -> None:
-    """Serve until ``over`` is set; the app's life is entered and left by this task."""
+    """Serve until ``ending.stop`` is set; the app's life is entered and left by this task."""
     http = asyncio.create_task(server.serve([server.listener]))
     try:
-        await _first(http, server.up)
-        async with _cancelled_if(over) as entering, app.running():
+        if not server.late:
+            await server.listen(http)
+        async with _cancelled_if(ending) as entering, app.running():
             entering.cancel()
+            await server.listen(http)
             _log.info("%s accepts requests at %s: %s", app.name, server.url, ", ".join(app.models) or "no models")
             if accepting is not None:
                 accepting.set()
             async with _running(beside):
-                await _first(http, over)
+                await _first(http, ending.stop)
             _log.info("%s drains: %d requests are open", app.name, app.figures.open)
+            ending.explain()
             server.stop()
-            await app.drain()
-            await http
+            async with _shortened_by(ending.hurry, app, server):
+                await app.drain()
+                await http
     finally:
         server.stop()
         await http
     _log.info("%s has stopped", app.name)
+
+
+@asynccontextmanager
+async def _shortened_by(hurry: asyncio.Event, app: App, server: "_Server") -> AsyncIterator[None]:
+    """Do not wait for requests and connections in the block once this is set."""
+
+    async def shorten() -> None:
+        await hurry.wait()
+        _log.warning("%s does not wait: %d requests are open", app.name, app.figures.open)
+        await asyncio.gather(app.stop(), server.cut())
+
+    task = asyncio.create_task(shorten())
+    try:
+        yield
+    finally:
+        if not hurry.is_set():
+            task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
 
 
 async def _first(task: "asyncio.Task[None]", event: asyncio.Event) -> None:
@@ -148,16 +179,17 @@ async def _running(beside: Beside | None) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _cancelled_if(over: asyncio.Event) -> AsyncIterator["asyncio.Task[None]"]:
-    """Cancel the block when the event is set, unless the task that is given out was cancelled before."""
+async def _cancelled_if(ending: Signals) -> AsyncIterator["asyncio.Task[None]"]:
+    """Cancel the block when ``stop`` is set, unless the task that is given out was cancelled before."""
     task = asyncio.current_task()
     assert task is not None
     interrupted = False
 
     async def watch() -> None:
         nonlocal interrupted
-        await over.wait()
+        await ending.stop.wait()
         interrupted = True
+        ending.explain()
         task.cancel()
 
     watcher = asyncio.create_task(watch())
@@ -170,37 +202,18 @@ async def _cancelled_if(over: asyncio.Event) -> AsyncIterator["asyncio.Task[None
         watcher.cancel()
 
 
-def _listener(host: str, port: int) -> socket.socket:
-    listener = None
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.setblocking(False)
-    except OSError as e:
-        if listener is not None:
-            listener.close()
-        raise CannotListen(e.errno, f"cannot listen on {host}:{port}: {e.strerror}") from e
-    return listener
-
-
-def _server(app: App, host: str, port: int, max_connections: int, tls: Tls | None, *, signals: bool) -> "_Server":
+def _server(app: App, port: Port) -> "_Server":
     """A server whose port is open.
 
     Raises:
-        ValueError: ``port`` or ``max_connections`` is out of range.
         CannotListen: The port cannot be listened on, or a file of ``tls`` cannot be used.
     """
-    if not 0 <= port < 1 << 16:  # the system would take the rest of a division
-        raise ValueError(f"port must be from 0 to 65535, but is {port}")
-    if max_connections < 1:
-        raise ValueError(f"max_connections must be at least 1, but is {max_connections}")
-    listener = _listener(host, port)
+    listener = port.open()
     try:
-        return _Server(app, listener, max_connections, tls, signals=signals)
+        return _Server(app, listener, port)
     except OSError as e:  # ssl.SSLError is one
         listener.close()
+        tls = port.tls
         files = "" if tls is None else ", ".join(map(str, filter(None, (tls.certificate, tls.key, tls.client_ca))))
         raise CannotListen(f"TLS with {files}, which must be PEM files that fit together: {e.strerror or e}") from e
 
@@ -220,9 +233,7 @@ def _tls_options(tls: Tls) -> dict[str, Any]:
 class _Server(uvicorn.Server):
     """uvicorn's server without its logs, its lifespan and its way to end."""
 
-    def __init__(
-        self, app: App, listener: socket.socket, max_connections: int, tls: Tls | None, *, signals: bool
-    ) -> None:
+    def __init__(self, app: App, listener: socket.socket, port: Port) -> None:
         drain = app.limits.drain_timeout + LAST_RESPONSES
         super().__init__(
             uvicorn.Config(
@@ -231,25 +242,28 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 log_level=logging.WARNING,
                 access_log=False,
-                http=bounded(max_connections, app.limits.body_timeout, app.limits.send_timeout, app.figures),
+                http=bounded(port.max_connections, app.limits.body_timeout, app.limits.send_timeout, app.figures),
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=round(drain),
                 server_header=False,
                 proxy_headers=False,  # nothing here asks for the client's address
                 ws="none",
-                **({} if tls is None else _tls_options(tls)),
+                root_path=port.root_path,
+                **({} if port.tls is None else _tls_options(port.tls)),
             )
         )
         self.config.load()  # with its certificates, before anything waits for it
         self.listener = listener
-        self.up = asyncio.Event()
-        self.stopping = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._signals = signals
+        self.late = port.late
+        self._uds = port.uds
+        self._listens = asyncio.Event()
+        self._up = asyncio.Event()
 
     @property
     def url(self) -> str:
         """The URL of the listening socket."""
+        if self.listener.family == socket.AF_UNIX:
+            return f"unix:{self.listener.getsockname()}"
         host, port = self.listener.getsockname()[:2]
         scheme = "https" if self.config.is_ssl else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -257,21 +271,45 @@ class _Server(uvicorn.Server):
     def stop(self) -> None:
         """Stop accepting connections and wait for the open ones."""
         self.should_exit = True
+        self._listens.set()
+
+    async def listen(self, serving: "asyncio.Task[None]") -> None:
+        """Accept connections, if that has not begun; ``serving`` is the task of this server."""
+        self._listens.set()
+        await _first(serving, self._up)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.up.set()
+        await self._listens.wait()
+        if self.should_exit:  # before it listened
+            self.listener.close()
+        else:
+            await super().startup(sockets)
+            self._up.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._uds is not None:
+            self._uds.unlink(missing_ok=True)
+        await super().shutdown(sockets)
+
+    async def cut(self) -> None:
+        """End requests that still run: with status 503, and their connection if the client takes no response."""
+        for end in (_cancel_requests, _close_connections):
+            if self.server_state.tasks:
+                await asyncio.wait(set(self.server_state.tasks), timeout=SOON)
+            end(self.server_state)
+        self.force_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        if self._signals:
-            with super().capture_signals():
-                yield
-        else:
-            yield
+        yield  # they are handled for the app's whole life, and not only for that of the server
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # uvicorn would note the signal and raise it again at the end; here the process ends as one that is done.
-        if self.stopping.is_set() and sig == signal.SIGINT:
-            self.force_exit = True
-        self._loop.call_soon_threadsafe(self.stopping.set)
+
+def _cancel_requests(state: ServerState) -> None:
+    for task in state.tasks:
+        task.cancel()
+
+
+def _close_connections(state: ServerState) -> None:
+    for connection in list(state.connections):
+        transport: Any = connection.transport
+        transport.abort()

@@ -43,7 +43,7 @@ class Request:
     """A request; its body is given apart.
 
     Attributes:
-        path: Path of the URL.
+        path: Path of the URL, without that under which the app is mounted.
         path_params: The parts of the path that its route names.
         headers: See :class:`Fields`.
         held: Bytes of its body in memory.
@@ -54,7 +54,7 @@ class Request:
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.receive = receive
-        self.path: str = scope["path"]
+        self.path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         self.path_params: dict[str, Any] = scope.get("path_params", {})
         self.headers = Fields(scope["headers"])
         self.held = 0

@@ -9,10 +9,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tests import lazily
 
 import callboard as cb
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch = lazily.importorskip("torch", reason="torch is not installed")
 
 
 def test_the_reason_is_told() -> None:

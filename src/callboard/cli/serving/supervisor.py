@@ -1,0 +1,236 @@
+"""``Supervisor``: starts the workers of ``callboard serve``, and starts them again when they end or files change."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from callboard.cli.serving.channel import Counted, Hurry, Message, Ready, Total, decoded, encoded
+from callboard.cli.serving.merging import Totals
+from callboard.serve.http.ending import Signals
+from callboard.serve.http.starting import Port
+
+__all__ = ["supervise"]
+
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
+"""Seconds until a worker that has ended is started again: twice as long each time until one has been ready."""
+FIGURES_TIMEOUT = 2.0
+"""Seconds that a worker has for its figures; else its last ones count."""
+LONGEST_LINE = 1 << 26
+BACKLOG = 2048
+
+_log = logging.getLogger("callboard.serve")
+
+
+def supervise(given: argparse.Namespace, changes: Callable[[], AsyncIterator[Path]] | None) -> int:
+    """Serve with workers until a signal; the exit code.
+
+    Args:
+        given: The options of the command.
+        changes: Yields files that have changed: then the workers are started again. None: they are not watched.
+
+    Raises:
+        CannotListen: The port cannot be listened on.
+        ValueError: An option is out of range.
+    """
+    port = Port(given.host, given.port, given.max_connections, uds=given.uds, root_path=given.root_path)
+    with port.open() as listener, Signals() as signals, asyncio.Runner() as runner:
+        try:
+            signals.loop = runner.get_loop()
+            return runner.run(Supervisor(given, listener, signals, changes).run())
+        finally:
+            if given.uds is not None:
+                given.uds.unlink(missing_ok=True)
+
+
+@dataclass(eq=False)
+class _Worker:
+    number: int
+    process: asyncio.subprocess.Process
+    writer: asyncio.StreamWriter
+    ready: bool = False
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when its figures have come."""
+
+    def tell(self, message: Message) -> None:
+        """Send a message, unless its process has ended."""
+        with contextlib.suppress(OSError):
+            self.writer.write(encoded(message))
+
+
+class Supervisor:
+    """Worker processes.
+
+    Args:
+        given: The options of the command.
+        listener: The bound socket. Where there is one worker, or a Unix socket, the workers inherit it; else it keeps
+            the port for their own ones.
+        signals: What the user asks for.
+        changes: See :func:`supervise`.
+    """
+
+    def __init__(
+        self,
+        given: argparse.Namespace,
+        listener: socket.socket,
+        signals: Signals,
+        changes: Callable[[], AsyncIterator[Path]] | None,
+    ) -> None:
+        self._given = given
+        self._listener = listener
+        self._signals = signals
+        self._changes = changes
+        self._changed = asyncio.Event()
+        self._inherited = given.workers == 1 or given.uds is not None
+        self._workers: dict[int, _Worker] = {}
+        self._totals = Totals()
+        self._gathering: asyncio.Task[str] | None = None
+        self._restarts = 0
+        self._was_ready = False
+        self._code = 0
+
+    async def run(self) -> int:
+        """Keep the workers running until a signal; the exit code."""
+        if self._inherited:
+            self._listener.listen(BACKLOG)
+        else:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        keeping = [asyncio.create_task(self._keep(number)) for number in range(self._given.workers)]
+        others = [asyncio.create_task(self._stop()), asyncio.create_task(self._hurry())]
+        if self._changes is not None:
+            others.append(asyncio.create_task(self._watch(self._changes)))
+        try:
+            await asyncio.gather(*keeping)
+        finally:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+        return self._code
+
+    # -- workers -------------------------------------------------------------------------------------------------------
+
+    async def _keep(self, number: int) -> None:
+        delay = FIRST_DELAY
+        while not self._signals.stop.is_set():
+            changed = self._changed
+            worker, messages = await self._start(number)
+            await self._hear(worker, messages)
+            code = await worker.process.wait()
+            del self._workers[number]
+            self._totals.ended(number)
+            if self._signals.stop.is_set():
+                self._code = self._code or max(code, 0)
+                return
+            if self._changes is not None:
+                await _until_changed(changed, code)
+                continue
+            if not self._was_ready or code == 2:
+                self._code = code if code > 0 else 1
+                self._signals.stop.set()
+                return
+            delay = FIRST_DELAY if worker.ready else min(2 * delay, LONGEST_DELAY)
+            _log.error("worker %d (process %d) %s; it is started again", number, worker.process.pid, _how(code))
+            self._restarts += 1
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._signals.stop.wait()
+
+    async def _start(self, number: int) -> tuple[_Worker, asyncio.StreamReader]:
+        ours, theirs = socket.socketpair()
+        fds = [theirs.fileno()] + ([self._listener.fileno()] if self._inherited else [])
+        options = {name: value for name, value in vars(self._given).items() if name != "run"}
+        options |= {"family": self._listener.family, "address": self._listener.getsockname()}
+        about = {
+            "number": number,
+            "channel": theirs.fileno(),
+            "listener": self._listener.fileno() if self._inherited else None,
+            "late": any(worker.ready for worker in self._workers.values()),
+            "options": options,
+        }
+        with theirs:
+            command = [sys.executable, "-m", "callboard.cli.serving.worker", json.dumps(about, default=str)]
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=fds)
+        reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
+        worker = self._workers[number] = _Worker(number, process, writer)
+        if self._signals.stop.is_set():  # meanwhile
+            _terminate(worker)
+        return worker, reader
+
+    async def _hear(self, worker: _Worker, reader: asyncio.StreamReader) -> None:
+        """Answer its messages until its process has ended."""
+        try:
+            async for line in reader:
+                match decoded(line):
+                    case Ready():
+                        worker.ready = self._was_ready = True
+                    case Counted(text):
+                        self._totals.note(worker.number, text or "")
+                        worker.told.set()
+                    case Total():
+                        self._gathering = self._gathering or asyncio.create_task(self._gather())
+                        self._gathering.add_done_callback(lambda done: worker.tell(Total(done.result())))
+        except OSError:  # it was killed
+            pass
+        finally:
+            worker.writer.close()
+
+    async def _gather(self) -> str:
+        workers = [worker for worker in self._workers.values() if worker.ready]
+        for worker in workers:
+            worker.told.clear()
+            worker.tell(Counted())
+        waiting = [asyncio.create_task(worker.told.wait()) for worker in workers]
+        if waiting:
+            await asyncio.wait(waiting, timeout=FIGURES_TIMEOUT)
+        for task in waiting:
+            task.cancel()
+        self._gathering = None
+        return self._totals.exposition(
+            {
+                "callboard_workers": ("gauge", "Workers that are to run.", self._given.workers),
+                "callboard_worker_restarts_total": ("counter", "Workers that were started again.", self._restarts),
+            }
+        )
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    async def _stop(self) -> None:
+        await self._signals.stop.wait()
+        self._changed.set()
+        for worker in self._workers.values():
+            _terminate(worker)
+
+    async def _hurry(self) -> None:
+        await self._signals.hurry.wait()
+        for worker in self._workers.values():
+            worker.tell(Hurry())
+
+    async def _watch(self, changes: Callable[[], AsyncIterator[Path]]) -> None:
+        async for path in changes():
+            _log.warning("%s has changed: the app is started again", path)
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
+            for worker in self._workers.values():
+                _terminate(worker)
+
+
+async def _until_changed(changed: asyncio.Event, code: int) -> None:
+    if not changed.is_set():
+        _log.error("the app's process %s; it is started again when a file changes", _how(code))
+    await changed.wait()
+
+
+def _terminate(worker: _Worker) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        worker.process.send_signal(signal.SIGTERM)
+
+
+def _how(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
