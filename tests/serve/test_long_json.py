@@ -119,7 +119,11 @@ async def test_long_work_is_done_on_a_thread(monkeypatch: pytest.MonkeyPatch) ->
     where: list[threading.Thread] = []
 
     def noting(real: Any) -> Any:
-        return lambda *arguments: (where.append(threading.current_thread()), real(*arguments))[1]
+        def noted(*arguments: Any) -> Any:
+            where.append(threading.current_thread())
+            return real(*arguments)
+
+        return noted
 
     for name in ("_numbers_of", "to_json"):
         monkeypatch.setattr(payload, name, noting(getattr(payload, name)))

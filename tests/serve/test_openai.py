@@ -57,7 +57,7 @@ async def test_vectors_as_base64_and_tokens_that_are_counted() -> None:
     "body, status, says",
     [
         ({"model": "none", "input": "a"}, 404, "there is no model 'none'"),
-        ({"model": "double", "input": "a"}, 404, "has no embeddings: ask it at /v2/models/double/infer"),
+        ({"model": "double", "input": "a"}, 404, "has no embeddings: ask it under /v2/models/double/infer"),
         ({"model": "letters"}, 400, "missing required field `input`"),
         ({"model": "letters", "input": ""}, 400, "input must not be empty"),
         ({"model": "letters", "input": []}, 400, "input must not be empty"),
