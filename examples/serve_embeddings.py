@@ -27,9 +27,8 @@ async def lifespan(app: App, name: str) -> AsyncIterator[None]:
 
         async def load() -> cb.DynamicBatchingServer[list[int], Any]:  # texts of like lengths share batches
             actor = gpu.actor_of(cb.Props(MiniLM, str(folder), engine_of(gpu.backend)))
-            embed = partial(actor.call, MiniLM.embed)
             options: Any = {"bucket": lambda tokens: len(tokens) // 16, "cost": len, "max_batch_cost": 1024}
-            return cb.DynamicBatchingServer(embed, idempotent=True, **options)
+            return cb.DynamicBatchingServer(partial(actor.call, MiniLM.embed), **options)
 
         model, tenants = cb.ModelVersion("1", load), {"free": 1.0, "paid": 3.0}  # weights of their shares of tokens
         app.add_embeddings("minilm", model, device=gpu, tenants=tenants, tokenize=Tokens(folder))
@@ -57,7 +56,4 @@ async def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "auto"))
-    except cb.BackendUnavailable as e:  # a package is missing
-        print(e)
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "auto"))

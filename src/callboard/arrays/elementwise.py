@@ -109,16 +109,15 @@ def power(name: str, does: str) -> Binary:
     raised = binary(name, does)
 
     def function(x1: GpuRef[Mode] | Scalar, x2: GpuRef[Mode] | Scalar, /) -> GpuRef[Mode]:
-        if type(x2) is int and x2 < 0:
-            _check_exponent(x1, x2)
+        _check_exponent(x1, x2)
         return raised(x1, x2)
 
     named: Binary = _named(function, name, does)
     return named
 
 
-def _check_exponent(x1: Any, x2: int) -> None:
-    if isinstance(x1, GpuRef) and x1.dtype.is_integer:
+def _check_exponent(x1: Any, x2: Any) -> None:
+    if type(x2) is int and x2 < 0 and isinstance(x1, GpuRef) and x1.dtype.is_integer:
         raise ValueError(
             f"xp.pow: x1 has dtype {x1.dtype.name}, whose integers have no powers to the negative x2 = {x2}; "
             "convert it to a floating dtype, or write the exponent as one"
@@ -261,7 +260,7 @@ def write_into(x: Ref, name: str, other: Any) -> Ref:
         ShapeError: The result has another shape or dtype.
     """
     _check_pair(name, x, other)
-    if name == "pow" and type(other) is int and other < 0:
+    if name == "pow":
         _check_exponent(x, other)
     if rewritten(x, PAIRS[name], (x, other)):
         return x

@@ -318,7 +318,8 @@ class Packer:
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             return [NAMED, name_of(kind, self._with_code), *self._fields(value, kind._fields)]
         if hasattr(kind, "model_validate_json"):  # of pydantic; it arrives as it is, and is not validated again
-            state = value.__getstate__()
+            held: Any = value
+            state = held.__getstate__()
             return [MODEL, name_of(kind, self._with_code), self._dict(state.pop("__dict__")), self._dict(state)]
         if isinstance(value, np.memmap):
             return self._array(value.view(np.ndarray))
