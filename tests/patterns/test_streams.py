@@ -240,3 +240,18 @@ async def test_an_outlet_by_hand() -> None:
     outlet.put("d")
     assert [await outlet.get() for _ in range(3)] == ["b", "c", STREAMED]
     assert clock.pending == 0
+
+
+async def test_an_exit_in_a_stream_ends_its_request_and_not_the_loop() -> None:
+    async def one(item: int) -> AsyncIterator[int]:
+        yield item
+        if item == 0:
+            raise SystemExit(3)
+
+    async def parts(items: list[int]) -> list[AsyncIterator[int]]:
+        return [one(item) for item in items]
+
+    async with cb.DynamicBatchingServer[int, int](parts) as server:
+        with pytest.raises(RuntimeError, match="SystemExit"):
+            await server.submit(0)
+        assert await server.submit(1) == [1]

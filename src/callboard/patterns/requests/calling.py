@@ -83,7 +83,7 @@ class UserCall:
             if task is not None and task.cancelling():
                 raise
             raise HandlerCancelled(f"{_name(self._function)} was cancelled from within") from e
-        except (Exception, *OF_THE_LOOP):  # what a future can hold, and what nobody may hold back
+        except (Exception, *OF_THE_LOOP):  # what a future can hold, and what must reach the loop
             raise
         except BaseException as e:  # SystemExit, which would end the loop: it belongs to the caller, as on a thread
             raise deliverable(e) from e
@@ -95,7 +95,7 @@ class UserCall:
 
 
 OF_THE_LOOP = (KeyboardInterrupt, GeneratorExit)
-"""Ctrl-C, and the end of a coroutine that nobody awaits any more."""
+"""Ctrl-C, and the end of a coroutine that is not awaited any more."""
 
 
 class _Raised:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterable
 from typing import Any, Protocol
 
 from callboard.patterns.contract.outlet import STREAMED, Outlet
+from callboard.patterns.requests.calling import OF_THE_LOOP, deliverable
 from callboard.patterns.requests.entries import Entry, State
 
 __all__ = ["Feeders"]
@@ -82,6 +83,10 @@ async def _feed(answer: AsyncIterable[Any], parts: list[Any] | None, entry: Entr
             outlet.put(part)
             if outlet.full:
                 await _room(outlet, entry, guard)
+    except (Exception, asyncio.CancelledError, *OF_THE_LOOP):  # what a task can hold, and what must reach the loop
+        raise
+    except BaseException as e:  # SystemExit, as of a function: it belongs to the caller
+        raise deliverable(e) from e
     finally:
         close = getattr(source, "aclose", None)
         if close is not None:
