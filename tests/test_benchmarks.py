@@ -150,6 +150,7 @@ def test_idle(tmp_path: Path) -> None:
     assert results["buffers_left"] == 0
 
 
+@pytest.mark.slow
 def test_demo(tmp_path: Path) -> None:
     results = run(tmp_path, "demo", "--standby", "warm")["results"]
     assert 0 < results["callboard, takeover"]["median"] < results["callboard"]["median"]

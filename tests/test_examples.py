@@ -22,9 +22,9 @@ def test_there_are_examples() -> None:
     assert EXAMPLES
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-@pytest.mark.few(12)
 def test_example_runs(path: Path, device: str) -> None:
     if "callboard.serve" in path.read_text("utf-8"):
         pytest.importorskip("starlette", reason="for the extra serve")

@@ -109,6 +109,7 @@ def listed(told: str) -> set[str]:
     return {f"{part.partition(': ')[0]}.{op}" for part in parts for op in part.partition(": ")[2].split(", ")}
 
 
+@pytest.mark.slow
 def test_an_op_without_a_case_on_a_stand_in_is_listed(project: Path) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     found = listed(run(project, "-n", "1"))

@@ -160,6 +160,7 @@ def test_time_is_reported(fresh: Any, tmp_path: Path, record_property: Callable[
     assert seconds > 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "statement, shown_by",
     [

@@ -254,6 +254,7 @@ held = gpu.blas.gemm(a, a)
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stdin", [False, True])
 def test_a_script_may_end_without_closing(stdin: bool) -> None:
     script = program(SCRIPT, stdin=stdin)
@@ -316,6 +317,7 @@ print(pending.get().sum())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @BOTH
 def test_after_a_fork_handles_raise_and_new_devices_open(isolation: str) -> None:

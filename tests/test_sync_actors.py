@@ -244,6 +244,7 @@ print(probe.call(Probe.add, 1))
 """
 
 
+@pytest.mark.slow
 @BOTH
 def test_after_a_fork_actors_raise(isolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))

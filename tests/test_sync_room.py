@@ -46,6 +46,7 @@ def open_cpu(which: str = "cpu", **options: Any) -> cb.sync.Device:
     return cb.sync.device(which, **{"isolation": "process", "standby": None, **options})
 
 
+@pytest.mark.slow
 def test_one_op_in_flight_is_enough_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
     with open_cpu("cpu:0", max_in_flight=1) as gpu, open_cpu("cpu:1", max_in_flight=1, isolation="thread") as other:

@@ -57,7 +57,7 @@ def test_every_wait_is_left_and_the_program_goes_on() -> None:
         assert program.returncode == 0
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("presses", [1, 2])
 @pytest.mark.parametrize("what", ENDINGS)
 def test_a_program_ends_soon_while_it_ends_something(what: str, presses: int) -> None:

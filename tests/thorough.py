@@ -2,24 +2,27 @@
 
 A plain run is one that names no tests. Of the conformance suites it executes the cases on the CPU's libraries, and of
 each test one on another session, behind a host or as a recording, which changes from test to test. Of a test marked
-``few(n)`` it takes n cases, and of any other six at most, evenly spread over the values of its parameters. A test for
+``few(n)`` it takes n cases, and of any other three at most, evenly spread over the values of its parameters. A test for
 several places of a context (a thread, a process, the loop) runs in one of them, and the next test in another.
-Conformance tests that draw examples draw half of them. What is left out is counted.
+Tests that draw examples, and state machines, draw a third of them. What is left out is counted.
 """
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 
 REPEATS = ("thread:cpu", "process:cpu", "node:cpu", "recorded:cpu")
 """Sessions that compute on the CPU what ``library:cpu`` does, behind a host and a wire, or as recordings."""
-MOST = 6
+MOST = 3
 """Cases of any test that a plain run executes, for each session."""
 PLACES = frozenset({"thread", "process", "loop", "host_fn", "polled"})
 """Parameters that say where a context is, or how it finds out that work is done."""
+SETTINGS = "_hypothesis_internal_use_settings"
+"""Where hypothesis keeps the settings of a test; there is no public way to change them for a run."""
 LEFT_OUT = pytest.StashKey[int]()
 OUTPUT, PLAIN = "cases_for_all", "plain_run"
 """What a worker of xdist tells the controller, and is told by it."""
@@ -53,7 +56,7 @@ def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         few = item.get_closest_marker("few")
         if item.get_closest_marker("slow") or item in elsewhere:
             out.add(item)
-        elif few is None and session in REPEATS:
+        elif session in REPEATS:
             repeats[item.path, getattr(item, "originalname", item.name)].append(item)
         elif callspec is not None:
             number = MOST if few is None else few.args[0]
@@ -119,6 +122,24 @@ def keep(config: pytest.Config, items: list[pytest.Item], least: int = 0) -> lis
 @pytest.hookimpl(trylast=True)  # behind -k and -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = keep(config, items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A third of the examples in a plain run, and on sessions that repeat others: theirs is the way there and back."""
+    test = getattr(item, "function", None)
+    is_machine = hasattr(test, "_hypothesis_state_machine_class")
+    owner, name = (getattr(item, "cls"), "settings") if is_machine else (test, SETTINGS)  # noqa: B009 -- unknown to mypy
+    settings: hypothesis.settings | None = getattr(owner, name, None)
+    callspec = getattr(item, "callspec", None)
+    repeats = callspec is not None and callspec.params.get("session") in REPEATS
+    if settings is None or not (repeats or is_plain(item.config)):
+        return (yield)
+    setattr(owner, name, hypothesis.settings(settings, max_examples=-(-settings.max_examples // 3)))
+    try:
+        return (yield)
+    finally:
+        setattr(owner, name, settings)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -24,6 +24,7 @@ def calls(device: cb.sync.Device) -> int:
     return 0 if plans is None else plans.hits + plans.misses
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
 def test_factors_of_stacks(session: cb.sync.Device, dtype: str) -> None:
     linalg = session.xp.linalg

@@ -98,6 +98,7 @@ def test_every_library_of_the_cpu_is_tried() -> None:
     assert set(registry.backend("cpu").libraries()) <= set(devices.PROBES)
 
 
+@pytest.mark.slow
 def test_libcuda_is_not_loaded_here() -> None:
     code = (
         "import sys; loaded = []\n"

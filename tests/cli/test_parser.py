@@ -56,6 +56,7 @@ def test_a_variable_that_does_not_fit_is_one_line_and_a_failure(
     assert says in said.err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_an_output_without_space_is_one_line_and_a_failure() -> None:
     with open("/dev/full", "w") as full:

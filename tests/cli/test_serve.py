@@ -172,6 +172,7 @@ def test_a_second_ctrl_c_waits_for_no_request(tmp_path: Path, first: signal.Sign
     assert "demo has stopped" in log
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_third_ctrl_c_ends_the_process_at_once(tmp_path: Path) -> None:
     with served(tmp_path, app="closes_never") as (process, _):
@@ -194,6 +195,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("where", ["import", "lifespan"])
 @pytest.mark.few(1)
@@ -223,6 +225,7 @@ def test_sigterm_as_the_first_process_of_a_container(tmp_path: Path, where: str)
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_signal_ends_an_app_that_still_starts(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="for the extra serve")
@@ -242,6 +245,7 @@ def test_a_signal_ends_an_app_that_still_starts(tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_a_token_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     with served(tmp_path, "--token-file", "token") as (process, url):
@@ -327,6 +331,7 @@ def test_numbers_out_of_range_are_refused(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_error_of_the_lifespan_keeps_its_traceback(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="for the extra serve")
     (tmp_path / "served_app.py").write_text(APP + FAILING)
@@ -409,6 +414,7 @@ def test_an_app_and_the_demo_exclude_each_other(capsys: pytest.CaptureFixture[st
             main(arguments)
 
 
+@pytest.mark.slow
 def test_a_log_of_json(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="for the extra serve")
     (tmp_path / "served_app.py").write_text(APP)

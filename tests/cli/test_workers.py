@@ -110,6 +110,7 @@ def test_workers_share_a_port_and_its_figures(tmp_path: Path) -> None:
                 os.kill(each, 0)
 
 
+@pytest.mark.slow
 def test_workers_refuse_sequences(tmp_path: Path) -> None:
     with serving(tmp_path, "crew_app:sequences", "--workers", "2") as process:
         _, log = process.communicate(timeout=LIMIT)

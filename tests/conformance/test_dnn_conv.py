@@ -69,6 +69,7 @@ def magnitude(case: Case, x: Array, w: Array) -> float:
     return float(np.abs(wide(x)).max(initial=0) * np.abs(wide(w)).max(initial=0) * np.sqrt(case.terms))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", FLOATS)
 @SHARED
 @given(case=cases(), seed=seeds)
@@ -164,6 +165,7 @@ def test_integers(session: Any, result: Any) -> None:
         np.testing.assert_array_equal(got, np.rint(np.clip(sums, -128, 127)) if result == "i8" else sums)
 
 
+@pytest.mark.slow
 def test_a_large_convolution(session: Any) -> None:
     """Where the CPU takes PyTorch, if it is there: the same numbers as by NumPy, asymmetric padding included."""
     torch = torch_of()

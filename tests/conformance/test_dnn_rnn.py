@@ -128,6 +128,7 @@ networks = st.builds(
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", FLOATS)
 @SHARED
 @given(

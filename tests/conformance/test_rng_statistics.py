@@ -72,7 +72,7 @@ def test_continuous(session: Any, kind: str, name: str, dtype: str) -> None:
 QUASI = ("sobol32", "sobol64", "scrambled_sobol32", "scrambled_sobol64")
 
 
-@pytest.mark.few(20)
+@pytest.mark.few(16)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("name", CONTINUOUS)
 @pytest.mark.parametrize("kind", QUASI)

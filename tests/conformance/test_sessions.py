@@ -1,4 +1,4 @@
-"""Number of examples per session: a third where another's numbers repeat, half elsewhere in a plain run."""
+"""Number of examples per session: a third where another's numbers repeat, and in a plain run."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,16 +8,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests import thorough
 
-WANTED = {"thread:cpu": 7, "process:cpu": 7, "node:cpu": 7, "recorded:cpu": 7}
-ALL = 20
+ALL, PART = 20, 7
 
 
 @pytest.fixture
 def drawn(request: pytest.FixtureRequest) -> Iterator[list[int]]:
     numbers: list[int] = []
     yield numbers
-    others = ALL // 2 if thorough.is_plain(request.config) else ALL
-    assert len(numbers) == WANTED.get(request.node.callspec.params["session"], others)
+    repeats = request.node.callspec.params["session"] in thorough.REPEATS
+    assert len(numbers) == (PART if repeats or thorough.is_plain(request.config) else ALL)
 
 
 @settings(max_examples=ALL, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -221,6 +221,7 @@ def test_long_sums_are_kept_in_f32_or_better(session: Any, dtype: DType) -> None
     np.testing.assert_array_equal(got, session.get(execute(session, op)))  # in a fixed order
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["f16", "f32", "c64"])
 def test_a_large_batch_that_lies_between_the_rows(session: Any, name: str) -> None:
     """Large enough that launches for each index are worth their time, where a backend has that way."""

@@ -401,7 +401,7 @@ def test_refused_by_name(session: Any, make: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["f32", "c128"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_large_arrays(session: Any, name: str) -> None:
     """Large enough that a backend with several ways goes another one than with small arrays."""
     dtype = DTYPES[name]

@@ -32,6 +32,7 @@ def leave(dev: cb.Device, extra: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 
+@pytest.mark.slow
 async def test_out_of_address_space_is_out_of_memory() -> None:
     async with cb.device("cpu", isolation="process", standby=None) as dev, asyncio.timeout(BOUND):
         small = dev.put(np.ones(4))

@@ -100,6 +100,7 @@ async def test_a_host_that_is_frozen_while_it_opens_is_replaced(
         assert dev.health().host_pid != pid
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("own_process", [False, True])
 @pytest.mark.parametrize("how", ["gil", "freezes"])
 async def test_a_host_that_does_nothing_in_the_setup_of_an_actor_is_replaced(
@@ -121,6 +122,7 @@ async def test_a_host_that_does_nothing_in_the_setup_of_an_actor_is_replaced(
             assert await stuck.call(StuckInSetup.add, 1) == 2
 
 
+@pytest.mark.slow
 async def test_a_standby_that_is_frozen_while_it_starts_is_replaced(
     watch: Watch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

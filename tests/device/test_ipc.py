@@ -104,6 +104,7 @@ async def test_both_sides_see_what_the_other_writes(dev: cb.Device) -> None:
         assert await other.ask("free") == "0"
 
 
+@pytest.mark.slow
 async def test_memory_lives_until_the_other_process_has_closed_it(dev: cb.Device) -> None:
     x = dev.ipc.empty((1000,), dtype="f64")
     dev.fill(x, 2.0)
@@ -119,6 +120,7 @@ async def test_memory_lives_until_the_other_process_has_closed_it(dev: cb.Device
                 await dev.trim()
 
 
+@pytest.mark.slow
 async def test_a_process_that_is_killed_has_closed_it(dev: cb.Device) -> None:
     x = dev.ipc.empty((1000,), dtype="f64")
     dev.fill(x, 2.0)

@@ -127,6 +127,7 @@ async def test_releases_behind_an_array_that_is_still_being_copied_count(
     np.testing.assert_array_equal(await slow.get(), np.full(1000, 3))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 @pytest.mark.parametrize("failures,rescued", [(1, True), (2, True), (4, False)])
 async def test_a_driver_without_memory_is_asked_again_after_a_trim(

@@ -75,6 +75,7 @@ async def test_a_limit_can_be_changed(dev: cb.Device) -> None:
         await dev.set_memory_limit(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("standby", [pytest.param(None, marks=pytest.mark.slow), "hot"])
 async def test_a_changed_limit_holds_in_later_contexts(tmp_path: Path, standby: str | None) -> None:
     backend = FaultyBackend("cpu", poison_at=3, once=str(tmp_path / "once"))

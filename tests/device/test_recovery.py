@@ -92,6 +92,7 @@ async def test_ops_called_during_a_rebuild_belong_to_the_next_generation_and_wor
         await events.aclose()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 async def test_generations_only_grow_and_are_watched() -> None:
     async with process() as dev:
 
@@ -132,6 +133,7 @@ async def test_what_was_sent_and_what_was_not_fail_alike(monkeypatch: pytest.Mon
         assert len({id(e) for e in [(await ended(r)) for r in (sent, unsent)]}) == 2  # each op has an error of its own
 
 
+@pytest.mark.slow
 async def test_a_failure_of_a_loss_that_nobody_awaits_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "callboard"):
         async with process() as dev:
@@ -143,6 +145,7 @@ async def test_a_failure_of_a_loss_that_nobody_awaits_is_logged_once(caplog: pyt
     assert len(lines) == 1
 
 
+@pytest.mark.slow
 async def test_a_loss_that_somebody_sees_is_not_logged_for_what_it_made_on_the_way(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -220,6 +223,7 @@ async def test_a_stopped_device_leaves_no_host_behind_and_can_be_opened_again() 
             dev.put(ones())
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("standby", ["hot", "warm", None])
 async def test_half_open_tries_again_after_a_pause(standby: str | None) -> None:
@@ -295,6 +299,7 @@ def test_retrying_without_arguments_says_how_it_is_written() -> None:
         cb.retrying()
 
 
+@pytest.mark.slow
 async def test_retrying_gives_up_with_the_last_error() -> None:
     async with process() as dev:
 
@@ -309,6 +314,7 @@ async def test_retrying_gives_up_with_the_last_error() -> None:
         assert "attempt 2 of 2" in caught.value.__notes__
 
 
+@pytest.mark.slow
 async def test_control_requests_end_typed_when_the_context_is_lost_meanwhile() -> None:
     async with process() as dev:
         signal_host(dev, signal.SIGSTOP)
@@ -338,6 +344,7 @@ async def test_slots_of_a_dead_host_come_back() -> None:
         assert len(dev._actor.fleet.hosts) == 1
 
 
+@pytest.mark.slow
 async def test_a_slot_is_not_used_again_while_a_copy_into_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     go, copies = threading.Event(), []
     later = Copier.later
@@ -369,6 +376,7 @@ async def test_a_slot_is_not_used_again_while_a_copy_into_it_runs(monkeypatch: p
         assert dev._actor.arenas.stats.used == 0
 
 
+@pytest.mark.slow
 async def test_calls_of_other_threads_end_while_contexts_are_lost() -> None:
     """Each thread sees right values and typed errors only, and never waits for ever."""
     stop = False

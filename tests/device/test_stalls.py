@@ -46,6 +46,7 @@ async def test_a_stream_that_stands_still_is_a_loss(completion: str, tmp_path: P
         assert dev.health().restarts == 1
 
 
+@pytest.mark.slow
 async def test_a_stream_that_stands_still_is_found_behind_work_that_crosses_libraries(tmp_path: Path) -> None:
     """The get is on the stream of the put that hangs, and waits for the gemm that waits for the put."""
     spec = f"faulty+cpu?hang_at=2&once={tmp_path}/struck"
@@ -59,6 +60,7 @@ async def test_a_stream_that_stands_still_is_found_behind_work_that_crosses_libr
         assert "memory.upload is its oldest op" in str(error)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dispatcher", ["own", "caller"])
 async def test_a_stream_that_stands_still_in_a_thread_stops_the_device(dispatcher: str) -> None:
     faulty = FaultyBackend("cpu", hang_at=2)
@@ -79,6 +81,7 @@ async def test_a_stream_that_stands_still_in_a_thread_stops_the_device(dispatche
             opened.close()
 
 
+@pytest.mark.slow
 async def test_long_ops_within_the_limit_are_no_stall() -> None:
     async with cb.device("faulty+cpu?slow_at=2&delay=0.4", isolation="process", standby=None, stall_after=20) as dev:
         a = dev.put(ONES)

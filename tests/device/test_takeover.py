@@ -44,6 +44,7 @@ async def test_what_takes_over_is_said_and_works(standby: str | None) -> None:
         np.testing.assert_array_equal(await dev.put(ones()).get(), ones())
 
 
+@pytest.mark.slow
 async def test_a_standby_that_is_still_starting_takes_over() -> None:
     async with process("hot") as dev:
         async with asyncio.timeout(BOUND):
@@ -100,6 +101,7 @@ async def test_arenas_that_a_standby_was_told_of_are_there_when_it_takes_over() 
 # -- memory that the lost host still holds -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dies", [True, False])
 @pytest.mark.few(1)
 async def test_a_want_of_memory_waits_for_the_lost_host_to_give_back_its_own(
@@ -171,6 +173,7 @@ async def test_a_context_that_dies_again_and_again_while_it_opens_stops_the_devi
 # -- closing -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("standby", ["hot", None])
 async def test_closing_during_a_rebuild(standby: str | None) -> None:
     async with process(standby) as dev:
@@ -241,6 +244,7 @@ async def test_the_same_device_is_one_handle_and_a_closed_one_is_opened_anew() -
         await third.put(ones())
 
 
+@pytest.mark.slow
 async def test_two_devices_live_and_die_apart() -> None:
     async with cb.System("test") as system:
         one = await system.device("cpu", isolation="process", standby=None)

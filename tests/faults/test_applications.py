@@ -64,6 +64,7 @@ except KeyboardInterrupt:
 # -- how it is started -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_from_a_script_without_a_guard(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(ROUND_TRIP)
@@ -74,12 +75,14 @@ def test_from_a_script_without_a_guard(tmp_path: Path) -> None:
         assert program.output.count("value") == 1  # the host has not run the script
 
 
+@pytest.mark.slow
 def test_from_stdin(tmp_path: Path) -> None:
     with Program("-", text=ROUND_TRIP, folder=tmp_path) as program:
         assert program.line("value") == "16.0"
         assert program.end() == 0
 
 
+@pytest.mark.slow
 def test_from_a_folder_with_files_named_like_modules(tmp_path: Path) -> None:
     for name in ("select.py", "numpy.py", "callboard.py", "json.py"):
         (tmp_path / name).write_text("raise SystemExit('the wrong module')")
@@ -91,6 +94,7 @@ def test_from_a_folder_with_files_named_like_modules(tmp_path: Path) -> None:
         assert program.end() == 0
 
 
+@pytest.mark.slow
 def test_from_a_prompt_whose_loop_runs_already() -> None:
     """As in a notebook: the loop belongs to somebody else, statements come one by one."""
     statements = """
@@ -166,6 +170,7 @@ def test_sigterm_ends_a_service_in_order(tmp_path: Path) -> None:
         host.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host_state", ["serving", "stopped"])
 @pytest.mark.few(1)
 def test_the_application_killed_with_a_forked_sibling_alive(tmp_path: Path, host_state: str) -> None:
@@ -230,6 +235,7 @@ asyncio.run(main())
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_limit_of_the_address_space_is_a_typed_error(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("""

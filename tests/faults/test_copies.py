@@ -70,12 +70,11 @@ async def small_parts(ref: cb.GpuRef) -> np.ndarray:
 Transfer = Callable[[cb.Device, int], Any]
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("at", [1, 3, 5])
 @pytest.mark.parametrize(
     "transfer", [put, put_strided, put_non_blocking, put_leased, get, get_into_leased, get_strided]
 )
-@pytest.mark.few(2)
 async def test_a_host_killed_in_the_middle_of_a_copy(transfer: Transfer, at: int) -> None:
     async with open_faulty("host_killed", at=at, max_restarts=1) as dev:
         lost = 0
@@ -122,6 +121,7 @@ async def test_a_host_killed_while_ops_are_parked(monkeypatch: pytest.MonkeyPatc
             assert (await dev.full((5 * mb,), 2.0).get()).sum() == 10 * mb
 
 
+@pytest.mark.slow
 async def test_nothing_is_put_in_dev_shm() -> None:
     """Shared memory has no name anywhere, so a container's 1 MiB of /dev/shm is enough."""
     before = mapped(os.getpid())

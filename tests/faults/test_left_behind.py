@@ -16,7 +16,7 @@ BOUND = 20.0
 SCRIPT = str(Path(__file__).parent / "left_behind.py")
 
 
-@pytest.mark.few(len(WAYS))
+@pytest.mark.few(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_memory_outlives_the_work_that_was_left_behind(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
@@ -70,6 +70,7 @@ LEAVES = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="another exit of the C library")
 @pytest.mark.parametrize("how", LEAVES)
 def test_the_process_ends_while_an_op_runs_on(how: str) -> None:

@@ -58,6 +58,7 @@ async def many(dev: cb.Device, ops: int, step: int) -> None:
     assert dev._port.in_flight == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_buffers")
 async def test_a_hundred_thousand_ops_through_buffers_of_4_kib() -> None:
     async with cb.device("cpu", isolation="process", standby=None) as dev:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import lazily
 
 import callboard as cb
 from callboard.serve import App
@@ -23,7 +24,7 @@ from callboard.serve.bundled.minilm import MiniLM
 from callboard.serve.errors import refusal_of
 
 for _package in ("torch", "safetensors"):
-    pytest.importorskip(_package, reason="for the extra demo")
+    lazily.importorskip(_package, reason="for the extra demo")
 
 pytestmark = [
     pytest.mark.fault,

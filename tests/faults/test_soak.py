@@ -7,6 +7,7 @@ from tests.faults.soak import soak
 pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing, pytest.mark.timeout(120)]
 
 
+@pytest.mark.slow
 async def test_requests_fail_and_hosts_are_killed() -> None:
     run = await soak(requests=60, kills=1, seed=2)
     assert run.ended == 60

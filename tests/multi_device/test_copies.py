@@ -118,6 +118,7 @@ async def test_the_failure_of_the_source_is_the_copys(one: str, other: str, gate
         np.testing.assert_array_equal(await there.get(), np.ones(12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["cpu", "sharing"])
 @pytest.mark.few(1)
 async def test_a_loss_fails_the_copy_and_names_its_side(which: str, gate: Gate, request: pytest.FixtureRequest) -> None:

@@ -70,6 +70,7 @@ def test_rejection_gives_the_law_of_the_target(target: Chain, draft: Chain, cert
     assert found == {text: law(target, text) for text in found}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_rejection_with_two_proposed_tokens(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -176,6 +176,7 @@ def kernel(x: np.ndarray, y: np.ndarray) -> Any:
     return lambda rows: gram(rows, x) @ weights
 
 
+@pytest.mark.slow
 def test_real_digits_by_two_models() -> None:
     """Within half a point of the large one, which runs on at most 15 % of the items; chosen on other items."""
     digits = load_digits()

@@ -92,6 +92,7 @@ def test_without_trees_the_first_branch_is_proposed() -> None:
     assert checked(tree, 2, VOCABULARY, trees=True) == cb.Proposal([1, 2], parents=[-1, -1])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("acceptance", ["rejection", "coupled"])
 def test_sampled_tokens_have_the_target_s_distribution_whatever_the_tree(acceptance: str) -> None:
     """All tokens of up to two places against the exact probabilities, by chi-square at one in a million."""

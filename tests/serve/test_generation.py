@@ -10,12 +10,13 @@ import httpx
 import pytest
 from generation_lab import EOS, Writer, decode, encode, logits, writing
 from serve_lab import TIMEOUT, client_of, small_app, until
+from tests import lazily
 
 import callboard as cb
 from callboard.actors import ManualClock
 from callboard.serve import App, EdgeLimits, listening
 
-openai = pytest.importorskip("openai", reason="for the extra test")
+openai = lazily.importorskip("openai", reason="for the extra test")
 
 
 @asynccontextmanager

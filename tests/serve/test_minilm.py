@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from serve_lab import Tally
+from tests import lazily
 
 import callboard as cb
 from callboard.serve import App, listening
@@ -22,7 +23,7 @@ from callboard.serve.bundled.minilm import MiniLM, engine_of, reference
 from callboard.serve.bundled.weights import model_folder
 from callboard.serve.bundled.wordpiece import MAX_TOKENS, Tokens
 
-openai = pytest.importorskip("openai", reason="for the extra test")
+openai = lazily.importorskip("openai", reason="for the extra test")
 
 try:
     FOLDER = model_folder()

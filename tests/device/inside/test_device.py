@@ -210,6 +210,7 @@ async def test_memory_is_flat_and_ends_with_the_instance(dev: cb.Device) -> None
     assert maths.restarts == 1
 
 
+@pytest.mark.slow
 async def test_tensors_of_torch_are_operands(dev: cb.Device) -> None:
     pytest.importorskip("torch")
     maths = dev.actor_of(cb.Props(Maths))

@@ -1,20 +1,23 @@
 """Resident actors for tests, importable by context hosts, and gates that work in both isolations."""
 
 import asyncio
+import importlib
 import logging
 import os
 import sys
 import threading
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 
 import callboard as cb
 from callboard.device.host.residents.item import Outcome
 from callboard.device.host.residents.thread.thread import ActorThread
 from callboard.kernel.sparse import CsrRef
+
+if TYPE_CHECKING:  # hosts import this module
+    import pytest
 
 
 class Gate:
@@ -84,7 +87,7 @@ def own_thread() -> Any:
     return thread._target.__self__
 
 
-def interrupt_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupt_once(monkeypatch: "pytest.MonkeyPatch") -> None:
     """The next call of an actor in this process is interrupted by an error of the host when it has run."""
 
     def finish(self: ActorThread, outcome: Outcome) -> None:
@@ -103,7 +106,7 @@ def enter(ctx: cb.HostContext) -> cb.HostContext:
 
 
 def _cupy() -> Any:
-    return pytest.importorskip("cupy")
+    return importlib.import_module("cupy")
 
 
 class OwnError(Exception):

@@ -167,6 +167,7 @@ async def test_an_exception_is_an_answer_and_the_others_run_on(actor: cb.Residen
     assert actor.restarts == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", [Later.fail, Later.fail_at_once])
 @pytest.mark.parametrize("how", ["key", "exit"])
 async def test_a_restart_cancels_the_other_coroutines(dev: cb.Device, how: str, method: Any, tmp_path: Path) -> None:
@@ -279,6 +280,7 @@ async def test_a_closed_device_ends_its_coroutines(isolation: str, tmp_path: Pat
     assert {"a cancelled", "stream closed", "background cancelled"} <= set((tmp_path / "ended").read_text().split("\n"))
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_a_lost_context_ends_its_coroutines() -> None:
     async with cb.device("cpu", isolation="process", standby="hot") as dev:
@@ -336,6 +338,7 @@ async def test_a_stream_that_waits_does_not_hold_up_others(actor: cb.ResidentRef
     assert await taken(slow) == [1, 2]
 
 
+@pytest.mark.slow
 async def test_leaving_cancels_the_step_and_closes_before_later_calls(actor: cb.ResidentRef[Later]) -> None:
     stream = actor.stream(Later.gated, 100, "gate").with_prefetch(9)
     assert await first(stream, 1) == [0]
@@ -376,6 +379,7 @@ async def test_a_step_that_was_cancelled_behind_another_ends_once_when_the_actor
     assert dev.health().state == "ready"
 
 
+@pytest.mark.slow
 async def test_an_exit_of_a_task_of_the_actors_own_restarts_it(dev: cb.Device, actor: cb.ResidentRef[Later]) -> None:
     for restarts in (1, 2, 3):
         waiting = actor.call(Later.wait, "a")

@@ -18,6 +18,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("own_process", [False, True])
 async def test_they_run_when_the_device_is_closed(tmp_path: Path, own_process: bool) -> None:
     told = tmp_path / "told"
@@ -39,6 +40,7 @@ async def test_they_run_when_an_actor_in_its_own_process_is_stopped(tmp_path: Pa
         assert told.read_text() == "done"
 
 
+@pytest.mark.slow
 async def test_one_that_does_not_end_is_left(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     async with (

@@ -61,7 +61,7 @@ async def test_threads_may_call(dev: cb.Device) -> None:
     ) == list(range(1, 9))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("n", [3, 100_000, 12_500_000])
 async def test_arrays_of_any_size_travel_both_ways(dev: cb.Device, n: int) -> None:
     probe = dev.actor_of(cb.Props(Probe))
@@ -101,6 +101,7 @@ async def test_large_bytes_and_texts_travel_beside_the_message(dev: cb.Device) -
     assert await probe.call(Probe.echo, [data, text]) == [data, text]
 
 
+@pytest.mark.slow
 async def test_long_results_without_arrays_do_not_swell_a_frame(dev: cb.Device) -> None:
     probe = dev.actor_of(cb.Props(Probe))
     words = [f"word {i}" for i in range(100_000)]

@@ -103,6 +103,7 @@ async def test_a_call_that_runs_is_told(dev: cb.Device, gate: Gate) -> None:
     assert await probe.call(Watching.noted) == ["watched True"]
 
 
+@pytest.mark.slow
 async def test_a_call_that_is_short_by_experience_is_told(dev: cb.Device, gate: Gate) -> None:
     probe = dev.actor_of(cb.Props(Watching))
     for _ in range(5):
@@ -221,6 +222,7 @@ async def test_a_parked_call_can_be_cancelled(dev: cb.Device, gates: Callable[[s
     assert await second.call(Watching.add, 1) == 1
 
 
+@pytest.mark.slow
 async def test_the_oldest_call_makes_room_for_the_newest(dev: cb.Device, gate: Gate) -> None:
     newest = dev.actor_of(cb.Props(Newest))
     running = newest.call(Newest.wait, gate.path)

@@ -155,6 +155,7 @@ def test_classes_of_a_script_live_in_its_hosts(tmp_path: Path) -> None:
     assert run(SCRIPT, "process", "thread", cwd=tmp_path) == "fine\n"
 
 
+@pytest.mark.slow
 def test_classes_of_a_script_live_in_the_hosts_of_its_spawned_processes(tmp_path: Path) -> None:
     head, _, tail = SCRIPT.partition("for isolation in")
     inside = textwrap.indent("for isolation in" + tail, "    ")

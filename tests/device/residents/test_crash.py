@@ -76,6 +76,7 @@ async def test_a_crash_says_where() -> None:
         np.testing.assert_array_equal(await dev.put(np.ones(3)).get(), np.ones(3))
 
 
+@pytest.mark.slow
 async def test_a_device_that_stops_after_a_crash_says_where() -> None:
     async with cb.device("cpu", isolation="process", standby=None, max_restarts=0) as dev:
         embedder = dev.actor_of(cb.Props(Embedder), name="embedder")
@@ -89,6 +90,7 @@ async def test_a_device_that_stops_after_a_crash_says_where() -> None:
             assert "Current thread" in error.details
 
 
+@pytest.mark.slow
 async def test_a_killed_host_has_no_details() -> None:
     async with cb.device("cpu", isolation="process", standby=None) as dev:
         embedder = dev.actor_of(cb.Props(Embedder), name="embedder")
@@ -103,6 +105,7 @@ async def test_a_killed_host_has_no_details() -> None:
         assert error.details == ""
 
 
+@pytest.mark.slow
 async def test_a_crash_of_a_child_of_the_host_is_not_taken_for_its_own() -> None:
     async with cb.device("cpu", isolation="process", standby=None) as dev:
         embedder = dev.actor_of(cb.Props(Embedder), name="embedder")

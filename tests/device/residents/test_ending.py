@@ -53,6 +53,7 @@ async def freed(dev: cb.Device, name: str, *, own_process: bool = False) -> cb.R
 # -- processes of their own --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("waits", [True, False])
 async def test_an_own_process_is_killed_if_its_actor_does_not_end(gate: Gate, closing: Closing, waits: bool) -> None:
     async with cb.device("cpu", close_timeout=0.2) as dev:
@@ -82,6 +83,7 @@ async def test_an_own_process_is_killed_if_its_actor_does_not_end(gate: Gate, cl
         assert await asyncio.to_thread(process.gone)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["waits", "gil", "freezes"])
 async def test_also_in_its_setup(gate: Gate, how: str) -> None:
     async with cb.device("cpu") as dev:
@@ -137,6 +139,7 @@ async def in_coroutine(stuck: "cb.ResidentRef[Any]", gate: Gate) -> Any:
     return running
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("into", [in_wait, in_stream, in_coroutine])
 async def test_in_the_devices_host_it_costs_the_context_if_that_is_asked_for(
     gate: Gate, into: Callable[..., Any]
@@ -157,6 +160,7 @@ async def test_in_the_devices_host_it_costs_the_context_if_that_is_asked_for(
         assert dev.health().restarts == 1
 
 
+@pytest.mark.slow
 async def test_later_without_waiting_too(gate: Gate) -> None:
     async with cb.device("cpu", isolation="process", standby=None, close_timeout=0.2) as dev:
         stuck = dev.actor_of(cb.Props(Stuck), name="stuck")
@@ -167,6 +171,7 @@ async def test_later_without_waiting_too(gate: Gate) -> None:
         assert await within((await freed(dev, "stuck")).call(Stuck.add, 1)) == 2
 
 
+@pytest.mark.slow
 async def test_a_prepare_that_does_not_return_is_not_left_in_the_standby(gate: Gate, closing: Closing) -> None:
     async with cb.device("cpu", isolation="process", standby="warm") as dev:
         await within(dev._actor.until_standby())

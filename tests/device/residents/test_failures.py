@@ -25,6 +25,7 @@ async def restarted(actor: "cb.ResidentRef[Probe]", times: int) -> None:
             await actor.call(Probe.state)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "how, kind, args",
     [
@@ -220,6 +221,7 @@ class _Flaky(Probe):
         super().setup(ctx)
 
 
+@pytest.mark.slow
 async def test_a_setup_that_never_works_stops_the_actor(dev: cb.Device, tmp_path: Path) -> None:
     (tmp_path / "fail").touch()
     probe = dev.actor_of(cb.Props(Probe, 0, str(tmp_path / "fail"), str(tmp_path / "log")))
@@ -292,6 +294,7 @@ async def test_a_failed_call_keeps_none_of_its_arguments(dev: cb.Device) -> None
             gc.collect()
 
 
+@pytest.mark.slow
 async def test_a_failure_that_nobody_awaits_is_logged(
     dev: cb.Device, caplog: pytest.LogCaptureFixture, gates: Callable[[str], Gate]
 ) -> None:

@@ -45,6 +45,7 @@ class AsyncForking(Forking):
         return self.fork(how)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 @pytest.mark.parametrize("cls", [Forking, AsyncForking])
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")

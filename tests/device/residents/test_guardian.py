@@ -67,6 +67,7 @@ async def _started(founder: "cb.ResidentRef[Founder]", watched: Watch) -> list[W
         return [watched(await founder.call(Founder.start, how)) for how in HOW]
 
 
+@pytest.mark.slow
 async def test_they_end_with_a_host_that_is_killed_and_with_one_that_is_closed(watched: Watch) -> None:
     async with cb.device("cpu", isolation="process", guardian=True) as dev:
         founder = dev.actor_of(cb.Props(Founder))
@@ -78,6 +79,7 @@ async def test_they_end_with_a_host_that_is_killed_and_with_one_that_is_closed(w
     assert all(process.gone() for process in second)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("guardian", [False, True])
 async def test_a_host_has_one_if_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, guardian: bool) -> None:
     """Also where the application itself runs below a host with a guardian, whose mark it inherits."""
@@ -100,6 +102,7 @@ def group_of(pid: int) -> int:
     return 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dispatcher", ["own", "caller"])
 async def test_an_actor_in_a_thread_is_refused(dispatcher: Any) -> None:
     async with cb.device("cpu", isolation="thread", dispatcher=dispatcher, guardian=True) as dev:

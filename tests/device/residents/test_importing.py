@@ -83,6 +83,7 @@ def run(folder: Path, program: str, **modules: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("isolation", ["process", "thread"])
 @pytest.mark.parametrize("then", [BLOCKING, ASYNC], ids=["blocking", "async"])
 def test_a_module_that_opens_a_device_is_imported_once(tmp_path: Path, isolation: str, then: str) -> None:
@@ -91,6 +92,7 @@ def test_a_module_that_opens_a_device_is_imported_once(tmp_path: Path, isolation
     assert len((tmp_path / "imports").read_text().split()) == 1
 
 
+@pytest.mark.slow
 def test_its_classes_travel_by_value_after_the_import_as_well(tmp_path: Path) -> None:
     done = run(tmp_path, LATER, served=SERVED + BLOCKING.replace("ISOLATION", "'process'"))
     assert done.stdout == "112\n3\n", done.stderr

@@ -84,6 +84,7 @@ async def test_one_that_blocks_stops_neither_ops_nor_other_actors(dev: cb.Device
         await bounded(blocked, behind)
 
 
+@pytest.mark.slow
 async def test_one_that_blocks_beside_a_leading_actor_that_blocks_as_well(
     dev: cb.Device, gates: Callable[[str], Gate]
 ) -> None:
@@ -240,6 +241,7 @@ async def test_calls_behind_a_stop_do_not_run() -> None:
     assert ran == []
 
 
+@pytest.mark.slow
 async def test_closing_the_device(isolation: Any) -> None:
     async with cb.device("cpu", isolation=isolation, standby=None, close_timeout=TIME) as dev:
         probe = dev.actor_of(cb.Props(Probe))
@@ -254,6 +256,7 @@ async def test_closing_the_device(isolation: Any) -> None:
     assert all(isinstance(r, cb.AccelError | ActorStopped) for r in results[len(done) :])
 
 
+@pytest.mark.few(1)
 @pytest.mark.fault
 @pytest.mark.parametrize("blocked", [False, True])
 async def test_the_host_is_killed(gate: Gate, blocked: bool) -> None:
@@ -318,6 +321,7 @@ async def test_a_call_that_reads_the_result_of_an_op_that_fails_meanwhile() -> N
         undo()
 
 
+@pytest.mark.slow
 async def test_results_of_all_sizes(dev: cb.Device) -> None:
     probe = dev.actor_of(cb.Props(Probe))
     rng = np.random.default_rng(3)
@@ -345,6 +349,7 @@ class Large(Probe):
         return np.zeros(nbytes, np.uint8)
 
 
+@pytest.mark.slow
 async def test_memory_asked_for_while_the_leading_actor_blocks(dev: cb.Device, gates: Callable[[str], Gate]) -> None:
     probe, other = dev.actor_of(cb.Props(Probe)), dev.actor_of(cb.Props(Large))
     for n in range(1, 11):
@@ -359,6 +364,7 @@ async def test_memory_asked_for_while_the_leading_actor_blocks(dev: cb.Device, g
             await blocked
 
 
+@pytest.mark.slow
 async def test_a_call_with_an_array_that_a_call_of_another_actor_holds(
     dev: cb.Device, gates: Callable[[str], Gate]
 ) -> None:

@@ -33,7 +33,7 @@ async def next_generation(dev: cb.Device, since: int) -> None:
         await dev.watch_generation().changed(since)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("standby", [None, "warm", "hot"])
 async def test_calls_in_flight_fail_and_the_actor_lives_on(standby: Any, gates: Callable[[str], Gate]) -> None:
     gate = gates("gate")
@@ -107,6 +107,7 @@ async def test_a_standby_prepares_and_sets_up_only_when_it_takes_over(tmp_path: 
         assert lines.count(f"setup {standby}") == 1
 
 
+@pytest.mark.slow
 async def test_an_actor_of_a_standby_may_be_stopped(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with cb.device("cpu", isolation="process", standby="warm") as dev:
@@ -131,6 +132,7 @@ async def test_actors_started_while_there_is_no_context_start_with_the_next(isol
         assert await probe.call(Probe.add, 1) == 2
 
 
+@pytest.mark.slow
 async def test_a_result_on_its_way_when_the_host_dies(gates: Callable[[str], Gate]) -> None:
     async with cb.device("cpu", isolation="process", standby="hot") as dev:
         probe = dev.actor_of(cb.Props(Probe))
@@ -159,6 +161,7 @@ class Poisoner(Probe):
         raise ValueError("the first that showed it")
 
 
+@pytest.mark.slow
 async def test_an_exception_behind_which_the_context_is_dead_replaces_the_context() -> None:
     async with cb.device("faulty+cpu", isolation="process", standby=None) as dev:
         poisoner, other = dev.actor_of(cb.Props(Poisoner), name="poisoner"), dev.actor_of(cb.Props(Probe))

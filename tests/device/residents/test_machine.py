@@ -157,6 +157,7 @@ def test_more_calls_end_likewise_while_hosts_are_killed(runs: Runs, program: Pro
     runs(program)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [("one",)])
 @pytest.mark.parametrize("place", ["thread"])
 @drawn(APART)

@@ -261,6 +261,7 @@ def test_what_has_no_signature_is_not_checked() -> None:
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("how", ["list", "tuple", "dict", "nested"])
 async def test_unlike_arrays_are_results(anywhere: cb.Device, how: str) -> None:
     actor = anywhere.actor_of(cb.Props(Base))

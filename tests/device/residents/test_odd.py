@@ -45,6 +45,7 @@ async def test_results_and_exceptions_end_their_call_only(dev: cb.Device) -> Non
     np.testing.assert_array_equal(await bystander.get(), np.ones(3))
 
 
+@pytest.mark.slow
 async def test_log_lines_are_shortened_and_escaped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "callboard.host")
     async with cb.device("cpu", isolation="process", standby=None) as dev:
@@ -73,6 +74,7 @@ async def test_a_text_that_is_not_unicode_is_refused_by_the_arguments_name(dev: 
     assert await probe.call(Probe.echo, os.fsencode(FILE)) == os.fsencode(FILE)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "name, value, kind, why",
     [

@@ -41,6 +41,7 @@ class Parent(cb.ResidentActor):
         return os.getpid()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "how, own_process",
     [

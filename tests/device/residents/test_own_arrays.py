@@ -62,6 +62,7 @@ async def test_a_call_waits_until_its_arrays_are_written() -> None:
         assert await within(apart.call(Apart.total_of, dev.blas.gemm(x, y))) == 8.0**4
 
 
+@pytest.mark.slow
 async def test_a_call_waits_until_what_it_writes_has_been_read(dev: cb.Device) -> None:
     apart = dev.actor_of(cb.Props(Apart), own_process=True)
     await within(apart.ready())
@@ -109,6 +110,7 @@ async def test_what_is_declared_as_read_is_read_along(dev: cb.Device, gates: Cal
     assert await within(one.call(Apart.is_read_only, x))
 
 
+@pytest.mark.slow
 async def test_calls_without_arrays_stay_behind_those_with(dev: cb.Device, gates: Callable[[str], Gate]) -> None:
     beside = dev.actor_of(cb.Props(Apart))
     apart = dev.actor_of(cb.Props(Apart), own_process=True)
@@ -131,6 +133,7 @@ async def test_calls_without_arrays_stay_behind_those_with(dev: cb.Device, gates
         await within(cancelled)
 
 
+@pytest.mark.slow
 async def test_async_methods_use_arrays(dev: cb.Device) -> None:
     later = dev.actor_of(cb.Props(Later), own_process=True)
     x, y = dev.put(np.zeros(2)), dev.put(np.zeros(2))
@@ -145,6 +148,7 @@ async def test_async_methods_use_arrays(dev: cb.Device) -> None:
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_failed_method_spoils_what_it_may_have_written(dev: cb.Device) -> None:
     apart = dev.actor_of(cb.Props(Apart), own_process=True)
     x = dev.put(np.ones(3))
@@ -181,6 +185,7 @@ async def test_a_crash_spoils_what_it_may_have_written_and_nothing_else(dev: cb.
     assert (dev.generation, apart.restarts) == (generation, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_the_actor_outlives_the_devices_context(dev: cb.Device, gates: Callable[[str], Gate]) -> None:
     apart = dev.actor_of(cb.Props(Apart), own_process=True)
@@ -227,6 +232,7 @@ async def test_results_are_copies_on_the_device(dev: cb.Device) -> None:
             pass
 
 
+@pytest.mark.slow
 async def test_a_result_has_room_while_later_calls_and_fences_wait_for_the_call(
     dev: cb.Device, gates: Callable[[str], Gate]
 ) -> None:
@@ -245,6 +251,7 @@ async def test_a_result_has_room_while_later_calls_and_fences_wait_for_the_call(
     assert await within(took) >= 0.0
 
 
+@pytest.mark.slow
 async def test_a_result_for_which_the_device_has_no_room_is_an_answer(backend: str) -> None:
     async with cb.device(backend, isolation="process", standby=None, memory_limit=1 << 20) as dev:
         apart = dev.actor_of(cb.Props(Apart), own_process=True)
@@ -267,6 +274,7 @@ async def test_what_cannot_be_lent_is_refused_by_name(dev: cb.Device) -> None:
         streamer.stream(Streamer.count, dev.put(np.ones(3)))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 async def test_threads_call_with_the_same_array(dev: cb.Device) -> None:
     one, two = (dev.actor_of(cb.Props(Apart), own_process=True) for _ in range(2))
     x = dev.put(np.zeros(3))

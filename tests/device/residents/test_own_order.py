@@ -107,6 +107,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["process", pytest.param("thread", marks=pytest.mark.slow)])
 async def test_arrays_contain_what_the_calls_give_in_order(isolation: Any) -> None:
     settings: dict[str, Any] = {"isolation": isolation, "standby": None, "close_timeout": 5.0}

@@ -83,6 +83,7 @@ async def test_cancelled_late_and_streamed_calls(dev: cb.Device, gate: Gate) -> 
     assert await within(streamer.call(Streamer.state)) == (5, ["count done", "count closed"])
 
 
+@pytest.mark.slow
 async def test_async_methods_run_side_by_side(dev: cb.Device) -> None:
     later = dev.actor_of(cb.Props(Later), own_process=True)
     waits = [later.call(Later.wait, name) for name in ("a", "b")]
@@ -110,8 +111,8 @@ async def test_ops_complete_while_the_actor_keeps_the_gil(dev: cb.Device, gates:
 # -- crashes -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.fault
-@pytest.mark.few(2)
 @pytest.mark.parametrize("how", ["exit", "crash", "kill"])
 async def test_a_crash_restarts_that_actor_only(dev: cb.Device, how: str) -> None:
     array = dev.put(np.arange(4.0))
@@ -141,6 +142,7 @@ async def test_a_crash_restarts_that_actor_only(dev: cb.Device, how: str) -> Non
     assert await within(neighbour.call(Apart.add, 1)) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_an_actor_that_crashes_too_often_stops_alone(dev: cb.Device) -> None:
     apart = dev.actor_of(cb.Props(Apart), name="apart", own_process=True)
@@ -162,6 +164,7 @@ async def test_an_actor_that_crashes_too_often_stops_alone(dev: cb.Device) -> No
     assert await within(again.call(Apart.add, 1)) == 1
 
 
+@pytest.mark.slow
 async def test_an_exception_that_restarts_the_actor_keeps_its_process(dev: cb.Device) -> None:
     apart = dev.actor_of(cb.Props(Apart), own_process=True)
     pid = await within(apart.call(Apart.pid))
@@ -176,6 +179,7 @@ async def test_an_exception_that_restarts_the_actor_keeps_its_process(dev: cb.De
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_it_is_listed_with_the_other_actors(dev: cb.Device, gate: Gate) -> None:
     dev.actor_of(cb.Props(Probe), name="beside")
     apart = dev.actor_of(cb.Props(Apart), name="apart", own_process=True)
@@ -191,6 +195,7 @@ async def test_it_is_listed_with_the_other_actors(dev: cb.Device, gate: Gate) ->
     await within(waiting)
 
 
+@pytest.mark.slow
 async def test_its_calls_are_traced(dev: cb.Device) -> None:
     first = dev.actor_of(cb.Props(Apart), name="first", own_process=True)
     await within(first.call(Apart.add, 1))
@@ -228,6 +233,7 @@ async def test_a_stopped_actor_leaves_no_process(dev: cb.Device) -> None:
         apart.call(Apart.add, 1)
 
 
+@pytest.mark.slow
 async def test_closing_the_device_ends_the_process_of_a_call_that_runs(backend: str, gate: Gate) -> None:
     async with cb.device(backend, isolation="process", standby=None, close_timeout=0.2) as dev:
         apart = dev.actor_of(cb.Props(Apart), own_process=True)
@@ -263,6 +269,7 @@ def test_the_process_ends_with_the_application() -> None:
             os.close(ended)
 
 
+@pytest.mark.slow
 def test_the_blocking_device_has_it_too(backend: str) -> None:
     with cb.sync.device(backend, isolation="process", standby=None) as dev:
         apart = dev.actor_of(cb.Props(Apart), own_process=True, wait=True)

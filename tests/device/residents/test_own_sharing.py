@@ -128,6 +128,7 @@ async def test_memory_stays_while_a_process_does_not_answer(dev: cb.Device) -> N
     assert await handles(dev) == []
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_memory_of_a_lost_context_is_closed(dev: cb.Device, gate: Gate) -> None:
     apart = dev.actor_of(cb.Props(Apart), own_process=True)

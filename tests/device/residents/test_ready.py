@@ -199,6 +199,7 @@ async def test_an_actor_of_a_device_that_is_not_open_yet_can_be_waited_for(place
         assert probe.state == "ready"
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("standby", [None, "warm", "hot"])
 @pytest.mark.few(1)

@@ -32,6 +32,7 @@ async def failure(reply: Any) -> Exception | None:
     return None
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["stop", "cancel"])
 async def test_a_refused_call_spoils_an_array_in_program_order(dev: cb.Device, gate: Gate, how: str) -> None:
     holder, other = dev.actor_of(cb.Props(Probe)), dev.actor_of(cb.Props(Probe))

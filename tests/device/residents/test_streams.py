@@ -91,6 +91,7 @@ async def test_streams_and_calls_take_turns(actor: cb.ResidentRef[Streamer]) -> 
     assert (await actor.call(Streamer.state))[1] == ["a", "-", "x", "b", "-", "y", "c", "-", "z"]
 
 
+@pytest.mark.slow
 async def test_a_hundred_streams_progress_together(actor: cb.ResidentRef[Streamer]) -> None:
     streams = [actor.stream(Streamer.count, 12, str(i)) for i in range(100)]
     assert await asyncio.gather(*(first(s, 3) for s in streams)) == [[0, 1, 2]] * 100
@@ -106,6 +107,7 @@ async def test_streams_in_threads_and_on_other_loops(actor: cb.ResidentRef[Strea
     assert await asyncio.gather(*(asyncio.to_thread(consume) for _ in range(4))) == [list(range(20))] * 4
 
 
+@pytest.mark.slow
 async def test_where_there_is_little_room_fewer_items_are_asked_for(dev: cb.Device, gate: Gate) -> None:
     actor = dev.actor_of(cb.Props(Narrow))
     stream = actor.stream(Streamer.count, 20).with_prefetch(50)
@@ -265,6 +267,7 @@ async def test_a_generator_that_fails_to_close_tells_who_closes_it(
             gc.collect()
 
 
+@pytest.mark.slow
 async def test_a_stream_that_cannot_be_closed_at_once_is_closed_later(
     dev: cb.Device, actor: cb.ResidentRef[Streamer], gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +318,7 @@ async def test_a_method_that_raises_before_it_yields(actor: cb.ResidentRef[Strea
     assert await taken(stream) == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["key", "exit"])
 async def test_a_restart_ends_all_streams_with_its_failure(actor: cb.ResidentRef[Streamer], how: str) -> None:
     kind: type[Exception] = KeyError if how == "key" else cb.RemoteError
@@ -334,6 +338,7 @@ async def test_a_restart_ends_all_streams_with_its_failure(actor: cb.ResidentRef
     assert actor.restarts == 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["key", "exit"])
 async def test_another_calls_failure_ends_streams(dev: cb.Device, how: str, tmp_path: Path) -> None:
     actor = dev.actor_of(cb.Props(Streamer, str(tmp_path / "ended")))
@@ -410,6 +415,7 @@ async def test_a_lost_context_ends_its_streams(gates: Callable[[str], Gate]) -> 
         assert await actor.call(Streamer.open_streams) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_a_host_that_does_not_know_the_stream_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread may ask for an item while the context is being replaced: the next one is asked then."""
@@ -449,6 +455,7 @@ async def test_what_is_called_and_what_is_streamed(dev: cb.Device, actor: cb.Res
     assert actor.in_flight == 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "body", [["next"], ["next", "1"], ["close", {}], ["open", 5], ["open"], ["close", None], ["other", 1], []]
 )
@@ -461,6 +468,7 @@ async def test_a_malformed_step_is_that_calls_error(actor: cb.ResidentRef[Stream
     assert (await actor.call(Streamer.state))[0] == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("value", [5, [1], (1, 2), "x"])
 async def test_a_malformed_answer_ends_the_stream(actor: cb.ResidentRef[Streamer], value: Any) -> None:
     stream = actor.stream(Streamer.count, 3)

@@ -138,6 +138,7 @@ async def test_tensors_of_all_sizes_arrive_as_arrays(dev: cb.Device) -> None:
     np.testing.assert_array_equal(got["second"], base + 2, strict=True)
 
 
+@pytest.mark.slow
 async def test_a_tensor_that_requires_a_gradient_is_refused(dev: cb.Device) -> None:
     actor = dev.actor_of(cb.Props(Tensors))
     with pytest.raises(TypeError, match="grad"):

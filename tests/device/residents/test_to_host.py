@@ -109,6 +109,7 @@ async def test_no_array_is_refused_and_an_operation_that_failed_is_told(anywhere
     assert actor.restarts == 0
 
 
+@pytest.mark.slow
 async def test_from_a_process_of_the_actors_own(backend: str) -> None:
     async with cb.device(backend, isolation="process", standby=None, close_timeout=5.0) as dev:
         actor = await dev.actor_of(cb.Props(Reading), own_process=True, wait=True)

@@ -73,6 +73,7 @@ async def test_one_that_fails_and_one_that_is_async(tmp_path: Path, caplog: Any)
         assert failed in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_takeover_does_not_wait_for_it(tmp_path: Path, gate: Gate) -> None:
     log = tmp_path / "log"
     async with cb.device("cpu", isolation="process", standby="hot") as dev:
@@ -86,6 +87,7 @@ async def test_a_takeover_does_not_wait_for_it(tmp_path: Path, gate: Gate) -> No
         gate.open_for_good()
 
 
+@pytest.mark.slow
 async def test_a_process_of_an_actors_own_has_standbys(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with cb.device("cpu", isolation="process", standby=None) as dev:

@@ -46,6 +46,7 @@ async def server() -> AsyncIterator[tuple[NodeServer, str]]:
     await server.close()
 
 
+@pytest.mark.slow
 async def test_arrays_travel_in_pieces_both_ways(server: tuple[NodeServer, str]) -> None:
     draw = np.random.default_rng(3)
     async with cb.device("cpu", node=cb.Node(server[1], token=TOKEN)) as device:
@@ -60,6 +61,7 @@ async def test_arrays_travel_in_pieces_both_ways(server: tuple[NodeServer, str])
         assert not out[:, 1::2].any()
 
 
+@pytest.mark.slow
 async def test_a_node_forwards_the_frames_of_ops_and_completions_as_they_are(
     server: tuple[NodeServer, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +102,7 @@ async def test_a_node_forwards_the_frames_of_ops_and_completions_as_they_are(
         assert (await y.get()).tolist() == [1001.0] * 8
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_a_completion_that_cannot_be_read_ends_the_host_and_not_the_node(
     server: tuple[NodeServer, str],
@@ -129,6 +132,7 @@ async def test_a_completion_that_cannot_be_read_ends_the_host_and_not_the_node(
     assert cuts == []
 
 
+@pytest.mark.slow
 async def test_a_host_that_has_greeted_its_node_before_the_application_hears_that_it_has_started(
     server: tuple[NodeServer, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +266,7 @@ async def test_a_connection_that_is_cut_is_a_lost_context(server: tuple[NodeServ
             assert (await device.put(np.ones(4)).get()).sum() == 4
 
 
+@pytest.mark.few(1)
 @pytest.mark.fault
 @pytest.mark.parametrize("returns", [True, False])
 async def test_calls_wait_for_a_node_that_is_started_again(returns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,6 +300,7 @@ async def test_calls_wait_for_a_node_that_is_started_again(returns: bool, monkey
         await second.close()  # and without it the device was closed all the same
 
 
+@pytest.mark.slow
 async def test_a_connection_can_be_encrypted(tmp_path: Path) -> None:
     certificate, key = certified(tmp_path)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

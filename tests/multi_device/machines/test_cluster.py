@@ -92,6 +92,7 @@ async def test_a_node_killed_under_load_is_a_lost_context_with_a_new_placement()
         assert engine.requests[-1].avoid == (lost,)
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_a_device_that_is_pinned_waits_for_its_node() -> None:
     engine = three()
@@ -110,6 +111,7 @@ async def test_a_device_that_is_pinned_waits_for_its_node() -> None:
         assert not engine.on("n3")
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_what_the_engine_says_counts_before_any_silence() -> None:
     """An orphan: the engine has given its node up, and it would still answer."""
@@ -131,6 +133,7 @@ async def test_what_the_engine_says_counts_before_any_silence() -> None:
             await orphan.process.wait()  # ended, as the engine could reach it
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("how", ["partition", "frozen"])
 @pytest.mark.few(1)

@@ -29,6 +29,7 @@ async def test_entities(opened: Opened) -> None:
     await over_it.entities(opened[2])
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_a_replica_pool_whose_node_is_killed(opened: Opened) -> None:
     engine, cluster, devices = opened
@@ -39,6 +40,7 @@ async def test_a_replica_pool_whose_node_is_killed(opened: Opened) -> None:
     await over_it.replica_pool(devices, lose)
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_a_world_whose_node_is_killed(opened: Opened) -> None:
     engine, cluster, devices = opened
@@ -50,6 +52,7 @@ async def test_a_world_whose_node_is_killed(opened: Opened) -> None:
     await over_it.worlds(devices, lose)
 
 
+@pytest.mark.slow
 async def test_a_world_of_nodes_and_of_this_machine(opened: Opened) -> None:
     async with cb.device("cpu", isolation="process", standby=None) as here:
         await over_it.worlds([here, *opened[2][:2]])

@@ -17,6 +17,7 @@ from callboard.device.supervision.remote.node import BUSY, NodeServer
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.timeout(120)]
 
 
+@pytest.mark.slow
 def test_the_blocking_twin() -> None:
     engines: list[LocalEngine] = []
 

@@ -275,6 +275,7 @@ def redis_server() -> Iterator[servers.Server]:
         yield server
 
 
+@pytest.mark.slow
 def test_tables_of_postgres_that_are_old_damaged_or_taken(postgres_server: servers.Server) -> None:
     import psycopg
 

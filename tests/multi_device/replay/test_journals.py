@@ -94,6 +94,7 @@ class TestRedisJournal(JournalTests):
         return lambda: cb.RedisJournal(redis_server.address, durable=True)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
 def test_a_server_that_is_killed_keeps_what_was_durable_and_is_used_again(
     kind: str, request: pytest.FixtureRequest
@@ -134,6 +135,7 @@ def test_a_server_that_is_killed_keeps_what_was_durable_and_is_used_again(
     assert gap.lost == 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
 def test_a_server_that_is_gone_refuses_what_is_to_be_recorded(kind: str, request: pytest.FixtureRequest) -> None:
     server: servers.Server = request.getfixturevalue(f"{kind}_server")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 
 RUN = """
@@ -71,6 +73,7 @@ class TestMethod:
 """
 
 
+@pytest.mark.slow
 def test_async_tests_and_fixtures_run_without_pytest_asyncio(tmp_path: Path) -> None:
     (tmp_path / "test_sample.py").write_text(TESTS, "utf-8")
     # as the project's: unknown settings and warnings are errors, coroutines never awaited among them

@@ -168,6 +168,7 @@ def test_every_benchmark_program_exists() -> None:
         assert (sections.ROOT / "benchmarks" / command[0]).exists()
 
 
+@pytest.mark.slow
 def test_the_probe_names_device_and_commit() -> None:
     found = sections.probe("cpu", commit="abc")
     assert found["commit"] == "abc"

@@ -34,6 +34,7 @@ threading.Thread(target=work).start()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_large_array_comes_after_the_main_thread_has_ended(isolation: str) -> None:
     program = AFTER_MAIN.format(isolation=isolation)

@@ -60,7 +60,7 @@ CONSUMERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.few(len(CONSUMERS))
+@pytest.mark.few(3)
 @pytest.mark.parametrize("consumer", CONSUMERS)
 def test_nothing_stays_behind(cpu: cb.sync.Device, consumer: str) -> None:
     kept = cpu.stats().buffers
@@ -121,6 +121,7 @@ with cb.sync.device("cpu", isolation="thread") as cpu:
 """
 
 
+@pytest.mark.slow
 def test_torch_does_not_end_the_process_at_negative_strides() -> None:
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=100, check=False)
     assert done.stdout.split() == ["refused"] * 6, done.stderr

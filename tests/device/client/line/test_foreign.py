@@ -125,7 +125,7 @@ def untouched(dev: cb.sync.Device) -> Iterator[cb.sync.Device]:
     assert (dev.generation, dev.stats().buffers) == (generation, before)
 
 
-@pytest.mark.few(30)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("what", [*EXPORTERS, *HOST])
 def test_a_failing_object_is_the_callers_error(untouched: cb.sync.Device, what: str) -> None:
     for entrance, enter in ENTRANCES.items():
@@ -137,6 +137,7 @@ def test_a_failing_object_is_the_callers_error(untouched: cb.sync.Device, what: 
             raise
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("what", ADOPTED)
 def test_what_put_copies_is_not_adopted(untouched: cb.sync.Device, what: str) -> None:
     array = ADOPTED[what]()
@@ -145,6 +146,7 @@ def test_what_put_copies_is_not_adopted(untouched: cb.sync.Device, what: str) ->
     np.testing.assert_array_equal(untouched.put(array).get(), array)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
 @pytest.mark.parametrize("entrance", ["adopt", "from_dlpack", "put"])
 def test_what_ends_the_program_passes_through(

@@ -151,6 +151,7 @@ def test_the_least_limits() -> None:
     bounded(transfer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["thread", "process"])
 def test_many_transfers_at_once(place: str) -> None:
     """Each takes its memory as a whole, so none waits for another's while it holds some."""
@@ -238,6 +239,7 @@ async def test_a_lost_context_ends_transfers_and_returns_their_memory() -> None:
         np.testing.assert_array_equal(await cpu.put(X).get(), X)
 
 
+@pytest.mark.slow
 def test_room_that_only_leases_hold_is_refused_in_time() -> None:
     with cb.sync.device("cpu", **options("thread")) as gpu:
         lease = gpu.host_empty(SMALL // 4)

@@ -58,6 +58,7 @@ def gone(pidfd: int) -> bool:
     return bool(poll.poll(20_000))
 
 
+@pytest.mark.few(1)
 @pytest.mark.fault
 @pytest.mark.parametrize(
     "steps",
@@ -137,6 +138,7 @@ def test_from_standard_input(tmp_path: Path) -> None:
     assert run([sys.executable, "-"], PREFIX + APPLICATION.read_text(), tmp_path) == "hello\nclosed\n"
 
 
+@pytest.mark.slow
 def test_from_a_command_in_a_folder_with_a_misleading_name(tmp_path: Path) -> None:
     """A `socket.py` in the current folder is nobody's `socket`, unless the application itself imports from there."""
     (tmp_path / "socket.py").write_text("raise RuntimeError('the wrong socket')")
@@ -144,6 +146,7 @@ def test_from_a_command_in_a_folder_with_a_misleading_name(tmp_path: Path) -> No
     assert run(command, cwd=tmp_path) == "hello\nclosed\n"
 
 
+@pytest.mark.slow
 def test_from_a_thread_that_ends(applications: list[Application]) -> None:
     """The host lives on when the thread whose loop started it is gone."""
     program = f"""

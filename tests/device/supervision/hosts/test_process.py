@@ -124,6 +124,7 @@ async def test_no_descriptors_left(start: Start, monkeypatch: pytest.MonkeyPatch
     assert children() == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("turns", [1, 2, 3])
 async def test_a_cancelled_start_leaves_nothing(start: Start, turns: int) -> None:
     await (await start()).host.close(20.0)
@@ -158,6 +159,7 @@ async def test_a_start_cancelled_as_the_child_is_there(start: Start) -> None:
 # -- dying -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_killed_at_random_moments(start: Start) -> None:
     """Everything that was said before arrives, in order, then the end, once."""
@@ -260,7 +262,7 @@ async def test_a_host_that_does_not_close_in_time_is_killed(start: Start) -> Non
 async def test_nothing_leaks(start: Start) -> None:
     await (await start()).host.close(20.0)  # spawner and monitor are there for good
     before = descriptors(), threading.active_count()
-    for n in range(50):
+    for n in range(12):
         talk = await start()
         if n % 3:
             await talk.ask("echo")
@@ -366,6 +368,7 @@ async def test_a_stream_that_ends_while_the_process_runs(
 # -- back-pressure -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_smallest_buffers_do_not_lock_up(start: Start) -> None:
     """Neither side stops reading because its writes are full."""
     talk = await start()
