@@ -18,6 +18,7 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import threadpoolctl  # noqa: E402
+from hypothesis.internal.conjecture import providers  # noqa: E402
 from tests import early, gpu_cases, gpu_only, rewritten, thorough  # noqa: E402
 
 from callboard.device.client import handle  # noqa: E402
@@ -44,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(rewritten, "rewritten")
     if not config.getoption("--hypothesis-profile", default=None):
         hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
+    if thorough.is_plain(config):  # to draw constants of all sources, each worker would parse them for six seconds
+        vars(providers)["is_local_module_file"] = lambda _: False
     # pytest has enabled faulthandler for crashes; `kill -USR1 <pid>` also shows where a test is that seems to hang.
     if hasattr(signal, "SIGUSR1") and sys.__stderr__ is not None:
         faulthandler.register(signal.SIGUSR1, file=sys.__stderr__, all_threads=True)

@@ -243,6 +243,7 @@ ENDINGS: dict[str, Callable[[], None]] = {
 
 PLACES = ("callboard/actors/loops/bell.py", "/threading.py")
 """Modules in which a waiting thread is."""
+STARTS = threading.Thread.start.__code__
 
 
 def say(text: str) -> None:
@@ -274,6 +275,7 @@ class Watch:
             inside = frame is not None and frame.f_code.co_filename.endswith(PLACES)
             names = set()
             while frame is not None:
+                inside &= frame.f_code is not STARTS  # a thread is there soon
                 names.add(frame.f_code.co_name)
                 frame = frame.f_back
             now = row, "hurries" if "_hasten" in names else "waits"

@@ -73,7 +73,7 @@ def differs(wanted: str | None, printed: str) -> bool:
     return wanted is not None and not doctest.OutputChecker().check_output(wanted, printed, doctest.ELLIPSIS)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("page", sorted({program.page for program in PROGRAMS}))
 def test_programs_of_a_page_run(page: str, tmp_path: Path) -> None:
     programs = [program for program in PROGRAMS if program.page == page]

@@ -22,7 +22,7 @@ def test_there_are_examples() -> None:
     assert EXAMPLES
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path: Path, device: str) -> None:

@@ -131,7 +131,7 @@ def test_of_tests_with_many_costly_cases_few_are_kept() -> None:
     ]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "options, passed, left",
     [([], 5, 7), (["-n", "1"], 5, 7), (["--all"], 12, 0), (["tests"], 12, 0), (["-k", "slow"], 0, 1)],

@@ -127,6 +127,7 @@ def run(program: str, *arguments: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("isolation, free", [("thread", (0, 1, 2, 3, 4, 8)), ("process", (0, 6, 10, 20))])
 def test_a_device_that_finds_no_descriptors_is_refused_and_opens_later(isolation: str, free: tuple[int, ...]) -> None:

@@ -79,6 +79,7 @@ async def watch(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watch]:
     watch.monitor.after_fork()  # closes its descriptors
 
 
+@pytest.mark.slow
 async def test_a_host_that_is_frozen_while_it_opens_is_replaced(
     watch: Watch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -110,6 +110,7 @@ async def test_generations_only_grow_and_are_watched() -> None:
         assert all(g >> 20 > 1_600_000_000_000 for g in seen)  # milliseconds since 1970: later runs are higher
 
 
+@pytest.mark.slow
 async def test_what_was_sent_and_what_was_not_fail_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     async with process() as dev:
         await dev.put(ones())
@@ -330,6 +331,7 @@ async def test_control_requests_end_typed_when_the_context_is_lost_meanwhile() -
 # -- staged memory and threads -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_slots_of_a_dead_host_come_back() -> None:
     async with process() as dev:
         for _ in range(3):

@@ -292,6 +292,7 @@ async def test_a_release_leaves_while_the_line_is_idle(dev: cb.Device) -> None:
             pass
 
 
+@pytest.mark.slow
 async def test_a_failure_that_nobody_awaits_is_logged_once(dev: cb.Device, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "callboard"):
         bad = dev.ask(Add(x=dev.put(ones()), error="library"))
@@ -320,6 +321,7 @@ async def test_a_failure_that_nobody_awaits_is_a_dead_letter() -> None:
     undo()
 
 
+@pytest.mark.slow
 async def test_a_failure_that_was_seen_is_not_logged(dev: cb.Device, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "callboard"):
         bad = dev.ask(Add(x=dev.put(ones()), error="library"))
@@ -447,6 +449,7 @@ async def test_get_names_what_does_not_fit(dev: cb.Device) -> None:
         ref.get(np.empty(4))
 
 
+@pytest.mark.slow
 async def test_tokens_lead_back_to_their_ref(dev: cb.Device) -> None:
     ref = dev.put(np.arange(6, dtype=np.float32).reshape(2, 3))
     token = ref[1].token()

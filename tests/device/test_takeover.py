@@ -58,6 +58,7 @@ async def test_a_standby_that_is_still_starting_takes_over() -> None:
         np.testing.assert_array_equal(await dev.put(ones()).get(), ones())
 
 
+@pytest.mark.slow
 async def test_both_hosts_die_at_once() -> None:
     async with process("hot") as dev:
         spare = await standby_ready(dev)

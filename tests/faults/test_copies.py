@@ -95,6 +95,7 @@ async def test_a_host_killed_in_the_middle_of_a_copy(transfer: Transfer, at: int
         assert dev._actor.arenas.stats.quarantined == 0
 
 
+@pytest.mark.slow
 async def test_a_host_killed_while_ops_are_parked(monkeypatch: pytest.MonkeyPatch) -> None:
     """They wait for memory that the application never frees, for its answer to the flush does not come."""
     mb = 1 << 18  # elements of f32

@@ -14,7 +14,7 @@ VIEWS = ["host_view", "dlpack", "managed", "leased", "resident"]
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="memory of several processes needs memfd")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", [*ADDRESSES, *VIEWS, pytest.param("shared", marks=LINUX)])
 def test_memory_stays_as_long_as_it_is_held(way: str) -> None:
     with Program(SCRIPT, way) as program:

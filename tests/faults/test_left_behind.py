@@ -16,7 +16,7 @@ BOUND = 20.0
 SCRIPT = str(Path(__file__).parent / "left_behind.py")
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_memory_outlives_the_work_that_was_left_behind(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")

@@ -23,6 +23,7 @@ def kill_host(dev: cb.Device, number: int) -> None:
     os.kill(pid, number)
 
 
+@pytest.mark.slow
 @pytest.mark.few(3)
 @pytest.mark.parametrize("standby", ["hot", "warm", None])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=["SIGKILL", "SIGSEGV"])

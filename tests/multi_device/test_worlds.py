@@ -442,6 +442,7 @@ async def test_a_device_that_stops_stops_the_world(devices: list[cb.Device]) -> 
         assert "stopped" in repr(world)
 
 
+@pytest.mark.slow
 async def test_a_killed_rank_fails_what_runs_and_the_world_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "3")
     async with cb.System("killed") as system:

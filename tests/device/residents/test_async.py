@@ -224,6 +224,7 @@ async def test_a_coroutine_that_does_not_end_is_left_to_itself(monkeypatch: pyte
             await awaited(endless)
 
 
+@pytest.mark.slow
 async def test_cancelling_a_reply_cancels_its_coroutine(actor: cb.ResidentRef[Later]) -> None:
     waiting = actor.call(Later.wait, "a")
     await begun(actor, "a begins")

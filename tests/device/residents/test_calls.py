@@ -95,6 +95,7 @@ async def test_an_array_may_be_changed_after_the_call(dev: cb.Device) -> None:
     assert second.sum() == 1_000_000
 
 
+@pytest.mark.slow
 async def test_large_bytes_and_texts_travel_beside_the_message(dev: cb.Device) -> None:
     probe = dev.actor_of(cb.Props(Probe))
     data, text = bytes(range(256)) * 500_000, "ä" * 1_000_000
@@ -180,6 +181,7 @@ async def test_a_result_that_cannot_travel_is_an_answer(dev: cb.Device) -> None:
     assert await probe.call(Probe.state) == (0, 1, 1)
 
 
+@pytest.mark.slow
 async def test_credits_are_per_actor(dev: cb.Device, gate: Gate) -> None:
     brief, other = dev.actor_of(cb.Props(Brief)), dev.actor_of(cb.Props(Probe))
     replies = [brief.call(Probe.wait, gate.path)] + [brief.call(Probe.add, 1) for _ in range(3)]

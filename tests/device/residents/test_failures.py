@@ -55,6 +55,7 @@ async def test_an_exception_reaches_the_caller_in_its_class_and_is_an_answer(
     assert (await dev.stats()).restarts == 0
 
 
+@pytest.mark.slow
 async def test_many_bad_requests_stop_nothing(dev: cb.Device) -> None:
     probe = dev.actor_of(cb.Props(Probe))
     await probe.call(Probe.add, 1)

@@ -118,6 +118,7 @@ async def test_readers_share_an_array(dev: cb.Device, gates: Callable[[str], Gat
     await writing
 
 
+@pytest.mark.slow
 async def test_many_calls_of_one_actor_on_one_array(dev: cb.Device) -> None:
     probe = dev.actor_of(cb.Props(Probe))
     x = dev.zeros(3, "f64")
@@ -183,6 +184,7 @@ async def test_an_adopted_array_that_is_given_again_is_freed_when_all_are_gone(d
         once_more[1].get()
 
 
+@pytest.mark.slow
 async def test_a_result_that_nobody_takes_frees_its_arrays(dev: cb.Device) -> None:
     probe = dev.actor_of(cb.Props(Probe))
     probe.call(Probe.make, 6)

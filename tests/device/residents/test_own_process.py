@@ -216,6 +216,7 @@ async def test_its_calls_are_traced(dev: cb.Device) -> None:
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_stopped_actor_leaves_no_process(dev: cb.Device) -> None:
     apart = dev.actor_of(cb.Props(Apart), name="apart", own_process=True)
     pid = await within(apart.call(Apart.pid))

@@ -152,6 +152,7 @@ async def test_memory_of_a_lost_context_is_closed(dev: cb.Device, gate: Gate) ->
     assert await within(apart.call(Apart.total_of, dev.put(np.ones(2)))) == 2.0
 
 
+@pytest.mark.slow
 async def test_want_of_memory_has_it_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LIMIT, str(5 << 20))
     async with cb.device("sharing", standby=None) as dev:

@@ -62,6 +62,7 @@ async def test_an_array_that_is_freed_ends_the_stream(dev: cb.Device, actor: cb.
             pass
 
 
+@pytest.mark.slow
 async def test_a_generator_whose_array_is_spoilt_is_closed(dev: cb.Device, actor: cb.ResidentRef[Streamer]) -> None:
     x = dev.full((2, 2), 1.0, "f64")
     stream = actor.stream(Streamer.sums, x, 3).with_prefetch(0)
@@ -74,6 +75,7 @@ async def test_a_generator_whose_array_is_spoilt_is_closed(dev: cb.Device, actor
             pass
 
 
+@pytest.mark.slow
 async def test_a_generator_in_a_process_of_its_own_gets_no_ref(backend: str) -> None:
     async with cb.device(backend, isolation="process", standby=None, close_timeout=5.0) as dev:
         apart = dev.actor_of(cb.Props(Streamer), own_process=True)

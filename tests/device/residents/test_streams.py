@@ -207,6 +207,7 @@ async def test_a_dropped_stream_closes_its_generator(actor: cb.ResidentRef[Strea
     assert (await actor.call(Streamer.state))[1] == ["count closed"]
 
 
+@pytest.mark.slow
 async def test_a_stream_dropped_on_another_thread_is_closed(actor: cb.ResidentRef[Streamer]) -> None:
     held = [actor.stream(Streamer.count, 100)]
     await anext(held[0])
@@ -338,6 +339,7 @@ async def test_a_restart_ends_all_streams_with_its_failure(actor: cb.ResidentRef
     assert actor.restarts == 1
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["key", "exit"])
 async def test_another_calls_failure_ends_streams(dev: cb.Device, how: str, tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ async def test_from_a_process_of_the_actors_own(backend: str) -> None:
         np.testing.assert_array_equal(await actor.call(Reading.added, dev.put(x)), x + x)
 
 
+@pytest.mark.slow
 async def test_a_handle_of_the_host_is_no_result(anywhere: cb.Device) -> None:
     actor = anywhere.actor_of(cb.Props(Reading))
     with pytest.raises(TypeError, match=r"GpuRef cannot travel; return .*ctx\.ref\(array\)"):

@@ -56,6 +56,7 @@ async def test_it_runs_in_each_hot_standby_and_leaves_nothing_in_the_instance(tm
             assert noted(log, spare)[4:] == ["setup True True"]
 
 
+@pytest.mark.slow
 async def test_one_that_fails_and_one_that_is_async(tmp_path: Path, caplog: Any) -> None:
     failing, later = tmp_path / "failing", tmp_path / "later"
     async with cb.device("cpu", isolation="process", standby="hot") as dev:

@@ -266,6 +266,7 @@ async def test_a_connection_that_is_cut_is_a_lost_context(server: tuple[NodeServ
             assert (await device.put(np.ones(4)).get()).sum() == 4
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.fault
 @pytest.mark.parametrize("returns", [True, False])

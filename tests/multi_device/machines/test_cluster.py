@@ -47,6 +47,7 @@ async def test_a_device_on_a_node_is_a_device() -> None:
     assert all(agent.ended for agent in engine.agents)
 
 
+@pytest.mark.slow
 async def test_each_device_has_a_place_and_gives_it_back() -> None:
     engine = LocalEngine({"n1": {"CPU": 1.0}, "n2": {"CPU": 1.0}})
     async with clustered(engine) as cluster:

@@ -25,6 +25,7 @@ async def test_placement_and_copies(opened: Opened) -> None:
     await over_it.placement(opened[2])
 
 
+@pytest.mark.slow
 async def test_entities(opened: Opened) -> None:
     await over_it.entities(opened[2])
 

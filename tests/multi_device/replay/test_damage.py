@@ -230,6 +230,7 @@ def log_contents(folder: Path, killed: dict[str, bytes], log: bytes) -> tuple[Re
         journal.close()
 
 
+@pytest.mark.slow
 def test_a_changed_bit_of_the_log_of_a_killed_process_is_noticed(tmp_path: Path, killed: dict[str, bytes]) -> None:
     """SQLite itself drops what follows it in the log, without an error."""
     log, wanted = killed["journal.db-wal"], [b"%d" % n * n for n in range(1, 31)]

@@ -49,6 +49,7 @@ async def test_a_library_that_fails_is_made_again_and_its_recordings_too(at: int
         assert (await dev.stats()).plans["graph"].entries == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [4, pytest.param(3, marks=SLOW), pytest.param(7, marks=SLOW)])
 async def test_a_context_that_is_lost_in_the_middle(at: int, tmp_path: object) -> None:
     """A replay ends with its arrays right, or with an error that says what to do."""

@@ -134,6 +134,7 @@ def test_from_a_script_without_a_guard(tmp_path: Path) -> None:
     assert run([sys.executable, str(script)]) == "hello\nclosed\n"
 
 
+@pytest.mark.slow
 def test_from_standard_input(tmp_path: Path) -> None:
     assert run([sys.executable, "-"], PREFIX + APPLICATION.read_text(), tmp_path) == "hello\nclosed\n"
 
