@@ -27,7 +27,7 @@ async def test_a_call_that_does_not_return_makes_way(gate: Gate, how: str, own: 
     ):
         actor = dev.actor_of(cb.Props(Stuck), own_process=own)
         before = await actor.call(Stuck.pid)
-        stuck = actor.call(Stuck.wait, gate.path, timeout=0.05 if how == "late" else None)
+        stuck = (actor.with_timeout(0.05) if how == "late" else actor).call(Stuck.wait, gate.path)
         behind = actor.call(Stuck.add, 1)
         await gate.reached()
         if how == "cancelled":
