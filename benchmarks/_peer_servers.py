@@ -148,4 +148,6 @@ class Service:
 
 
 if __name__ == "__main__":
-    {"callboard": callboard, "bare": bare, "litserve": litserve, "ray": ray, "bentoml": bentoml}[sys.argv[1]](int(sys.argv[2]))
+    {"callboard": callboard, "bare": bare, "litserve": litserve, "ray": ray, "bentoml": bentoml}[sys.argv[1]](
+        int(sys.argv[2])
+    )

@@ -3,8 +3,8 @@
     python benchmarks/serving_peers.py --json serving_peers.json
     python benchmarks/serving_peers.py --quick --peers litserve
 
-Over HTTP, in closed loops. Each framework is installed into an environment of its own under ``build/peers``, and runs as
-it comes, with batches of 32, no wait and one replica; Ray with all the flags that its makers measure with. In every
+Over HTTP, in closed loops. Each framework is installed into an environment of its own under ``build/peers``, and runs
+as it comes, with batches of 32, no wait and one replica; Ray with all the flags that its makers measure with. In every
 round each server is started, warmed up, measured and stopped, one after the other. Clients are one process that writes
 prepared bytes. Beside the rates, this tells the processor time that all processes of a server take for a request, and
 that of the clients.

@@ -1,7 +1,7 @@
 """``python -m tests.faults.serving_soak``: four models on one device, mixed load, and requests that kill or hang it.
 
-``callboard serve`` runs in a process of its own, as it comes. Every 20 s one request ends the process of the models, and
-every 60 s one does not return, until its client leaves. Every other request must end in its right value, and the
+``callboard serve`` runs in a process of its own, as it comes. Every 20 s one request ends the process of the models,
+and every 60 s one does not return, until its client leaves. Every other request must end in its right value, and the
 server's memory must stay flat.
 """
 
@@ -33,6 +33,8 @@ __all__ = ["app"]
 
 CLIENTS = 12
 PAUSE = 0.02
+PATIENCE = 120.0
+"""Seconds that a response may take; one that takes longer has failed."""
 GROWTH = 32 << 20
 """Bytes that the server may grow by after the first fifth of the time."""
 KILLS = ["exit", "segv", "kill"]
@@ -104,7 +106,9 @@ async def ask(http: httpx.AsyncClient, kind: int, value: float) -> tuple[int, bo
             right = found.status_code == 200 and found.json()["outputs"][0]["data"] == [2 * value, 2.0]
         case 2:
             found = await http.post("/v1/embeddings", json={"model": "embed", "input": [f"{value:g}"] * 2})
-            right = found.status_code == 200 and [row["embedding"][0] for row in found.json()["data"]] == [2 * value] * 2
+            right = (
+                found.status_code == 200 and [row["embedding"][0] for row in found.json()["data"]] == [2 * value] * 2
+            )
         case _:
             text = f"{abs(value):.0f}"
             given = {"model": "words", "prompt": text, "max_tokens": 32}
@@ -130,7 +134,7 @@ class Soak:
 
     async def run(self) -> None:
         async with httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{self.port}", timeout=BOUND, limits=httpx.Limits(max_connections=None)
+            base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE, limits=httpx.Limits(max_connections=None)
         ) as http:
             async with asyncio.TaskGroup() as tasks:
                 for client in range(CLIENTS):

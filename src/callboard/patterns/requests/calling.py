@@ -106,7 +106,7 @@ class UserCall:
             self._replies.remove(call)
 
     def left(self, entry: Entry) -> None:
-        """A request has ended before its call: if it was the last of them, an actor's method hears that it is cancelled.
+        """A request has ended before its call: if it was the last of them, an actor's method is told of its cancel.
 
         The call's answer, or the loss of its context, still ends it.
         """

@@ -295,7 +295,9 @@ class Caller:
     def _abandoned(self, end: CallEnd) -> None:
         host = self._port.outbox.host
         if end.id in self._flying and host is not None:
-            why = f"a call of resident actor {end.actor.name} does not return, and nobody waits for it (abandoned_after)"
+            why = (
+                f"a call of resident actor {end.actor.name} does not return, and nobody waits for it (abandoned_after)"
+            )
             host.kill(why)
 
     def _drop_oldest(self, actor: "Resident") -> bool:
