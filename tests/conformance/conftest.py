@@ -3,8 +3,10 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from tests import thorough
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode has no package to import blas_lab from
 
@@ -14,7 +16,12 @@ from callboard.testing.device_session import DeviceSession
 from callboard.testing.session import LibrarySession
 
 
-@pytest.fixture(scope="module", params=SESSIONS)
+def shared_by(*, fixture_name: str, config: pytest.Config) -> Literal["package", "module"]:
+    """A plain run starts a host for all suites: for most of them it would execute a case or two."""
+    return "package" if thorough.is_plain(config) else "module"
+
+
+@pytest.fixture(scope=shared_by, params=SESSIONS)
 def session(request: pytest.FixtureRequest) -> Iterator[LibrarySession | DeviceSession]:
     """Methods: ``put``, ``empty``, ``get``, ``submit``, ``why_not``; see :class:`LibrarySession`."""
     yield from opened(request.param)
