@@ -121,6 +121,7 @@ def test_versus_torch_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert "with torch" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_nobody_reads_is_no_traceback(unbuffered: str) -> None:

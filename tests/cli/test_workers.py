@@ -127,6 +127,7 @@ def test_workers_refuse_what_one_of_them_alone_would_know() -> None:
             check_shareable(app, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_change_of_the_file_starts_the_app_again(tmp_path: Path) -> None:
     with serving(tmp_path, "crew_app:server", "--reload", "--root-path", "/ai") as process:

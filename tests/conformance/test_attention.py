@@ -151,6 +151,7 @@ def test_parts_of_the_keys_are_merged(session: Any, dtype: str) -> None:
     check_forward(c, session.get(out), session.get(lse), "bshd")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["full", "causal from the first key"])
 def test_it_is_what_pytorch_computes(session: Any, name: str) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")

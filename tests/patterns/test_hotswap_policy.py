@@ -137,6 +137,7 @@ def test_a_trial_is_decided_as_soon_as_it_can_be(ends: list[bool], requests: int
         assert trial.passed is None
 
 
+@pytest.mark.slow
 @given(share=st.sampled_from([0.05, 0.3, 0.9, 1.0]), seed=st.integers(0, 5))
 def test_a_share_of_the_requests_is_drawn_and_a_key_always_alike(share: float, seed: int) -> None:
     trial = Trial(cb.Canary(share, seed=seed))

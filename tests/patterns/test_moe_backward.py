@@ -161,6 +161,7 @@ async def test_an_error_of_a_backward_call_names_its_expert() -> None:
             assert note in [*getattr(caught.value, "__notes__", ()), str(caught.value)]
 
 
+@pytest.mark.slow
 async def test_gradients_of_mixtrals_block_by_autograd() -> None:
     torch = pytest.importorskip("torch")
     net = Net(8)

@@ -18,6 +18,7 @@ from callboard.patterns.moe.gate import choose
 TOLERANCE = 1e-5
 
 
+@pytest.mark.slow
 @given(
     tokens=st.integers(1, 40),
     experts=st.integers(1, 6),

@@ -84,6 +84,7 @@ async def test_nothing_is_lost_when_a_host_is_killed(tmp_path: Any, idempotent: 
             assert {pid for _, pid in again} == {device.health().host_pid for device in devices}
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 async def test_a_replica_that_is_rebuilt_is_skipped() -> None:
     async with cb.device("cpu", isolation="process", standby=None) as first, cb.device("cpu") as second:

@@ -127,6 +127,7 @@ async def test_an_onnx_file_beside_it(folder: Path, monkeypatch: pytest.MonkeyPa
         assert (await http.post("/v2/repository/models/mul/load")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_an_onnx_file_that_cannot_be_loaded_is_named_with_its_model(folder: Path) -> None:
     datasets = pytest.importorskip("onnxruntime.datasets", reason="for the extra onnx")
     shutil.copy(datasets.get_example("mul_1.onnx"), folder / "mul.onnx")

@@ -16,6 +16,7 @@ torch = lazily.importorskip("torch", reason="torch is not installed")
 SHARED = [name for name in DTYPES if not name.startswith(("f8", "f4"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHARED)
 def test_every_dtype_that_torch_has(name: str) -> None:
     tensor = torch.zeros((3, 4), dtype=getattr(torch, DTYPES[name].np.name))
