@@ -16,7 +16,7 @@ from callboard.testing.device_session import DeviceSession
 from callboard.testing.session import LibrarySession
 
 
-def shared_by(*, fixture_name: str, config: pytest.Config) -> Literal["package", "module"]:
+def shared_by(fixture_name: str, config: pytest.Config) -> Literal["package", "module"]:
     """A plain run starts a host for all suites: for most of them it would execute a case or two."""
     return "package" if thorough.is_plain(config) else "module"
 

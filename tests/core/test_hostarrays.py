@@ -45,6 +45,7 @@ def test_arrays_are_taken_as_they_are() -> None:
     assert host_array(2.5, None).shape == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, held", [("bfloat16", "bf16"), ("float8_e4m3fn", "f8_e4m3"), ("float32", "f32")])
 def test_tensors_of_torch_are_read_bit_by_bit(name: str, held: str) -> None:
     torch = pytest.importorskip("torch")

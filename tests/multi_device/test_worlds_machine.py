@@ -143,7 +143,7 @@ def run_machine(monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, in
 
 
 def test_killed_ranks_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = run_machine(monkeypatch, max_examples=4, stateful_step_count=10)
+    counts = run_machine(monkeypatch, max_examples=2, stateful_step_count=10)
     assert counts["right"] > 0
 
 
