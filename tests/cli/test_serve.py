@@ -260,7 +260,6 @@ def test_help_names_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
 
 WITHOUT = """
 import sys
-import threading
 sys.modules["{name}"] = None  # an import of it fails
 from callboard.cli import main
 sys.exit(main({arguments!r}))
