@@ -112,7 +112,8 @@ def test_a_new_library_passes_its_tests_as_it_is(tmp_path: Path) -> None:
     folder = new_library("wave_forms", tmp_path)
     install(folder, tmp_path / "site")
     written = "".join(path.read_text("utf-8") for path in folder.rglob("*.*") if path.is_file())
-    assert [name for name in ("callboard_image", "ImageApi", "device.image", "image.grayscale") if name in written] == []
+    left = [name for name in ("callboard_image", "ImageApi", "device.image", "image.grayscale") if name in written]
+    assert left == []
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT / "src")])}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder],

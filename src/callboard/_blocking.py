@@ -307,7 +307,7 @@ class Device(DeviceBase):
         for the answer and gives it. With ``wait=True`` this returns when the actor is ready. Arguments and errors as
         :meth:`callboard.Device.actor_of`.
         """
-        return ResidentRef.made(self, self._start_resident(props, name, wait, own_process, standby))
+        return ResidentRef._made(self, self._start_resident(props, name, wait, own_process, standby))
 
     def ready(self) -> Self:
         """Wait until a context is ready and return the handle.

@@ -42,7 +42,7 @@ class ResidentRefBase(Handle, Generic[A_co]):
         self._ref = ref
 
     @classmethod
-    def made(cls, device: "Device", ref: AsyncResidentRef[A_co]) -> Self:
+    def _made(cls, device: "Device", ref: AsyncResidentRef[A_co]) -> Self:
         """The blocking ref, which recognises the methods of its actor's class."""
         return ref_class(cls, ref._actor.cls, how_to_call)(device, ref)
 

@@ -86,7 +86,7 @@ REPLY = "self._device._patiently(lambda: {call}).result()"
 
 BODIES = {
     "Cluster.device": "Device(self._background, self._opened({call}), self._close)",
-    "Device.actor_of": "ResidentRef.made(self, self._start_resident(props, name, wait, own_process, standby))",
+    "Device.actor_of": "ResidentRef._made(self, self._start_resident(props, name, wait, own_process, standby))",
     "Device.events": "self._each(lambda: {call})",
     "Device.per_generation": "PerGeneration(self, make)",
     "Device.pinned_pool": "PinnedBufferPool(self._background, {call})",
