@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +26,13 @@ class Step(NamedTuple):
     commands: list[list[str]]
 
 
-def steps(root: Path = ROOT) -> Iterator[Step]:
+@cache
+def steps(root: Path = ROOT) -> tuple[Step, ...]:
     """All of them: first code, then stubs of what it defines, then the pages that describe it."""
+    return tuple(_steps(root))
+
+
+def _steps(root: Path) -> Iterator[Step]:
     api = [sys.executable, "-m", "callboard", "api"]
     generated = [sorted(set(_packages(root / folder))) for folder in ("src", "examples")]
     yield Step("api", "the typed methods of each library", [[*api, *found] for found in generated if found])

@@ -12,7 +12,7 @@ TARGET = ROOT / "src" / "callboard" / "cli" / "data" / "new_library.json"
 
 def template_source() -> str:
     """The text of each file by its path, as JSON."""
-    paths = sorted(path for path in EXAMPLE.rglob("*") if path.suffix in (".md", ".py", ".toml"))
+    paths = sorted(path for path in EXAMPLE.rglob("*") if path.suffix in (".md", ".py", ".pyi", ".toml"))
     files = {path.relative_to(EXAMPLE).as_posix(): path.read_text("utf-8") for path in paths}
     return json.dumps(files, indent=1, ensure_ascii=False) + "\n"
 
