@@ -50,7 +50,9 @@ class ResidentRefBase(Handle, Generic[A_co]):
     def _background(self) -> BackgroundLoop:
         return self._device._background
 
-    def _streamed(self, call: Callable[[], AsyncStream[Any]]) -> tuple[Steps, float | None, Callable[..., None]]:
+    def _streamed(
+        self, call: Callable[[], AsyncStream[Any]]
+    ) -> tuple[Steps, float | None, Callable[[Callable[[], None]], None]]:
         """The arguments of the blocking stream."""
         device = self._device
         opened = device._patiently(call)
