@@ -253,6 +253,7 @@ class App(WithRoutes):
         tokenize: Callable[[Any], Any] | None = None,
         count_tokens: Callable[[Any], int] | None = None,
         dimensions: Container[int] = (),
+        vocabulary: int | None = None,
     ) -> None:
         """Serve a model under ``/v1/embeddings``, and under ``/v2`` as one that takes ``text`` and gives ``embedding``.
 
@@ -269,6 +270,8 @@ class App(WithRoutes):
                 Without it, the length of a list of tokens, and the number of words of a text.
             dimensions: Lengths of vectors that clients may ask for beside the model's own, such as ``(256, 512)``: the
                 first components, scaled to length 1. For models that were trained for it.
+            vocabulary: Number of the model's tokens. Clients that send a token beyond it get 400; None: only those that
+                send negative numbers, or such as 32 bits do not hold.
 
         Raises:
             ValueError, TypeError, RuntimeError: As for :meth:`add_model`.
@@ -279,7 +282,7 @@ class App(WithRoutes):
 
         def make(version: str, model: Any) -> Model:
             chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent, **cost)
-            return EmbeddingModel(name, version, chain, device, tokenize, count, dimensions)
+            return EmbeddingModel(name, version, chain, device, tokenize, count, dimensions, vocabulary)
 
         self._check_new(name)
         self._serve(Versions(name, make, given, default))
@@ -295,6 +298,7 @@ class App(WithRoutes):
         chat: Callable[..., str | Sequence[int]] | None = None,
         max_tokens: int = 1024,
         takes: Collection[str] = (),
+        vocabulary: int | None = None,
         version: str = "1",
         device: Device | None = None,
     ) -> None:
@@ -318,6 +322,7 @@ class App(WithRoutes):
                 ``"tools"``, ``chat`` is called with ``tools=`` where a request has some. With ``"logprobs"``, the
                 decoder yields ``(token, logprob)``, or ``(token, logprob, {other token: its logprob})``, in place of
                 tokens.
+            vocabulary: See :meth:`add_embeddings`; for prompts of tokens, and for ``"logit_bias"``.
             version, device: See :meth:`add_model`.
 
         Raises:
@@ -341,6 +346,7 @@ class App(WithRoutes):
                 chat=chat,
                 most=max_tokens,
                 takes=takes,
+                vocabulary=vocabulary,
             )
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 from callboard.serve.app import App
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.errors import BadRequest, HttpError
+from callboard.serve.generation.ids import check_ids
 from callboard.serve.http.compression import off_loop
 from callboard.serve.http.request import Request
 from callboard.serve.models import EmbeddingModel, Model
@@ -34,6 +35,7 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
         raise HttpError(f"model {found.name!r} has no embeddings: ask it under {found.url}", 404)
     await app.until_ready(found)
     inputs = _inputs(asked.input)
+    check_ids("input", asked.input, found.vocabulary)
     if asked.dimensions is not None:
         found.check_dimensions(asked.dimensions)
     tenant = app.tenant_of(request.headers)
