@@ -83,7 +83,7 @@ class StepMachine(RequestMachine):
             assert e.args == (number,), "another's failure"
             raise
         assert found == list(range(parts)), "other parts"
-        assert bad is None or bad > parts, "it cannot be done"
+        assert bad is None or bad >= parts, "it cannot be done"
 
     async def read(self, stream: Any) -> AsyncIterator[int]:
         async with contextlib.aclosing(stream):

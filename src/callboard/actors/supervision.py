@@ -131,8 +131,7 @@ class Strategy:
         rules: directives by exception class (the most specific class wins) or a function that returns a directive or
             None. Without rules: ``ActorInitError``, ``ActorKilled`` and ``DeathPact`` stop, any other ``Exception``
             restarts.
-        default: directive for exceptions that no rule covers. None: escalate; but an exception that is no ``Exception``
-            has the rule for ``Exception``, if there is one.
+        default: directive for exceptions that no rule covers; escalate by default.
         max_restarts: restarts allowed within ``within`` seconds, one more stops. None: any number. 0: none.
         within: seconds of the sliding window. None: the actor's whole life.
         backoff: wait before each restart; the mailbox holds meanwhile.
@@ -149,7 +148,7 @@ class Strategy:
         self,
         rules: Rules | Decider | None = None,
         *,
-        default: Directive | None = None,
+        default: Directive = Directive.ESCALATE,
         max_restarts: int | None = None,
         within: float | None = None,
         backoff: Backoff | None = None,
@@ -158,7 +157,7 @@ class Strategy:
             raise ValueError(f"max_restarts must not be negative, but is {max_restarts}; None means any number")
         if within is not None and within <= 0:
             raise ValueError(f"within must be positive, but is {within}; None means the whole life")
-        if default is not None and not isinstance(default, Directive):
+        if not isinstance(default, Directive):
             raise TypeError(f"{type(self).__name__}: default is {default!r}; use one of {DIRECTIVES}")
         self._decider: Decider | None = None
         self._rules: Rules = DEFAULT_RULES
@@ -193,15 +192,11 @@ class Strategy:
                 raise TypeError(
                     f"{type(self).__name__}: the rules returned {found!r}; return one of {DIRECTIVES}, or None"
                 )
-            if found is None:
-                return Directive.ESCALATE if self._default is None else self._default
-            return found
+            return self._default if found is None else found
         for cls in type(error).__mro__:
             if cls in self._rules:
                 return self._rules[cls]
-        if self._default is not None:
-            return self._default
-        return self._rules.get(Exception, Directive.ESCALATE)
+        return self._default
 
     def checked_directive(self, error: BaseException) -> Directive:
         """:meth:`directive`, which a subclass may have defined.

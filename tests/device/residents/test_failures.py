@@ -106,7 +106,6 @@ class CarelessLater(Careless):
         yield self.calls
         self.plain(kind)
 
-
     def leave(self) -> None:
         self.opened = asyncio.Event()
         asyncio.get_running_loop().call_soon(sys.exit, 3)
@@ -140,8 +139,9 @@ async def test_what_is_no_exception_is_an_answer_however_often_it_is_raised(dev:
         assert (each.restarts, each.is_stopped) == (0, False)
 
 
+@pytest.mark.parametrize("isolation", ["thread"], indirect=True)
 async def test_an_exit_of_a_task_of_the_actors_own_interrupts_no_call(
-    dev: cb.Device, isolation: str, caplog: pytest.LogCaptureFixture
+    dev: cb.Device, caplog: pytest.LogCaptureFixture
 ) -> None:
     actor = dev.actor_of(cb.Props(CarelessLater), name="careless")
     for times in range(1, 5):  # more often than it may be restarted
@@ -153,8 +153,7 @@ async def test_an_exit_of_a_task_of_the_actors_own_interrupts_no_call(
         await actor.call(CarelessLater.open)
         assert await asyncio.wait_for(waiting, BOUND) == "opened"
     assert (actor.restarts, actor.is_stopped) == (0, False)
-    if isolation == "thread":
-        assert "resident actor careless goes on after a failure in a task of its own" in caplog.text
+    assert "resident actor careless goes on after a failure in a task of its own" in caplog.text
 
 
 class Leaver(Probe):
@@ -163,6 +162,7 @@ class Leaver(Probe):
     supervision = cb.OneForOne({SystemExit: cb.Directive.RESTART, Exception: cb.Directive.RESUME})
 
 
+@pytest.mark.parametrize("isolation", ["thread"], indirect=True)
 async def test_the_rule_for_exceptions_holds_for_an_exit_unless_one_names_it(dev: cb.Device) -> None:
     for cls, restarts in ((Restarting, 0), (Leaver, 1), (Brief, 1)):
         actor = dev.actor_of(cb.Props(cls, 5))
