@@ -31,7 +31,7 @@ class StepMachine(RequestMachine):
     )
     def make(self, overflow: Any, preemption: Any, budget: Any, admitted: Any, ageing: Any) -> None:
         self.open: set[int] = set()
-        self.lost = 0
+        self.blamed: dict[int, Any] = {}
         self.server = cb.ContinuousBatchingServer[Any, int](
             self.step,
             close=self.closed,
@@ -80,7 +80,7 @@ class StepMachine(RequestMachine):
             else:
                 found = await self.server.submit(item, **options)
         except Bad as e:
-            assert e.args == (number,), "another's failure"
+            self.blamed[number] = e.args
             raise
         assert found == list(range(parts)), "other parts"
         assert bad is None or bad >= parts, "it cannot be done"
@@ -165,6 +165,7 @@ class StepMachine(RequestMachine):
 
     def check(self) -> None:
         assert not self.open, "a sequence that was never closed"
+        assert all(by == (number,) for number, by in self.blamed.items()), "another's failure"
         assert self.server.stats().batch_cost == 0
 
 

@@ -1,4 +1,4 @@
-"""Steps that raise because of one sequence: it fails alone, the others go on, and the number of further steps is bounded."""
+"""Steps that raise because of one sequence: it fails alone, the others go on, and further steps are bounded."""
 
 import asyncio
 from typing import Any

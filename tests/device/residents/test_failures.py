@@ -110,6 +110,7 @@ class CarelessLater(Careless):
         self.opened = asyncio.Event()
         asyncio.get_running_loop().call_soon(sys.exit, 3)
         self.task = asyncio.get_running_loop().create_task(self.later("KeyboardInterrupt"))
+        self.task.add_done_callback(lambda task: task.exception())
 
     async def wait(self) -> str:
         await self.opened.wait()
@@ -149,7 +150,7 @@ async def test_an_exit_of_a_task_of_the_actors_own_interrupts_no_call(
         waiting = actor.call(CarelessLater.wait)
         async with asyncio.timeout(BOUND):
             while await actor.call(Careless.count) < times:
-                await asyncio.sleep(0)
+                pass
         await actor.call(CarelessLater.open)
         assert await asyncio.wait_for(waiting, BOUND) == "opened"
     assert (actor.restarts, actor.is_stopped) == (0, False)

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.core.errors import ContextLost
 from callboard.patterns.batching.continuous.isolating import StepIsolation
 from callboard.patterns.batching.results import copies
 from callboard.patterns.batching.running import OF_ALL

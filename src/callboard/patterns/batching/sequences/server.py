@@ -251,7 +251,7 @@ class SequenceBatchingServer(RequestServer[T, R]):
         self._batch_failed(worker, [entry for entry, _ in batch if entry.number not in done], error)
 
     async def _attempt(self, worker: int, batch: list[Running]) -> Exception | None:
-        """Run requests. The error of several of them, which may be that of one, is returned; a single one ends in it."""
+        """Run requests; returns the error if that fails. A single request has ended in it."""
         entries = [entry for entry, _ in batch]
         for _, slot in batch:
             if slot.start:
