@@ -270,8 +270,7 @@ class App(WithRoutes):
                 Without it, the length of a list of tokens, and the number of words of a text.
             dimensions: Lengths of vectors that clients may ask for beside the model's own, such as ``(256, 512)``: the
                 first components, scaled to length 1. For models that were trained for it.
-            vocabulary: Number of the model's tokens. Clients that send a token beyond it get 400; None: only those that
-                send negative numbers, or such as 32 bits do not hold.
+            vocabulary: Number of the model's tokens; clients that send another one get 400. None: not known.
 
         Raises:
             ValueError, TypeError, RuntimeError: As for :meth:`add_model`.
@@ -322,8 +321,7 @@ class App(WithRoutes):
                 ``"tools"``, ``chat`` is called with ``tools=`` where a request has some. With ``"logprobs"``, the
                 decoder yields ``(token, logprob)``, or ``(token, logprob, {other token: its logprob})``, in place of
                 tokens.
-            vocabulary: See :meth:`add_embeddings`; for prompts of tokens, and for ``"logit_bias"``.
-            version, device: See :meth:`add_model`.
+            vocabulary, version, device: See :meth:`add_embeddings`.
 
         Raises:
             ValueError: The name is taken, or an argument is out of range.
@@ -336,10 +334,7 @@ class App(WithRoutes):
         ends = frozenset([eos] if isinstance(eos, int) else eos)
         self._add(
             TextModel(
-                name,
-                version,
-                decoder,
-                device,
+                *(name, version, decoder, device),
                 encode=encode,
                 decode=decode,
                 eos=ends,

@@ -126,8 +126,8 @@ KINDS = {kind.__name__: kind for kind in (SystemExit, KeyboardInterrupt, Generat
 async def test_what_is_no_exception_is_an_answer_however_often_it_is_raised(dev: cb.Device) -> None:
     actor, later = dev.actor_of(cb.Props(Careless)), dev.actor_of(cb.Props(CarelessLater))
     for each in (actor, later):
-        methods = [Careless.plain] if each is actor else [Careless.plain, CarelessLater.later]
-        streams = [Careless.items] if each is actor else [Careless.items, CarelessLater.later_items]
+        methods: list[Any] = [Careless.plain] if each is actor else [Careless.plain, CarelessLater.later]
+        streams: list[Any] = [Careless.items] if each is actor else [Careless.items, CarelessLater.later_items]
         for kind in KINDS:
             for method in methods:
                 with pytest.raises(cb.RemoteError, match=kind):

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from callboard.actors.clock import Clock
+from callboard.core.errors import ContextLost
 from callboard.patterns.batching.continuous.isolating import StepIsolation
 from callboard.patterns.batching.results import copies
 from callboard.patterns.batching.running import OF_ALL
@@ -167,14 +168,14 @@ class StepGuard:
             others of the step are to begin again, and after a ``ContextLost`` all others of the server.
         """
         running = [entry for entry in entries if entry.state is State.RUNNING]
-        if self._idempotent and is_loss(error):
+        if self._idempotent and isinstance(error, ContextLost) and is_loss(error):
             return self._lost(running, error)
         numbers = [entry.number for entry in running]
         if self._idempotent and not isinstance(error, OF_ALL):
             return self._isolation.failed(numbers, error, alone=len(entries) == 1)
         return dict(zip(numbers, copies(error, len(numbers)), strict=True))
 
-    def _lost(self, entries: list[Entry], error: Exception) -> dict[int, Exception]:
+    def _lost(self, entries: list[Entry], error: ContextLost) -> dict[int, Exception]:
         alone = len(entries) == 1 and self._is_alone(entries[0].number)
         ends: dict[int, Exception] = {}
         for entry in entries:
