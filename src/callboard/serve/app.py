@@ -40,8 +40,9 @@ from callboard.serve.tensors import Tensor
 
 __all__ = ["App", "EdgeLimits"]
 
-SERVED: Mapping[str, Any] = {"isolation": "process", "on_exhausted": "half_open"}
-"""Defaults of the devices that a lifespan opens: what crashes in them does not end the server, and they come back."""
+SERVED: Mapping[str, Any] = {"isolation": "process", "on_exhausted": "half_open", "abandoned_after": 60.0}
+"""Defaults of the devices that a lifespan opens: what crashes or hangs in them does not end the server, and they come
+back."""
 
 
 class _State(Enum):
@@ -331,13 +332,12 @@ class App(WithRoutes):
         given: Any = decoder
         if not isinstance(given, RequestServer):
             raise TypeError(f"model {name!r}: decoder is {decoder!r}, and must be a server, such as SpeculativeDecoder")
-        ends = frozenset([eos] if isinstance(eos, int) else eos)
         self._add(
             TextModel(
                 *(name, version, decoder, device),
                 encode=encode,
                 decode=decode,
-                eos=ends,
+                eos=eos,
                 chat=chat,
                 most=max_tokens,
                 takes=takes,

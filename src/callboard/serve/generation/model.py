@@ -89,7 +89,7 @@ class TextModel(Model):
         *,
         encode: Callable[[str], Sequence[int]],
         decode: Callable[[list[int]], str],
-        eos: frozenset[int],
+        eos: int | Iterable[int],
         chat: Callable[..., str | Sequence[int]] | None,
         most: int,
         takes: Iterable[str] = (),
@@ -111,7 +111,7 @@ class TextModel(Model):
         self.most = most
         self._encode = encode
         self._decode = decode
-        self._eos = eos
+        self._eos = frozenset([eos] if isinstance(eos, int) else eos)
 
     @property
     def url(self) -> str:
