@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from callboard.patterns.batching.isolation import reruns
 from callboard.patterns.batching.results import copies
 
-__all__ = ["MOST_FAILURES", "StepIsolation"]
+__all__ = ["StepIsolation"]
 
 MOST_FAILURES = 12
 """Failed steps in a row that a sequence takes part in, without a part in between, before it ends in their error."""
