@@ -1,8 +1,8 @@
 """``python -m tests.faults.serving_soak``: four models on one device, mixed load, and requests that kill or hang it.
 
-``callboard serve`` runs in a process of its own, as it comes. Every 20 s one request ends the process of the models,
-and every 60 s one does not return, until its client leaves. Every other request must end in its right value, and the
-server's memory must stay flat.
+``callboard serve`` runs in a process of its own, as it comes but for ``ready_timeout`` and ``abandoned_after``. Every
+20 s one request ends the process of the models, and every 60 s one does not return, until its client leaves. Every
+other request must end in its right value, and the server's memory must stay flat.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import psutil
 from tests.faults.load import BOUND
 
 import callboard as cb
-from callboard.serve import App, Tensor
+from callboard.serve import App, EdgeLimits, Tensor
 
 __all__ = ["app"]
 
@@ -91,7 +91,7 @@ async def lifespan(app: App) -> AsyncIterator[None]:
         yield
 
 
-app = App("soak", lifespan=lifespan)
+app = App("soak", lifespan=lifespan, limits=EdgeLimits(ready_timeout=PATIENCE))
 
 
 def infer(value: float) -> dict[str, Any]:
