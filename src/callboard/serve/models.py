@@ -15,6 +15,7 @@ from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.hooks import amount
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
@@ -356,6 +357,7 @@ class EmbeddingModel(Model):
     Attributes:
         tokenize: Function that returns the server's input for a text or tokens; None: they are passed unchanged.
         count_tokens: Function that returns the number of tokens of a server's item, for the usage in responses.
+        vocabulary: Number of tokens that clients may send; None: it is not known.
         prompt_tokens: Tokens of an input.
     """
 
@@ -368,8 +370,12 @@ class EmbeddingModel(Model):
         tokenize: Callable[[Any], Any] | None,
         count_tokens: Callable[[Any], int],
         dimensions: Container[int] = (),
+        vocabulary: int | None = None,
     ) -> None:
         super().__init__(name, version, chain, device)
+        if vocabulary is not None:
+            check_whole(1, vocabulary=vocabulary)
+        self.vocabulary = vocabulary
         self.tokenize = tokenize
         self.count_tokens = count_tokens
         self.prompt_tokens = Buckets(TOKENS)
