@@ -22,6 +22,7 @@ from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
 from callboard.serve.chains.chain import Tenants, server_of
+from callboard.serve.chains.embedding import EmbeddingModel
 from callboard.serve.chains.typed import WithRoutes
 from callboard.serve.chains.versions import Versions, named
 from callboard.serve.encoding.regions import Regions
@@ -34,7 +35,7 @@ from callboard.serve.http.reports import Reports
 from callboard.serve.http.rights import Keys, Right, Rights, check_right
 from callboard.serve.http.tokens import checked_key
 from callboard.serve.http.tracing import Tracer
-from callboard.serve.models import EmbeddingModel, Model, TensorModel, check_tensors
+from callboard.serve.models import Model, TensorModel, check_tensors
 from callboard.serve.tensors import Tensor
 
 __all__ = ["App", "EdgeLimits"]

@@ -7,12 +7,13 @@ import msgspec
 import numpy as np
 
 from callboard.serve.app import App
+from callboard.serve.chains.embedding import EmbeddingModel
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.errors import BadRequest, HttpError
 from callboard.serve.generation.ids import check_ids
 from callboard.serve.http.compression import off_loop
 from callboard.serve.http.request import Request
-from callboard.serve.models import EmbeddingModel, Model
+from callboard.serve.models import Model
 
 __all__ = ["EmbeddingRequest", "embeddings", "model", "models"]
 
