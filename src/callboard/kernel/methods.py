@@ -1,0 +1,182 @@
+"""The methods of a library's API, built at run time from its messages; ``callboard api`` writes their types."""
+
+import functools
+import inspect
+import linecache
+import operator
+import re
+import types
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from callboard.core.mode import Mode
+from callboard.core.op import OPS, Op
+from callboard.core.operand import Operand, Role, role_of
+from callboard.core.ref import GpuRef
+from callboard.core.reply import Reply
+from callboard.kernel.api import Api, as_tuple
+
+__all__ = ["answer_of", "api_name", "library_api", "parameters_of", "summary_of"]
+
+RAISES = """\
+Raises:
+    TypeError: An operand or a setting is of the wrong type. Nothing has been sent, as with all errors of a call.
+    ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull: At the call.
+"""
+
+OpClass = type[Op[Any, Any]]
+_UNIONS = (Union, types.UnionType)
+
+
+def library_api(module: str, *messages: str, base: type[Api[Any]] = Api) -> Any:
+    """The class of a library's methods: one per message, named after the message's tag.
+
+    Args:
+        module: Name of the module ``api`` of the package with the messages; the class belongs to it.
+        messages: The modules of that package that define messages.
+        base: The methods that are written by hand. Messages that it ``covers`` have no method.
+    """
+    package = module.rpartition(".")[0]
+    names = [f"{package}.{name}" for name in messages]
+    for name in names:
+        import_module(name)
+    methods = {tag.partition(".")[2]: _Method(op) for tag, op in OPS.items() if op.__module__ in names}
+    library = next(tag.partition(".")[0] for tag, op in OPS.items() if op.__module__ in names)
+    namespace = {
+        "__module__": module,
+        "__doc__": f"{_first_line(import_module(package))}\n\n{RAISES}",
+        "__slots__": (),
+        **{name: method for name, method in methods.items() if name not in base.covers},
+    }
+    return types.new_class(api_name(library), (base[Mode],), exec_body=lambda body: body.update(namespace))
+
+
+def api_name(library: str) -> str:
+    """The name of the class of a library's methods: ``"BlasLtApi"`` of ``"blas_lt"``."""
+    return "".join(word.title() for word in library.split("_")) + "Api"
+
+
+class _Method:
+    """A method that is not compiled yet: it replaces itself in its class when it is first looked up."""
+
+    __slots__ = ("_name", "_op", "_owner")
+
+    def __init__(self, op: OpClass) -> None:
+        self._op = op
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if vars(self._owner)[self._name] is self:
+            setattr(self._owner, self._name, _compiled(self._op, self._name, self._owner))
+        return vars(self._owner)[self._name].__get__(instance, owner)
+
+
+def _compiled(op: OpClass, name: str, owner: type[Any]) -> types.FunctionType:
+    """The method of a message, compiled from source with the message's fields as parameters.
+
+    A function that binds ``**fields`` to a message would cost a tenth of a small call.
+    """
+    parameters = parameters_of(op)
+    keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    taken = ["self", *(str(p.replace(annotation=p.empty)) for p in parameters if p not in keywords)]
+    taken += ["*"] * bool(keywords and not variadic)
+    taken += [p.name if p.default is p.empty else f"{p.name}=..." for p in keywords]
+    passed = [f"{p.name}={_passed(p)}" for p in parameters]
+    text = f"def {name}({', '.join(taken)}):\n    return self._submit({op.__name__}({', '.join(passed)}))\n"
+    tag = op.__struct_config__.tag
+    file = f"<callboard {tag}>"
+    # With the name of this module, the method is not taken for the line of the application that called.
+    known: dict[str, Any] = {"__name__": __name__, "as_tuple": as_tuple, op.__name__: op}
+    exec(compile(text, file, "exec"), known)
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    method: types.FunctionType = known[name]
+    method.__module__, method.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
+    method.__kwdefaults__ = {p.name: p.default for p in keywords if p.default is not p.empty}
+    method.__annotations__ = {**{p.name: p.annotation for p in parameters}, "return": answer_of(op)}
+    method.__doc__ = summary_of(op) + (inspect.getdoc(op) or "").removeprefix(_first_line(op))
+    return method
+
+
+def _passed(parameter: inspect.Parameter) -> str:
+    hint = parameter.annotation
+    first = get_args(hint)[0] if get_origin(hint) in _UNIONS else hint
+    return f'as_tuple("{parameter.name}", {parameter.name})' if get_origin(first) is Sequence else parameter.name
+
+
+def parameters_of(op: OpClass) -> list[inspect.Parameter]:
+    """The parameters of a message's method, in order.
+
+    Fields without a default are positional, the others keyword-only; operands become ``GpuRef[Mode]``, tuples of any
+    length sequences.
+    """
+    hints = get_type_hints(op, include_extras=True)
+    first: list[inspect.Parameter] = []
+    rest: list[inspect.Parameter] = []
+    for field in msgspec.structs.fields(op):
+        if field.name in op.hidden:
+            continue
+        if field.name == op.variadic:
+            first.append(inspect.Parameter(field.name, inspect.Parameter.VAR_POSITIONAL, annotation=GpuRef[Mode]))
+        elif field.required:
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            first.append(inspect.Parameter(field.name, kind, annotation=_translated(hints[field.name])))
+        else:
+            kind, hint = inspect.Parameter.KEYWORD_ONLY, _translated(hints[field.name])
+            rest.append(inspect.Parameter(field.name, kind, default=field.default, annotation=hint))
+    return sorted(first, key=lambda p: p.kind) + rest
+
+
+def answer_of(op: OpClass) -> Any:
+    """The type that the message's method returns; ``Any`` if it may be one of several classes."""
+    answer = _declared_answer(op)
+    if answer is None or answer is type(None):
+        return Reply[None]
+    if not isinstance(answer, type) and "|" in str(answer):
+        return Any
+    answer = _translated(answer, sequences=False)
+    if isinstance(answer, type) and getattr(answer, "__parameters__", ()):
+        answer = answer[Mode]  # type: ignore[index]
+    return Reply[answer] | GpuRef[Mode] if op.value else answer
+
+
+def _declared_answer(op: OpClass) -> Any:
+    """``R`` of ``Op[A, R]``, or of a family's base ``Product[R]``."""
+    for cls in op.__mro__:
+        for base in vars(cls).get("__orig_bases__", ()):
+            if get_args(base):
+                return get_args(base)[-1]
+    raise TypeError(f"{op.__qualname__}: its bases do not declare its answer")
+
+
+def _translated(hint: Any, *, sequences: bool = True) -> Any:
+    """Refs in place of operands; with ``sequences``, sequences in place of tuples of any length."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if GpuRef in (hint, origin):
+        return GpuRef[Mode]
+    if origin is Annotated:
+        if role_of(hint) in (None, Role.SCALAR):
+            return hint
+        return GpuRef[Mode] if parts[0] is Operand else _translated(parts[0])
+    if origin in _UNIONS:
+        sequences = sequences and {type(None), *parts} == {type(None), parts[0]}  # others are named types: Extents
+        return functools.reduce(operator.or_, (_translated(part, sequences=sequences) for part in parts))
+    if origin is tuple and sequences and parts[1:] == (...,):
+        return Sequence[_translated(parts[0])]  # type: ignore[misc]
+    if origin is tuple:
+        return tuple[tuple(p if p is ... else _translated(p, sequences=sequences) for p in parts)]  # type: ignore[misc]
+    return hint
+
+
+def summary_of(op: OpClass) -> str:
+    """The first line of the message's docstring, without other names of the op in brackets."""
+    return re.sub(r" \(``[\w.]+``[^()]*\)", "", _first_line(op))
+
+
+def _first_line(documented: object) -> str:
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
