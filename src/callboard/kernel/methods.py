@@ -8,7 +8,8 @@ import re
 import types
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from inspect import Parameter
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -31,6 +32,13 @@ OpClass = type[Op[Any, Any]]
 _UNIONS = (Union, types.UnionType)
 
 
+def _in_mode(generic: Any) -> Any:
+    return generic[Mode]
+
+
+_REF = _in_mode(GpuRef)
+
+
 def library_api(module: str, *messages: str, base: type[Api[Any]] = Api) -> Any:
     """The class of a library's methods: one per message, named after the message's tag.
 
@@ -51,7 +59,7 @@ def library_api(module: str, *messages: str, base: type[Api[Any]] = Api) -> Any:
         "__slots__": (),
         **{name: method for name, method in methods.items() if name not in base.covers},
     }
-    return types.new_class(api_name(library), (base[Mode],), exec_body=lambda body: body.update(namespace))
+    return types.new_class(api_name(library), (_in_mode(base),), exec_body=lambda body: body.update(namespace))
 
 
 def api_name(library: str) -> str:
@@ -82,11 +90,10 @@ def _compiled(op: OpClass, name: str, owner: type[Any]) -> types.FunctionType:
     A function that binds ``**fields`` to a message would cost a tenth of a small call.
     """
     parameters = parameters_of(op)
-    keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
-    variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    taken = ["self", *(str(p.replace(annotation=p.empty)) for p in parameters if p not in keywords)]
-    taken += ["*"] * bool(keywords and not variadic)
-    taken += [p.name if p.default is p.empty else f"{p.name}=..." for p in keywords]
+    first = [p.name for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    star = next((f"*{p.name}" for p in parameters if p.kind is Parameter.VAR_POSITIONAL), "*")
+    defaults = {p.name: p.default for p in parameters if p.kind is Parameter.KEYWORD_ONLY}
+    taken = ["self", *first, *[star] * (star != "*" or bool(defaults)), *(f"{keyword}=..." for keyword in defaults)]
     passed = [f"{p.name}={_passed(p)}" for p in parameters]
     text = f"def {name}({', '.join(taken)}):\n    return self._submit({op.__name__}({', '.join(passed)}))\n"
     tag = op.__struct_config__.tag
@@ -97,52 +104,50 @@ def _compiled(op: OpClass, name: str, owner: type[Any]) -> types.FunctionType:
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     method: types.FunctionType = known[name]
     method.__module__, method.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
-    method.__kwdefaults__ = {p.name: p.default for p in keywords if p.default is not p.empty}
+    method.__kwdefaults__ = defaults
     method.__annotations__ = {**{p.name: p.annotation for p in parameters}, "return": answer_of(op)}
     method.__doc__ = summary_of(op) + (inspect.getdoc(op) or "").removeprefix(_first_line(op))
     return method
 
 
-def _passed(parameter: inspect.Parameter) -> str:
+def _passed(parameter: Parameter) -> str:
     hint = parameter.annotation
     first = get_args(hint)[0] if get_origin(hint) in _UNIONS else hint
     return f'as_tuple("{parameter.name}", {parameter.name})' if get_origin(first) is Sequence else parameter.name
 
 
-def parameters_of(op: OpClass) -> list[inspect.Parameter]:
+def parameters_of(op: OpClass) -> list[Parameter]:
     """The parameters of a message's method, in order.
 
     Fields without a default are positional, the others keyword-only; operands become ``GpuRef[Mode]``, tuples of any
     length sequences.
     """
-    hints = get_type_hints(op, include_extras=True)
-    first: list[inspect.Parameter] = []
-    rest: list[inspect.Parameter] = []
+    made = []
     for field in msgspec.structs.fields(op):
         if field.name in op.hidden:
             continue
+        hint = _translated(field.type)
         if field.name == op.variadic:
-            first.append(inspect.Parameter(field.name, inspect.Parameter.VAR_POSITIONAL, annotation=GpuRef[Mode]))
+            made.append(Parameter(field.name, Parameter.VAR_POSITIONAL, annotation=_REF))
         elif field.required:
-            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-            first.append(inspect.Parameter(field.name, kind, annotation=_translated(hints[field.name])))
+            made.append(Parameter(field.name, Parameter.POSITIONAL_OR_KEYWORD, annotation=hint))
         else:
-            kind, hint = inspect.Parameter.KEYWORD_ONLY, _translated(hints[field.name])
-            rest.append(inspect.Parameter(field.name, kind, default=field.default, annotation=hint))
-    return sorted(first, key=lambda p: p.kind) + rest
+            made.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hint))
+    return sorted(made, key=lambda p: p.kind)
 
 
 def answer_of(op: OpClass) -> Any:
     """The type that the message's method returns; ``Any`` if it may be one of several classes."""
+    reply: Any = Reply
     answer = _declared_answer(op)
     if answer is None or answer is type(None):
-        return Reply[None]
+        return reply[None]
     if not isinstance(answer, type) and "|" in str(answer):
         return Any
     answer = _translated(answer, sequences=False)
-    if isinstance(answer, type) and getattr(answer, "__parameters__", ()):
-        answer = answer[Mode]  # type: ignore[index]
-    return Reply[answer] | GpuRef[Mode] if op.value else answer
+    if isinstance(answer, type) and getattr(answer, "__parameters__", None):
+        answer = _in_mode(answer)
+    return reply[answer] | _REF if op.value else answer
 
 
 def _declared_answer(op: OpClass) -> Any:
@@ -158,18 +163,18 @@ def _translated(hint: Any, *, sequences: bool = True) -> Any:
     """Refs in place of operands; with ``sequences``, sequences in place of tuples of any length."""
     origin, parts = get_origin(hint), get_args(hint)
     if GpuRef in (hint, origin):
-        return GpuRef[Mode]
+        return _REF
     if origin is Annotated:
         if role_of(hint) in (None, Role.SCALAR):
             return hint
-        return GpuRef[Mode] if parts[0] is Operand else _translated(parts[0])
+        return _REF if parts[0] is Operand else _translated(parts[0])
     if origin in _UNIONS:
         sequences = sequences and {type(None), *parts} == {type(None), parts[0]}  # others are named types: Extents
         return functools.reduce(operator.or_, (_translated(part, sequences=sequences) for part in parts))
     if origin is tuple and sequences and parts[1:] == (...,):
-        return Sequence[_translated(parts[0])]  # type: ignore[misc]
+        return types.GenericAlias(Sequence, (_translated(parts[0]),))
     if origin is tuple:
-        return tuple[tuple(p if p is ... else _translated(p, sequences=sequences) for p in parts)]  # type: ignore[misc]
+        return types.GenericAlias(tuple, tuple(p if p is ... else _translated(p, sequences=sequences) for p in parts))
     return hint
 
 
