@@ -57,6 +57,7 @@ def library_api(module: str, *messages: str, base: type[Api[Any]] = Api) -> Any:
         "__module__": module,
         "__doc__": f"{_first_line(import_module(package))}\n\n{RAISES}",
         "__slots__": (),
+        "__dir__": _names,
         **{name: method for name, method in methods.items() if name not in base.covers},
     }
     return types.new_class(api_name(library), (_in_mode(base),), exec_body=lambda body: body.update(namespace))
@@ -65,6 +66,14 @@ def library_api(module: str, *messages: str, base: type[Api[Any]] = Api) -> Any:
 def api_name(library: str) -> str:
     """The name of the class of a library's methods: ``"BlasLtApi"`` of ``"blas_lt"``."""
     return "".join(word.title() for word in library.split("_")) + "Api"
+
+
+def _names(self: Any) -> list[str]:
+    """The names, for completion, which reads the class without looking methods up: they are compiled here."""
+    names = sorted(object.__dir__(self))
+    for name in names:
+        getattr(type(self), name, None)
+    return names
 
 
 class _Method:
