@@ -115,7 +115,7 @@ def _compiled(op: OpClass, name: str, owner: type[Any]) -> types.FunctionType:
     method.__module__, method.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
     method.__kwdefaults__ = defaults
     method.__annotations__ = {**{p.name: p.annotation for p in parameters}, "return": answer_of(op)}
-    method.__doc__ = summary_of(op) + (inspect.getdoc(op) or "").removeprefix(_first_line(op))
+    method.__doc__ = summary_of(op) + _text(op).removeprefix(_first_line(op)) or None
     return method
 
 
@@ -193,4 +193,9 @@ def summary_of(op: OpClass) -> str:
 
 
 def _first_line(documented: object) -> str:
-    return (inspect.getdoc(documented) or "").partition("\n")[0]
+    return _text(documented).partition("\n")[0]
+
+
+def _text(documented: object) -> str:
+    """The docstring; ``""`` if Python runs without docstrings, when ``getdoc`` would return a base's."""
+    return inspect.cleandoc(documented.__doc__ or "")
