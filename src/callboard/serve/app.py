@@ -40,8 +40,9 @@ from callboard.serve.tensors import Tensor
 
 __all__ = ["App", "EdgeLimits"]
 
-SERVED: Mapping[str, Any] = {"isolation": "process", "on_exhausted": "half_open"}
-"""Defaults of the devices that a lifespan opens: what crashes in them does not end the server, and they come back."""
+SERVED: Mapping[str, Any] = {"isolation": "process", "on_exhausted": "half_open", "abandoned_after": 60.0}
+"""Defaults of the devices that a lifespan opens: what crashes or hangs in them does not end the server, and they come
+back."""
 
 
 class _State(Enum):
