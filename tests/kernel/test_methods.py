@@ -11,11 +11,13 @@ import pytest
 
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
+from callboard.core.op import Op
 from callboard.core.operand import Placeholder
+from callboard.core.ref import GpuRef
 from callboard.device.client.line.entries import origin_of
 from callboard.kernel.blas import Gemm
 from callboard.kernel.blas.api import BlasApi
-from callboard.kernel.methods import library_api
+from callboard.kernel.methods import library_api, parameters_of
 
 A: Any = Placeholder(layout_of(DTYPES["f32"], (2, 2)))
 
@@ -94,3 +96,16 @@ def test_the_line_that_called_is_the_application_s() -> None:
     _, code, _ = blas.gemm(A, A)
     assert code.co_name == "test_the_line_that_called_is_the_application_s"
     assert BlasApi.gemm.__module__ != BlasApi.gemm.__globals__["__name__"]
+
+
+def test_modules_without_messages_are_an_import_error() -> None:
+    with pytest.raises(ImportError, match=r"blas.strides: no message .*; run: callboard api callboard.ker"):
+        library_api("callboard.kernel.blas.api", "strides")
+
+
+def test_a_default_that_is_made_for_each_message_is_a_value() -> None:
+    class Sized(Op[Any, GpuRef]):
+        sizes: dict[str, int] = {}  # noqa: RUF012
+
+    (sizes,) = parameters_of(Sized)
+    assert (sizes.name, sizes.default) == ("sizes", {})

@@ -46,21 +46,27 @@ def library_api(module: str, *messages: str, base: type[Api[Any]] = Api) -> Any:
         module: Name of the module ``api`` of the package with the messages; the class belongs to it.
         messages: The modules of that package that define messages.
         base: The methods that are written by hand. Messages that it ``covers`` have no method.
+
+    Raises:
+        ImportError: There is no such module, or none of them defines a message.
     """
     package = module.rpartition(".")[0]
     names = [f"{package}.{name}" for name in messages]
     for name in names:
         import_module(name)
-    methods = {tag.partition(".")[2]: _Method(op) for tag, op in OPS.items() if op.__module__ in names}
-    library = next(tag.partition(".")[0] for tag, op in OPS.items() if op.__module__ in names)
+    ops = {tag: op for tag, op in OPS.items() if op.__module__ in names}
+    if not ops:
+        raise ImportError(f"{', '.join(names)}: no message is defined there; run: callboard api {package}")
+    methods = {tag.partition(".")[2]: _Method(op) for tag, op in ops.items()}
     namespace = {
         "__module__": module,
         "__doc__": f"{_first_line(import_module(package))}\n\n{RAISES}",
         "__slots__": (),
         "__dir__": _names,
-        **{name: method for name, method in methods.items() if name not in base.covers},
+        **{own: method for own, method in methods.items() if own not in base.covers},
     }
-    return types.new_class(api_name(library), (_in_mode(base),), exec_body=lambda body: body.update(namespace))
+    name = api_name(next(iter(ops)).partition(".")[0])
+    return types.new_class(name, (_in_mode(base),), exec_body=lambda body: body.update(namespace))
 
 
 def api_name(library: str) -> str:
@@ -69,7 +75,7 @@ def api_name(library: str) -> str:
 
 
 def _names(self: Any) -> list[str]:
-    """The names, for completion, which reads the class without looking methods up: they are compiled here."""
+    """Names for completion. Tools that complete read the dictionary of the class, so all methods are compiled first."""
     names = sorted(object.__dir__(self))
     for name in names:
         getattr(type(self), name, None)
@@ -141,7 +147,8 @@ def parameters_of(op: OpClass) -> list[Parameter]:
         elif field.required:
             made.append(Parameter(field.name, Parameter.POSITIONAL_OR_KEYWORD, annotation=hint))
         else:
-            made.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hint))
+            default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+            made.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint))
     return sorted(made, key=lambda p: p.kind)
 
 
