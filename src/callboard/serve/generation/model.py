@@ -96,13 +96,10 @@ class TextModel(Model):
         vocabulary: int | None = None,
     ) -> None:
         super().__init__(name, version, server, device)
-<<<<<<< HEAD
         self.streams = True
-=======
         if vocabulary is not None:
             check_whole(1, vocabulary=vocabulary)
         self.vocabulary = vocabulary
->>>>>>> w-cont
         self.takes = check_takes(name, takes)
         unread = self.takes - CHAT_ONLY - {"n"}
         if unread and isinstance(self.chain.last, SpeculativeDecoder):
