@@ -119,8 +119,8 @@ class UserCall:
         """A request has ended before its call, which was for it and perhaps others.
 
         If it was the last of them, an actor's method is told that it is cancelled. If others wait, it is told so when
-        it has run for :data:`DOUBT` times as long as any call before: it may not return. The call's answer, or the loss of
-        its context, still ends it.
+        it has run for :data:`DOUBT` times as long as any call before: it may not return. The call's answer, or the loss
+        of its context, still ends it.
         """
         for call in self._actor_calls:
             if entry not in call.entries:
