@@ -66,6 +66,14 @@ class BackgroundLoop(Handle):
             future.cancel()  # harmless when it is the coroutine's own error
             raise
 
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function on the loop and wait for it. Errors as :meth:`run`."""
+
+        async def called() -> T:
+            return function()
+
+        return self.run(called())
+
     def start(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         """Run a coroutine on the loop.
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from callboard.device.client.handle import Device
-from callboard.device.config import defaults
 from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
 from callboard.serve.chains.chain import Tenants, server_of
+from callboard.serve.chains.embedding import EmbeddingModel
 from callboard.serve.chains.typed import WithRoutes
 from callboard.serve.chains.versions import Versions, named
 from callboard.serve.encoding.regions import Regions
@@ -35,7 +35,7 @@ from callboard.serve.http.reports import Reports
 from callboard.serve.http.rights import Keys, Right, Rights, check_right
 from callboard.serve.http.tokens import checked_key
 from callboard.serve.http.tracing import Tracer
-from callboard.serve.models import EmbeddingModel, Model, TensorModel, check_tensors
+from callboard.serve.models import Model, TensorModel, check_tensors
 from callboard.serve.tensors import Tensor
 
 __all__ = ["App", "EdgeLimits"]
@@ -193,7 +193,7 @@ class App(WithRoutes):
         self,
         name: str,
         path: str | Path,
-        device: Device,
+        device: Device | Sequence[Device],
         *,
         version: str = "1",
         max_batch: int = 1,
@@ -209,7 +209,8 @@ class App(WithRoutes):
         Args:
             name, version, max_queue, tenants: See :meth:`add_model`.
             path: Path of the file.
-            device: Device that the model computes on: CUDA needs the package onnxruntime-gpu; else the CPU is used.
+            device: Device that the model computes on: CUDA needs the package onnxruntime-gpu; else the CPU is used. Of
+                several, each has a replica, and there is one queue (:class:`ModelReplicaPool`).
             max_batch: Rows of a batch at most, and of a request, which is 413 beyond that. Requests are joined along
                 the first axis of all tensors, which must be open in the file. 1: each runs by itself, of any size.
             threads: Threads of a call on the CPU; 0: ONNX Runtime's default.
@@ -220,10 +221,10 @@ class App(WithRoutes):
             ValueError, RuntimeError: As for :meth:`add_model`; also raised if the file's inputs are not tensors, or
                 cannot be joined.
         """
-        from callboard.serve.bundled.onnx import onnx_version
+        from callboard.serve.bundled.onnx import onnx_replicas
 
         self._check_new(name)  # before anything is opened
-        model, file = await onnx_version(device, Path(path), max_batch=max_batch, max_queue=max_queue, threads=threads)
+        model, file = await onnx_replicas(device, Path(path), max_batch=max_batch, max_queue=max_queue, threads=threads)
         inputs, outputs = file.tensors()
         self.add_model(
             name,
@@ -231,7 +232,7 @@ class App(WithRoutes):
             inputs=inputs,
             outputs=outputs,
             version=version,
-            device=device,
+            device=device if isinstance(device, Device) else None,
             max_queue=max_queue,
             tenants=tenants,
         )
@@ -254,6 +255,7 @@ class App(WithRoutes):
         tokenize: Callable[[Any], Any] | None = None,
         count_tokens: Callable[[Any], int] | None = None,
         dimensions: Container[int] = (),
+        vocabulary: int | None = None,
     ) -> None:
         """Serve a model under ``/v1/embeddings``, and under ``/v2`` as one that takes ``text`` and gives ``embedding``.
 
@@ -270,6 +272,7 @@ class App(WithRoutes):
                 Without it, the length of a list of tokens, and the number of words of a text.
             dimensions: Lengths of vectors that clients may ask for beside the model's own, such as ``(256, 512)``: the
                 first components, scaled to length 1. For models that were trained for it.
+            vocabulary: Number of the model's tokens; clients that send another one get 400. None: not known.
 
         Raises:
             ValueError, TypeError, RuntimeError: As for :meth:`add_model`.
@@ -280,7 +283,7 @@ class App(WithRoutes):
 
         def make(version: str, model: Any) -> Model:
             chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent, **cost)
-            return EmbeddingModel(name, version, chain, device, tokenize, count, dimensions)
+            return EmbeddingModel(name, version, chain, device, tokenize, count, dimensions, vocabulary)
 
         self._check_new(name)
         self._serve(Versions(name, make, given, default))
@@ -296,6 +299,7 @@ class App(WithRoutes):
         chat: Callable[..., str | Sequence[int]] | None = None,
         max_tokens: int = 1024,
         takes: Collection[str] = (),
+        vocabulary: int | None = None,
         version: str = "1",
         device: Device | None = None,
     ) -> None:
@@ -319,7 +323,7 @@ class App(WithRoutes):
                 ``"tools"``, ``chat`` is called with ``tools=`` where a request has some. With ``"logprobs"``, the
                 decoder yields ``(token, logprob)``, or ``(token, logprob, {other token: its logprob})``, in place of
                 tokens.
-            version, device: See :meth:`add_model`.
+            vocabulary, version, device: See :meth:`add_embeddings`.
 
         Raises:
             ValueError: The name is taken, or an argument is out of range.
@@ -329,19 +333,16 @@ class App(WithRoutes):
         given: Any = decoder
         if not isinstance(given, RequestServer):
             raise TypeError(f"model {name!r}: decoder is {decoder!r}, and must be a server, such as SpeculativeDecoder")
-        ends = frozenset([eos] if isinstance(eos, int) else eos)
         self._add(
             TextModel(
-                name,
-                version,
-                decoder,
-                device,
+                *(name, version, decoder, device),
                 encode=encode,
                 decode=decode,
-                eos=ends,
+                eos=eos,
                 chat=chat,
                 most=max_tokens,
                 takes=takes,
+                vocabulary=vocabulary,
             )
         )
 
@@ -397,8 +398,7 @@ class App(WithRoutes):
         """The reason why ``/v2/health/ready`` returns 503; None if it returns 200."""
         if not self.accepting:
             return f"{self.name} is {self._state.value}"
-        asked = [model for model in self.served if model is self.models[model.name] or not model.chain.unloaded]
-        return next((why for model in asked if (why := model.why_not_ready()) is not None), None)
+        return next((why for model in self.wanted if (why := model.why_not_ready()) is not None), None)
 
     async def until_ready(self, model: Model) -> None:
         """Wait until a request may go to a model; raises as :meth:`Model.until_ready`."""
@@ -441,11 +441,8 @@ class App(WithRoutes):
                 yield
         else:
             async with AsyncExitStack() as stack:
-                token = defaults.set(SERVED)
-                try:
+                with self._opening(SERVED):
                     await stack.enter_async_context(self._lifespan(self))
-                finally:
-                    defaults.reset(token)
                 await stack.enter_async_context(self._open_models())
                 yield
 
@@ -467,14 +464,17 @@ class App(WithRoutes):
     async def drain(self) -> None:
         """Stop accepting requests and finish the accepted ones, within ``limits.drain_timeout`` seconds."""
         self._state = _State.DRAINING
+        if self.stopped:
+            return
         for versions in self.versions.values():
             versions.end_trial()
         await asyncio.gather(*(model.chain.drain(self.limits.drain_timeout) for model in self.served))
 
     async def stop(self) -> None:
-        """Accept no more requests and wait for none: those that have not ended get 503. Ends a drain, too."""
+        """Accept no more requests and wait for none, on devices neither: what has not ended gets 503. Ends a drain."""
         self._state = _State.DRAINING
         self.stopped = True
+        self._hurry()
         await asyncio.gather(*(model.chain.stop() for model in self.served))
 
     # -- ASGI ----------------------------------------------------------------------------------------------------------

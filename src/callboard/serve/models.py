@@ -2,12 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Protocol
-
-import numpy as np
 
 from callboard.actors.errors import ActorStopped
 from callboard.core.errors import DeviceStopped
@@ -15,30 +13,26 @@ from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
-from callboard.patterns.contract.hooks import amount
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
-from callboard.patterns.requests.entering import as_room_comes
+from callboard.patterns.replicas.errors import NoReplica
 from callboard.patterns.requests.needs import Need, is_ready
 from callboard.patterns.requests.passage import PASSAGE, Passage
 from callboard.patterns.requests.stats import SECONDS, Buckets, ServerStats
 from callboard.serve.calls import CallServer
 from callboard.serve.chains.chain import Chain, Server
 from callboard.serve.chains.names import check_name
+from callboard.serve.chains.trials import item_for
 from callboard.serve.encoding.messages import InSequence
-from callboard.serve.errors import BadModelResult, BadRequest, ModelStopped, NotReady
+from callboard.serve.errors import BadModelResult, BadRequest, ModelStopped, ModelUnloaded, NotReady
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["EmbeddingModel", "Model", "TensorModel", "check_tensors", "on_host"]
+__all__ = ["TOKENS", "Model", "TensorModel", "check_tensors", "on_host"]
 
 STOPPED = "stopped"
 
 MOST_WAITING = 1024
 """Requests of a model that wait for its device at most."""
-
-LONG = 64 * 1024
-"""Characters of a request's texts from which on a thread makes tokens of them."""
-
 
 TOKENS = tuple(float(1 << n) for n in range(18))
 """Bounds of a request's tokens."""
@@ -54,17 +48,20 @@ class _Server(Protocol):
 class _Noted:
     """Around a request to a model: it is noted, and whether it fails."""
 
-    __slots__ = ("_model", "_started")
+    __slots__ = ("_model", "_started", "refused")
 
     def __init__(self, model: "Model") -> None:
         self._model = model
+        self.refused = False  # by the judge of a trial
 
     def __enter__(self) -> None:
+        if self._model.on_end is not None:
+            ASKED.set(self)
         self._model.last = time.time()
         self._started = time.perf_counter()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DeviceStopped):
+        if isinstance(error, DeviceStopped) or (isinstance(error, NoReplica) and not error.retryable):
             self._model.stopped = str(error)
         elif error is None:
             self._model.stopped = None
@@ -75,7 +72,10 @@ class _Noted:
             self._model.failures += 1
             self._model.failed_seconds += seconds
         if self._model.on_end is not None:
-            self._model.on_end(self._model, error, seconds)
+            self._model.on_end(self._model, error, seconds, self.refused)
+
+
+ASKED: ContextVar[_Noted] = ContextVar("callboard.asked")  # the request, while a version of its model is on trial
 
 
 class Model:
@@ -95,7 +95,11 @@ class Model:
             are in front of it.
         total_time: Seconds from a request's submission to its value.
         stopped: The error of a device that has stopped, if the last request ended in one.
-        on_end: Called when a request has ended, with its error and seconds; None: no version is on trial.
+        on_end: Called when a request has ended, with its error, its seconds, and True if ``on_value`` has refused a
+            value; None: no version is on trial.
+        on_value: Awaited with each value and a function that runs the same on another version; False refuses the value,
+            which its client gets all the same. None: there is no judge, and no shadow.
+        streams: Its responses are sent in parts.
     """
 
     def __init__(self, name: str, version: str, chain: Chain | Server, device: Device | None) -> None:
@@ -111,7 +115,9 @@ class Model:
         self.failed_seconds = 0.0
         self.queue_time, self.total_time = Buckets(SECONDS), Buckets(SECONDS)
         self.stopped: str | None = None
-        self.on_end: Callable[[Model, BaseException | None, float], None] | None = None
+        self.on_end: Callable[[Model, BaseException | None, float, bool], None] | None = None
+        self.on_value: Callable[[Any, Callable[[Model], Awaitable[Any]]], Awaitable[bool]] | None = None
+        self.streams = False
         self._waiting = 0
         self._needs: list[Need] | None = None
 
@@ -129,6 +135,11 @@ class Model:
         """Takes its requests."""
         return self.chain.front
 
+    @property
+    def has_sequences(self) -> bool:
+        """True if each of its requests belongs to a sequence with a state."""
+        return isinstance(self.server, SequenceBatchingServer)
+
     async def _submit(
         self, item: Any, tenant: Hashable, timeout: float | None, priority: int = 0, waited: float = 0.0, **more: Any
     ) -> Any:
@@ -145,7 +156,12 @@ class Model:
         finally:
             PASSAGE.reset(token)
             self.left_queue(passage)
-        return value.response if isinstance(value, HotSwapReply) else value
+        value = value.response if isinstance(value, HotSwapReply) else value
+        if self.on_value is not None and not await self.on_value(
+            value, lambda other: other._submit(item_for(self, other, item), tenant, timeout, priority, **more)
+        ):
+            ASKED.get().refused = True
+        return value
 
     def left_queue(self, passage: Passage) -> None:
         """Count how long a request that has ended was queued, if it ran."""
@@ -156,7 +172,7 @@ class Model:
     def why_not_ready(self) -> str | None:
         """The reason why the model cannot take requests now; None if it can."""
         if self.chain.unloaded:
-            return f"model {self.name!r} is unloaded"
+            return f"version {self.version!r} of model {self.name!r} is unloaded"
         self._needs = None  # it may call others since
         need = self._unready()
         return self._why_unready(need) if need is not None else self.why_not_live()
@@ -208,11 +224,14 @@ class Model:
         """Raise unless the model is loaded, and the devices and actors that it calls are ready.
 
         Raises:
-            NotReady: It is unloaded; one of them opens, is set up, or has stopped.
+            NotReady: One of them opens, or is set up.
+            ModelUnloaded: The model is unloaded.
+            ModelStopped: One of them has stopped.
         """
         why = self.why_not_ready()
         if why is not None:
-            raise NotReady(why)
+            kind = ModelUnloaded if self.chain.unloaded else ModelStopped if self.why_not_live() else NotReady
+            raise kind(why)
 
     async def until_ready(self, timeout: float) -> None:
         """Wait while a device opens or replaces a lost context, or an actor is set up.
@@ -221,7 +240,8 @@ class Model:
             timeout: Seconds at most.
 
         Raises:
-            NotReady: The model is unloaded, the time is over, or :data:`MOST_WAITING` requests wait.
+            NotReady: The time is over, or :data:`MOST_WAITING` requests wait.
+            ModelUnloaded: The model is unloaded.
             ModelStopped: The device, or the actor, has stopped.
         """
         WAITED.set(0.0)
@@ -269,11 +289,6 @@ class TensorModel(Model):
         super().__init__(name, version, chain, device)
         self.inputs = list(inputs)
         self.outputs = list(outputs)
-
-    @property
-    def has_sequences(self) -> bool:
-        """True if each of its requests belongs to a sequence with a state."""
-        return isinstance(self.server, SequenceBatchingServer)
 
     async def infer(
         self,
@@ -323,136 +338,6 @@ class TensorModel(Model):
                 f"model {self.name!r} must give a dict, or a tuple of {len(names)}: {', '.join(names)}"
             )
         return dict(zip(names, value, strict=True))
-
-
-class EmbeddingModel(Model):
-    """A model of ``/v1/embeddings``: texts, or lists of tokens, to vectors.
-
-    Under the Open Inference Protocol it takes texts as ``text`` and gives their vectors as ``embedding``.
-
-    Attributes:
-        tokenize: Function that returns the server's input for a text or tokens; None: they are passed unchanged.
-        count_tokens: Function that returns the number of tokens of a server's item, for the usage in responses.
-        prompt_tokens: Tokens of an input.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        version: str,
-        chain: Chain,
-        device: Device | None,
-        tokenize: Callable[[Any], Any] | None,
-        count_tokens: Callable[[Any], int],
-        dimensions: Container[int] = (),
-    ) -> None:
-        super().__init__(name, version, chain, device)
-        self.tokenize = tokenize
-        self.count_tokens = count_tokens
-        self.prompt_tokens = Buckets(TOKENS)
-        self._dimensions = dimensions
-        self._width: int | None = None  # of its vectors, since the first ones
-        self.inputs = [Tensor("text", "TEXT", [-1])]
-        self.outputs = [Tensor("embedding", "FP32", [-1, -1])]
-
-    async def infer(
-        self,
-        arrays: tuple[Any, ...],
-        *,
-        timeout: float | None,
-        priority: int,
-        tenant: Hashable = None,
-        sequence: InSequence | None = None,
-    ) -> dict[str, Array]:
-        """Vectors of an array of texts, which belong to no sequence.
-
-        Raises:
-            BadRequest: There is no text, or one is empty.
-            Exception: As for :meth:`embed`.
-        """
-        texts = arrays[0].tolist()
-        if not texts or not all(texts):
-            raise BadRequest("input 'text' must not be empty")
-        vectors, _ = await self.embed(texts, timeout=timeout, priority=priority, tenant=tenant)
-        return {"embedding": vectors}
-
-    async def embed(
-        self, inputs: list[Any], *, timeout: float | None, priority: int = 0, tenant: Hashable = None
-    ) -> tuple[Array, int]:
-        """One row of f32 for each input, and the number of their tokens.
-
-        A function gets the list; other servers get them one by one, so that they are batched with those of other
-        requests. One that fails, or that finds no room, cancels the others.
-
-        Raises:
-            BadModelResult: The model returned another number of vectors, or vectors of different lengths.
-            Exception: Raised by ``submit`` of the server, or by ``tokenize``.
-        """
-        with self._asked():
-            items = await self._tokens(inputs)
-            if isinstance(self.chain.last, CallServer):
-                rows = await on_host(await self._submit((items,), tenant, timeout, priority))
-            else:
-                rows = await self._one_by_one(items, timeout, priority, tenant)
-            try:
-                found = np.asarray(rows, np.float32)
-            except (TypeError, ValueError) as e:
-                raise BadModelResult(
-                    f"model {self.name!r} returned vectors that are not an array of numbers: {e}"
-                ) from e
-            if found.ndim != 2 or len(found) != len(inputs):
-                raise BadModelResult(f"model {self.name!r} returned shape {list(found.shape)} for {len(inputs)} inputs")
-            self._width = found.shape[1]
-            counts = [int(amount("count_tokens", self.count_tokens(item))) for item in items]
-            for count in counts:
-                self.prompt_tokens.add(count)
-            return found, sum(counts)
-
-    def check_dimensions(self, asked: int) -> None:
-        """Raise unless vectors of this length can be given, as far as that is known before they are there.
-
-        Raises:
-            BadRequest: They cannot.
-        """
-        if asked < 1 or (asked not in self._dimensions and self._width not in (None, asked)):
-            raise BadRequest(
-                f"dimensions is {asked}, but vectors of {self.name!r} have {self._width or 'its own number'}"
-            )
-
-    def cut(self, vectors: Array, asked: int) -> Array:
-        """Vectors of this length: the first components of longer ones, scaled to length 1.
-
-        Raises:
-            BadRequest: The model's vectors are not cut to it.
-        """
-        width = vectors.shape[1]
-        if asked == width:
-            return vectors
-        if asked not in self._dimensions or asked > width:
-            raise BadRequest(f"dimensions is {asked}, but vectors of {self.name!r} have {width}")
-        short = vectors[:, :asked]
-        norms = np.linalg.norm(short, axis=1, keepdims=True)
-        return short / np.where(norms == 0, 1, norms)
-
-    async def _tokens(self, inputs: list[Any]) -> list[Any]:
-        tokenize = self.tokenize
-        if tokenize is None:
-            return inputs
-        if sum(len(each) for each in inputs) < LONG:
-            return [tokenize(each) for each in inputs]
-        return await asyncio.to_thread(lambda: [tokenize(each) for each in inputs])
-
-    async def _one_by_one(
-        self, items: list[Any], timeout: float | None, priority: int, tenant: Hashable
-    ) -> list[Array]:
-        began = time.monotonic()
-
-        async def row(item: Any) -> Array:
-            waited = time.monotonic() - began  # for room in the queue
-            left = None if timeout is None else timeout - waited
-            return np.asarray(await on_host(await self._submit(item, tenant, left, priority, waited)))
-
-        return [await row(items[0])] if len(items) == 1 else await as_room_comes(row, items)
 
 
 def check_tensors(name: str, **sides: Sequence[Tensor]) -> None:
