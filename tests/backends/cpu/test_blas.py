@@ -40,12 +40,6 @@ def library(stream: CpuStream) -> CpuBlas:
     return CpuBlas(device, stream)
 
 
-def test_it_serves_every_message() -> None:
-    messages = {cls for tag, cls in OPS.items() if tag.startswith("blas.")}
-    assert set(CpuBlas.launch_table) == set(CpuBlas.prepare_table) == messages
-    assert all(prepare.inline for prepare in CpuBlas.prepare_table.values())
-
-
 def test_a_launch_returns_before_the_work_is_done(library: CpuBlas, stream: CpuStream) -> None:
     gate = threading.Event()
     x, y = np.ones(4), np.full(4, 2.0)

@@ -12,6 +12,7 @@ from callboard.backends.cuda.readback import CudaStatus
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand
+from callboard.core.library import plans
 from callboard.kernel.array import Gather, Scatter, TakeAlong
 from callboard.kernel.array.checks import broadcast, broadcast_shape
 
@@ -139,6 +140,7 @@ def _steps(of: Layout, indices: Sequence[Operand], place: int, walked: Layout) -
     return own, [(*(0,) * place, *broadcast(one.layout, picked).strides, *(0,) * behind) for one in indices]
 
 
+@plans(Gather, refuses=too_many)
 def gather(device: "CudaDevice", op: Gather) -> Picks:
     """The plan of a gather; may compile now."""
     out, src = layout_of_out(op), op.src.layout
@@ -148,6 +150,7 @@ def gather(device: "CudaDevice", op: Gather) -> Picks:
     return Picks(device, "array.gather", "gather", _as_given, out.shape, steps, op.indices, axes, "src", src)
 
 
+@plans(Scatter, refuses=too_many)
 def scatter(device: "CudaDevice", op: Scatter) -> Picks:
     """The plan of a scatter; may compile now."""
     values, out = op.values.layout, op.out.layout
@@ -157,6 +160,7 @@ def scatter(device: "CudaDevice", op: Scatter) -> Picks:
     return Picks(device, "array.scatter", "scatter", _out_first, values.shape, steps, op.indices, axes, "out", out)
 
 
+@plans(TakeAlong, refuses=too_many)
 def take_along(device: "CudaDevice", op: TakeAlong) -> Picks:
     """The plan of a gather along lines; may compile now."""
     out, src, axis = layout_of_out(op), op.src.layout, op.axis % op.src.ndim

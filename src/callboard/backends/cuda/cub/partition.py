@@ -12,6 +12,7 @@ from callboard.backends.cuda.cub.memory import Span
 from callboard.backends.cuda.cub.plan import Work, index_name, result_layout
 from callboard.backends.cuda.cub.selection import COUNTS
 from callboard.core.dtype import DTYPES
+from callboard.core.library import plans
 from callboard.kernel import cub
 
 __all__ = ["partition"]
@@ -19,6 +20,7 @@ __all__ = ["partition"]
 PARTS = 3
 
 
+@plans(cub.Partition)
 def partition(cccl: Cccl, op: "cub.Partition") -> Work:
     """A plan: ``(x, flags, second, out, counts)``."""
     memory, x, out, counts = cccl.memory(), op.x.layout, result_layout(op), result_layout(op, "counts")

@@ -10,10 +10,11 @@ from callboard.backends.cuda.cub.arguments import CubArgs, element_kernel, move_
 from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.cub.memory import PlanMemory, Span, storage
 from callboard.backends.cuda.cub.plan import Work, identity, number, result_layout
-from callboard.backends.cuda.cub.texts import operator
+from callboard.backends.cuda.cub.texts import operator, no_text
 from callboard.backends.cuda.launching import linear_grid
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.kernel import cub
 from callboard.kernel.cub.checks import compute_dtype
 
@@ -51,6 +52,7 @@ class Totals:
         self._delivery.finish(native, at)
 
 
+@plans(cub.Reduce, refuses=no_text)
 def reduce(cccl: Cccl, op: "cub.Reduce") -> Work:
     """A plan: ``(x, out, init)``."""
     memory, x, out = cccl.memory(), op.x.layout, result_layout(op)
@@ -107,6 +109,7 @@ def _all(cccl: Cccl, memory: PlanMemory, ends: dict[str, Any], rows: int, n: int
     return run
 
 
+@plans(cub.SegmentedReduce, refuses=no_text)
 def segmented_reduce(cccl: Cccl, op: "cub.SegmentedReduce") -> Work:
     """A plan: ``(x, offsets, out, init)``."""
     memory, x, offsets, out = cccl.memory(), op.x.layout, op.offsets.layout, result_layout(op)
@@ -134,6 +137,7 @@ def segmented_reduce(cccl: Cccl, op: "cub.SegmentedReduce") -> Work:
     return Work(memory, enqueue)
 
 
+@plans(cub.ArgReduce)
 def arg_reduce(cccl: Cccl, op: "cub.ArgReduce") -> Work:
     """A plan: ``(x, out)``."""
     memory, x, out = cccl.memory(), op.x.layout, result_layout(op)

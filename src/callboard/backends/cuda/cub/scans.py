@@ -8,10 +8,11 @@ from callboard.backends.cuda.cub.arguments import CubArgs, stored_name
 from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.cub.memory import Span, storage
 from callboard.backends.cuda.cub.plan import Work, identity, number, result_layout
-from callboard.backends.cuda.cub.texts import CTYPES, STORED, join_text, operator
+from callboard.backends.cuda.cub.texts import CTYPES, STORED, join_text, operator, no_text
 from callboard.backends.cuda.kernels import data_text
 from callboard.backends.cuda.launching import MAX_BLOCKS, THREADS, kernel_launcher
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.kernel import cub
 from callboard.kernel.cub.checks import compute_dtype
 
@@ -21,6 +22,7 @@ FEW_ROWS, LONG_ROW = 64, 1 << 15
 """Rows that are scanned one by one, by the whole GPU each."""
 
 
+@plans(cub.Scan, refuses=no_text)
 def scan(cccl: Cccl, op: "cub.Scan") -> Work:
     """A plan: ``(x, out, init)``."""
     x, out = op.x.layout, result_layout(op)

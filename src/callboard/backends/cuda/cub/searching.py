@@ -10,6 +10,7 @@ from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.cub.plan import Work, result_layout
 from callboard.backends.cuda.launching import linear_grid
 from callboard.core.errors import ShapeError
+from callboard.core.library import plans
 from callboard.kernel import cub
 
 __all__ = ["bound", "histogram"]
@@ -20,6 +21,7 @@ COUNTING_BLOCKS = 132 * 8
 """Enough to fill a GPU: each block adds its counters to the result."""
 
 
+@plans(cub.LowerBound, cub.UpperBound)
 def bound(cccl: Cccl, op: "cub.LowerBound | cub.UpperBound") -> Work:
     """A plan: ``(x, values, out)``."""
     memory, values, out = cccl.memory(), op.values.layout, result_layout(op)
@@ -38,6 +40,7 @@ def bound(cccl: Cccl, op: "cub.LowerBound | cub.UpperBound") -> Work:
     return Work(memory, enqueue)
 
 
+@plans(cub.HistogramEven, cub.HistogramRange)
 def histogram(cccl: Cccl, op: "cub.HistogramEven | cub.HistogramRange") -> Work:
     """A plan: ``(x, lower, upper, out)`` or ``(x, levels, out)``."""
     memory, x, out = cccl.memory(), op.x.layout, result_layout(op)

@@ -17,8 +17,10 @@ from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.cub.memory import PlanMemory, Span, storage
 from callboard.backends.cuda.cub.plan import index_name, number
 from callboard.backends.cuda.readback import CudaStatus
+from callboard.backends.cuda.cub.texts import no_text
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.library import Extents
 from callboard.core.op import info_of
 from callboard.core.operand import Role
@@ -141,6 +143,7 @@ class Chosen:
         self._step(native)
 
 
+@plans(cub.RunLengthEncode, cub.Select, cub.Unique, cub.UniqueByKey, sizes=True)
 class Selecting(Sized):
     """Flags, and the beginnings of runs: with values, keys and values, or values and lengths."""
 
@@ -195,6 +198,7 @@ class Selecting(Sized):
                 delivery.finish(native, out)
 
 
+@plans(cub.SelectIf, sizes=True, refuses=no_text)
 class Filtering(Sized):
     """Elements that fulfil a predicate of their own."""
 
@@ -259,6 +263,7 @@ class Filtering(Sized):
         return number(value or 0, work).tobytes().ljust(8, b"\0") + struct.pack("<q", how)
 
 
+@plans(cub.RunLengthDecode, sizes=True)
 class Decoding(Sized):
     """Repeats each element by its length: the lengths are summed up, each position is searched in the sums."""
 

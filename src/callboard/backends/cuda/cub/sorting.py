@@ -16,10 +16,11 @@ from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.cub.memory import PlanMemory, Span, storage
 from callboard.backends.cuda.cub.nans import Nans
 from callboard.backends.cuda.cub.plan import Work, index_name, result_layout
-from callboard.backends.cuda.cub.texts import comparison
+from callboard.backends.cuda.cub.texts import comparison, no_text
 from callboard.backends.cuda.launching import linear_grid
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.kernel import cub
 
 __all__ = ["Taking", "argsort", "merge_sort", "segmented_sort", "sort", "sort_pairs", "top_k"]
@@ -216,6 +217,7 @@ def _nothing(cccl: Cccl) -> Work:
     return Work(cccl.memory(), lambda native, *dynamic: None)
 
 
+@plans(cub.Sort)
 def sort(cccl: Cccl, op: "cub.Sort") -> Work:
     """A plan: ``(keys, out)``."""
     memory, layout, out = cccl.memory(), op.keys.layout, result_layout(op)
@@ -240,6 +242,7 @@ def sort(cccl: Cccl, op: "cub.Sort") -> Work:
     return Work(memory, enqueue)
 
 
+@plans(cub.ArgSort)
 def argsort(cccl: Cccl, op: "cub.ArgSort") -> Work:
     """A plan: ``(keys, out)``."""
     memory, layout, out = cccl.memory(), op.keys.layout, result_layout(op)
@@ -259,6 +262,7 @@ def argsort(cccl: Cccl, op: "cub.ArgSort") -> Work:
     return Work(memory, enqueue)
 
 
+@plans(cub.SortPairs)
 def sort_pairs(cccl: Cccl, op: "cub.SortPairs") -> Work:
     """A plan: ``(keys, values, out_keys, out_values)``."""
     layout = op.keys.layout
@@ -281,6 +285,7 @@ def sort_pairs(cccl: Cccl, op: "cub.SortPairs") -> Work:
     return Work(memory, enqueue)
 
 
+@plans(cub.SegmentedSort)
 def segmented_sort(cccl: Cccl, op: "cub.SegmentedSort") -> Work:
     """A plan: ``(keys, values, offsets, out_keys, out_values)``."""
     layout, offsets = op.keys.layout, op.offsets.layout
@@ -319,6 +324,7 @@ def _taken(cccl: Cccl, memory: PlanMemory, op: Any, keys: Keys, ordering: Orderi
     return enqueue
 
 
+@plans(cub.MergeSort, refuses=no_text)
 def merge_sort(cccl: Cccl, op: "cub.MergeSort") -> Work:
     """A plan: ``(keys, values, out_keys, out_values)``."""
     layout = op.keys.layout
@@ -348,6 +354,7 @@ def merge_sort(cccl: Cccl, op: "cub.MergeSort") -> Work:
     return Work(memory, enqueue)
 
 
+@plans(cub.TopK)
 def top_k(cccl: Cccl, op: "cub.TopK") -> Work:
     """A plan: ``(x, values, indices)``."""
     layout, k = op.x.layout, op.k

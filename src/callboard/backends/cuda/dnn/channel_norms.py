@@ -19,7 +19,7 @@ from callboard.backends.cuda.dnn.kernels import (
 from callboard.backends.cuda.dnn.rows import moved_last, pack_of, row_shape
 from callboard.backends.cuda.launching import linear_grid
 from callboard.core.layout import Layout
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.dnn.channel_norms import (
     BatchNorm,
@@ -37,7 +37,7 @@ from callboard.kernel.dnn.operands import accumulator
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "ChannelArgs"]
+__all__ = ["ChannelArgs", "backward", "forward", "inference"]
 
 ChannelArgs = arguments(
     "Args",
@@ -170,6 +170,7 @@ class Channels:
             self._given["bias"](native, bias)
 
 
+@plans(BatchNorm)
 def inference(library: "CudaDnn", op: BatchNorm) -> Work:
     """A plan: called with ``(x, mean, variance, scale, bias, out)``."""
     steps = Steps(library)
@@ -216,6 +217,7 @@ class Statistics:
             delivery.finish(native, at)
 
 
+@plans(BatchNormTraining, GroupNorm, GroupNormTraining, InstanceNorm, InstanceNormTraining)
 def forward(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with the fields of the message; statistics follow from ``x``."""
     steps = Steps(library)
@@ -255,6 +257,7 @@ def _running(op: Any) -> list[Operand]:
     return [one for one in given if one is not None]
 
 
+@plans(BatchNormBackward, GroupNormBackward, InstanceNormBackward)
 def backward(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with ``(dy, x, mean, inverse, scale, dx, dscale, dbias)``."""
     steps = Steps(library)
@@ -309,18 +312,3 @@ def _zeros(steps: Steps, gradients: list[Any]) -> Callable[..., None]:
 
 def _nothing(native: int, *dynamic: Any) -> None:
     """There are no elements."""
-
-
-TABLE = entries(
-    {
-        BatchNorm: inference,
-        BatchNormTraining: forward,
-        BatchNormBackward: backward,
-        InstanceNorm: forward,
-        InstanceNormTraining: forward,
-        InstanceNormBackward: backward,
-        GroupNorm: forward,
-        GroupNormTraining: forward,
-        GroupNormBackward: backward,
-    }
-)

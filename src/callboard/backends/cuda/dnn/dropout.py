@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.dnn.kernels import Steps, Work, aligned, arguments, kernel, made, types
 from callboard.backends.cuda.launching import linear_grid
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask, threshold_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "DropoutArgs"]
+__all__ = ["DropoutArgs", "mask", "scaled"]
 
 DropoutArgs = arguments("Args", p="x out seed_at offset_at", w="seed offset threshold", i="count packed", d="factor")
 """``Args`` of ``data/dnn_dropout.cu``."""
@@ -38,6 +38,7 @@ class Draw:
             setattr(args, name, 0 if by_address else value & BITS)
 
 
+@plans(Dropout, DropoutBackward)
 def scaled(library: "CudaDnn", op: Dropout | DropoutBackward) -> Work:
     """A plan: called with ``(x, probability, seed, offset, out)``."""
     source, result = (op.x, "out") if isinstance(op, Dropout) else (op.dy, "dx")
@@ -62,6 +63,7 @@ def scaled(library: "CudaDnn", op: Dropout | DropoutBackward) -> Work:
     return steps.work(enqueue)
 
 
+@plans(DropoutMask)
 def mask(library: "CudaDnn", op: DropoutMask) -> Work:
     """A plan: called with ``(probability, seed, offset, out)``."""
     steps, layout = Steps(library), made(op)
@@ -85,6 +87,3 @@ def mask(library: "CudaDnn", op: DropoutMask) -> Work:
 
 def _nothing(native: int, *dynamic: Any) -> None:
     """There are no elements."""
-
-
-TABLE = entries({Dropout: scaled, DropoutBackward: scaled, DropoutMask: mask})

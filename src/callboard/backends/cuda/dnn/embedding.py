@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.dnn.kernels import Fault, Launch, Steps, Work, aligned, arguments, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowShape, RowsIn, RowsOut, pack_of
 from callboard.backends.cuda.launching import linear_grid
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward, wrong_rows
 from callboard.kernel.dnn.operands import accumulator
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "EmbeddingArgs"]
+__all__ = ["EmbeddingArgs", "backward", "forward"]
 
 EmbeddingArgs = arguments(
     "Args",
@@ -32,6 +32,7 @@ def _index(op: Any) -> str:
     return "int" if op.indices.dtype.name == "i32" else "long long"
 
 
+@plans(Embedding)
 def forward(library: "CudaDnn", op: Embedding) -> Work:
     """A plan: called with ``(table, indices, out)``."""
     steps, count, (rows, width), item = Steps(library), op.indices.size, op.table.shape, op.table.dtype.itemsize
@@ -61,6 +62,7 @@ def _fault(steps: Steps, tag: str, count: int, rows: int) -> Fault:
     return Fault(steps.device, lambda value, wrong: wrong_rows(tag, "indices", value, wrong, count, rows))
 
 
+@plans(EmbeddingBackward)
 def backward(library: "CudaDnn", op: EmbeddingBackward) -> Work:
     """A plan: called with ``(dy, indices, dtable)``."""
     steps, count, width, dtype = Steps(library), op.indices.size, op.dy.shape[-1], op.dy.dtype
@@ -136,6 +138,3 @@ def backward(library: "CudaDnn", op: EmbeddingBackward) -> Work:
 
 def _nothing(native: int, *dynamic: Any) -> None:
     """There are no indices."""
-
-
-TABLE = entries({Embedding: forward, EmbeddingBackward: backward})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.dnn.kernels import STORED, Launch, Steps, Work, aligned, arguments, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowShape, RowsIn, RowsOut, pack_of, row_shape
 from callboard.core.dtype import DType
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.kernel.dnn.layer_norm import (
     LayerNorm,
     LayerNormBackward,
@@ -23,7 +23,7 @@ from callboard.kernel.dnn.operands import accumulator
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "RowArgs"]
+__all__ = ["RowArgs", "backward", "forward"]
 
 RowArgs = arguments(
     "Args",
@@ -92,6 +92,7 @@ def _threads(shape: RowShape) -> dict[str, object]:
     return {"LANES": shape.lanes, "ROWS": shape.rows, "PACKS": shape.packs}
 
 
+@plans(LayerNorm, LayerNormTraining, RmsNorm, RmsNormTraining)
 def forward(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with the fields of the message."""
     steps = Steps(library)
@@ -183,6 +184,7 @@ class Backward:
             finish(native)
 
 
+@plans(LayerNormBackward, RmsNormBackward)
 def backward(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with the fields of the message."""
     steps = Steps(library)
@@ -227,15 +229,3 @@ def _zeros(steps: Steps, op: Any, names: tuple[str, ...], centred: bool) -> Any:
             delivery.finish(native, at)
 
     return run
-
-
-TABLE = entries(
-    {
-        LayerNorm: forward,
-        LayerNormTraining: forward,
-        LayerNormBackward: backward,
-        RmsNorm: forward,
-        RmsNormTraining: forward,
-        RmsNormBackward: backward,
-    }
-)

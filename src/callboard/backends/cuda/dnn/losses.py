@@ -19,7 +19,7 @@ from callboard.backends.cuda.dnn.kernels import (
 from callboard.backends.cuda.dnn.rows import RowShape, RowsIn, RowsOut, moved_last, pack_of
 from callboard.backends.cuda.elementwise import reducing
 from callboard.backends.cuda.elementwise.mapping import MapPlan
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.core.operand import Placeholder
 from callboard.kernel.dnn.losses import CrossEntropy, CrossEntropyBackward, Mse, MseBackward, wrong_class
 from callboard.kernel.dnn.operands import INDICES, accumulator
@@ -29,7 +29,7 @@ from callboard.kernel.elementwise.program import compiled
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "LossArgs"]
+__all__ = ["LossArgs", "cross_entropy", "cross_entropy_backward", "mse", "mse_backward"]
 
 LossArgs = arguments(
     "Args",
@@ -122,6 +122,7 @@ class Rows:
         run(native)
 
 
+@plans(CrossEntropy)
 def cross_entropy(library: "CudaDnn", op: CrossEntropy) -> Any:
     """A plan: called with ``(x, target, weight, loss, log_sum)``."""
     steps = Steps(library)
@@ -160,6 +161,7 @@ def _of_no_items(library: "CudaDnn", op: CrossEntropy) -> Any:
     return lambda stream, x, target, weight, loss, log_sum: plan(stream, (x,), None, loss)
 
 
+@plans(CrossEntropyBackward)
 def cross_entropy_backward(library: "CudaDnn", op: CrossEntropyBackward) -> Work:
     """A plan: called with ``(dloss, x, target, log_sum, weight, dx)``."""
     steps = Steps(library)
@@ -186,6 +188,7 @@ def _nothing(native: int, *dynamic: Any) -> None:
     """There are no elements."""
 
 
+@plans(Mse)
 def mse(library: "CudaDnn", op: Mse) -> Any:
     """A plan: called with ``(x, target, loss)``."""
     dtype, loss = op.x.dtype, made(op, "loss")
@@ -200,6 +203,7 @@ def mse(library: "CudaDnn", op: Mse) -> Any:
     return Mapped(reduced, lambda x, target, loss: ((x, target), None, loss))
 
 
+@plans(MseBackward)
 def mse_backward(library: "CudaDnn", op: MseBackward) -> Mapped:
     """A plan: called with ``(dloss, x, target, dx)``."""
     dtype, share = op.x.dtype, 2 / max(op.x.size, 1) if op.reduction == "mean" else 2.0
@@ -209,8 +213,3 @@ def mse_backward(library: "CudaDnn", op: MseBackward) -> Mapped:
     layouts = [op.dloss.layout, op.x.layout, op.target.layout]
     plan = MapPlan(library, program, op.x.shape, layouts, [made(op, "dx")])
     return Mapped(plan, lambda dloss, x, target, dx: ((dloss, x, target), (share,), dx))
-
-
-TABLE = entries(
-    {CrossEntropy: cross_entropy, CrossEntropyBackward: cross_entropy_backward, Mse: mse, MseBackward: mse_backward}
-)

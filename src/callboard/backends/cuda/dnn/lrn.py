@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.dnn.kernels import Steps, Work, arguments, kernel, made, types
 from callboard.backends.cuda.launching import linear_grid
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 from callboard.kernel.dnn.operands import accumulator
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "LrnArgs"]
+__all__ = ["LrnArgs", "backward", "forward"]
 
 LrnArgs = arguments("Args", p="x dy out kept", i="count channels inner before behind", d="alpha beta k")
 """``Args`` of ``data/dnn_lrn.cu``."""
@@ -30,6 +30,7 @@ def _args(op: Any) -> Any:
     )  # fmt: skip
 
 
+@plans(Lrn)
 def forward(library: "CudaDnn", op: Lrn) -> Work:
     """A plan: called with ``(x, out)``."""
     steps, args = Steps(library), _args(op)
@@ -47,6 +48,7 @@ def forward(library: "CudaDnn", op: Lrn) -> Work:
     return steps.work(enqueue)
 
 
+@plans(LrnBackward)
 def backward(library: "CudaDnn", op: LrnBackward) -> Work:
     """A plan: called with ``(dy, x, dx)``."""
     steps, args = Steps(library), _args(op)
@@ -70,6 +72,3 @@ def backward(library: "CudaDnn", op: LrnBackward) -> Work:
 
 def _nothing(native: int, *dynamic: Any) -> None:
     """There are no elements."""
-
-
-TABLE = entries({Lrn: forward, LrnBackward: backward})

@@ -18,14 +18,14 @@ from callboard.backends.cuda.dnn.kernels import (
 )
 from callboard.backends.cuda.launching import linear_grid
 from callboard.core.layout import Layout, c_strides
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.kernel.dnn.embedding import wrong_rows
 from callboard.kernel.dnn.rope import Rope, RopeBackward, check_rope
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "RopeArgs"]
+__all__ = ["RopeArgs", "turn"]
 
 RopeArgs = arguments(
     "Args",
@@ -53,6 +53,7 @@ def _one_step(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
     return axes[-1][1] if axes else 0
 
 
+@plans(Rope, RopeBackward)
 def turn(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with ``(x, cos, sin, positions, out)``."""
     back = isinstance(op, RopeBackward)
@@ -117,6 +118,3 @@ def _place(op: Any) -> str:
 
 def _nothing(native: int, *dynamic: Any) -> None:
     """There are no elements."""
-
-
-TABLE = entries({Rope: turn, RopeBackward: turn})

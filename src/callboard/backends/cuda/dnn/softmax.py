@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.dnn.kernels import Launch, Steps, Work, aligned, arguments, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowsIn, RowsOut, moved_last, pack_of, row_shape, row_step
 from callboard.core.layout import Layout
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "SoftmaxArgs"]
+__all__ = ["SoftmaxArgs", "backward", "forward"]
 
 SoftmaxArgs = arguments("Args", p="x dy out", i="rows packs length x_row dy_row out_row outer inner")
 """``Args`` of ``data/dnn_softmax.cu``."""
@@ -27,12 +27,14 @@ def _kept(pack: int, itemsize: int, arrays: int) -> tuple[int, int]:
     return max(1, min(16, 64 // size)), max(1, min(16, 128 // size))
 
 
+@plans(LogSoftmax, Softmax)
 def forward(library: "CudaDnn", op: Softmax | LogSoftmax) -> Work:
     """A plan: called with ``(x, out)``."""
     work = _plan(library, [op.x.layout], made(op), op.axis % op.x.ndim, isinstance(op, LogSoftmax))
     return Steps(library).work(_nothing) if work is None else work
 
 
+@plans(LogSoftmaxBackward, SoftmaxBackward)
 def backward(library: "CudaDnn", op: SoftmaxBackward | LogSoftmaxBackward) -> Work:
     """A plan: called with ``(dy, y, dx)``."""
     layouts = [op.dy.layout, op.y.layout]
@@ -98,6 +100,3 @@ def _lying_across(steps: Steps, operands: list[Layout], out: Layout, axis: int, 
         delivery.finish(native, addresses[-1])
 
     return steps.work(enqueue)
-
-
-TABLE = entries({Softmax: forward, LogSoftmax: forward, SoftmaxBackward: backward, LogSoftmaxBackward: backward})

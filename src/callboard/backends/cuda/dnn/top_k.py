@@ -7,7 +7,7 @@ from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.dnn.kernels import Fault, Steps, Work, arguments, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowsIn, moved_last
 from callboard.backends.cuda.launching import linear_grid
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.core.operand import Placeholder
 from callboard.kernel import cub
 from callboard.kernel.dnn.embedding import wrong_rows
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["TABLE", "MoveArgs", "TopKArgs"]
+__all__ = ["MoveArgs", "TopKArgs", "backward", "forward"]
 
 TopKArgs = arguments("Args", p="x values indices", i="rows length x_row k")
 """``Args`` of ``data/dnn_topk.cu``."""
@@ -30,6 +30,7 @@ MOST = 2048
 LONGEST = 1 << 31
 
 
+@plans(TopK)
 def forward(library: "CudaDnn", op: TopK) -> Any:
     """A plan: called with ``(x, values, indices)``."""
     steps, axis = Steps(library), op.axis % op.x.ndim
@@ -79,6 +80,7 @@ def _sorted(library: "CudaDnn", op: TopK, x: Any, values: Any, indices: Any) -> 
     return Sorted(library, cub.TopK(x=x, k=op.k, largest=op.largest, values=values, indices=indices))
 
 
+@plans(TopKBackward)
 def backward(library: "CudaDnn", op: TopKBackward) -> Work:
     """A plan: called with ``(dvalues, indices, dx)``."""
     steps, axis = Steps(library), op.axis % op.dvalues.ndim
@@ -105,6 +107,3 @@ def backward(library: "CudaDnn", op: TopKBackward) -> Work:
 
 def _nothing(native: int, *dynamic: Any) -> None:
     """There are no elements."""
-
-
-TABLE = entries({TopK: forward, TopKBackward: backward})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from callboard.backends.cuda.solver.waiting import solves
 from callboard.backends.cuda.solver.cusolver import name_of
 from callboard.backends.cuda.solver.direct import by_cudss
 from callboard.backends.cuda.solver.jobs import Job
@@ -31,6 +32,7 @@ Solve = Callable[[int, int], None]
 """``solve(native, base)``: from the system to its solution, in the workspace."""
 
 
+@solves(SparseLu)
 def sparse_lu(solver: "Cusolver", op: SparseLu) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     try:
@@ -40,6 +42,7 @@ def sparse_lu(solver: "Cusolver", op: SparseLu) -> SolverPlan:
     return _plan(solver, op, False, lambda job, system: by_cudss(job, system, cudss))
 
 
+@solves(SparseCholesky)
 def sparse_cholesky(solver: "Cusolver", op: SparseCholesky) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     try:
@@ -49,6 +52,7 @@ def sparse_cholesky(solver: "Cusolver", op: SparseCholesky) -> SolverPlan:
     return _plan(solver, op, True, lambda job, system: by_cudss(job, system, cudss))
 
 
+@solves(SparseQr)
 def sparse_qr(solver: "Cusolver", op: SparseQr) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     return _plan(solver, op, False, _by_cusolver)
