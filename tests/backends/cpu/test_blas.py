@@ -15,7 +15,6 @@ from callboard.core.backend import AccelDevice, DeviceInfo
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import BackendUnavailable, UnsupportedOp
 from callboard.core.layout import layout_of
-from callboard.core.op import OPS
 from callboard.core.operand import Placeholder
 from callboard.kernel.blas import Axpy, Gemm, GemmGrouped, Nrm2, Scal
 from callboard.testing.session import LibrarySession

@@ -3,6 +3,7 @@
 import numpy as np
 
 import callboard as cb
+from callboard.backends.cpu.tensor import CpuTensor
 from callboard.kernel.tensor import Einsum
 from callboard.testing.session import LibrarySession
 

@@ -16,8 +16,8 @@ from host_cub import CubDriver, compiled
 from host_driver import HostKernels
 
 from callboard.backends.cuda.cub import cccl
-from callboard.backends.cuda.cub.memory import Span
 from callboard.backends.cuda.kernelcache import KernelCache
+from callboard.backends.cuda.plans import Span
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.kernel import cub
 

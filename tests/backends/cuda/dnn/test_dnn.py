@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "conformance"))  # tests are 
 from host_backend import HostSession
 from test_dnn import CASES
 
-from callboard.core.library import Library
 from callboard.kernel import dnn
 from callboard.testing.session import LibrarySession
 

@@ -9,8 +9,8 @@ from callboard.backends.cpu.array.movement import layout_of_out
 from callboard.backends.cpu.views import viewer
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
-from callboard.core.operand import Operand
 from callboard.core.library import plans
+from callboard.core.operand import Operand
 from callboard.kernel.array import Gather, Scatter, TakeAlong
 from callboard.kernel.array.checks import broadcast_shape
 

@@ -8,9 +8,9 @@ import numpy as np
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import as_dtype
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.op import Op
 from callboard.core.operand import Operand
-from callboard.core.library import plans
 from callboard.kernel.array import Arange, Cast
 
 __all__ = ["arange", "cast", "layout_of_out"]

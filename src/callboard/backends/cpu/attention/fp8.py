@@ -13,8 +13,8 @@ from callboard.backends.cpu.lowprec import encode_f8
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
-from callboard.core.operand import Operand
 from callboard.core.library import plans
+from callboard.core.operand import Operand
 from callboard.kernel.attention import BackwardFp8, ForwardFp8
 
 __all__ = ["backward_fp8", "forward_fp8"]

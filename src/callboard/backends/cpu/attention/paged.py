@@ -11,8 +11,8 @@ from callboard.backends.cpu.attention.forward import attend
 from callboard.backends.cpu.attention.sequences import Array, heads_first, optional
 from callboard.backends.cpu.views import viewer
 from callboard.core.errors import ShapeError
-from callboard.core.op import info_of
 from callboard.core.library import plans
+from callboard.core.op import info_of
 from callboard.kernel.attention import PageAppend, PageCopy, PagedForward
 
 __all__ = ["append", "copy", "paged_forward"]

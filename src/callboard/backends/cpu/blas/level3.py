@@ -10,9 +10,9 @@ from callboard.backends.cpu.blas.routines import integer, letter, number, prefix
 from callboard.backends.cpu.blas.scalars import reader
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.op import Op
 from callboard.core.operand import Operand
-from callboard.core.library import plans
 from callboard.kernel.blas import Geam, Gemm, Hemm, Her2k, Herk, Symm, Syr2k, Syrk, Trmm, Trsm
 
 __all__ = ["geam", "gemm", "layout_of_out", "rank_2k", "rank_k", "symmetric", "triangle", "triangular"]

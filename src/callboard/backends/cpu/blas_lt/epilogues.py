@@ -10,9 +10,9 @@ from callboard.backends.cpu.blas_lt.products import Array, affine, factors
 from callboard.backends.cpu.lowprec import encode_f8
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.op import Outputs
 from callboard.core.operand import Operand
-from callboard.core.library import plans
 from callboard.kernel.blas_lt import Matmul, MatmulAux, MatmulBgrad
 from callboard.kernel.blas_lt.checks import is_fp8
 from callboard.kernel.blas_lt.product import Product

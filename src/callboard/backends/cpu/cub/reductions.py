@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.cub.operators import Array, Joined, identity, joined, number, no_text
+from callboard.backends.cpu.cub.operators import Array, Joined, identity, joined, no_text, number
 from callboard.backends.cpu.views import viewer
 from callboard.core.errors import ShapeError
 from callboard.core.library import plans

@@ -11,8 +11,7 @@ from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DTYPES, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of
-from callboard.core.library import plans
-from callboard.core.library import Extents
+from callboard.core.library import Extents, plans
 from callboard.core.op import info_of
 from callboard.core.operand import Role
 from callboard.kernel import cub

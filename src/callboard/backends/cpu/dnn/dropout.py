@@ -8,8 +8,8 @@ import numpy as np
 from callboard.backends.cpu.dnn.arrays import Array, Plan, view_of, view_of_out, wide
 from callboard.backends.cpu.rng.philox import philox_words
 from callboard.backends.cpu.views import viewer
-from callboard.core.operand import Operand
 from callboard.core.library import plans
+from callboard.core.operand import Operand
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask, threshold_of
 
 __all__ = ["mask", "scaled"]

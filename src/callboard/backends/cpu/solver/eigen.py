@@ -11,8 +11,7 @@ from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DType, as_dtype
 from callboard.core.layout import OpenLayout, layout_of
-from callboard.core.library import plans
-from callboard.core.library import Extents
+from callboard.core.library import Extents, plans
 from callboard.kernel.solver import (
     Syevd,
     SyevdValues,

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from callboard.backends.cpu.solver import batched, cholesky, eigen, general, lu, qr, sparse, svd
 from callboard.backends.cpu.blas.routines import routine
 from callboard.backends.cpu.library import CpuLibrary
+from callboard.backends.cpu.solver import batched, cholesky, eigen, general, lu, qr, sparse, svd
 from callboard.core.backend import AccelDevice, AccelStream
 from callboard.core.library import plans
 from callboard.kernel.solver import SparseCholesky, SparseLu, SparseQr

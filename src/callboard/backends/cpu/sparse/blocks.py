@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse.matrices import blocks_of, pointers, scatter
 from callboard.backends.cpu.views import viewer
 from callboard.core.library import plans

@@ -11,8 +11,8 @@ import numpy as np
 
 from callboard.backends.cpu.sparse.matrices import Arrays, arrays_of
 from callboard.core.errors import ShapeError
-from callboard.core.op import Op
 from callboard.core.library import plans
+from callboard.core.op import Op
 from callboard.kernel import sparse
 from callboard.kernel.sparse import AnyRef
 from callboard.kernel.sparse.checks import faults_text

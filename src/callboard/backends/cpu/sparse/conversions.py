@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse import blocks
 from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse.matrices import blocks_of, coordinates, pointers, scatter
 from callboard.backends.cpu.views import viewer
 from callboard.core.library import plans

@@ -1,7 +1,7 @@
 """``CpuSparse``: the modules whose plans serve the messages."""
 
-from callboard.backends.cpu.sparse import blocks, checking, conversions, ordering, products, sampled, triangular
 from callboard.backends.cpu.library import CpuLibrary
+from callboard.backends.cpu.sparse import blocks, checking, conversions, ordering, products, sampled, triangular
 from callboard.backends.cpu.sparse.rows import Rows
 from callboard.core.backend import AccelDevice, AccelStream
 from callboard.core.library import plans

@@ -1,12 +1,12 @@
 """Sorting of entries, and treatment of duplicates."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse.matrices import coordinates, pointers, work_dtype
 from callboard.core.library import plans
 from callboard.kernel import sparse

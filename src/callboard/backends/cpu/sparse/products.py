@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.blas.scalars import reader
-from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse.matrices import matrix_of, work_dtype
 from callboard.backends.cpu.sparse.rows import Rows
 from callboard.backends.cpu.views import viewer
-from callboard.core.operand import Operand
 from callboard.core.library import plans
+from callboard.core.operand import Operand
 from callboard.kernel import sparse
 
 __all__ = ["dense_product", "sparse_product"]

@@ -9,9 +9,9 @@ import numpy as np
 from callboard.backends.cpu.tensor.operators import BINARY_UFUNCS, term, widened
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.op import Op
 from callboard.core.operand import Operand
-from callboard.core.library import plans
 from callboard.kernel.tensor import ElementwiseBinary, ElementwiseTrinary, Permutation, Reduction
 from callboard.kernel.tensor.elementwise import modes_of
 

@@ -1,7 +1,7 @@
 """``CpuTensor``: the modules whose plans serve the messages."""
 
-from callboard.backends.cpu.tensor import contraction, elementwise
 from callboard.backends.cpu.library import CpuLibrary
+from callboard.backends.cpu.tensor import contraction, elementwise
 
 __all__ = ["CpuTensor"]
 

@@ -9,9 +9,9 @@ from callboard.backends.cuda.copies import copier, too_many_axes
 from callboard.backends.cuda.launching import THREADS, CopyArgs, kernel_launcher, linear_grid
 from callboard.core.dtype import as_dtype
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.op import Op
 from callboard.core.operand import Operand
-from callboard.core.library import plans
 from callboard.kernel.array import Arange, Cast
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from callboard.backends.cuda.blas.products import (
 )
 from callboard.backends.cuda.blas.scalars import Factor, factor_of, pointers
 from callboard.core.layout import Layout
-from callboard.core.operand import Operand
 from callboard.core.library import plans
+from callboard.core.operand import Operand
 from callboard.kernel.blas import Gbmv, Gemv, Ger, Gerc, Geru, Spr, Syr
 from callboard.kernel.blas.strides import Matrix, matrix_of
 

@@ -17,8 +17,8 @@ from callboard.backends.cuda.blas.products import (
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.copies import copier
 from callboard.core.layout import Layout
-from callboard.core.operand import Operand
 from callboard.core.library import plans
+from callboard.core.operand import Operand
 from callboard.kernel.blas import Geam, Gemm, Hemm, Her2k, Herk, Symm, Syr2k, Syrk, Trmm, Trsm
 
 if TYPE_CHECKING:

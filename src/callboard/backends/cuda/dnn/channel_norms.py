@@ -4,20 +4,10 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import (
-    STORED,
-    Launch,
-    Steps,
-    Work,
-    aligned,
-    arguments,
-    divider_args,
-    kernel,
-    made,
-    types,
-)
+from callboard.backends.cuda.dnn.kernels import STORED, Launch, aligned, arguments, divider_args, kernel, made, types
 from callboard.backends.cuda.dnn.rows import moved_last, pack_of, row_shape
 from callboard.backends.cuda.launching import linear_grid
+from callboard.backends.cuda.plans import PlanMemory, Work
 from callboard.core.layout import Layout
 from callboard.core.library import plans
 from callboard.core.operand import Operand
@@ -66,7 +56,7 @@ class Channels:
     adjacent; other layouts are copied.
     """
 
-    def __init__(self, steps: Steps, op: Any, out: Layout, *, constant: bool = False) -> None:
+    def __init__(self, steps: PlanMemory, op: Any, out: Layout, *, constant: bool = False) -> None:
         self.steps, layout, dtype = steps, op.x.layout, op.x.dtype
         self.axis = axis = op.axis % layout.ndim
         batch, shape = isinstance(op, ITEMS_TOGETHER), layout.shape
@@ -173,7 +163,7 @@ class Channels:
 @plans(BatchNorm)
 def inference(library: "CudaDnn", op: BatchNorm) -> Work:
     """A plan: called with ``(x, mean, variance, scale, bias, out)``."""
-    steps = Steps(library)
+    steps = PlanMemory(library)
     if not op.x.size:
         return steps.work(_nothing)
     channels = Channels(steps, op, made(op))
@@ -220,7 +210,7 @@ class Statistics:
 @plans(BatchNormTraining, GroupNorm, GroupNormTraining, InstanceNorm, InstanceNormTraining)
 def forward(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with the fields of the message; statistics follow from ``x``."""
-    steps = Steps(library)
+    steps = PlanMemory(library)
     if not op.x.size:
         return steps.work(_nothing)
     channels = Channels(steps, op, made(op))
@@ -260,7 +250,7 @@ def _running(op: Any) -> list[Operand]:
 @plans(BatchNormBackward, GroupNormBackward, InstanceNormBackward)
 def backward(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with ``(dy, x, mean, inverse, scale, dx, dscale, dbias)``."""
-    steps = Steps(library)
+    steps = PlanMemory(library)
     outs = [(name, made(op, name)) for name in ("dscale", "dbias")] if op.scale is not None else []
     gradients = [(name, steps.delivered(layout), layout.nbytes) for name, layout in outs]
     if not op.x.size:
@@ -297,7 +287,7 @@ def backward(library: "CudaDnn", op: Any) -> Work:
     return steps.work(enqueue)
 
 
-def _zeros(steps: Steps, gradients: list[Any]) -> Callable[..., None]:
+def _zeros(steps: PlanMemory, gradients: list[Any]) -> Callable[..., None]:
     """Return a launch that sets the gradients with respect to the parameters to 0, for arrays without elements."""
     driver = steps.device.driver
 

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import Steps, Work, aligned, arguments, kernel, made, types
+from callboard.backends.cuda.dnn.kernels import aligned, arguments, kernel, made, types
 from callboard.backends.cuda.launching import linear_grid
+from callboard.backends.cuda.plans import PlanMemory, Work
 from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask, threshold_of
@@ -42,7 +43,7 @@ class Draw:
 def scaled(library: "CudaDnn", op: Dropout | DropoutBackward) -> Work:
     """A plan: called with ``(x, probability, seed, offset, out)``."""
     source, result = (op.x, "out") if isinstance(op, Dropout) else (op.dy, "dx")
-    steps, layout = Steps(library), made(op, result)
+    steps, layout = PlanMemory(library), made(op, result)
     if not layout.size:
         return steps.work(_nothing)
     bring, delivery = steps.brought(source.layout), steps.delivered(layout)
@@ -66,7 +67,7 @@ def scaled(library: "CudaDnn", op: Dropout | DropoutBackward) -> Work:
 @plans(DropoutMask)
 def mask(library: "CudaDnn", op: DropoutMask) -> Work:
     """A plan: called with ``(probability, seed, offset, out)``."""
-    steps, layout = Steps(library), made(op)
+    steps, layout = PlanMemory(library), made(op)
     if not layout.size:
         return steps.work(_nothing)
     delivery, args = steps.delivered(layout), DropoutArgs(count=layout.size)

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import Fault, Launch, Steps, Work, aligned, arguments, kernel, made, types
+from callboard.backends.cuda.dnn.kernels import Launch, aligned, arguments, faults, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowShape, RowsIn, RowsOut, pack_of
 from callboard.backends.cuda.launching import linear_grid
+from callboard.backends.cuda.plans import Outcome, PlanMemory, Work
 from callboard.core.library import plans
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward, wrong_rows
 from callboard.kernel.dnn.operands import accumulator
@@ -35,7 +36,7 @@ def _index(op: Any) -> str:
 @plans(Embedding)
 def forward(library: "CudaDnn", op: Embedding) -> Work:
     """A plan: called with ``(table, indices, out)``."""
-    steps, count, (rows, width), item = Steps(library), op.indices.size, op.table.shape, op.table.dtype.itemsize
+    steps, count, (rows, width), item = PlanMemory(library), op.indices.size, op.table.shape, op.table.dtype.itemsize
     if not count:
         return steps.work(_nothing)
     table, out, indices_of = RowsIn(steps, op.table.layout), RowsOut(steps, made(op)), steps.brought(op.indices.layout)
@@ -58,14 +59,14 @@ def forward(library: "CudaDnn", op: Embedding) -> Work:
     return steps.work(enqueue, fault)
 
 
-def _fault(steps: Steps, tag: str, count: int, rows: int) -> Fault:
-    return Fault(steps.device, lambda value, wrong: wrong_rows(tag, "indices", value, wrong, count, rows))
+def _fault(steps: PlanMemory, tag: str, count: int, rows: int) -> Outcome:
+    return faults(steps.device, lambda value, wrong: wrong_rows(tag, "indices", value, wrong, count, rows))
 
 
 @plans(EmbeddingBackward)
 def backward(library: "CudaDnn", op: EmbeddingBackward) -> Work:
     """A plan: called with ``(dy, indices, dtable)``."""
-    steps, count, width, dtype = Steps(library), op.indices.size, op.dy.shape[-1], op.dy.dtype
+    steps, count, width, dtype = PlanMemory(library), op.indices.size, op.dy.shape[-1], op.dy.dtype
     layout = made(op, "dtable")
     delivery = steps.delivered(layout)
     clear = steps.device.driver.memset_8

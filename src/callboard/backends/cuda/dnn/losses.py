@@ -4,21 +4,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.dnn.activations import Mapped
-from callboard.backends.cuda.dnn.kernels import (
-    STORED,
-    Fault,
-    Launch,
-    Steps,
-    Work,
-    aligned,
-    arguments,
-    kernel,
-    made,
-    types,
-)
+from callboard.backends.cuda.dnn.kernels import STORED, Launch, aligned, arguments, faults, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowShape, RowsIn, RowsOut, moved_last, pack_of
 from callboard.backends.cuda.elementwise import reducing
 from callboard.backends.cuda.elementwise.mapping import MapPlan
+from callboard.backends.cuda.plans import PlanMemory, Work
 from callboard.core.library import plans
 from callboard.core.operand import Placeholder
 from callboard.kernel.dnn.losses import CrossEntropy, CrossEntropyBackward, Mse, MseBackward, wrong_class
@@ -57,13 +47,13 @@ class Rows:
     """Base of both directions: logits and targets as rows, weights, a fault, and the kernels by pack size.
 
     Args:
-        steps: Steps of the plan.
+        steps: PlanMemory of the plan.
         op: The message.
         out: The rows that are written; None in the forward pass.
         names: Names of the kernels: the one for rows, and the one that sums.
     """
 
-    def __init__(self, steps: Steps, op: Any, out: RowsOut | None, names: tuple[str, str]) -> None:
+    def __init__(self, steps: PlanMemory, op: Any, out: RowsOut | None, names: tuple[str, str]) -> None:
         dtype = op.x.dtype
         x, self.soft = moved_last(op.x.layout, op.axis), op.target.dtype not in INDICES
         self.x = RowsIn(steps, x)
@@ -104,7 +94,7 @@ class Rows:
         self.fault = None
         if not self.soft:
             tag, count = type(op).__struct_config__.tag, self.count
-            self.fault = Fault(steps.device, lambda value, wrong: wrong_class(tag, value, wrong, count, classes))
+            self.fault = faults(steps.device, lambda value, wrong: wrong_class(tag, value, wrong, count, classes))
             args.fault = self.fault.address
 
     def bring(self, native: int, x: int, target: int, weight: int | None) -> None:
@@ -125,7 +115,7 @@ class Rows:
 @plans(CrossEntropy)
 def cross_entropy(library: "CudaDnn", op: CrossEntropy) -> Any:
     """A plan: called with ``(x, target, weight, loss, log_sum)``."""
-    steps = Steps(library)
+    steps = PlanMemory(library)
     if not op.x.size:
         return _of_no_items(library, op)
     rows = Rows(steps, op, None, ("forward", "total"))
@@ -152,7 +142,7 @@ def _of_no_items(library: "CudaDnn", op: CrossEntropy) -> Any:
     """The sum of no losses is 0, their mean NaN."""
     loss = made(op, "loss")
     if not loss.size:
-        return Steps(library).work(_nothing)
+        return PlanMemory(library).work(_nothing)
     text = f"{op.x.dtype}({op.reduction}(x))"
     plan = reducing.reduce(
         library,
@@ -164,7 +154,7 @@ def _of_no_items(library: "CudaDnn", op: CrossEntropy) -> Any:
 @plans(CrossEntropyBackward)
 def cross_entropy_backward(library: "CudaDnn", op: CrossEntropyBackward) -> Work:
     """A plan: called with ``(dloss, x, target, log_sum, weight, dx)``."""
-    steps = Steps(library)
+    steps = PlanMemory(library)
     if not op.x.size:
         return steps.work(_nothing)
     dx_out = RowsOut(steps, moved_last(made(op, "dx"), op.axis))

@@ -3,8 +3,9 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import Steps, Work, arguments, kernel, made, types
+from callboard.backends.cuda.dnn.kernels import arguments, kernel, made, types
 from callboard.backends.cuda.launching import linear_grid
+from callboard.backends.cuda.plans import PlanMemory, Work
 from callboard.core.library import plans
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 from callboard.kernel.dnn.operands import accumulator
@@ -33,7 +34,7 @@ def _args(op: Any) -> Any:
 @plans(Lrn)
 def forward(library: "CudaDnn", op: Lrn) -> Work:
     """A plan: called with ``(x, out)``."""
-    steps, args = Steps(library), _args(op)
+    steps, args = PlanMemory(library), _args(op)
     if not op.x.size:
         return steps.work(_nothing)
     bring, delivery = steps.brought(op.x.layout), steps.delivered(made(op))
@@ -51,7 +52,7 @@ def forward(library: "CudaDnn", op: Lrn) -> Work:
 @plans(LrnBackward)
 def backward(library: "CudaDnn", op: LrnBackward) -> Work:
     """A plan: called with ``(dy, x, dx)``."""
-    steps, args = Steps(library), _args(op)
+    steps, args = PlanMemory(library), _args(op)
     if not op.x.size:
         return steps.work(_nothing)
     bring, delivery = [steps.brought(one.layout) for one in (op.dy, op.x)], steps.delivered(made(op, "dx"))

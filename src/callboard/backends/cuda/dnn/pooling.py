@@ -108,19 +108,23 @@ def _steps(array: Layout) -> Any:
 
 @plans(AvgPool, MaxPool)
 def pool(library: "CudaDnn", op: AvgPool | MaxPool) -> Pooling:
+    """A plan: called with ``(x, out)``."""
     return Pooling(library, op, "forward", "x", (0, 1))
 
 
 @plans(MaxPoolIndices)
 def pool_with_indices(library: "CudaDnn", op: MaxPoolIndices) -> Pooling:
+    """A plan: called with ``(x, out, indices)``."""
     return Pooling(library, op, "forward", "x", (0, 1, 2))
 
 
 @plans(AvgPoolBackward)
 def average_gradient(library: "CudaDnn", op: AvgPoolBackward) -> Pooling:
+    """A plan: called with ``(dy, out)``."""
     return Pooling(library, op, "backward", "dy", (0, 1))
 
 
 @plans(MaxPoolBackward)
 def maximum_gradient(library: "CudaDnn", op: MaxPoolBackward) -> Pooling:
+    """A plan: called with ``(dy, indices, out)``."""
     return Pooling(library, op, "backward", "dy", (0, 2, 1))

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from callboard.backends.cuda.solver.waiting import solves
 from callboard.backends.cuda.solver.cusolver import TYPES
 from callboard.backends.cuda.solver.jobs import Job, Part, rows
 from callboard.backends.cuda.solver.lu import as_output, right_hand_side
 from callboard.backends.cuda.solver.plans import SPARE, SolverPlan
+from callboard.backends.cuda.solver.waiting import solves
 from callboard.kernel.solver import Cholesky, CholeskyInverse, CholeskySolve
 from callboard.kernel.solver.failures import indefinite
 

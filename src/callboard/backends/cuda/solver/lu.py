@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from callboard.backends.cuda.solver.waiting import solves
 from callboard.backends.cuda.solver.cusolver import TYPES
 from callboard.backends.cuda.solver.jobs import Job, Part
 from callboard.backends.cuda.solver.plans import SPARE, SolverPlan
 from callboard.backends.cuda.solver.scaling import Scales
+from callboard.backends.cuda.solver.waiting import solves
 from callboard.core.dtype import DTYPES
 from callboard.core.operand import Operand
 from callboard.kernel.solver import Determinant, Inverse, Lu, LuSolve, Solve

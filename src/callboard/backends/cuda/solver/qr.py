@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from callboard.backends.cuda.solver.waiting import solves
 from callboard.backends.cuda.solver.cholesky import keep_triangle
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part, columns, rows
 from callboard.backends.cuda.solver.lu import as_output
 from callboard.backends.cuda.solver.plans import DIAGONAL, SPARE, SolverPlan
 from callboard.backends.cuda.solver.scaling import Scales
+from callboard.backends.cuda.solver.waiting import solves
 from callboard.core.layout import layout_of
 from callboard.kernel.solver import Geqrf, LeastSquares, Orgqr, Ormqr, Qr
 from callboard.kernel.solver.failures import deficient

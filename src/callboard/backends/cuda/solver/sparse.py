@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from callboard.backends.cuda.solver.waiting import solves
 from callboard.backends.cuda.solver.cusolver import name_of
 from callboard.backends.cuda.solver.direct import by_cudss
 from callboard.backends.cuda.solver.jobs import Job
 from callboard.backends.cuda.solver.lu import as_output
 from callboard.backends.cuda.solver.plans import SolverPlan
 from callboard.backends.cuda.solver.system import System
+from callboard.backends.cuda.solver.waiting import solves
 from callboard.core.errors import BackendUnavailable
 from callboard.kernel.solver import SparseCholesky, SparseLu, SparseQr
 from callboard.kernel.solver.failures import sparse_indefinite, sparse_singular

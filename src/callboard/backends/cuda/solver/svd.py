@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from callboard.backends.cuda.solver.waiting import solves
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part, rows
 from callboard.backends.cuda.solver.plans import SolverPlan
+from callboard.backends.cuda.solver.waiting import solves
 from callboard.core.layout import layout_of
 from callboard.kernel.solver import Svd, SvdValues
 from callboard.kernel.solver.failures import unconverged, unconverged_off_diagonals

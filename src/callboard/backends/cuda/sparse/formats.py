@@ -17,12 +17,14 @@ __all__ = ["convert", "from_dense", "to_dense", "transpose"]
 
 @plans(sparse.ToDense)
 def to_dense(library: "CudaSparse", op: sparse.ToDense) -> "Callable[..., None]":
+    """A plan: called with ``(a, out)``."""
     of_blocks = isinstance(op.a, sparse.BsrRef | sparse.BlockedEllRef)
     return (blocks.to_dense if of_blocks else conversions.to_dense)(library.cusparse, op)
 
 
 @plans(sparse.FromDense, sizes=True)
 def from_dense(library: "CudaSparse", op: sparse.FromDense) -> "FromDense | blocks.ToBlocks":
+    """A plan: called with ``(dense, out, count)``."""
     if op.block is None:
         return FromDense(library.cusparse, op)
     return blocks.ToBlocks(library.cusparse, library.maker, op)
@@ -30,6 +32,7 @@ def from_dense(library: "CudaSparse", op: sparse.FromDense) -> "FromDense | bloc
 
 @plans(sparse.Convert, sizes=True, refuses=too_long)
 def convert(library: "CudaSparse", op: sparse.Convert) -> "Converter | blocks.ToBlocks | FromBlocks":
+    """A plan: called with ``(a, out, count)``."""
     if isinstance(op.a, sparse.BsrRef | sparse.BlockedEllRef):
         return FromBlocks(library.cusparse, library.maker, op)
     if op.block is not None:
@@ -39,4 +42,5 @@ def convert(library: "CudaSparse", op: sparse.Convert) -> "Converter | blocks.To
 
 @plans(sparse.Transpose, refuses=too_long, captures=False)
 def transpose(library: "CudaSparse", op: sparse.Transpose) -> FromBlocks:
+    """A plan: called with ``(a, out)``."""
     return FromBlocks(library.cusparse, library.maker, op)

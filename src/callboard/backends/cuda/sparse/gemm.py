@@ -11,8 +11,7 @@ from callboard.backends.cuda.sparse.cusparse import CODES, INDEX_CODES, Cusparse
 from callboard.backends.cuda.sparse.descriptors import Matrix
 from callboard.core.backend import Memory
 from callboard.core.dtype import DType
-from callboard.core.library import plans
-from callboard.core.library import Extents
+from callboard.core.library import Extents, plans
 from callboard.core.operand import Operand
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import no_room

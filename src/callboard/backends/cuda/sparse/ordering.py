@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.sparse.counting import Count, Scan
-from callboard.backends.cuda.sparse.cusparse import Cusparse
 from callboard.backends.cuda.sparse.kernels import OrderArgs, SparseArgs, launcher
 from callboard.core.backend import Memory
-from callboard.core.library import plans
-from callboard.core.library import Extents
+from callboard.core.library import Extents, plans
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of, no_room, twice
 

@@ -10,8 +10,8 @@ from callboard.backends.cuda.sparse.descriptors import Matrix, by_rows, dense
 from callboard.backends.cuda.sparse.kernels import WARP, Factor, ProductArgs, launcher
 from callboard.core.backend import Memory
 from callboard.core.layout import Layout
-from callboard.core.operand import Operand, operands_of
 from callboard.core.library import plans
+from callboard.core.operand import Operand, operands_of
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of
 

@@ -8,8 +8,8 @@ from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse, compute_dtype
 from callboard.backends.cuda.sparse.descriptors import Matrix, own
 from callboard.backends.cuda.sparse.kernels import Factor, ProductArgs, launcher
-from callboard.core.operand import Operand
 from callboard.core.library import plans
+from callboard.core.operand import Operand
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.readback import CudaStatus
-from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse
+from callboard.backends.cuda.sparse.cusparse import CODES
 from callboard.backends.cuda.sparse.descriptors import Matrix, by_rows, dense
 from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher
 from callboard.core.library import plans

@@ -23,8 +23,8 @@ from callboard.backends.cuda.tensor.arguments import (
 from callboard.backends.cuda.tensor.choice import LARGE, lies_across
 from callboard.backends.cuda.tensor.cutensor import Refused
 from callboard.core.layout import Layout
-from callboard.core.op import Op
 from callboard.core.library import plans
+from callboard.core.op import Op
 from callboard.kernel.tensor import ElementwiseBinary, ElementwiseTrinary, Permutation
 from callboard.kernel.tensor.elementwise import modes_of
 from callboard.kernel.tensor.modes import Label, Tensor

@@ -11,8 +11,8 @@ from callboard.backends.cpu.dnn.rnn.rows import Rows
 from callboard.backends.cpu.rng.philox import philox_words
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
-from callboard.core.operand import Operand
 from callboard.core.library import plans
+from callboard.core.operand import Operand
 from callboard.kernel.dnn.rnn.messages import (
     Recurrent,
     RnnBackward,

@@ -8,6 +8,8 @@ from callboard.backends.cuda.dnn.rnn.stages import Stage, Stages, aligned
 from callboard.backends.cuda.readback import CudaStatus
 from callboard.core.errors import UnsupportedOp
 from callboard.core.library import plans
+from callboard.core.op import info_of
+from callboard.core.operand import Operand
 from callboard.kernel.dnn.rnn.messages import Recurrent, RnnBackward, RnnForward, RnnForwardTraining
 from callboard.kernel.dnn.rnn.reserve import FILLED, USED, check_filled
 
