@@ -1,6 +1,6 @@
 """One model behind one framework's HTTP server: run by that framework's interpreter. Batches of 32, no wait.
 
-    python _peer_servers.py {callboard,bentoml,litserve,ray} PORT
+    python _peer_servers.py {callboard,bare,bentoml,litserve,ray} PORT
 
 A request has the number of a row; a negative one ends the process of the model, a perceptron 384-2048-2048-8 in f32, on
 one BLAS thread.
@@ -47,6 +47,52 @@ def callboard(port: int) -> None:
     batches = cb.DynamicBatchingServer(lambda items: model(np.stack(items)), max_batch=MAX_BATCH)
     app.add_model("mlp", batches, inputs=[Tensor("i", "INT64", [1])], outputs=[Tensor("y", "FP32", [8])])
     cb.serve(app, port=port)
+
+
+def bare(port: int) -> None:
+    """A batcher and nothing else: an ASGI function, a list of requests, one thread that computes."""
+    import asyncio
+    import json
+    from concurrent.futures import ThreadPoolExecutor
+
+    import uvicorn
+
+    model, pool = Perceptron(), ThreadPoolExecutor(1)
+    waiting: list[tuple[int, asyncio.Future[Any]]] = []
+    running = False
+
+    async def run() -> None:
+        nonlocal running
+        running = True
+        while waiting:
+            batch = waiting[:MAX_BATCH]
+            del waiting[:MAX_BATCH]
+            numbers = [number for number, _ in batch]
+            rows = await asyncio.get_running_loop().run_in_executor(pool, model, numbers)
+            for (_, future), row in zip(batch, rows, strict=True):
+                future.set_result(row)
+            await asyncio.sleep(0)  # those that were answered ask again
+        running = False
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message["more_body"]
+        future = asyncio.get_running_loop().create_future()
+        waiting.append((json.loads(body)["i"], future))
+        if not running:
+            tasks.append(asyncio.ensure_future(run()))
+            del tasks[:-1]
+        answer = json.dumps({"y": (await future).tolist()}).encode()
+        head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": answer})
+
+    tasks: list[asyncio.Future[None]] = []
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
 
 
 def litserve(port: int) -> None:
@@ -102,4 +148,6 @@ class Service:
 
 
 if __name__ == "__main__":
-    {"callboard": callboard, "litserve": litserve, "ray": ray, "bentoml": bentoml}[sys.argv[1]](int(sys.argv[2]))
+    {"callboard": callboard, "bare": bare, "litserve": litserve, "ray": ray, "bentoml": bentoml}[sys.argv[1]](
+        int(sys.argv[2])
+    )

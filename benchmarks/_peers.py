@@ -139,7 +139,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 def _started(peer: str, port: int, home: str, said: IO[bytes]) -> "subprocess.Popen[bytes]":
     ours = peer == "callboard"
-    python = python_of(peer, dependencies("serve") if ours else ())
+    python = python_of(peer, dependencies("serve") if ours or peer == "bare" else ())
     given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     quiet = {"HOME": home, "BENTOML_DO_NOT_TRACK": "true", "RAY_USAGE_STATS_ENABLED": "0", "DO_NOT_TRACK": "1"}

@@ -138,7 +138,8 @@ def test_examples_of_names_are_still_no_files() -> None:
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 COMMAND = re.compile(
-    r"(?P<script>(?:scripts|\.ci)/[\w-]+)|python3? -m (?P<module>callboard[\w.]*)|callboard (?P<sub>[a-z]+)\b"
+    r"(?P<script>(?:scripts|\.ci)/[\w-]+)|python3? -m (?P<module>callboard[\w.]*)"
+    r"|callboard (?P<sub>[a-z]+(?:-[a-z]+)*)\b"
 )
 INSTALL = re.compile(r"pip install '?(?:\.|callboard)\[(?P<extras>[\w,-]+)\]")
 

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from callboard import cli
+from callboard.cli.new_library import new_library
+from devtools.template import TARGET, template_source
+
 ROOT = Path(__file__).parent.parent
 PLUGIN = ROOT / "examples" / "plugin"
 LIMIT = 100.0
@@ -50,12 +54,12 @@ print("done")
 """
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """A folder with the plug-in as an installer leaves it: its package, and the metadata with its entry points."""
-    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text("utf-8"))["project"]
-    shutil.copytree(PLUGIN / "callboard_image", tmp_path / "callboard_image")
-    info = tmp_path / f"callboard_image-{project['version']}.dist-info"
+def install(plugin: Path, folder: Path) -> None:
+    """What an installer leaves: the package, and the metadata with its entry points."""
+    project = tomllib.loads((plugin / "pyproject.toml").read_text("utf-8"))["project"]
+    package = project["name"].replace("-", "_")
+    shutil.copytree(plugin / package, folder / package)
+    info = folder / f"{package}-{project['version']}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
     groups = project["entry-points"].items()
@@ -63,6 +67,11 @@ def installed(tmp_path: Path) -> Path:
         f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in points.items()) for group, points in groups
     ]
     (info / "entry_points.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    install(PLUGIN, tmp_path)
     return tmp_path
 
 
@@ -94,3 +103,49 @@ def test_the_generated_methods_of_the_plugin_are_up_to_date(installed: Path) -> 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(ROOT / "src")])}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# -- callboard new-library ---------------------------------------------------------------------------------------------
+
+
+def test_a_new_library_passes_its_tests_as_it_is(tmp_path: Path) -> None:
+    folder = new_library("wave_forms", tmp_path)
+    install(folder, tmp_path / "site")
+    written = "".join(path.read_text("utf-8") for path in folder.rglob("*.*") if path.is_file())
+    left = [name for name in ("callboard_image", "ImageApi", "device.image", "image.grayscale") if name in written]
+    assert left == []
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT / "src")])}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "name, says",
+    [("Wave", "an identifier in lower case"), ("class", "an identifier in lower case"), ("blas", "of callboard")],
+)
+def test_a_name_that_cannot_be_a_library_is_refused(tmp_path: Path, name: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        new_library(name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["new-library", "wave", "--into", str(tmp_path)]) == 0
+    (written,) = tmp_path.iterdir()
+    (written / "README.md").write_text("mine")
+    assert cli.main(["new-library", "wave", "--into", str(tmp_path)]) == 2
+    assert "exists; choose another name" in capsys.readouterr().err
+    assert (written / "README.md").read_text() == "mine"
+
+
+def test_the_template_is_the_example() -> None:
+    assert TARGET.read_text("utf-8") == template_source(), "run: scripts/dev generate template"

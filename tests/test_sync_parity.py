@@ -1,11 +1,17 @@
-"""``cb.sync`` has what the asynchronous API has, under the same names; each difference has its reason."""
+"""``cb.sync`` has what the asynchronous API has, under the same names; each difference has its reason.
+
+What is left out, and why, is in the table of the generator, ``tools/devtools/twin_table.py``.
+"""
 
 import inspect
+import re
 from typing import Any
 
 import pytest
 
 import callboard as cb
+from devtools.twin import TARGET, is_fresh
+from devtools.twin_table import LEFT_OUT
 
 PAIRS: dict[str, tuple[type[Any], type[Any]]] = {
     "Cluster": (cb.Cluster, cb.sync.Cluster),
@@ -17,33 +23,6 @@ PAIRS: dict[str, tuple[type[Any], type[Any]]] = {
     "System": (cb.System, cb.sync.System),
 }
 
-ACTORS = "actors run on a loop; cb.sync has devices, and resident actors on them"
-ENDS = "a blocking end is called close"
-OF_SERVERS = "servers call it for their requests, and run on a loop"
-
-ONLY_ASYNCHRONOUS = {
-    "Cluster.close_devices": "close does it",
-    "Device.watch_generation": "its values are awaited; wait_generation waits for one",
-    "Quarantine.begin": OF_SERVERS,
-    "Quarantine.blame": OF_SERVERS,
-    "Quarantine.end": OF_SERVERS,
-    "Quarantine.has_records": OF_SERVERS,
-    "Quarantine.lost": OF_SERVERS,
-    "Quarantine.pause": OF_SERVERS,
-    "Quarantine.refuse_held": OF_SERVERS,
-    "Quarantine.resume": OF_SERVERS,
-    "Quarantine.run_as": OF_SERVERS,
-    "ResidentRef.stop_and_wait": "stop waits",
-    "Stream.aclose": ENDS,
-    "System.actor_of": ACTORS,
-    "System.actors": ACTORS,
-    "System.loop_lag": ACTORS,
-    "System.on_termination": ACTORS,
-    "System.spawn": ACTORS,
-    "System.start": "it starts with its first device",
-    "System.stop": ENDS,
-    "System.terminated": ACTORS,
-}
 ONLY_BLOCKING = {
     "Cluster.close": "asynchronous ones are closed by `async with`",
     "Device.wait_generation": "in place of watch_generation",
@@ -63,13 +42,29 @@ def public(cls: type[Any]) -> set[str]:
     return {name for name in dir(cls) if not name.startswith("_")}
 
 
+def test_the_generated_classes_are_up_to_date() -> None:
+    text = TARGET.read_text("utf-8")
+    assert is_fresh(text), "run: scripts/blocking-twin --write"
+    assert not is_fresh(text.replace("self._device.health()", "self._device.stats()"))
+    assert not is_fresh(text.replace("never waits.", "waits."))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_no_docstring_speaks_of_awaiting(name: str) -> None:
+    """They are those of the asynchronous classes: what is asynchronous there must have been replaced."""
+    blocking = PAIRS[name][1]
+    mine = public(blocking) & vars(blocking).keys()
+    told = {member: inspect.getdoc(getattr(blocking, member)) or "" for member in mine}
+    assert {member: text for member, text in told.items() if re.search(r"\bawait\b|\basync", text)} == {}
+
+
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_names_are_the_same(name: str) -> None:
     asynchronous, blocking = map(public, PAIRS[name])
     missing = {f"{name}.{each}" for each in asynchronous - blocking}
     extra = {f"{name}.{each}" for each in blocking - asynchronous}
     prefix = f"{name}."
-    assert missing == {each for each in ONLY_ASYNCHRONOUS if each.startswith(prefix)}
+    assert missing == {each for each in LEFT_OUT if each.startswith(prefix)}
     assert extra == {each for each in ONLY_BLOCKING if each.startswith(prefix)}
 
 

@@ -1,5 +1,6 @@
 """Blocking calls where they would wait for themselves: on the loop's thread, and in handlers of signals."""
 
+import inspect
 import signal
 import threading
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import callboard as cb
+from callboard import _background
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -76,3 +78,23 @@ def test_a_handler_of_a_signal_may_wait_while_the_thread_waits() -> None:
 
 
 main = threading.main_thread().ident or 0
+
+
+def test_ctrl_c_before_the_loop_has_a_call_leaves_no_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None: ...
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    def close() -> None: ...
+
+    background = _background.open_loop(close)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(background, "check_thread", interrupted)
+            call = work()
+            with pytest.raises(KeyboardInterrupt):
+                background.run(call)
+            assert inspect.getcoroutinestate(call) == inspect.CORO_CLOSED
+    finally:
+        background.leave(close)

@@ -66,6 +66,14 @@ class BackgroundLoop(Handle):
             future.cancel()  # harmless when it is the coroutine's own error
             raise
 
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function on the loop and wait for it. Errors as :meth:`run`."""
+
+        async def called() -> T:
+            return function()
+
+        return self.run(called())
+
     def start(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         """Run a coroutine on the loop.
 
@@ -73,17 +81,19 @@ class BackgroundLoop(Handle):
             DeviceStopped: Everything on the loop has been closed.
             RuntimeError: In a forked process, or on the loop's own thread, which would wait for itself.
         """
+        begun = False
         try:
             self.check_thread()
-        except RuntimeError:
-            work.close()
-            raise
-        if not self.forked:
+            if self.forked:
+                raise forkguard.forked_error("a cb.sync device")
             with self._gate:
-                if not self._over:
-                    return asyncio.run_coroutine_threadsafe(work, self.loop)
-        work.close()
-        raise forkguard.forked_error("a cb.sync device") if self.forked else DeviceStopped("the device is closed")
+                if self._over:
+                    raise DeviceStopped("the device is closed")
+                begun = True
+                return asyncio.run_coroutine_threadsafe(work, self.loop)
+        finally:
+            if not begun:  # refused, or Ctrl-C came before
+                work.close()
 
     def check_thread(self) -> None:
         """Refuse a blocking call on the loop's own thread.

@@ -1,42 +1,38 @@
-"""``Device`` of :mod:`callboard.sync`, whose methods block."""
+"""What is written by hand of :mod:`callboard.sync`'s ``Device``, its refs and its values; the rest is generated."""
 
 import asyncio
 import contextlib
+import functools
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 
 from callboard._background import BackgroundLoop
-from callboard._blocking import BlockingRefs, PerGeneration, ResidentRef
-from callboard._blocking_memory import PinnedBufferPool
 from callboard.actors import Props
-from callboard.actors._runtime.direct import ref_class
-from callboard.core.backend import AccelBackend
+from callboard.actors.handles import Handle
 from callboard.core.dtype import DTypeLike
-from callboard.core.errors import AskTimeout, DeviceStopped, MailboxFull
+from callboard.core.errors import AccelError, AskTimeout, DeviceStopped, MailboxFull
 from callboard.core.mode import Blocking
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef, GpuToken
+from callboard.core.reply import DONE, Reply
 from callboard.device.client.api import DeviceApi, Shape
 from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.handle import Device as AsyncDevice
-from callboard.device.client.line.status import (
-    MEMORY_STEP,
-    DeviceHealth,
-    DeviceStats,
-    MemoryFigures,
-    MemoryPoolStats,
-    TraceRecord,
-)
+from callboard.device.client.memory import pinned
 from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
-from callboard.device.client.residents.ref import how_to_call
-from callboard.device.config import DeviceConfig, StandbySetting
+from callboard.device.config import StandbySetting
 from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.device.supervision.watch import DeviceEvent, Stopped
 
-__all__ = ["Device", "Ref"]
+if TYPE_CHECKING:
+    from callboard._blocking import Device
+    from callboard.arrays.namespace import Namespace
+
+__all__ = ["BlockingRefs", "DeviceBase", "PerGeneration", "PinnedBufferPoolBase", "Ref"]
 
 A = TypeVar("A", bound=ResidentActor)
 T = TypeVar("T")
@@ -45,8 +41,11 @@ Array = np.ndarray[Any, Any]
 Ref = GpuRef[Blocking]
 """A ref of a blocking device: ``ref.get()`` is the array, ``ref.result()`` waits for its op and returns the ref."""
 
+PREVIEW = 1.0
+"""Seconds that a notebook waits for the values of a ref that has been computed."""
 
-class Device(DeviceApi[Blocking]):
+
+class DeviceBase(DeviceApi[Blocking]):
     """A device whose refs and methods block. Any thread may use it; ops keep the program order of each.
 
     As a context manager, the device is closed when the outermost ``with`` block exits.
@@ -103,98 +102,28 @@ class Device(DeviceApi[Blocking]):
         return source.patiently(patiently) if isinstance(source, BlockingRefs) else patiently()
 
     def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
-        return self._patiently(lambda: super(Device, self).host_empty(shape, dtype))
+        return self._patiently(lambda: super(DeviceBase, self).host_empty(shape, dtype))
 
     def resolve(self, token: GpuToken) -> Ref:
         """The ref of a token; see :meth:`callboard.Device.resolve`."""
         ref: GpuRef[Any] = self._device.resolve(token)
         return ref
 
-    def room(self, n: int = 1) -> None:
-        """Wait until ``n`` more ops can be called without waiting."""
-        self._background.run(self._device.room(n))
+    # -- resident actors, and what it tells ----------------------------------------------------------------------------
 
-    def drain(self) -> None:
-        """Wait until every op called before has its completion (failures stay with their refs)."""
-        self._background.run(self._device.drain())
-
-    def pinned_pool(self, max_buffers: int = 32, *, max_bytes: int | None = None) -> PinnedBufferPool:
-        """A pool of page-locked host arrays; see :meth:`callboard.Device.pinned_pool`."""
-        return PinnedBufferPool(self._background, self._device.pinned_pool(max_buffers, max_bytes=max_bytes))
-
-    # -- resident actors -----------------------------------------------------------------------------------------------
-
-    def actor_of(
-        self,
-        props: Props[A],
-        name: str | None = None,
-        *,
-        wait: bool = False,
-        own_process: bool = False,
-        standby: StandbySetting = None,
-    ) -> ResidentRef[A]:
-        """Start your actor in the device's context host.
-
-        ``emb = gpu.actor_of(cb.Props(Embedder), name="embedder")``, then ``emb.call(Embedder.embed, ["hello"])`` waits
-        for the answer and gives it. With ``wait=True`` this returns when the actor is ready. Arguments and errors as
-        :meth:`callboard.Device.actor_of`.
-        """
+    def _start_resident(
+        self, props: Props[A], name: str | None, wait: bool, own_process: bool, standby: StandbySetting
+    ) -> AsyncResidentRef[A]:
+        device = self._device
+        own = device._own_config(own_process, standby)
         # Pickled on this thread: it may be importing the class's module, and the loop's thread would wait for that.
-        config = self._device._own_config(own_process, standby)
-        recipe = self._device._recipe(props, own_process)
-        opened = self._background.run(_actor_of(self._device, props, name, recipe, wait, config))
-        return ref_class(ResidentRef, opened._actor.cls, how_to_call)(self, opened)
+        recipe = device._recipe(props, own_process)
 
-    # -- what it tells -------------------------------------------------------------------------------------------------
+        async def started() -> AsyncResidentRef[A]:
+            ref = device._start_resident(props, name, recipe, own)
+            return await ref._residents.when_ready(ref) if wait else ref
 
-    @property
-    def name(self) -> str:
-        """``"cpu:0"``, ``"cuda:1"``."""
-        return self._device.name
-
-    @property
-    def uuid(self) -> str:
-        """Identity of the device."""
-        return self._device.uuid
-
-    @property
-    def backend(self) -> str:
-        return self._device.backend
-
-    @property
-    def accel_backend(self) -> AccelBackend:
-        """The backend. Only the host opens its devices."""
-        return self._device.accel_backend
-
-    @property
-    def isolation(self) -> str:
-        """``"process"`` or ``"thread"``."""
-        return self._device.isolation
-
-    @property
-    def config(self) -> DeviceConfig:
-        """The settings it was opened with."""
-        return self._device.config
-
-    @property
-    def stopped(self) -> bool:
-        """True if it takes no more work."""
-        return self._device.stopped
-
-    @property
-    def generation(self) -> int:
-        """The generation that ops belong to now."""
-        return self._device.generation
-
-    @property
-    def available(self) -> bool:
-        """True if its context is ready: neither starting, nor being rebuilt, nor stopped."""
-        return self._device.available
-
-    @property
-    def in_flight(self) -> int:
-        """Ops and calls without a completion, those not yet sent included."""
-        return self._device.in_flight
+        return self._background.run(started())
 
     def wait_generation(self, since: int | None = None, timeout: float | None = None) -> int:
         """Wait until a context of a later generation than ``since`` (than the present one, when None) is ready.
@@ -212,100 +141,25 @@ class Device(DeviceApi[Blocking]):
             AskTimeout: No context was ready in time.
             DeviceStopped: The device has stopped.
         """
-        since = self.generation if since is None else since
+        since = self._device.generation if since is None else since
         return self._background.run(_later_generation(self._device, since, timeout))
 
-    def ready(self) -> Self:
-        """Wait until a context is ready and return the handle.
+    def _each(self, subscribe: Callable[[], AsyncIterator[DeviceEvent]]) -> Iterator[DeviceEvent]:
+        return self._next_of(self._background.call(subscribe))
 
-        Raises:
-            DeviceStopped, BackendUnavailable: The context cannot become ready.
-        """
-        self._background.run(self._device.ready())
-        return self
-
-    def standby_ready(self) -> bool:
-        """Wait until all standbys are ready; False at once if none is kept.
-
-        Raises:
-            DeviceStopped
-        """
-        return self._background.run(self._device.standby_ready())
-
-    def stats(self) -> DeviceStats:
-        """Statistics of the device and its host; errors as :meth:`callboard.Device.stats`."""
-        return self._background.run(self._device.stats())
-
-    def health(self) -> DeviceHealth:
-        """The state of the device, without a request to the host."""
-        return self._device.health()
-
-    def pool_stats(self) -> MemoryPoolStats:
-        """The device memory that the context holds, block by block; errors as :meth:`callboard.Device.stats`."""
-        return self._background.run(self._device.pool_stats())
-
-    def trim(self, keep_bytes: int = 0) -> None:
-        """Return cached device memory to the driver; see :meth:`callboard.Device.trim`."""
-        self._background.run(self._device.trim(keep_bytes))
-
-    def set_memory_limit(self, nbytes: int | None) -> None:
-        """Change ``memory_limit``; see :meth:`callboard.Device.set_memory_limit`."""
-        self._background.run(self._device.set_memory_limit(nbytes))
-
-    def events(self) -> Iterator[DeviceEvent]:
-        """``Lost``, ``Recovered`` and ``Stopped`` from now on, each waited for; ends after ``Stopped``."""
-        return self._each(self._background.run(_subscribed(self._device)))
-
-    def _each(self, events: AsyncIterator[DeviceEvent]) -> Iterator[DeviceEvent]:
+    def _next_of(self, events: AsyncIterator[DeviceEvent]) -> Iterator[DeviceEvent]:
         while True:
             event = self._background.run(_next(events))
             yield event
             if isinstance(event, Stopped):
                 return
 
-    def trace(self, hook: Callable[[TraceRecord], None]) -> Callable[[], None]:
-        """Have ``hook`` called with a record of every op that gets its completion from now on.
-
-        It is called on the thread of the event loop, in batches, and must not wait there: put the records into a list
-        or a queue. As :meth:`callboard.Device.trace`, it belongs to the current context.
-
-        Returns:
-            A function that removes it.
-        """
-        remove = self._background.run(self._device.trace(hook))
-
+    def _removing(self, remove: Callable[[], Awaitable[None]]) -> Callable[[], None]:
         def removed() -> None:
-            with contextlib.suppress(DeviceStopped):  # and so has the trace
+            with contextlib.suppress(DeviceStopped):  # and so has what would be removed
                 self._background.run(_awaited(remove))
 
         return removed
-
-    def watch_memory(self, hook: Callable[[MemoryFigures], None], *, step: int = MEMORY_STEP) -> Callable[[], None]:
-        """Have ``hook`` called with the device's memory: now, and when our use of it has changed.
-
-        ``hook`` is called on the thread of the event loop and must not wait there. Otherwise like
-        :meth:`callboard.Device.watch_memory`.
-
-        Args:
-            hook, step: See there.
-
-        Returns:
-            A function that removes it.
-        """
-        remove = self._background.run(self._device.watch_memory(hook, step=step))
-
-        def removed() -> None:
-            with contextlib.suppress(DeviceStopped):  # and so has the watch
-                self._background.run(_awaited(remove))
-
-        return removed
-
-    def per_generation(self, make: "Callable[[Device], T]") -> "PerGeneration[T]":
-        """``make(device)``, made again on first use in each generation.
-
-        ``weights = gpu.per_generation(lambda d: d.put(w))``, then ``weights()`` wherever they are needed.
-        """
-        return PerGeneration(self, make)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -324,30 +178,8 @@ class Device(DeviceApi[Blocking]):
         if not self._entered:
             self.close()
 
-    if not TYPE_CHECKING:  # checkers refuse it
-
-        async def __aenter__(self):
-            raise TypeError(
-                "a device of cb.sync is for programs without asyncio: use `with`, or in asyncio "
-                "`async with cb.device(...)`"
-            )
-
-        async def __aexit__(self, *_):
-            """Defined so that ``async with`` calls ``__aenter__``."""
-
     def __repr__(self) -> str:
         return repr(self._device)
-
-
-async def _subscribed(device: AsyncDevice) -> AsyncIterator[DeviceEvent]:
-    return device.events()
-
-
-async def _actor_of(
-    device: AsyncDevice, props: Props[A], name: str | None, recipe: Any, wait: bool, own: DeviceConfig | None
-) -> AsyncResidentRef[A]:
-    ref = device._start_resident(props, name, recipe, own)
-    return await ref._residents.when_ready(ref) if wait else ref
 
 
 async def _awaited(call: Callable[[], Awaitable[T]]) -> T:
@@ -369,3 +201,77 @@ async def _later_generation(device: AsyncDevice, since: int, timeout: float | No
 
 async def _next(events: AsyncIterator[DeviceEvent]) -> DeviceEvent:
     return await anext(events)
+
+
+class PerGeneration(Handle, Generic[T]):
+    """A value that is made again on first use in each generation, by one thread at a time."""
+
+    def __init__(self, device: "Device", make: "Callable[[Device], T]") -> None:
+        self._device = device
+        self._make = make
+        self._lock = threading.RLock()
+        self._made: tuple[int, T] | None = None
+
+    def __call__(self) -> T:
+        """The value of the current generation."""
+        with self._lock:
+            generation = self._device.generation
+            if self._made is None or self._made[0] != generation:
+                self._made = generation, self._make(self._device)
+            return self._made[1]
+
+
+class PinnedBufferPoolBase(Handle):
+    """Blocking :class:`callboard.PinnedBufferPool`; ``acquire`` blocks: ``with pool.acquire(n) as a:``."""
+
+    def __init__(self, background: BackgroundLoop, pool: pinned.PinnedBufferPool) -> None:
+        self._background = background
+        self._pool = pool
+
+    def close(self) -> None:
+        """Stop lending; waiting calls fail with ``DeviceStopped``. Lent buffers stay valid."""
+        self._background.call(self._pool.close)
+
+
+class BlockingRefs:
+    """Serves the refs of a blocking device: as the async one does, but ``get`` and extents that depend on data wait."""
+
+    blocking = True
+
+    def __init__(self, device: DeviceBase, opened: AsyncDevice) -> None:
+        self._device = device
+        served = opened._port.services
+        self.submit: Callable[..., Any] = device._call
+        self.patiently = device._patiently
+        self.remember = served.remember
+        self.ordinal = served.ordinal
+        self.last_write_stream = served.last_write_stream
+        self.raw_device_ptr = served.raw_device_ptr
+        self.dlpack = served.dlpack
+        self.array_interface = served.array_interface
+
+    @functools.cached_property
+    def xp(self) -> "Namespace[Blocking]":
+        """The array namespace, made on first use."""
+        from callboard.arrays.namespace import Namespace  # with the messages of many libraries
+
+        device = self._device
+        return Namespace(device._call, device.put, device.name)
+
+    def preview(self, ref: GpuRef[Any]) -> Array | None:
+        """The first elements of a ref that has its values, as many as the device's ``preview`` allows."""
+        most = self._device.config.preview
+        if not most or ref._state != DONE or ref.is_stale:
+            return None
+        edge = max(1, int(most ** (1 / max(1, ref.ndim))))
+        part = ref[tuple(slice(0, edge) for _ in ref.shape)] if ref.size > most else ref
+        try:
+            reply: Reply[Array] = self._device._transfers.get(part, None)
+            return reply.result(PREVIEW)
+        except AccelError:
+            return None
+
+    def get(self, ref: GpuRef[Any], out: Array | None) -> Array:
+        device = self._device
+        reply: Reply[Array] = device._patiently(lambda: device._transfers.get(ref, out))
+        return reply.result()

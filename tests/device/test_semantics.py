@@ -320,6 +320,15 @@ async def test_a_failure_that_nobody_awaits_is_a_dead_letter() -> None:
     undo()
 
 
+async def test_a_withdrawal_that_nobody_awaits_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "callboard"):
+        async with cb.System("test") as system:
+            system._unretrieved(cb.Withdrawn("the call was cancelled"))
+            assert system.dead_letters.counts == {"unretrieved": 1}
+            assert system.dead_letters.recent() == []
+    assert not [r for r in caplog.records if "Withdrawn" in r.getMessage()]
+
+
 async def test_a_failure_that_was_seen_is_not_logged(dev: cb.Device, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "callboard"):
         bad = dev.ask(Add(x=dev.put(ones()), error="library"))

@@ -119,12 +119,17 @@ async def test_an_onnx_file_beside_it(folder: Path, monkeypatch: pytest.MonkeyPa
     datasets = pytest.importorskip("onnxruntime.datasets", reason="for the extra onnx")
     shutil.copy(datasets.get_example("mul_1.onnx"), folder / "mul.onnx")
     settings = 'device = "cpu"\ntoken_env = "SHOP_TOKEN"\nmodel_control = true\n'
-    app = app_of(written(folder, f'{settings}[models.mul]\nonnx = "mul.onnx"\n'))
+    monkeypatch.setenv("CALLBOARD_ISOLATION", "thread")
+    app = app_of(written(folder, f'{settings}[models.mul]\nonnx = "mul.onnx"\nreplicas = 2\n'))
     async with client_of(app, headers={"Authorization": "Bearer secret"}) as http:
         x = tensor("X", "FP32", [3, 2], [1.0] * 6)
         found = await http.post("/v2/models/mul/infer", json={"inputs": [x]})
         assert found.json()["outputs"][0]["data"] == [1, 2, 3, 4, 5, 6]
+        pool: Any = app.models["mul"].chain.last
+        assert [each.name for each in pool.stats().replicas] == ["replica-0", "replica-1"]
         assert (await http.post("/v2/repository/models/mul/load")).status_code == 200
+        assert (await http.post("/v2/models/mul/infer", json={"inputs": [x]})).status_code == 200
+        assert app.models["mul"].chain.last is not pool
 
 
 async def test_an_onnx_file_that_cannot_be_loaded_is_named_with_its_model(folder: Path) -> None:
@@ -145,7 +150,18 @@ async def test_an_onnx_file_that_cannot_be_loaded_is_named_with_its_model(folder
     [
         ("name = ", "app.toml: Invalid value"),
         ("nam = 'a'", "unknown field `nam`"),
-        ("[models.m]\ncal = 'a:b'", r"unknown field `cal` - at `\$.models"),
+        ("[models.m]\ncal = 'a:b'", r"app.toml: .*unknown field `cal` - at `models\.m`"),
+        (
+            "[models.a]\nonnx = 'a'\n[models.'b/c'.tenants]\na = 1\nd.wait = 2",
+            r"unknown field `wait` - at `models\.b/c\.tenants\.d`",
+        ),
+        ("[models.a.inputs]", r"Expected `array`, got `object` - at `models\.a\.inputs`"),
+        ("[models.a]\ncall.b = 1", r"Expected `str`, got `int` - at `models\.a\.call\.b`"),
+        ("[keys.a]\nrights = ['infer']\n[keys.b]\nrights = ['all']", r"'all' - at `keys\.b\.rights\[0\]`"),
+        ("[limits]\nmax_body = 'x'", r"Expected `float`, got `str` - at `limits\.max_body`"),
+        ("[models.m]\ncall = 'toml_models:double'\nreplicas = 2\n" + X, "replicas and devices are for onnx only"),
+        ("[models.m]\nonnx = 'a.onnx'\nreplicas = 0", "models.m: replicas must be at least 1, but is 0"),
+        ("[models.m]\nonnx = 'a.onnx'\nreplicas = 3\ndevices = ['cpu', 'cpu']", "replicas is 3, but devices names 2"),
         ("[models.m]\n", "models.m: give one of onnx, call and embeddings, not 0"),
         ("[models.m]\nonnx = 'a'\ncall = 'a:b'\n", "not 2 of them"),
         ("[models.m]\ncall = 'toml_models'\n" + X, "does not name a function"),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serve_lab import X, Y, client_of, tensor
 
-from callboard.serve import App, Tensor
+from callboard.serve import App, Tensor, edge
 from callboard.serve.encoding import flat, payload
 from callboard.serve.encoding.messages import parsed
 
@@ -100,17 +100,31 @@ async def test_what_is_read_at_once_is_limited() -> None:
     app.add_embeddings("e", lambda texts: texts)
     app.add_route("/sum", sum, request=list[int], response=int)
     long = msgspec.json.encode({"model": "e", "input": "x" * flat.MOST})
-    many = b"[" + b"1," * flat.MOST_COMMAS + b"1,1]"
-    nested = request_of("FP32", f"[{'[1,2],' * flat.MOST_COMMAS}[1,2]]", 2)
+    lists = msgspec.json.encode({"model": "e", "input": [[12345]] * (flat.MOST_VALUES // 3)})
+    many = b"[" + b"1," * flat.MOST_VALUES + b"1,1]"
+    nested = request_of("FP32", f"[{'[1,2],' * flat.MOST_VALUES}[1,2]]", 2)
     async with client_of(app) as http:
         for path, body, cure in (
             ("/v1/embeddings", long, "send less"),
+            ("/v1/embeddings", lists, "send less"),
             ("/sum", many, "send less"),
             ("/v2/models/m/infer", nested, "send tensors as raw data"),
         ):
             found = await http.post(path, content=body)
             assert found.status_code == 413
             assert cure in found.text
+
+
+async def test_long_bodies_of_other_routes_are_read_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App()
+    app.add_embeddings("e", lambda texts: [[1.0] for _ in texts])
+    where: list[threading.Thread] = []
+    monkeypatch.setattr(edge, "check_length", lambda *_: where.append(threading.current_thread()))
+    async with client_of(app) as http:
+        for texts in (["a"], ["a" * 100_000]):
+            for path in ("/v1/embeddings", "/v1/completions", "/v1/chat/completions"):
+                await http.post(path, json={"model": "e", "input": texts, "prompt": texts, "messages": []})
+    assert [each is threading.main_thread() for each in where] == [True] * 3 + [False] * 3
 
 
 async def test_long_work_is_done_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ async def test_load_replaces_unload_ends_and_load_begins_again(tenants: Any) -> 
         assert (await http.post(UNLOAD, json={"parameters": {"unload_dependents": False}})).status_code == 200
         assert (await value(http), loads.loaded) == (503, [])
         (entry,) = (await http.post("/v2/repository/index")).json()
-        assert (entry["state"], entry["reason"]) == ("UNAVAILABLE", "model 'm' is unloaded")
+        assert (entry["state"], entry["reason"]) == ("UNAVAILABLE", "version '1' of model 'm' is unloaded")
         assert (await http.post("/v2/repository/index", json={"ready": True})).json() == []
         assert (await http.get("/v2/models/m/ready")).status_code == 503
         assert (await http.post(UNLOAD)).status_code == 200  # again, which changes nothing

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -191,3 +192,85 @@ def test_what_is_no_set_of_versions() -> None:
             app_of(model, **options)
     assert app_of(FUNCTIONS, version="2").find("m").version == "2"
     assert app_of(cb.ModelVersion("2026-11", lambda: lambda x: x)).find("m").version == "2026-11"
+
+
+async def trial(app: App, new: cb.ModelVersion, canary: cb.Canary) -> tuple["Counter[Any]", "asyncio.Task[None]"]:
+    """Ask until the trial has ended; the versions that answered."""
+    async with asyncio.timeout(TIMEOUT), client_of(app) as http:
+        swap = asyncio.create_task(app.swap("m", new, canary=canary))
+        found: Counter[Any] = Counter()
+        while not swap.done():
+            found[await answer(http)] += 1
+        await asyncio.wait({swap})
+        found["after", await answer(http)] += 1
+    return found, swap
+
+
+def raises(*_: Any) -> Any:
+    raise ArithmeticError("cannot judge")
+
+
+SECOND = cb.ModelVersion("2", lambda: lambda x: 2 * x)
+
+
+@pytest.mark.parametrize(
+    "judge, why",
+    [
+        (lambda y: y[0] == 2, None),
+        ("finite", None),
+        (lambda y: y[0] != 2, "1 of 1 requests failed"),
+        (raises, "cannot judge"),
+        (lambda y: 1, "judge returned 1"),
+    ],
+)
+async def test_a_judge_refuses_responses_that_clients_get_all_the_same(judge: Any, why: str | None) -> None:
+    found, swap = await trial(app_of(FUNCTIONS["1"]), SECOND, cb.Canary(share=0.5, requests=8, judge=judge))
+    if why is None:
+        assert found["2"] >= 8
+        assert found["after", "2"] == 1
+    else:
+        assert why in str(swap.exception())
+        assert isinstance(swap.exception(), cb.SwapFailed)
+        assert (found["2"], found["after", "1"]) == (1, 1)
+    assert set(found) <= {"1", "2", ("after", "1"), ("after", "2")}
+
+
+@pytest.mark.parametrize(
+    "new, options, why",
+    [
+        (lambda x: 2 * x, {}, None),
+        (lambda x: 2 * x, {"agree": lambda old, new: (old[0], new[0]) == (1, 2), "judge": "finite"}, None),
+        (lambda x: x.repeat(2), {}, "1 of 1 requests failed"),
+        (lambda x: x * np.float32("nan"), {"judge": "finite"}, "1 of 1 requests failed"),
+        (raises, {}, "1 of 1 requests failed"),
+        (lambda x: x, {"agree": raises}, "cannot judge"),
+    ],
+)
+async def test_a_shadow_answers_no_client(new: Any, options: Any, why: str | None) -> None:
+    canary = cb.Canary(share=0.5, requests=8, shadow=True, **options)
+    found, swap = await trial(app_of(FUNCTIONS["1"]), cb.ModelVersion("2", lambda: new), canary)
+    assert found["2"] == 0
+    if why is None:
+        assert swap.exception() is None
+        assert found["after", "2"] == 1
+    else:
+        assert why in str(swap.exception())
+        assert found["after", "1"] == 1
+
+
+async def test_what_cannot_be_judged_or_copied() -> None:
+    async def parts(x: list[int]) -> AsyncIterator[int]:
+        yield 1
+
+    app = App("lab")
+    app.add_route("/parts", {"1": parts, "2": parts})
+    sequences = {each: cb.SequenceBatchingServer[Any, Any](lambda items, slots: items) for each in "12"}
+    app.add_model("m", sequences, inputs=X, outputs=Y)
+    async with client_of(app):
+        for name, options, why in (
+            ("parts", {"judge": "finite"}, "streams: its canary can have neither"),
+            ("parts", {"shadow": True}, "streams"),
+            ("m", {"shadow": True}, "has sequences: its canary can have no shadow"),
+        ):
+            with pytest.raises(ValueError, match=why):
+                await app.swap(name, "2", canary=cb.Canary(**options))

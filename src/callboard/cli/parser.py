@@ -14,6 +14,7 @@ from callboard.cli.demo.command import add_demo
 from callboard.cli.doctor.command import add_doctor
 from callboard.cli.host import add_host
 from callboard.cli.load.command import add_load
+from callboard.cli.new_library import add_new_library
 from callboard.cli.serving.command import add_serve
 from callboard.device.configure import check_environment
 
@@ -36,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     add_host(commands)
     add_load(commands)
     add_api(commands)
+    add_new_library(commands)
     return parser
 
 

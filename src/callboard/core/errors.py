@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from callboard.actors.deadletters import DeadLetterSuppression
 from callboard.actors.errors import AccelError, AskTimeout, MailboxFull, ReplyError
 
 __all__ = [
@@ -174,8 +175,8 @@ class BackendUnavailable(AccelError, ImportError):
     """A backend or library cannot be used here; the text names what is missing and how to install it."""
 
 
-class Withdrawn(AccelError):
-    """The op was cancelled before it was sent; it has done nothing."""
+class Withdrawn(AccelError, DeadLetterSuppression):
+    """The op was cancelled before it was sent; it has done nothing. If it is not awaited, that is not logged."""
 
 
 class RemoteError(AccelError):

@@ -100,6 +100,9 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         on_exhausted: ``"stop"``, or ``"half_open"``: the next attempt comes after 1 s, and after twice as long each
             time, ``within`` seconds at most; by the standby if there is one. In the lifespan of an app,
             :class:`callboard.serve.App`, the default is ``"half_open"``, and that of ``isolation`` is ``"process"``.
+        abandoned_after: Seconds for which a call of a resident actor may run on after it was cancelled, or its time
+            limit has passed; then its code does not return, and its context counts as lost (``ContextPoisoned``): the
+            actor is made again. None: no limit. Process isolation only. In the lifespan of an app the default is 60.
         close_timeout: Seconds that closing waits for work in flight. Less after Ctrl-C, or when the body is cancelled.
         guardian: Start a small process with each host that ends the processes which resident actors have started,
             however the host ends, also when the application is killed. Without it those continue then.
@@ -121,6 +124,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_restarts: Annotated[int, msgspec.Meta(ge=0)] | None = 3
     within: Duration = 60.0
     on_exhausted: Literal["stop", "half_open"] = "stop"
+    abandoned_after: Duration | None = None
     close_timeout: Pause = 10.0
     guardian: bool = False
     host: HostConfig = HostConfig()
@@ -149,6 +153,7 @@ class DeviceOptions(TypedDict, total=False):
     max_restarts: int | None
     within: float
     on_exhausted: Literal["stop", "half_open"]
+    abandoned_after: float | None
     close_timeout: float
     guardian: bool
     host: HostConfig

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from callboard.device.client.handle import Device
-from callboard.device.config import defaults
 from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
@@ -40,8 +39,9 @@ from callboard.serve.tensors import Tensor
 
 __all__ = ["App", "EdgeLimits"]
 
-SERVED: Mapping[str, Any] = {"isolation": "process", "on_exhausted": "half_open"}
-"""Defaults of the devices that a lifespan opens: what crashes in them does not end the server, and they come back."""
+SERVED: Mapping[str, Any] = {"isolation": "process", "on_exhausted": "half_open", "abandoned_after": 60.0}
+"""Defaults of the devices that a lifespan opens: what crashes or hangs in them does not end the server, and they come
+back."""
 
 
 class _State(Enum):
@@ -192,7 +192,7 @@ class App(WithRoutes):
         self,
         name: str,
         path: str | Path,
-        device: Device,
+        device: Device | Sequence[Device],
         *,
         version: str = "1",
         max_batch: int = 1,
@@ -208,7 +208,8 @@ class App(WithRoutes):
         Args:
             name, version, max_queue, tenants: See :meth:`add_model`.
             path: Path of the file.
-            device: Device that the model computes on: CUDA needs the package onnxruntime-gpu; else the CPU is used.
+            device: Device that the model computes on: CUDA needs the package onnxruntime-gpu; else the CPU is used. Of
+                several, each has a replica, and there is one queue (:class:`ModelReplicaPool`).
             max_batch: Rows of a batch at most, and of a request, which is 413 beyond that. Requests are joined along
                 the first axis of all tensors, which must be open in the file. 1: each runs by itself, of any size.
             threads: Threads of a call on the CPU; 0: ONNX Runtime's default.
@@ -219,10 +220,10 @@ class App(WithRoutes):
             ValueError, RuntimeError: As for :meth:`add_model`; also raised if the file's inputs are not tensors, or
                 cannot be joined.
         """
-        from callboard.serve.bundled.onnx import onnx_version
+        from callboard.serve.bundled.onnx import onnx_replicas
 
         self._check_new(name)  # before anything is opened
-        model, file = await onnx_version(device, Path(path), max_batch=max_batch, max_queue=max_queue, threads=threads)
+        model, file = await onnx_replicas(device, Path(path), max_batch=max_batch, max_queue=max_queue, threads=threads)
         inputs, outputs = file.tensors()
         self.add_model(
             name,
@@ -230,7 +231,7 @@ class App(WithRoutes):
             inputs=inputs,
             outputs=outputs,
             version=version,
-            device=device,
+            device=device if isinstance(device, Device) else None,
             max_queue=max_queue,
             tenants=tenants,
         )
@@ -396,8 +397,7 @@ class App(WithRoutes):
         """The reason why ``/v2/health/ready`` returns 503; None if it returns 200."""
         if not self.accepting:
             return f"{self.name} is {self._state.value}"
-        asked = [model for model in self.served if model is self.models[model.name] or not model.chain.unloaded]
-        return next((why for model in asked if (why := model.why_not_ready()) is not None), None)
+        return next((why for model in self.wanted if (why := model.why_not_ready()) is not None), None)
 
     async def until_ready(self, model: Model) -> None:
         """Wait until a request may go to a model; raises as :meth:`Model.until_ready`."""
@@ -440,11 +440,8 @@ class App(WithRoutes):
                 yield
         else:
             async with AsyncExitStack() as stack:
-                token = defaults.set(SERVED)
-                try:
+                with self._opening(SERVED):
                     await stack.enter_async_context(self._lifespan(self))
-                finally:
-                    defaults.reset(token)
                 await stack.enter_async_context(self._open_models())
                 yield
 
@@ -466,14 +463,17 @@ class App(WithRoutes):
     async def drain(self) -> None:
         """Stop accepting requests and finish the accepted ones, within ``limits.drain_timeout`` seconds."""
         self._state = _State.DRAINING
+        if self.stopped:
+            return
         for versions in self.versions.values():
             versions.end_trial()
         await asyncio.gather(*(model.chain.drain(self.limits.drain_timeout) for model in self.served))
 
     async def stop(self) -> None:
-        """Accept no more requests and wait for none: those that have not ended get 503. Ends a drain, too."""
+        """Accept no more requests and wait for none, on devices neither: what has not ended gets 503. Ends a drain."""
         self._state = _State.DRAINING
         self.stopped = True
+        self._hurry()
         await asyncio.gather(*(model.chain.stop() for model in self.served))
 
     # -- ASGI ----------------------------------------------------------------------------------------------------------

@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from callboard.patterns.requests.errors import ServerStopped
 from callboard.serve.app import App
 from callboard.serve.encoding.flat import check_length
 from callboard.serve.encoding.messages import HEADER_LENGTH
 from callboard.serve.errors import BadRequest, HttpError, NotReady, Refusal
 from callboard.serve.generation.events import Events
-from callboard.serve.http.compression import compressed, decompressed
+from callboard.serve.http.compression import compressed, decompressed, off_loop
 from callboard.serve.http.leaving import ClientLeft, unless_left
 from callboard.serve.http.noted import Noted, noted
 from callboard.serve.http.request import Request, receive_soon
@@ -129,7 +130,7 @@ class Endpoint:
             response = await self._response(request, about)
             status = response.status
             if isinstance(response, Events):
-                await unless_left(response.send(send, partial(self._app.reports.refused, noted=about)), request)
+                await unless_left(response.send(send, partial(self._refused, about=about)), request)
             else:
                 await response.send(send)
         except ClientLeft:
@@ -155,11 +156,15 @@ class Endpoint:
             if not self._app.stopped or (task := asyncio.current_task()) is None or task.uncancel() > 0:
                 raise
             error = NotReady(f"{self._app.name} stopped before the request was done")
-            return error_response(request.path, self._app.reports.refused(error, about, public=self._public))
+            return error_response(request.path, self._refused(error, about))
         except Exception as e:  # any exception of a model becomes a response
-            refusal = self._app.reports.refused(e, about, public=self._public)
-            return error_response(request.path, refusal)
+            return error_response(request.path, self._refused(e, about))
         return found
+
+    def _refused(self, error: BaseException, about: Noted) -> Refusal:
+        if isinstance(error, ServerStopped):
+            error = self._app.why_stopped(about.model, about.version)
+        return self._app.reports.refused(error, about, public=self._public)
 
     async def _body(self, request: Request) -> memoryview:
         """The body, in memory where raw data that follow its JSON are aligned."""
@@ -223,15 +228,19 @@ def error_response(path: str, refusal: Refusal) -> Body:
     return Body([msgspec.json.encode({"error": content})], headers, refusal.status)
 
 
-def decode_json(body: memoryview, kind: Any) -> Any:
-    """A body as a value of this type.
+async def decode_json(body: memoryview, kind: Any) -> Any:
+    """A body as a value of this type; a long one is read on a thread.
 
     Raises:
         BadRequest: It is not.
         HttpError: It is too long to be read at once (413).
     """
-    check_length(body, "send less in one request")
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
-        raise BadRequest(f"the body cannot be read: {e}") from e
+
+    def read() -> Any:
+        check_length(body, "send less in one request")
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+            raise BadRequest(f"the body cannot be read: {e}") from e
+
+    return await off_loop(len(body), read)

@@ -20,6 +20,7 @@ from callboard.patterns.batching.sequences.slots import SequenceLost
 from callboard.patterns.fairshare.settings import UnknownTenant
 from callboard.patterns.hotswap.errors import SwapFailed
 from callboard.patterns.quarantine.errors import Quarantined
+from callboard.patterns.replicas.errors import NoReplica
 from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped, SlowReader
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "CannotListen",
     "HttpError",
     "ModelStopped",
+    "ModelUnloaded",
     "NotReady",
     "Refusal",
     "code_of",
@@ -68,8 +70,14 @@ class NotReady(AccelError):
     retryable = True
 
 
+class ModelUnloaded(NotReady):
+    """A model was unloaded: status 503, and waiting does not help until it is loaded again."""
+
+    retryable = False
+
+
 class ModelStopped(DeviceStopped):
-    """A device that a model needs has stopped for good: status 503, and a repeated request does not help."""
+    """A device or a server that a model needs has stopped for good: status 503, and repeating does not help."""
 
 
 class HttpError(AccelError):
@@ -140,9 +148,12 @@ def refusal_of(error: BaseException, model: str | None = None) -> Refusal:
         case MailboxFull():
             return Refusal(429, "the model has no room for the request now", RETRY_AFTER, told=False)
         case NotReady():
-            return Refusal(503, _text(error), RETRY_AFTER)
+            return Refusal(503, _text(error), RETRY_AFTER if error.retryable else None)
+        case NoReplica():
+            wait = RETRY_AFTER if error.retryable else None
+            return Refusal(503, "no replica of the model takes requests", wait, told=False)
         case ServerStopped():
-            return Refusal(503, "the model takes no requests now", RETRY_AFTER, told=False)
+            return Refusal(503, "a server that the request needs has stopped", told=False)
         case ModelStopped():
             return Refusal(503, _text(error))
         case Unrecoverable():

@@ -10,7 +10,7 @@ from callboard.serve.app import App
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed, weight_of
 from callboard.serve.encoding.regions import Regions
-from callboard.serve.errors import BadRequest, HttpError, ModelStopped, NotReady
+from callboard.serve.errors import BadRequest, HttpError, ModelStopped
 from callboard.serve.http.compression import off_loop
 from callboard.serve.http.request import Request
 from callboard.serve.http.tracing import Tracer
@@ -63,9 +63,7 @@ async def live(app: App, request: Request, body: memoryview) -> Body:
 
 async def ready(app: App, request: Request, body: memoryview) -> Body:
     """Requests are accepted, and the devices of all models are ready."""
-    why = app.why_not_ready()
-    if why is not None:
-        raise NotReady(why)
+    app.check_ready()
     return Body({"ready": True})
 
 
@@ -172,7 +170,7 @@ class IndexRequest(msgspec.Struct):
 
 async def index(app: App, request: Request, body: memoryview) -> Body:
     """All models, or those that are ready."""
-    only_ready = bool(body) and decode_json(body, IndexRequest).ready
+    only_ready = bool(body) and (await decode_json(body, IndexRequest)).ready
     found: list[dict[str, str]] = []
     for model in app.served:
         why = app.why_not_ready() if not app.accepting else model.why_not_ready()
@@ -190,7 +188,7 @@ class ControlRequest(msgspec.Struct):
 
 async def load(app: App, request: Request, body: memoryview) -> Body:
     """Load a model; one that is loaded is replaced while its requests run. Or let another version get its requests."""
-    model, version = _controlled(app, request, body)
+    model, version = await _controlled(app, request, body)
     if version is None:
         await model.chain.load()
     else:
@@ -200,7 +198,7 @@ async def load(app: App, request: Request, body: memoryview) -> Body:
 
 async def unload(app: App, request: Request, body: memoryview) -> Body:
     """Finish the requests of a model, or of one version, and unload it."""
-    model, _ = _controlled(app, request, body)
+    model, _ = await _controlled(app, request, body)
     await model.chain.unload(app.limits.drain_timeout)
     return Body({})
 
@@ -212,7 +210,7 @@ async def trace_setting(app: App, request: Request, body: memoryview) -> Body:
 
 async def update_trace_setting(app: App, request: Request, body: memoryview) -> Body:
     """Change settings of traces, of a model or of all; null is the default."""
-    return Body(_tracer(app).update(decode_json(body, dict[str, Any]), _traced(app, request)))
+    return Body(_tracer(app).update(await decode_json(body, dict[str, Any]), _traced(app, request)))
 
 
 def _traced(app: App, request: Request) -> str | None:
@@ -240,7 +238,7 @@ async def region_status(app: App, request: Request, body: memoryview) -> Body:
 
 async def register_region(app: App, request: Request, body: memoryview) -> Body:
     """Name a part of shared memory, which tensors can be in then."""
-    regions, given = _regions(app), decode_json(body, RegionRequest)
+    regions, given = _regions(app), await decode_json(body, RegionRequest)
     regions.register(request.path_params["region"], given.key, given.offset, given.byte_size)
     return Body({})
 
@@ -258,12 +256,12 @@ def _regions(app: App) -> Regions:
     return app.regions
 
 
-def _controlled(app: App, request: Request, body: memoryview) -> tuple[Model, str | None]:
+async def _controlled(app: App, request: Request, body: memoryview) -> tuple[Model, str | None]:
     model = app.find(request.path_params["model"])
     app.check_accepting()
     if not app.model_control:
         raise HttpError("models are neither loaded nor unloaded over HTTP: the app has no model_control", 403)
-    given = decode_json(body, ControlRequest).parameters if body else {}
+    given = (await decode_json(body, ControlRequest)).parameters if body else {}
     unknown = next((name for name in given if name not in ("unload_dependents", "version")), None)
     if unknown is not None:
         raise BadRequest(f"the parameter {unknown!r} is not supported: a model is loaded from where its app has it")

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Container, Hashable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from callboard.patterns.batching.sequences.server import SequenceBatchingServer
 from callboard.patterns.contract.hooks import amount
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
+from callboard.patterns.replicas.errors import NoReplica
 from callboard.patterns.requests.entering import as_room_comes
 from callboard.patterns.requests.needs import Need, is_ready
 from callboard.patterns.requests.passage import PASSAGE, Passage
@@ -25,8 +26,9 @@ from callboard.patterns.requests.stats import SECONDS, Buckets, ServerStats
 from callboard.serve.calls import CallServer
 from callboard.serve.chains.chain import Chain, Server
 from callboard.serve.chains.names import check_name
+from callboard.serve.chains.trials import item_for
 from callboard.serve.encoding.messages import InSequence
-from callboard.serve.errors import BadModelResult, BadRequest, ModelStopped, NotReady
+from callboard.serve.errors import BadModelResult, BadRequest, ModelStopped, ModelUnloaded, NotReady
 from callboard.serve.tensors import Array, Tensor
 
 __all__ = ["EmbeddingModel", "Model", "TensorModel", "check_tensors", "on_host"]
@@ -54,17 +56,20 @@ class _Server(Protocol):
 class _Noted:
     """Around a request to a model: it is noted, and whether it fails."""
 
-    __slots__ = ("_model", "_started")
+    __slots__ = ("_model", "_started", "refused")
 
     def __init__(self, model: "Model") -> None:
         self._model = model
+        self.refused = False  # by the judge of a trial
 
     def __enter__(self) -> None:
+        if self._model.on_end is not None:
+            ASKED.set(self)
         self._model.last = time.time()
         self._started = time.perf_counter()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DeviceStopped):
+        if isinstance(error, DeviceStopped) or (isinstance(error, NoReplica) and not error.retryable):
             self._model.stopped = str(error)
         elif error is None:
             self._model.stopped = None
@@ -75,7 +80,10 @@ class _Noted:
             self._model.failures += 1
             self._model.failed_seconds += seconds
         if self._model.on_end is not None:
-            self._model.on_end(self._model, error, seconds)
+            self._model.on_end(self._model, error, seconds, self.refused)
+
+
+ASKED: ContextVar[_Noted] = ContextVar("callboard.asked")  # the request, while a version of its model is on trial
 
 
 class Model:
@@ -95,7 +103,11 @@ class Model:
             are in front of it.
         total_time: Seconds from a request's submission to its value.
         stopped: The error of a device that has stopped, if the last request ended in one.
-        on_end: Called when a request has ended, with its error and seconds; None: no version is on trial.
+        on_end: Called when a request has ended, with its error, its seconds, and True if ``on_value`` has refused a
+            value; None: no version is on trial.
+        on_value: Awaited with each value and a function that runs the same on another version; False refuses the value,
+            which its client gets all the same. None: there is no judge, and no shadow.
+        streams: Its responses are sent in parts.
     """
 
     def __init__(self, name: str, version: str, chain: Chain | Server, device: Device | None) -> None:
@@ -111,7 +123,9 @@ class Model:
         self.failed_seconds = 0.0
         self.queue_time, self.total_time = Buckets(SECONDS), Buckets(SECONDS)
         self.stopped: str | None = None
-        self.on_end: Callable[[Model, BaseException | None, float], None] | None = None
+        self.on_end: Callable[[Model, BaseException | None, float, bool], None] | None = None
+        self.on_value: Callable[[Any, Callable[[Model], Awaitable[Any]]], Awaitable[bool]] | None = None
+        self.streams = False
         self._waiting = 0
         self._needs: list[Need] | None = None
 
@@ -129,6 +143,11 @@ class Model:
         """Takes its requests."""
         return self.chain.front
 
+    @property
+    def has_sequences(self) -> bool:
+        """True if each of its requests belongs to a sequence with a state."""
+        return isinstance(self.server, SequenceBatchingServer)
+
     async def _submit(
         self, item: Any, tenant: Hashable, timeout: float | None, priority: int = 0, waited: float = 0.0, **more: Any
     ) -> Any:
@@ -145,7 +164,12 @@ class Model:
         finally:
             PASSAGE.reset(token)
             self.left_queue(passage)
-        return value.response if isinstance(value, HotSwapReply) else value
+        value = value.response if isinstance(value, HotSwapReply) else value
+        if self.on_value is not None and not await self.on_value(
+            value, lambda other: other._submit(item_for(self, other, item), tenant, timeout, priority, **more)
+        ):
+            ASKED.get().refused = True
+        return value
 
     def left_queue(self, passage: Passage) -> None:
         """Count how long a request that has ended was queued, if it ran."""
@@ -156,7 +180,7 @@ class Model:
     def why_not_ready(self) -> str | None:
         """The reason why the model cannot take requests now; None if it can."""
         if self.chain.unloaded:
-            return f"model {self.name!r} is unloaded"
+            return f"version {self.version!r} of model {self.name!r} is unloaded"
         self._needs = None  # it may call others since
         need = self._unready()
         return self._why_unready(need) if need is not None else self.why_not_live()
@@ -208,11 +232,14 @@ class Model:
         """Raise unless the model is loaded, and the devices and actors that it calls are ready.
 
         Raises:
-            NotReady: It is unloaded; one of them opens, is set up, or has stopped.
+            NotReady: One of them opens, or is set up.
+            ModelUnloaded: The model is unloaded.
+            ModelStopped: One of them has stopped.
         """
         why = self.why_not_ready()
         if why is not None:
-            raise NotReady(why)
+            kind = ModelUnloaded if self.chain.unloaded else ModelStopped if self.why_not_live() else NotReady
+            raise kind(why)
 
     async def until_ready(self, timeout: float) -> None:
         """Wait while a device opens or replaces a lost context, or an actor is set up.
@@ -221,7 +248,8 @@ class Model:
             timeout: Seconds at most.
 
         Raises:
-            NotReady: The model is unloaded, the time is over, or :data:`MOST_WAITING` requests wait.
+            NotReady: The time is over, or :data:`MOST_WAITING` requests wait.
+            ModelUnloaded: The model is unloaded.
             ModelStopped: The device, or the actor, has stopped.
         """
         WAITED.set(0.0)
@@ -269,11 +297,6 @@ class TensorModel(Model):
         super().__init__(name, version, chain, device)
         self.inputs = list(inputs)
         self.outputs = list(outputs)
-
-    @property
-    def has_sequences(self) -> bool:
-        """True if each of its requests belongs to a sequence with a state."""
-        return isinstance(self.server, SequenceBatchingServer)
 
     async def infer(
         self,

@@ -28,12 +28,12 @@ class EmbeddingRequest(msgspec.Struct):
 async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     """Vectors of texts, or of lists of tokens."""
     app.check_accepting()
-    asked: EmbeddingRequest = decode_json(body, EmbeddingRequest)
+    asked: EmbeddingRequest = await decode_json(body, EmbeddingRequest)
     found = app.route(asked.model)
     if not isinstance(found, EmbeddingModel):
         raise HttpError(f"model {found.name!r} has no embeddings: ask it under {found.url}", 404)
     await app.until_ready(found)
-    inputs = _inputs(asked.input)
+    inputs = await off_loop(len(body), lambda: _inputs(asked.input))
     if asked.dimensions is not None:
         found.check_dimensions(asked.dimensions)
     tenant = app.tenant_of(request.headers)

@@ -10,7 +10,6 @@ from tests.device.supervision.test_nodes import BOUND, TOKEN, certified
 from tests.multi_device.machines.lab import LOST_AFTER, LocalEngine, clustered, three
 
 import callboard as cb
-from callboard import _blocking_cluster
 from callboard.clusters import OpenCluster
 from callboard.device.supervision.remote.node import BUSY, NodeServer
 
@@ -24,7 +23,7 @@ def test_the_blocking_twin() -> None:
         engines.append(three())
         return engines[0]
 
-    with _blocking_cluster.Cluster(OpenCluster(None, connect, (None, LOST_AFTER, 20.0))) as cluster:
+    with cb.sync.Cluster(OpenCluster(None, connect, (None, LOST_AFTER, 20.0))) as cluster:
         assert [node.id for node in cluster.nodes()] == ["n1", "n2", "n3"]
         device = cluster.device("cpu", node="n2")
         assert cluster.where(device) == "n2"

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from callboard.serve.app import App
@@ -9,26 +10,26 @@ from callboard.serve.app import App
 __all__ = ["demo", "fetch_for_demo", "find_app"]
 
 
-def demo(device: str) -> App:
-    """The demo's app.
+def demo(device: str, workers: int) -> App:
+    """The demo's app. With several workers its model cannot be reloaded: a request would reach one of them.
 
     Raises:
         BackendUnavailable: The weights are not there, or a package of the extra ``demo`` is not installed.
     """
     from callboard.serve.bundled.demo import demo_app  # other apps need none of it
 
-    return demo_app(device)
+    return demo_app(device, control=workers == 1)
 
 
-def fetch_for_demo() -> None:
-    """Fetch the weights of the demo's model, the first time.
+def fetch_for_demo(tell: Callable[[str], object]) -> None:
+    """Fetch the weights of the demo's model, the first time; ``tell`` gets a line about it.
 
     Raises:
         BackendUnavailable: They cannot be fetched, or a package of the extra ``demo`` is not installed.
     """
     from callboard.serve.bundled.weights import fetched
 
-    fetched(lambda line: print(f"callboard serve: {line}", file=sys.stderr, flush=True))
+    fetched(tell)
 
 
 def find_app(where: str) -> App:

@@ -7,11 +7,19 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Counted", "Hurry", "Message", "Ready", "Total", "decoded", "encoded", "heard", "tell"]
+__all__ = ["Counted", "Hurry", "Lives", "Message", "Ready", "Total", "decoded", "encoded", "heard", "tell"]
 
 
 class Ready(msgspec.Struct, tag=True):
-    """To the supervisor: the worker accepts requests."""
+    """To the supervisor: the worker accepts requests, and finishes them within ``drain_timeout`` seconds."""
+
+    drain_timeout: float
+
+
+class Lives(msgspec.Struct, tag=True):
+    """To the worker: is your app live? From the worker: it is, or why it is not."""
+
+    why_not: str | None = None
 
 
 class Hurry(msgspec.Struct, tag=True):
@@ -30,7 +38,7 @@ class Total(msgspec.Struct, tag=True):
     text: str | None = None
 
 
-Message = Ready | Hurry | Counted | Total
+Message = Ready | Lives | Hurry | Counted | Total
 
 _decoder = msgspec.json.Decoder(Message)
 

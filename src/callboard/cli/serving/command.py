@@ -3,6 +3,7 @@
 import argparse
 import functools
 import importlib
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from callboard.cli.serving.apps import demo, fetch_for_demo, find_app
 from callboard.cli.serving.changes import changes_of, files_of
 from callboard.cli.serving.live import show
-from callboard.cli.serving.logs import add_logs, set_up_logs
+from callboard.cli.serving.logs import add_logs, set_up_logs, told
 from callboard.cli.serving.supervisor import supervise
 from callboard.cli.tokens import read_token
 from callboard.core.errors import BackendUnavailable
@@ -78,7 +79,7 @@ def _run(given: argparse.Namespace) -> int:
     set_up_logs(given)
     try:
         if given.demo:
-            fetch_for_demo()  # here, once for all workers
+            fetch_for_demo(functools.partial(told(given), logging.INFO))  # here, once for all workers
         if given.workers > 1 or given.reload:
             with needs_extra():
                 importlib.import_module("callboard.serve.http.listening")  # the workers would say so one by one
@@ -86,13 +87,13 @@ def _run(given: argparse.Namespace) -> int:
             return supervise(given, None if files is None else functools.partial(changes_of, files))
         app, tls = opened(given)
     except (BackendUnavailable, OSError, ValueError) as e:
-        return refused(e)
+        return refused(given, e)
     try:
         port = Port(given.host, given.port, given.max_connections, tls, given.uds, given.root_path)
         with Signals(lasting=True) as signals:
             serve_until(app, port, functools.partial(show, app, sys.stderr, line=given.log_format == "text"), signals)
     except (BackendUnavailable, BadAppFile, CannotListen) as e:  # others are of its lifespan: with their traceback
-        return refused(e)
+        return refused(given, e)
     return 0
 
 
@@ -102,16 +103,16 @@ def opened(given: argparse.Namespace) -> tuple[App, Tls | None]:
     Raises:
         BackendUnavailable, OSError, ValueError: There is none, or an option does not fit.
     """
-    app = demo(given.device) if given.demo else find_app(given.app)
+    app = demo(given.device, given.workers) if given.demo else find_app(given.app)
     if given.token_file is not None:
         app.token, app.rights = read_token(given.token_file), None
     app.check_rules()
     return app, _tls(given)
 
 
-def refused(error: Exception) -> int:
-    """Print why nothing is served; the exit code."""
-    print(f"callboard serve: {error}", file=sys.stderr)
+def refused(given: argparse.Namespace, error: Exception) -> int:
+    """Tell why nothing is served; the exit code."""
+    told(given)(logging.ERROR, str(error))
     return 2
 
 

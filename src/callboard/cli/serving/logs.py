@@ -3,7 +3,10 @@
 import argparse
 import logging
 import sys
+import threading
 import time
+from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -11,10 +14,12 @@ import msgspec
 from callboard.cli.serving.live import ClearingHandler
 from callboard.serve.http.noted import ACCESS
 
-__all__ = ["JsonLines", "add_logs", "set_up_logs"]
+__all__ = ["JsonLines", "add_logs", "set_up_logs", "told"]
 
 LEVELS = ("debug", "info", "warning", "error")
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_log = logging.getLogger("callboard.serve")
+
 USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """Attributes of every record; others are fields that were given to it."""
 
@@ -78,7 +83,37 @@ def set_up_logs(given: argparse.Namespace, worker: int | None = None) -> None:
     )
     if worker is not None and json:
         handler.addFilter(_Labelled(worker))
+    if json:
+        _record_uncaught()
     logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
     logging.getLogger("callboard").setLevel(level)
     if given.access_log:
         logging.getLogger(ACCESS).setLevel(logging.INFO)
+
+
+def told(given: argparse.Namespace) -> Callable[[int, str], object]:
+    """Writes what the command itself has to say, with a level: as a line of text, or of JSON."""
+    if given.log_format == "json":
+        return _log.log
+    return lambda level, line: print(f"callboard serve: {line}", file=sys.stderr, flush=True)
+
+
+def _record_uncaught() -> None:
+    """Let exceptions and warnings that Python would write to stderr be records, too."""
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        _log.critical("the command has failed: %s", kind.__name__, exc_info=(kind, error, trace))
+
+    def in_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None and args.exc_type is not SystemExit:
+            name = "a thread" if args.thread is None else f"thread {args.thread.name!r}"
+            failure = args.exc_type, args.exc_value, args.exc_traceback
+            _log.error("%s has failed: %s", name, args.exc_type.__name__, exc_info=failure)
+
+    def ignored(args: "sys.UnraisableHookArgs") -> None:
+        if args.exc_value is not None:
+            failure = args.exc_type, args.exc_value, args.exc_traceback
+            _log.error("%s: %r", args.err_msg or "an exception was ignored in", args.object, exc_info=failure)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = uncaught, in_thread, ignored
+    logging.captureWarnings(True)

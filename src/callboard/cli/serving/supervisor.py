@@ -1,4 +1,4 @@
-"""``Supervisor``: starts the workers of ``callboard serve``, and starts them again when they end or files change."""
+"""``Supervisor``: starts the workers of ``callboard serve``, and replaces those that end, are not live, or are old."""
 
 import argparse
 import asyncio
@@ -12,15 +12,23 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callboard.cli.serving.channel import Counted, Hurry, Message, Ready, Total, decoded, encoded
+from callboard.cli.serving.channel import Counted, Hurry, Lives, Message, Ready, Total, decoded, encoded
 from callboard.cli.serving.merging import Totals
 from callboard.serve.http.ending import Signals
 from callboard.serve.http.starting import Port
 
-__all__ = ["supervise"]
+__all__ = ["Supervisor", "next_delay", "supervise"]
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
-"""Seconds until a worker that has ended is started again: twice as long each time until one has been ready."""
+"""Seconds until a worker that has ended is started again: twice as long each time, until one was ready for
+:data:`STEADY` seconds."""
+STEADY = 60.0
+LIVE_EVERY = 1.0
+"""Seconds between the questions whether the workers are live."""
+SILENT = 60
+"""Questions that a worker may leave without an answer."""
+LEAVING = 30.0
+"""Seconds beyond its ``drain_timeout`` that a worker that is not live has to end."""
 FIGURES_TIMEOUT = 2.0
 """Seconds that a worker has for its figures; else its last ones count."""
 LONGEST_LINE = 1 << 26
@@ -44,7 +52,9 @@ def supervise(given: argparse.Namespace, changes: Callable[[], AsyncIterator[Pat
     with port.open() as listener, Signals() as signals, asyncio.Runner() as runner:
         try:
             signals.loop = runner.get_loop()
-            return runner.run(Supervisor(given, listener, signals, changes).run())
+            supervisor = Supervisor(given, listener, signals, changes)
+            signals.last = supervisor.kill
+            return runner.run(supervisor.run())
         finally:
             if given.uds is not None:
                 given.uds.unlink(missing_ok=True)
@@ -56,6 +66,12 @@ class _Worker:
     process: asyncio.subprocess.Process
     writer: asyncio.StreamWriter
     ready: bool = False
+    since: float = 0.0
+    """When it was ready, by the loop's clock."""
+    drain_timeout: float = 0.0
+    asked: int = 0
+    """Questions whether it is live that it has not answered."""
+    why_not_live: str | None = None
     told: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when its figures have come."""
 
@@ -94,6 +110,8 @@ class Supervisor:
         self._gathering: asyncio.Task[str] | None = None
         self._restarts = 0
         self._was_ready = False
+        self._one_more = asyncio.Event()
+        """Set when a worker is ready."""
         self._code = 0
 
     async def run(self) -> int:
@@ -104,7 +122,9 @@ class Supervisor:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         keeping = [asyncio.create_task(self._keep(number)) for number in range(self._given.workers)]
         others = [asyncio.create_task(self._stop()), asyncio.create_task(self._hurry())]
-        if self._changes is not None:
+        if self._changes is None:
+            others.append(asyncio.create_task(self._replace_those_not_live()))
+        else:
             others.append(asyncio.create_task(self._watch(self._changes)))
         try:
             await asyncio.gather(*keeping)
@@ -114,10 +134,15 @@ class Supervisor:
             await asyncio.gather(*others, return_exceptions=True)
         return self._code
 
+    def kill(self) -> None:
+        """End all workers at once, whatever they do."""
+        for worker in self._workers.values():
+            _kill(worker)
+
     # -- workers -------------------------------------------------------------------------------------------------------
 
     async def _keep(self, number: int) -> None:
-        delay = FIRST_DELAY
+        loop, delay = asyncio.get_running_loop(), 0.0
         while not self._signals.stop.is_set():
             changed = self._changed
             worker, messages = await self._start(number)
@@ -135,7 +160,7 @@ class Supervisor:
                 self._code = code if code > 0 else 1
                 self._signals.stop.set()
                 return
-            delay = FIRST_DELAY if worker.ready else min(2 * delay, LONGEST_DELAY)
+            delay = next_delay(delay, loop.time() - worker.since if worker.ready else 0.0)
             _log.error("worker %d (process %d) %s; it is started again", number, worker.process.pid, _how(code))
             self._restarts += 1
             with contextlib.suppress(TimeoutError):
@@ -168,8 +193,12 @@ class Supervisor:
         try:
             async for line in reader:
                 match decoded(line):
-                    case Ready():
+                    case Ready(drain_timeout):
                         worker.ready = self._was_ready = True
+                        worker.since, worker.drain_timeout = asyncio.get_running_loop().time(), drain_timeout
+                        self._one_more.set()
+                    case Lives(why_not):
+                        worker.asked, worker.why_not_live = 0, why_not
                     case Counted(text):
                         self._totals.note(worker.number, text or "")
                         worker.told.set()
@@ -198,6 +227,42 @@ class Supervisor:
                 "callboard_worker_restarts_total": ("counter", "Workers that were started again.", self._restarts),
             }
         )
+
+    # -- workers that are not live -------------------------------------------------------------------------------------
+
+    async def _replace_those_not_live(self) -> None:
+        """Ask the workers, and replace one after the other: those that are left serve meanwhile what they can."""
+        while True:
+            for worker in self._workers.values():
+                if worker.ready:
+                    worker.asked += 1
+                    worker.tell(Lives())
+            await asyncio.sleep(LIVE_EVERY)
+            for worker in list(self._workers.values()):
+                if worker.why_not_live is not None or worker.asked > SILENT:
+                    await self._replace(worker)
+                    break  # the others may have recovered meanwhile: ask again
+
+    async def _replace(self, worker: _Worker) -> None:
+        """End a worker, and wait until there is a ready one in its place."""
+        name = f"worker {worker.number} (process {worker.process.pid})"
+        if worker.why_not_live is not None:
+            _log.error("%s is not live: %s; it is replaced", name, worker.why_not_live)
+            _terminate(worker)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(worker.drain_timeout + LEAVING):
+                    await worker.process.wait()
+        else:
+            _log.error("%s does not answer: it is replaced", name)
+        if worker.process.returncode is None:
+            _kill(worker)
+        while not self._has_another(worker):
+            self._one_more.clear()
+            await self._one_more.wait()
+
+    def _has_another(self, worker: _Worker) -> bool:
+        now = self._workers.get(worker.number)
+        return now is not None and now is not worker and now.ready
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -230,6 +295,23 @@ async def _until_changed(changed: asyncio.Event, code: int) -> None:
 def _terminate(worker: _Worker) -> None:
     with contextlib.suppress(ProcessLookupError):
         worker.process.send_signal(signal.SIGTERM)
+
+
+def _kill(worker: _Worker) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        worker.process.kill()
+
+
+def next_delay(before: float, lasted: float) -> float:
+    """Seconds until a worker is started again.
+
+    Args:
+        before: Seconds that it took the last time; 0: it is the first time.
+        lasted: Seconds that it was ready.
+    """
+    if lasted >= STEADY or not before:
+        return FIRST_DELAY
+    return min(2 * before, LONGEST_DELAY)
 
 
 def _how(code: int) -> str:

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from callboard.cli.serving.channel import Counted, Hurry, Ready, Total, heard, tell
+from callboard.cli.serving.channel import Counted, Hurry, Lives, Ready, Total, heard, tell
 from callboard.cli.serving.command import opened, refused
 from callboard.cli.serving.live import show
 from callboard.cli.serving.logs import set_up_logs
@@ -69,14 +69,14 @@ class Worker:
                 app.all_figures = self._total
             port = self._port(listener, tls, late=late)
         except (BackendUnavailable, OSError, ValueError) as e:
-            return refused(e)
+            return refused(self._given, e)
         try:
             from callboard.serve.http.listening import run_until_signal
 
             with self._signals:
                 run_until_signal(app, port, functools.partial(self._accepting, app), self._signals)
         except (BackendUnavailable, BadAppFile, CannotListen) as e:
-            return refused(e)
+            return refused(self._given, e)
         return self.code
 
     def _port(self, listener: int | None, tls: Tls | None, *, late: bool) -> Port:
@@ -93,7 +93,7 @@ class Worker:
             self.code = REFUSED
             self._signals.stop.set()
             return
-        tell(self._channel, Ready())
+        tell(self._channel, Ready(app.limits.drain_timeout))
         await show(app, sys.stderr, line=self._given.log_format == "text" and self._given.workers == 1)
 
     async def _total(self) -> str:
@@ -114,6 +114,8 @@ class Worker:
                     self._call(self._signals.hurry.set)
                 case Counted():
                     self._call(self._tell_figures)
+                case Lives():
+                    self._call(self._tell_whether_live)
                 case Total(text):
                     self._call(functools.partial(self._answer, text or ""))
         if self._signals.hurry.is_set():
@@ -129,6 +131,11 @@ class Worker:
         app = self._app
         assert app is not None
         tell(self._channel, Counted(exposition(app.figures, app.served, app.why_not_ready() is None)))
+
+    def _tell_whether_live(self) -> None:
+        app = self._app
+        assert app is not None
+        tell(self._channel, Lives(app.why_not_live()))
 
     def _answer(self, text: str) -> None:
         asking, self._asking = self._asking, []

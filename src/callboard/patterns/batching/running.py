@@ -135,7 +135,7 @@ class BatchRunner:
         elif self._ragged:
             items = Ragged.of(items)
         started = self._clock.time()
-        rows = rows_of(await self._call(items), size)
+        rows = rows_of(await self._call(items, entries=entries), size)
         seconds = self._clock.time() - started
         self._policy.finished(size, seconds, entries)
         self._counters.ran(len(entries), size, seconds)

@@ -290,7 +290,10 @@ class ModelReplicaPool(RequestServer[T, R]):
         return error
 
     def _no_replica(self) -> NoReplica:
-        return NoReplica(f"{self.name}: all {len(self._router.members)} replicas have stopped; restart() or scale() it")
+        count = len(self._router.members)
+        error = NoReplica(f"{self.name}: all {count} replicas have stopped; restart() or scale() it")
+        error.retryable = False  # they come back by these calls alone
+        return error
 
     def _leave(self, entry: Entry) -> None:
         self._line.remove(entry)

@@ -10,6 +10,8 @@ from typing import Any, Literal, NoReturn
 from callboard.actors.errors import HandlerCancelled
 from callboard.actors.loops.threads import Threads
 from callboard.device.client.residents.ref import ResidentRef
+from callboard.device.client.residents.reply import CallReply
+from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.fitting import refuse_actors
 from callboard.patterns.requests.inside import part_of_this
 
@@ -42,6 +44,7 @@ class UserCall:
         if not callable(given):
             raise TypeError(f"{given!r} cannot be called")
         self._function = function
+        self._replies: list[tuple[list[Entry], CallReply[Any]]] = []
         self._own: Threads | None = None
         self._pool: concurrent.futures.Executor | None = None
         if isinstance(executor, concurrent.futures.Executor):
@@ -62,8 +65,12 @@ class UserCall:
         """True if a call cannot be interrupted."""
         return self._pool is not None
 
-    async def __call__(self, *arguments: Any) -> Any:
+    async def __call__(self, *arguments: Any, entries: "list[Entry] | None" = None) -> Any:
         """Call it and wait for its result.
+
+        Args:
+            arguments: Arguments of the function.
+            entries: The requests for which it is called; see :meth:`left`.
 
         Raises:
             Exception: Raised by the function.
@@ -77,6 +84,8 @@ class UserCall:
                 found = await asyncio.get_running_loop().run_in_executor(self._pool, work, self._function, arguments)
                 if isinstance(found, _Raised):
                     found.reraise()
+            if entries is not None and type(found) is CallReply:
+                return await self._answered(entries, found)
             return found if isinstance(found, list) or not inspect.isawaitable(found) else await found
         except asyncio.CancelledError as e:
             task = asyncio.current_task()
@@ -87,6 +96,23 @@ class UserCall:
             raise
         except BaseException as e:  # SystemExit, which would end the loop: it belongs to the caller, as on a thread
             raise deliverable(e) from e
+
+    async def _answered(self, entries: "list[Entry]", reply: "CallReply[Any]") -> Any:
+        call = entries, reply
+        self._replies.append(call)
+        try:
+            return await reply
+        finally:
+            self._replies.remove(call)
+
+    def left(self, entry: Entry) -> None:
+        """A request has ended before its call: if it was the last of them, an actor's method is told of its cancel.
+
+        The call's answer, or the loss of its context, still ends it.
+        """
+        for entries, reply in self._replies:
+            if entry in entries and all(each.state is State.ENDED for each in entries):
+                reply.cancel()
 
     def close(self) -> None:
         """Stop accepting calls; a call that runs on a thread continues."""

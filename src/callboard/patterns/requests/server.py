@@ -236,6 +236,10 @@ class RequestServer(Callers[T, R]):
         elif entry.passage is not None and entry.passage.started is None:
             entry.passage.started = entry.started
         entry.state = State.ENDED
+        if ran and reason in ("cancelled", "expired"):
+            for each in self._runs_on():
+                if isinstance(each, UserCall):
+                    each.left(entry)
         if self._ward is not None:
             self._ward.closed(entry, ran=ran)
         future, entry.future, entry.item = entry.future, None, None  # no cycle, and no item kept by a stale deadline

@@ -6,7 +6,7 @@ import os
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,8 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
     max_queue: int = 1024
     threads: int = 0
     tenants: dict[str, float | _Tenant] | None = None
+    replicas: int = 1
+    devices: list[str] = []
 
     def shares(self) -> dict[str, Tenant | float] | None:
         """The tenants as ``App.add_model`` takes them."""
@@ -64,6 +66,15 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
             name: Tenant(**msgspec.structs.asdict(each)) if isinstance(each, _Tenant) else each
             for name, each in self.tenants.items()
         }
+
+    def check_replicas(self) -> None:
+        """Raise unless the settings of replicas can be used."""
+        if self.onnx is None and (self.devices or self.replicas != 1):
+            raise ValueError("replicas and devices are for onnx only: for a function there is concurrency")
+        if self.replicas < 1:
+            raise ValueError(f"replicas must be at least 1, but is {self.replicas}")
+        if self.devices and self.replicas not in (1, len(self.devices)):
+            raise ValueError(f"replicas is {self.replicas}, but devices names {len(self.devices)}: give one of them")
 
 
 class _Key(msgspec.Struct, forbid_unknown_fields=True):
@@ -87,7 +98,8 @@ class AppFile(msgspec.Struct, forbid_unknown_fields=True):
         models: Models by name: ``onnx``, a path relative to the file; or ``call`` or ``embeddings``, a function as
             ``"module:name"``, or several by version, which get lists of items where ``max_batch`` is above 1. The other
             keys are arguments of ``App.add_onnx``, ``add_model`` and ``add_embeddings``; a tenant is a weight, or a
-            table with the fields of :class:`Tenant`.
+            table with the fields of :class:`Tenant`. An ONNX file may have a replica on each of ``devices``, or
+            ``replicas`` of them on ``device``, each in a process of its own.
     """
 
     name: str = "callboard"
@@ -112,7 +124,7 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
         ValueError: It is not TOML, or has a key, a value or a function that does not fit; names it.
     """
     try:
-        file = msgspec.convert(tomllib.loads(path.read_text("utf-8")), AppFile)
+        file = _converted(tomllib.loads(path.read_text("utf-8")))
         limits = _limits(file)
         if file.shared_memory is not None:
             Regions(file.shared_memory)  # raises unless it is the beginning of a key
@@ -142,6 +154,37 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
         except (ValueError, TypeError) as e:
             raise ValueError(f"{path}: models.{name}: {e}") from e
     return app
+
+
+def _converted(found: dict[str, Any]) -> AppFile:
+    """A file's tables; errors name the table, where msgspec writes ``[...]`` for any."""
+    try:
+        return msgspec.convert(found, AppFile)
+    except msgspec.ValidationError as e:
+        what, _, path = str(e).rpartition(" - at `$")
+        *steps, last = path.rstrip("`").split("[...]")
+        if not what or not steps:
+            raise
+        place, table = "", found
+        for step in steps:
+            for key in step.strip(".").split("."):
+                table = table[key]
+            name = _first_wrong(found, table)
+            place, table = f"{place}{step}.{name}", table[name]
+        raise ValueError(f"{what} - at `{place.removeprefix('.')}{last}`") from e
+
+
+def _first_wrong(found: dict[str, Any], table: dict[str, Any]) -> str:
+    """The first key of a table that cannot be used; the table is left with this key alone."""
+    given = dict(table)
+    for name, value in given.items():
+        table.clear()
+        table[name] = value
+        try:
+            msgspec.convert(found, AppFile)
+        except msgspec.ValidationError:
+            return name
+    raise AssertionError(given)
 
 
 def _rights(keys: Mapping[str, _Key], folder: Path, environ: Mapping[str, str]) -> dict[str, list[Right]]:
@@ -179,6 +222,7 @@ def _add_function(app: App, name: str, model: _Model, folder: Path) -> None:
         side: [Tensor(each.name, each.datatype, each.shape) for each in getattr(model, side)]
         for side in ("inputs", "outputs")
     }
+    model.check_replicas()
     if kinds != ["call"] and any(tensors.values()):
         raise ValueError(f"inputs and outputs are for call only: {kinds[0]} declares its own")
     if model.onnx is not None:
@@ -233,13 +277,20 @@ async def _lifespan(app: App, *, file: AppFile, path: Path, folder: Path) -> Asy
     if not files:
         yield
         return
-    async with cb.device(file.device) as device:
+    async with AsyncExitStack() as stack:
+        shared: list[cb.Device] = []
         for name, model in files.items():
+            places = model.devices or [file.device] * model.replicas
+            if places != [file.device] or not shared:
+                devices = [await stack.enter_async_context(cb.device(each)) for each in places]
+                shared = shared or (devices if places == [file.device] else [])
+            else:
+                devices = shared
             try:
                 await app.add_onnx(
                     name,
                     folder / (model.onnx or ""),
-                    device,
+                    devices if len(devices) > 1 else devices[0],
                     version=model.version or "1",
                     max_batch=model.max_batch,
                     max_queue=model.max_queue,

@@ -35,11 +35,12 @@ CLOSE = 1e-4
 Batcher = cb.DynamicBatchingServer[list[int], Array]
 
 
-def demo_app(device: str = "auto", *, limits: EdgeLimits | None = None) -> App:
+def demo_app(device: str = "auto", *, control: bool = True, limits: EdgeLimits | None = None) -> App:
     """The app, which opens the device when it starts.
 
     Args:
         device: Name of the device, for :func:`callboard.device`.
+        control: The tenant ``paid`` may load and unload the model, which several workers cannot offer.
         limits: See :class:`App`.
 
     Raises:
@@ -47,7 +48,7 @@ def demo_app(device: str = "auto", *, limits: EdgeLimits | None = None) -> App:
     """
     lifespan = functools.partial(_lifespan, name=device, folder=model_folder())
     return App(
-        "callboard demo", lifespan=lifespan, tenant=tenant_of, rights=rights_of, model_control=True, limits=limits
+        "callboard demo", lifespan=lifespan, tenant=tenant_of, rights=rights_of, model_control=control, limits=limits
     )
 
 

@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import logging
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from callboard.core.errors import BackendUnavailable
 from callboard.serve.bundled.joined import Joined
 from callboard.serve.tensors import Tensor
 
-__all__ = ["OnnxFile", "OnnxModel", "onnx_version", "opened"]
+__all__ = ["OnnxFile", "OnnxModel", "onnx_replicas", "onnx_version", "opened"]
 
 TYPES = {
     "tensor(bool)": "BOOL",
@@ -193,3 +194,43 @@ async def onnx_version(
         await actors.pop(server).stop_and_wait()
 
     return cb.ModelVersion("1", load, unload=unload), file
+
+
+async def onnx_replicas(
+    device: cb.Device | Sequence[cb.Device], path: Path, *, max_batch: int, max_queue: int, threads: int = 0
+) -> tuple[cb.ModelVersion, OnnxFile]:
+    """As :func:`onnx_version`; on several devices, as a pool with a replica on each."""
+    if isinstance(device, cb.Device):
+        return await onnx_version(device, path, max_batch=max_batch, max_queue=max_queue, threads=threads)
+    devices = list(device)
+    if not devices:
+        raise ValueError(f"{path}: there is no device; give at least one")
+    found = [
+        await onnx_version(each, path, max_batch=max_batch, max_queue=max_queue, threads=threads) for each in devices
+    ]
+    ends: dict[Any, AsyncExitStack] = {}
+
+    async def load() -> Any:
+        async with AsyncExitStack() as stack:
+            replicas: list[cb.Replica] = []
+            for each, (version, _) in zip(devices, found, strict=True):
+                server = await version.load()
+                if version.unload is not None:
+                    stack.push_async_callback(version.unload, server)
+                await server.start()
+                replicas.append(cb.Replica(server.submit, device=each))
+            pool = cb.ModelReplicaPool[Any, Any](
+                replicas,
+                max_ongoing=2 * max_batch,  # the next batch gathers while one runs
+                max_queue=max(max_queue, max_batch),
+                idempotent=False,  # the servers behind it repeat what a loss fails
+                name=path.stem,
+            )
+            ends[pool] = stack.pop_all()
+            return pool
+
+    async def unload(pool: Any) -> None:
+        await pool.stop()
+        await ends.pop(pool).aclose()
+
+    return cb.ModelVersion("1", load, unload=unload), found[0][1]

@@ -1,15 +1,20 @@
 """``Served``: the models of an app, and their versions."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from callboard.actors.handles import Handle
+from callboard.core.errors import AccelError
+from callboard.device.config import defaults
 from callboard.patterns.hotswap.canary import Canary
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.serve.chains.versions import Versions
-from callboard.serve.errors import HttpError
+from callboard.serve.errors import HttpError, ModelStopped, ModelUnloaded, NotReady
 from callboard.serve.http.noted import noted
 from callboard.serve.models import Model
+from callboard.system import System, started
 
 __all__ = ["Served"]
 
@@ -25,6 +30,22 @@ class Served(Handle):
     def __init__(self) -> None:
         self.models: dict[str, Model] = {}
         self.versions: dict[str, Versions] = {}
+        self._systems: list[System] = []
+
+    @contextmanager
+    def _opening(self, settings: Mapping[str, Any]) -> Iterator[None]:
+        """Devices that are opened in the block have these defaults, and are known to :meth:`_hurry`."""
+        set_before, listed_before = defaults.set(settings), started.set(self._systems)
+        try:
+            yield
+        finally:
+            defaults.reset(set_before)
+            started.reset(listed_before)
+
+    def _hurry(self) -> None:
+        """Let the devices end soon, whatever runs on them."""
+        for system in self._systems:
+            system._hurry()
 
     @abstractmethod
     def check_accepting(self) -> None:
@@ -66,6 +87,37 @@ class Served(Handle):
         """All versions of all models."""
         return [model for versions in self.versions.values() for model in versions.all.values()]
 
+    @property
+    def wanted(self) -> list[Model]:
+        """All of these but versions that were unloaded while another one is the default."""
+        return [model for model in self.served if model is self.models[model.name] or not model.chain.unloaded]
+
+    def check_ready(self) -> None:
+        """Raise unless requests are accepted, and all models are ready; raises as :meth:`Model.check_ready`."""
+        self.check_accepting()
+        for model in self.wanted:
+            model.check_ready()
+
+    def why_stopped(self, name: str | None, version: str | None) -> AccelError:
+        """The error of a request that a server has not taken, or not finished.
+
+        Args:
+            name, version: The model that the request ran on, if known.
+        """
+        try:
+            self.check_accepting()
+        except NotReady as e:
+            return e
+        versions = None if name is None else self.versions.get(name)
+        if versions is None:
+            return ModelStopped("a server that the request needs has stopped")
+        model = versions.all.get(version or "")
+        if model is None or (model.chain.unloaded and not versions.default.chain.unloaded):
+            return NotReady(f"version {version!r} of model {name!r} was replaced before the request was done")
+        if model.chain.unloaded:
+            return ModelUnloaded(f"model {name!r} was unloaded before the request was done")
+        return ModelStopped(model.why_not_live() or f"a server of model {name!r} has stopped")
+
     async def swap(self, name: str, version: str | ModelVersion, *, canary: Canary | None = None) -> None:
         """Let requests that name no version of a model run on another one; none fails because of it.
 
@@ -80,12 +132,15 @@ class Served(Handle):
                 it is loaded beside the default and, once it could answer, takes its place. That finishes its requests,
                 and is unloaded if it is a ``ModelVersion``; it can be swapped back to by its name.
             canary: The trial of the version on a share of the requests before. Of its requests, only those count that
-                end in a value or in an error of the model. ``judge`` and ``shadow`` are not supported.
+                end in a value or in an error of the model. ``judge`` and ``agree`` get what the model returns, with
+                its arrays on the host: for one request, or, of a server that gets single inputs of ``/v1/embeddings``,
+                for each. With ``shadow`` at most 16 copies of requests run at once.
 
         Raises:
             SwapFailed: The version cannot be loaded, or has failed in its trial; the default is as before.
             HttpError: There is no such model, or no version of that name.
-            ValueError: The new version has the name of one that is served.
+            ValueError: The new version has the name of one that is served; or ``canary`` has a judge or a shadow, and
+                the model streams, or a shadow, and the model has sequences.
             NotReady: The app does not accept requests.
         """
         self.check_accepting()

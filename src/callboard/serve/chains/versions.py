@@ -6,20 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from callboard.core.errors import AccelError
-from callboard.patterns.hotswap.canary import Canary, Trial
+from callboard.patterns.hotswap.canary import Canary
 from callboard.patterns.hotswap.errors import SwapFailed
 from callboard.patterns.hotswap.versions import ModelVersion
-from callboard.patterns.quarantine.errors import Quarantined
-from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped
-from callboard.serve.errors import BadRequest, HttpError
+from callboard.patterns.requests.errors import ServerStopped
+from callboard.serve.chains.trials import ModelTrial
+from callboard.serve.errors import HttpError
 
 if TYPE_CHECKING:
     from callboard.serve.models import Model
 
 __all__ = ["Versions", "named"]
-
-OF_THE_REQUEST = (BadRequest, DeadlineExceeded, QueueFull, Quarantined)
-"""Errors that say nothing about the version that ran."""
 
 
 class Versions:
@@ -43,7 +40,7 @@ class Versions:
         self.default = self.all[default]
         self._shares: dict[str, float] = {}
         self._random = random.Random(0)
-        self._trial: tuple[Model, Trial, asyncio.Future[None]] | None = None
+        self._trial: ModelTrial | None = None
         self._turn = asyncio.Lock()
 
     def find(self, version: str | None) -> "Model":
@@ -64,8 +61,8 @@ class Versions:
         """The version that a request runs on; raises as :meth:`find`."""
         if version is not None:
             return self.find(version)
-        if self._trial is not None and self._trial[1].draws(None):
-            return self._trial[0]
+        if self._trial is not None and self._trial.draws():
+            return self._trial.new
         if self._shares:
             (drawn,) = self._random.choices(list(self._shares), list(self._shares.values()))
             return self.all[drawn]
@@ -96,10 +93,9 @@ class Versions:
         Raises:
             SwapFailed: It could not be loaded, or failed in its trial; the default is as before.
             HttpError: There is no version of that name.
-            ValueError: A version of the new one's name is served; the trial has a setting that is not supported here.
+            ValueError: A version of the new one's name is served; the model streams, or has sequences, which the trial
+                cannot judge or run twice.
         """
-        if canary is not None and (canary.shadow or canary.judge is not None):
-            raise ValueError("the canary of a served model has no shadow and no judge: use a ModelHotSwapServer")
         async with self._turn:
             new = isinstance(version, ModelVersion)
             model = self._added(version) if isinstance(version, ModelVersion) else self.find(version)
@@ -129,36 +125,17 @@ class Versions:
 
     def end_trial(self) -> None:
         """No more requests will come."""
-        if self._trial is not None and not self._trial[2].done():
-            text = f"model {self._name!r}: the app ends before the trial of version {self._trial[0].version!r}"
-            self._trial[2].set_exception(ServerStopped(text))
+        if self._trial is not None:
+            text = f"model {self._name!r}: the app ends before the trial of version {self._trial.new.version!r}"
+            self._trial.fail(ServerStopped(text))
 
     async def _try(self, model: "Model", canary: Canary) -> None:
         """Let it have its share of the requests, until enough of them have ended."""
-        old = self.default
-        trial = Trial(canary)
-        decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def ended(of: "Model", error: BaseException | None, seconds: float) -> None:
-            if isinstance(error, (asyncio.CancelledError, *OF_THE_REQUEST)):
-                return
-            if of is old and error is None:
-                trial.add_baseline(seconds)
-            elif of is model:
-                trial.add(failed=error is not None, seconds=seconds)
-            if trial.passed is not None and not decided.done():
-                decided.set_result(None)
-
-        self._trial = model, trial, decided
-        old.on_end = model.on_end = ended
+        self._trial = ModelTrial(self.default, model, canary)
         try:
-            await decided
+            await self._trial.run()
         finally:
             self._trial = None
-            old.on_end = model.on_end = None
-        if not trial.passed:
-            text = f"version {model.version!r} of model {self._name!r} was not activated: canary failed: {trial.why}"
-            raise SwapFailed(text, model.version, "canary")
 
 
 async def _loaded(model: "Model") -> None:

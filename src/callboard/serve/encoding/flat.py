@@ -17,8 +17,8 @@ PIECE = 64 * 1024
 """Bytes of a list that are read at once."""
 MOST = 8 << 20
 """Bytes of JSON that are read at once, at most."""
-MOST_COMMAS = 1 << 19
-"""Its values, about, at most."""
+MOST_VALUES = 3 << 17
+"""Its values, about, at most: its commas, and two more for each list and object, which take that much longer."""
 
 MOST_KEYS = 64
 """Lists that are looked at: each may be looked through to the end of the text."""
@@ -80,9 +80,11 @@ def check_length(text: bytes | memoryview, cure: str) -> None:
     Raises:
         HttpError: It is too long (413); ``cure`` says what to do.
     """
-    if len(text) <= MOST_COMMAS:
+    if len(text) <= MOST_VALUES:
         return
-    commas = sum(bytes(text[at : at + MOST]).count(b",") for at in range(0, min(len(text), MOST + 1), MOST))
-    if len(text) > MOST or commas > MOST_COMMAS:
-        what = f"{len(text)} bytes" if len(text) > MOST else f"{commas} values"
-        raise HttpError(f"{what} of JSON are more than are read at once: {cure}", 413)
+    if len(text) > MOST:
+        raise HttpError(f"{len(text)} bytes of JSON are more than are read at once: {cure}", 413)
+    whole = bytes(text)
+    values = whole.count(b",") + 2 * (whole.count(b"[") + whole.count(b"{"))
+    if values > MOST_VALUES:
+        raise HttpError(f"about {values} values of JSON are more than are read at once: {cure}", 413)

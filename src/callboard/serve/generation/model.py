@@ -93,6 +93,7 @@ class TextModel(Model):
         takes: Iterable[str] = (),
     ) -> None:
         super().__init__(name, version, server, device)
+        self.streams = True
         self.takes = check_takes(name, takes)
         unread = self.takes - CHAT_ONLY - {"n"}
         if unread and isinstance(self.chain.last, SpeculativeDecoder):

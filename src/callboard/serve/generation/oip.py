@@ -60,7 +60,7 @@ async def _begun(app: App, request: Request, body: memoryview) -> tuple[Generati
     if not isinstance(model, TextModel):
         raise HttpError(f"model {model.name!r} does not generate text", 404)
     await app.until_ready(model)
-    asked: GenerateRequest = decode_json(body, GenerateRequest)
+    asked: GenerateRequest = await decode_json(body, GenerateRequest)
     given = asked.parameters
     if given.best_of not in (None, 1):
         raise BadRequest(f"best_of is {given.best_of}, but only 1 is supported")

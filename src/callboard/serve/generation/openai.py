@@ -178,7 +178,7 @@ FIRST_DELTA: Any = {"delta": {"role": "assistant", "content": ""}}
 
 async def completions(app: App, request: Request, body: memoryview) -> Body | Events:
     """Continue texts."""
-    asked: CompletionRequest = decode_json(body, CompletionRequest)
+    asked: CompletionRequest = await decode_json(body, CompletionRequest)
     model = await _model(app, asked)
     if asked.best_of not in (None, 1, asked.n):
         raise BadRequest(f"best_of is {asked.best_of}, but only {asked.n} is supported, which is n")
@@ -188,7 +188,7 @@ async def completions(app: App, request: Request, body: memoryview) -> Body | Ev
 
 async def chat(app: App, request: Request, body: memoryview) -> Body | Events:
     """Answer a conversation."""
-    asked: ChatRequest = decode_json(body, ChatRequest)
+    asked: ChatRequest = await decode_json(body, ChatRequest)
     model = await _model(app, asked)
     if model.chat is None:
         raise HttpError(f"model {model.name!r} has no chat template: ask it under /v1/completions", 404)

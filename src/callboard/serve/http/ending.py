@@ -31,6 +31,7 @@ class Signals:
     Attributes:
         stop: Set by the first signal.
         hurry: Set by a SIGINT after it.
+        last: Called before the next one ends the process; None: the kernel ends it, without Python.
     """
 
     def __init__(self, *, lasting: bool = False) -> None:
@@ -38,6 +39,7 @@ class Signals:
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.last: Callable[[], None] | None = None
         self._interrupted = False
         self._before: dict[signal.Signals, Any] = {}
 
@@ -68,9 +70,11 @@ class Signals:
             self._call(self.stop.set)
         elif interrupt and not self.hurry.is_set():
             self._call(self.hurry.set)
-            if os.getpid() != INIT:
+            if os.getpid() != INIT and self.last is None:
                 signal.signal(number, signal.SIG_DFL)  # also effective in native code that does not return
         elif interrupt:
+            if self.last is not None:
+                self.last()
             os._exit(128 + number)
 
     def _call(self, function: Callable[[], None]) -> None:

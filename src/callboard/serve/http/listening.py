@@ -110,6 +110,7 @@ async def _run(
 ) -> None:
     """Serve until ``ending.stop`` is set; the app's life is entered and left by this task."""
     http = asyncio.create_task(server.serve([server.listener]))
+    shortening: asyncio.Task[None] | None = None
     try:
         if not server.late:
             await server.listen(http)
@@ -124,33 +125,38 @@ async def _run(
             _log.info("%s drains: %d requests are open", app.name, app.figures.open)
             ending.explain()
             server.stop()
-            async with _shortened_by(ending.hurry, app, server):
-                await app.drain()
-                await http
+            shortening = asyncio.create_task(_shorten(ending.hurry, app, server))
+            await _first_of(asyncio.create_task(_finish(app, http)), shortening)
     finally:
         server.stop()
         await http
+        if shortening is not None:
+            shortening.cancel()
     _log.info("%s has stopped", app.name)
 
 
-@asynccontextmanager
-async def _shortened_by(hurry: asyncio.Event, app: App, server: "_Server") -> AsyncIterator[None]:
-    """Do not wait for requests and connections in the block once this is set."""
+async def _finish(app: App, http: "asyncio.Task[None]") -> None:
+    await app.drain()
+    await asyncio.shield(http)
 
-    async def shorten() -> None:
-        await hurry.wait()
-        _log.warning("%s does not wait: %d requests are open", app.name, app.figures.open)
-        await asyncio.gather(app.stop(), server.cut())
 
-    task = asyncio.create_task(shorten())
+async def _shorten(hurry: asyncio.Event, app: App, server: "_Server") -> None:
+    """Do not wait for requests, connections and devices once this is set; return when they have had their time."""
+    await hurry.wait()
+    _log.warning("%s does not wait: %d requests are open", app.name, app.figures.open)
+    stopping = asyncio.create_task(app.stop())
+    await server.cut()
+    await asyncio.wait({stopping}, timeout=SOON)  # functions that run on threads cannot be ended
+
+
+async def _first_of(task: "asyncio.Task[None]", other: "asyncio.Task[None]") -> None:
+    """Wait until one of them has ended; raises its exception. The first one is cancelled then."""
     try:
-        yield
+        done, _ = await asyncio.wait({task, other}, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
     finally:
-        if not hurry.is_set():
-            task.cancel()
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.result()
+        task.cancel()
 
 
 async def _first(task: "asyncio.Task[None]", event: asyncio.Event) -> None:

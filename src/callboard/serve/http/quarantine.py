@@ -32,7 +32,7 @@ async def quarantine(app: App, request: Request, body: memoryview) -> Body:
 
 async def pardon(app: App, request: Request, body: memoryview) -> Body:
     """Let the requests of a key run again."""
-    asked: PardonRequest = decode_json(body, PardonRequest)
+    asked: PardonRequest = await decode_json(body, PardonRequest)
     models = [each for each in app.served if asked.model in (None, each.name)]
     pardoned = [model.name for model in models if sum(_pardon(each, asked.key) for each in _quarantines(model))]
     if not pardoned:

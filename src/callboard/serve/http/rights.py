@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, get_args
 
@@ -12,8 +13,8 @@ from callboard.serve.http.tokens import checked_key
 __all__ = ["RIGHTS", "Keys", "Right", "Rights", "check_right", "checked_rights", "right_of"]
 
 Right = Literal["infer", "control", "read"]
-"""``"infer"``: ask models. ``"control"``: load and unload them, register shared memory, change trace settings, pardon
-requests. ``"read"``: metrics, statistics, the list of models, their metadata, documentation."""
+"""``"infer"``: ask models, list them, read their metadata. ``"control"``: load and unload them, register shared memory,
+change trace settings, pardon requests. ``"read"``: the list and the metadata too, metrics, statistics, documents."""
 
 RIGHTS: frozenset[Right] = frozenset(get_args(Right))
 """All of them."""
@@ -22,6 +23,10 @@ Rights = Callable[[Mapping[str, str]], Collection[Right]]
 """Returns the rights of a request with these headers, or raises :class:`HttpError`."""
 
 GENERATING = ("infer", "generate", "generate_stream")
+DESCRIBING = re.compile(
+    r"/v2|/v2/repository/index|/v2/models/{model}(/versions/{version})?(/ready|/config)?|/v1/models(/{model})?"
+)
+"""Routes that clients ask before they ask a model."""
 
 
 class Keys:
@@ -95,11 +100,12 @@ def checked_rights(hook: str, given: Any) -> frozenset[Right]:
 
 def right_of(method: str, route: str) -> frozenset[Right]:
     """The rights that a route needs, one of which is enough. Routes that are not known need ``"control"``."""
+    if DESCRIBING.fullmatch(route):
+        return frozenset({"infer", "read"})
     if method == "GET":
-        return frozenset({"infer", "read"}) if route.endswith("/ready") else frozenset({"read"})
-    if route.startswith("/v1/") or route.rpartition("/")[2] in GENERATING:
-        return frozenset({"infer"})
-    return frozenset({"read"}) if route == "/v2/repository/index" else frozenset({"control"})
+        return frozenset({"read"})
+    asks = route.startswith("/v1/") or route.rpartition("/")[2] in GENERATING
+    return frozenset({"infer"}) if asks else frozenset({"control"})
 
 
 def _bearer(headers: Mapping[str, str]) -> str:

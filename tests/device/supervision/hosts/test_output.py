@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.device.supervision.hosts.output import LONGEST_LINE, HostLog, LineSplitter, OutputPipe
+from callboard.device.supervision.hosts.output import LONGEST_LINE, LONGEST_STACK, HostLog, LineSplitter, OutputPipe
 
 
 def split(*pieces: bytes) -> list[str]:
@@ -48,6 +48,70 @@ def test_records(caplog: pytest.LogCaptureFixture) -> None:
     ]
     assert caplog.records[0].__dict__["host"] == "cuda:0"
     assert list(log.tail) == ["err"]
+
+
+DUMP = """Fatal Python error: Segmentation fault
+
+Current thread 0x1 (most recent call first):
+  File "/app/a.py", line 1 in f
+
+Thread 0x2 (most recent call first):
+  File "/app/b.py", line 2 in g
+
+Extension modules: numpy.core (total: 1)"""
+TRACEBACK = """Exception in thread Thread-1 (run):
+Traceback (most recent call last):
+  File "/app/a.py", line 1, in f
+    int(x)
+ValueError: no
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/app/a.py", line 2, in g
+KeyError: 'x'"""
+
+
+def test_a_stack_is_one_record(caplog: pytest.LogCaptureFixture) -> None:
+    log = HostLog("cuda:0", 4711)
+    for line in f"before\n{TRACEBACK}\nbetween\n 50%|## {DUMP}".split("\n"):
+        log.stderr(line)
+    log.end()
+    log.end()
+    assert [(r.getMessage().partition("stderr: ")[2], r.stack_info) for r in caplog.records] == [
+        ("before", None),
+        ("KeyError: 'x'", TRACEBACK),
+        ("between", None),
+        (" 50%|##", None),
+        ("Fatal Python error: Segmentation fault", DUMP),
+    ]
+
+
+def test_a_stack_that_does_not_continue_is_recorded_soon(caplog: pytest.LogCaptureFixture) -> None:
+    log = HostLog("cuda:0", 4711)
+    lines = DUMP.split("\n")[2:]
+    for now, line in enumerate(lines):
+        log.stderr(line)
+        log.settle(now)
+        log.settle(now + 0.1)
+    assert not caplog.records
+    log.settle(len(lines))
+    (record,) = caplog.records
+    assert (record.getMessage(), record.stack_info) == (
+        "[cuda:0 4711] stderr: the stacks of its threads",
+        "\n".join(lines),
+    )
+    log.stderr("")
+    assert len(caplog.records) == 2
+
+
+def test_a_traceback_without_end_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    log = HostLog("cuda:0", 4711)
+    log.stderr("Traceback (most recent call last):")
+    for _ in range(2 * LONGEST_STACK):
+        log.stderr("  more")
+    log.end()
+    assert len(caplog.records) == 3
 
 
 def test_without_handlers_output_goes_to_the_streams_of_the_application(

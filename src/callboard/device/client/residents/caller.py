@@ -284,6 +284,21 @@ class Caller:
                 end.fail(MailboxFull(f"{end.actor.name}: a newer call took its place"))
         elif outbox.host is not None:
             outbox.host.post(message)
+            self._watch(end)
+
+    def _watch(self, end: CallEnd) -> None:
+        """Nobody waits for a call any more: its code must return within ``abandoned_after`` seconds."""
+        config = self._port.config
+        if end.overdue is None and config.abandoned_after is not None and config.isolation == "process":
+            end.overdue = self._port.loop.call_later(config.abandoned_after, self._abandoned, end)
+
+    def _abandoned(self, end: CallEnd) -> None:
+        host = self._port.outbox.host
+        if end.id in self._flying and host is not None:
+            why = (
+                f"a call of resident actor {end.actor.name} does not return, and nobody waits for it (abandoned_after)"
+            )
+            host.kill(why)
 
     def _drop_oldest(self, actor: "Resident") -> bool:
         """Make room for a call by dropping the oldest waiting one, if the actor's class allows it."""
@@ -313,6 +328,8 @@ class Caller:
             end.actor.completed += 1
         if end.timer is not None:
             end.timer.cancel()
+        if end.overdue is not None:
+            end.overdue.cancel()
 
     def ref(self, buffer: int, offset: int, dtype: int, shape: list[int], strides: list[int]) -> GpuRef:
         """A device array of a result.

@@ -140,9 +140,14 @@ class CallEnd(End):
         asked: The host has asked.
         lent: Loans to an actor in a process of its own for the call; notified when the call ends.
         room: Memory for the device arrays of its result, likewise.
+        timer: Its time limit.
+        overdue: Runs from the moment at which nobody waits for it any more (``abandoned_after``).
     """
 
-    __slots__ = ("__weakref__", "_told", "actor", "asked", "caller", "id", "lent", "reply", "room", "slot", "timer")
+    __slots__ = (
+        *("__weakref__", "_told", "actor", "asked", "caller", "id", "lent", "overdue", "reply", "room", "slot"),
+        "timer",
+    )
 
     def __init__(self, caller: "Caller", actor: "Resident", reply: Reply[Any], id: int = 0) -> None:
         self.caller = caller
@@ -155,6 +160,7 @@ class CallEnd(End):
         self.room: LentRoom | None = None
         self._told = False
         self.timer: asyncio.TimerHandle | None = None
+        self.overdue: asyncio.TimerHandle | None = None
 
     def _answer(self, value: Any) -> None:
         if type(value) is not bytes:

@@ -104,6 +104,7 @@ class WatchedHost:
 
     def judge(self, now: float, elapsed: float) -> None:
         """Time has passed; look whether it hangs."""
+        self.log.settle(now)
         if self._hung is None:
             self._hung = self.liveness.pass_time(elapsed, self._activity.goes_on)
             if self._hung is not None:
@@ -125,6 +126,7 @@ class WatchedHost:
                         break
         for pipe in self.pipes:
             pipe.end()
+        self.log.end()
         self._close_descriptors()
 
     def after_fork(self) -> None:

@@ -280,7 +280,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         try:
             async with self._guard.step(entries):
                 with Inside(self):
-                    results = rows_of(await self._call(slots), len(slots))
+                    results = rows_of(await self._call(slots, entries=entries), len(slots))
         except Exception as e:  # the user's function may raise anything: its sequences end in that
             self._failed_steps += 1
             self._step_failed(slots, deliverable(e))

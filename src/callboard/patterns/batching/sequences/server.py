@@ -218,7 +218,7 @@ class SequenceBatchingServer(RequestServer[T, R]):
         try:
             items, slots = [entry.item for entry in entries], [slot for _, slot in batch]
             with Inside(self):
-                rows = rows_of(await self._calls[worker](items, slots), len(entries))
+                rows = rows_of(await self._calls[worker](items, slots, entries=entries), len(entries))
         except Exception as e:  # the user's function may raise anything: its requests end in that
             self._failed_batches += 1
             self._batch_failed(worker, entries, deliverable(e))

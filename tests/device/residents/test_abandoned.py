@@ -1,0 +1,93 @@
+"""A call that nobody waits for and that does not return costs its context, where the device says so."""
+
+import asyncio
+import contextlib
+import sys
+from functools import partial
+
+import pytest
+from tests.device.residents.lab import Gate
+from tests.device.residents.stuck_lab import Stuck
+from tests.faults.load import BOUND
+
+import callboard as cb
+
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.skipif(sys.platform != "linux", reason="process isolation is Linux only"),
+]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "late"])
+@pytest.mark.parametrize("own", [False, True], ids=["shared", "own process"])
+async def test_a_call_that_does_not_return_makes_way(gate: Gate, how: str, own: bool) -> None:
+    async with (
+        asyncio.timeout(BOUND),
+        cb.device("cpu", isolation="process", abandoned_after=0.05) as dev,
+    ):
+        actor = dev.actor_of(cb.Props(Stuck), own_process=own)
+        before = await actor.call(Stuck.pid)
+        stuck = (actor.with_timeout(0.05) if how == "late" else actor).call(Stuck.wait, gate.path)
+        behind = actor.call(Stuck.add, 1)
+        await gate.reached()
+        if how == "cancelled":
+            stuck.cancel()
+        with pytest.raises((cb.ContextPoisoned, cb.AskTimeout)):
+            await stuck
+        with pytest.raises(cb.ContextPoisoned, match="abandoned_after"):
+            await behind
+        assert await actor.call(Stuck.add, 2) == 3
+        assert await actor.call(Stuck.pid) != before
+        assert dev.health().restarts == (0 if own else 1)
+
+
+async def test_a_call_that_somebody_waits_for_runs_on(gate: Gate) -> None:
+    async with (
+        asyncio.timeout(BOUND),
+        cb.device("cpu", isolation="process", abandoned_after=0.01) as dev,
+    ):
+        actor = dev.actor_of(cb.Props(Stuck))
+        awaited = actor.call(Stuck.wait, gate.path)
+        withdrawn = actor.call(Stuck.add, 1)
+        await gate.reached()
+        withdrawn.cancel()  # it has not begun: it ends at once
+        with pytest.raises(cb.Withdrawn):
+            await withdrawn
+        other = dev.actor_of(cb.Props(Stuck))
+        for n in range(20):  # time passes
+            assert await other.call(Stuck.add, n) == n + 1
+        await gate.let_through()
+        await awaited
+        assert dev.health().restarts == 0
+
+
+async def test_requests_of_a_batch_that_hangs_make_way(gate: Gate) -> None:
+    async with (
+        asyncio.timeout(BOUND),
+        cb.device("cpu", isolation="process", abandoned_after=0.05) as dev,
+    ):
+        actor = dev.actor_of(cb.Props(Batch, gate.path))
+        async with cb.DynamicBatchingServer(partial(actor.call, Batch.answer), max_batch=4, max_wait=0.0) as server:
+            server.hold(2)
+            hung = [asyncio.ensure_future(server.submit(n)) for n in (-1, 1)]
+            await gate.reached()
+            behind = asyncio.ensure_future(server.submit(2))
+            hung[1].cancel()
+            hung[0].cancel()
+            assert await behind == 4
+            for each in hung:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await each
+        assert dev.health().restarts == 1
+
+
+class Batch(Stuck):
+    """Does not return from a batch with a negative number."""
+
+    def __init__(self, gate: str) -> None:
+        self.gate = gate
+
+    def answer(self, numbers: list[int]) -> list[int]:
+        if min(numbers) < 0:
+            self.wait(self.gate)
+        return [2 * n for n in numbers]

@@ -1,0 +1,54 @@
+"""``scripts/release``: what it decides, without building or installing."""
+
+import pytest
+
+from devtools.release import Installed, chosen, report, version_problems
+
+LOG = """# Changelog
+
+## [Unreleased]
+
+## [0.2.0] - 2026-11-28
+
+### Added
+
+- One.
+
+## [0.1.0] - 2026-10-01
+"""
+EXTRAS: dict[str, list[str]] = {name: [] for name in ("cuda13", "dev", "serve", "test")}
+
+
+def test_a_version_that_can_be_released() -> None:
+    assert version_problems("0.2.0", LOG, ["v0.1.0"]) == []
+
+
+@pytest.mark.parametrize(
+    "version, changed, tags, says",
+    [
+        ("0.3.0", LOG, [], "no section for 0.3.0"),
+        ("0.1.0", LOG, [], "0.2.0 is newer than 0.1.0"),
+        ("0.2.0", LOG, ["v0.2.0"], "the tag v0.2.0 exists"),
+        ("0.2.0", LOG.replace(" - 2026-11-28", ""), [], "has no date"),
+        ("0.2.0", LOG.replace("[Unreleased]\n", "[Unreleased]\n\n- Two.\n"), [], "[Unreleased] is not empty"),
+    ],
+)
+def test_what_keeps_a_version_back(version: str, changed: str, tags: list[str], says: str) -> None:
+    (problem,) = version_problems(version, changed, tags)
+    assert says in problem
+
+
+def test_the_extras_for_users_by_default() -> None:
+    assert chosen(EXTRAS, None) == ["cuda13", "serve"]
+    assert chosen(EXTRAS, "dev") == ["dev"]
+    assert chosen(EXTRAS, "") == []
+    with pytest.raises(ValueError, match="no extra srve"):
+        chosen(EXTRAS, "srve")
+
+
+def test_a_line_for_each_extra() -> None:
+    lines = report([Installed("", 12.4, None), Installed("ray", 600.0, "not finished within 600 s")]).splitlines()
+    assert [line.split() for line in lines] == [
+        ["(none)", "12", "s", "ok"],
+        ["ray", "600", "s", "not", "finished", "within", "600", "s"],
+    ]

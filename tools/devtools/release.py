@@ -1,0 +1,179 @@
+"""``scripts/release``: is this tree a release? Version and changelog, sdist and wheel, each extra, the demo.
+
+Everything is made below ``build/release``. Nothing is published, and no tag is set.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Installed", "chosen", "main", "report", "version_problems"]
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build" / "release"
+MINUTES = 10.0
+"""For the installation of one extra."""
+STEP = 600.0
+"""Seconds for a build, and for the demo."""
+NOT_FOR_USERS = {"bench", "dev", "test"}
+
+
+class Installed(NamedTuple):
+    """An extra of the wheel in an environment of its own; ``""`` is the wheel alone.
+
+    Attributes:
+        extra: Its name.
+        seconds: That it took.
+        problem: Why it cannot be installed or does not start here; None if it does.
+    """
+
+    extra: str
+    seconds: float
+    problem: str | None
+
+
+def version_problems(version: str, changelog: str, tags: Sequence[str]) -> list[str]:
+    """What keeps this version from being released; empty if nothing does.
+
+    Args:
+        version: Of ``pyproject.toml``.
+        changelog: The text, in the form of Keep a Changelog.
+        tags: Of the repository.
+    """
+    sections = re.findall(r"^## \[([^\]]+)\](.*)$", changelog, re.MULTILINE)
+    names = [name for name, _ in sections]
+    found = [f"the tag v{version} exists: raise the version in pyproject.toml"] if f"v{version}" in tags else []
+    if version not in names:
+        found.append(f"CHANGELOG.md has no section for {version}: rename [Unreleased] to [{version}] - YYYY-MM-DD")
+        return found
+    if not re.fullmatch(r" - \d{4}-\d{2}-\d{2}", dict(sections)[version]):
+        found.append(f"CHANGELOG.md: the section of {version} has no date; its heading is ## [{version}] - YYYY-MM-DD")
+    before = names[: names.index(version)]
+    if before not in ([], ["Unreleased"]):
+        found.append(f"CHANGELOG.md: {before[-1]} is newer than {version}, the version in pyproject.toml")
+    unreleased = re.search(r"^## \[Unreleased\]\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    if unreleased and unreleased[1].strip():
+        found.append(
+            f"CHANGELOG.md: [Unreleased] is not empty; what it lists belongs to {version} or to a later version"
+        )
+    return found
+
+
+def chosen(extras: Mapping[str, Sequence[str]], asked: str | None) -> list[str]:
+    """The extras to install, by ``--extras a,b``; None: those that are for users.
+
+    Raises:
+        ValueError: There is no such extra.
+    """
+    if asked is None:
+        return sorted(extras.keys() - NOT_FOR_USERS)
+    names = [name for name in asked.split(",") if name]
+    if unknown := set(names) - extras.keys():
+        raise ValueError(f"no extra {', '.join(sorted(unknown))}; pyproject.toml has {', '.join(sorted(extras))}")
+    return names
+
+
+def report(results: Sequence[Installed]) -> str:
+    """A line for each extra."""
+    return "\n".join(
+        f"{one.extra or '(none)':<24} {one.seconds:6.0f} s  {'ok' if one.problem is None else one.problem}"
+        for one in results
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check, build, install, run; 1 if the version, the build, the demo or an extra that was asked for fails."""
+    parser = argparse.ArgumentParser("scripts/release", description="Checks that this tree can be released.")
+    parser.add_argument("--extras", metavar="A,B", help="install these; by default all for users, where possible")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"for each extra ({MINUTES:g})")
+    parser.add_argument("--rehearse", action="store_true", help="go on where version and changelog do not fit yet")
+    given = parser.parse_args(arguments)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    try:
+        extras = chosen(project["optional-dependencies"], given.extras)
+    except ValueError as e:
+        parser.error(str(e))
+    tags = subprocess.run(["git", "tag"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    problems = version_problems(project["version"], (ROOT / "CHANGELOG.md").read_text("utf-8"), tags)
+    for problem in problems:
+        _say(problem)
+    if problems and not given.rehearse:
+        return 1
+    wheel = _built(project["version"])
+    results = [_installed(wheel, "", STEP, demo=True)]
+    results += [_installed(wheel, extra, given.minutes * 60, demo=False) for extra in extras]
+    _say(report(results))
+    needed = {"", *(extras if given.extras is not None else ())}
+    return 1 if problems or any(one.problem and one.extra in needed for one in results) else 0
+
+
+def _built(version: str) -> Path:
+    """The wheel, which is built from the sdist: that has all it needs."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    python = _environment("build")
+    for command in (
+        ["-m", "pip", "install", "-qq", "build"],
+        ["-m", "build", "--outdir", str(FOLDER / "dist"), str(ROOT)],
+    ):
+        subprocess.run([python, *command], check=True, timeout=STEP)
+    (wheel,) = (FOLDER / "dist").glob(f"callboard-{version}-*.whl")
+    return wheel
+
+
+def _environment(name: str) -> str:
+    """A fresh virtual environment; its interpreter."""
+    folder = FOLDER / "environments" / name
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, timeout=STEP)
+    return str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
+
+
+def _installed(wheel: Path, extra: str, seconds: float, *, demo: bool) -> Installed:
+    began = time.monotonic()
+    problem = None
+    try:
+        python = _environment(extra or "plain")
+        for step in _steps(wheel, extra, demo=demo):
+            left = max(1.0, seconds - (time.monotonic() - began))
+            _run([python, *step], left)
+    except subprocess.TimeoutExpired:
+        problem = f"not finished within {seconds:.0f} s"
+    except subprocess.CalledProcessError as e:
+        problem = (e.stderr or e.stdout or "").strip().rpartition("\n")[2] or f"exit status {e.returncode}"
+    finally:
+        shutil.rmtree(FOLDER / "environments" / (extra or "plain"), ignore_errors=True)
+    return Installed(extra, time.monotonic() - began, problem)
+
+
+def _steps(wheel: Path, extra: str, *, demo: bool) -> Iterator[list[str]]:
+    yield ["-m", "pip", "install", "-qq", f"{wheel}[{extra}]" if extra else str(wheel)]
+    yield ["-m", "pip", "check"]
+    yield ["-m", "callboard", "--version"]
+    if demo:
+        yield ["-m", "callboard", "demo", "--device", "cpu"]
+
+
+def _run(command: Sequence[str], seconds: float) -> None:
+    """Run outside of the source tree, so that the wheel's package is found and not this one's."""
+    environment: dict[str, Any] = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(
+        command,
+        cwd=FOLDER,
+        env=environment,
+        check=True,
+        timeout=seconds,
+        capture_output=True,
+        text=True,
+    )
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
