@@ -67,6 +67,8 @@ LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
 # Public modules of kernel/ that are not compute libraries: why they need no backend module of their name.
 NOT_LIBRARIES: dict[str, str] = {
     "api": "the base of the libraries' methods, which are behind dev.<library>",
+    "checks": "the error of an operand that does not fit, which every library raises",
+    "methods": "builds the libraries' methods from their messages",
     "conditional": "what of a recording runs: every AccelDevice says whether it can have the device decide",
     "recording": "which recording takes the ops of the calling task; generators of random numbers ask, too",
     "memory": "buffers belong to the device itself: every AccelDevice allocates, fills and copies",

@@ -19,7 +19,7 @@ AREAS = {
     *("CUDA primitives", "deep learning", "multi-device", "serving", "training", "agents", "realtime"),
     "observability",
 }
-REFERENCE = r"`(?:[\w/.-]+)\.(?:py|toml)(?::[\w.-]+)?`"
+REFERENCE = r"`(?:[\w/.-]+)\.(?:pyi?|toml)(?::[\w.-]+)?`"
 HERE = re.compile(rf"{REFERENCE}(?: .+)?")
 REPLACED = re.compile(rf"replaced by {REFERENCE}: .+")
 LATER = re.compile(r"later: (?P<area>.+)")

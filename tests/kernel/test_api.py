@@ -7,14 +7,16 @@ tests of their own.
 import importlib
 import inspect
 import re
+import typing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from callboard.cli.api.methods import api_source
+from callboard.cli.api.methods import api_sources
 from callboard.core import plugins
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
@@ -225,10 +227,35 @@ def test_all_has_every_message_its_results_and_the_actor(stem: str) -> None:
 
 
 @pytest.mark.parametrize("library", plugins.BUILT_IN)
-def test_the_generated_methods_are_up_to_date(library: str) -> None:
+def test_the_generated_files_are_up_to_date(library: str) -> None:
     package = f"callboard.kernel.{library}"
     path = Path(str(importlib.import_module(f"{package}.api").__file__))
-    assert path.read_text("utf-8") == api_source(package), f"run: callboard api {package}"
+    files = [file.read_text("utf-8") for file in (path, path.with_suffix(".pyi"))]
+    assert files == list(api_sources(package)), f"run: callboard api {package}"
+
+
+@pytest.mark.parametrize("library", plugins.BUILT_IN)
+def test_type_checkers_see_the_methods_that_exist(library: str) -> None:
+    """The stub's signatures are those at run time; several overloads are one method together."""
+    api = plugins.api_class(library)
+    path = Path(str(importlib.import_module(api.__module__).__file__)).with_suffix(".pyi")
+    stub: dict[str, Any] = {"__name__": f"stub of {library}"}
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), stub)
+    declared = vars(stub[api.__name__])
+    names = {name for name in vars(api) if not name.startswith("_")}
+    assert names == {name for name in declared if not name.startswith("_")}
+    for name in names:
+        method: Any = getattr(api, name)
+        overloaded: Any = SimpleNamespace(__module__=stub["__name__"], __qualname__=f"{api.__name__}.{name}")
+        forms = typing.get_overloads(overloaded) or [declared[name]]
+        assert shape_of(forms[0]) == shape_of(method), name
+        hints = [typing.get_type_hints(form) for form in forms]
+        for parameter, hint in typing.get_type_hints(method).items():
+            assert typing.Union[tuple(form[parameter] for form in hints)] == hint, (name, parameter)  # noqa: UP007
+
+
+def shape_of(function: Any) -> list[tuple[str, Any, Any]]:
+    return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
 
 
 @pytest.mark.parametrize("tag", MESSAGES)

@@ -12,11 +12,15 @@ from machine_lab import Call, RequestMachine, machine_settings
 import callboard as cb
 
 
+class Bad(Exception):
+    """A step failed because of the request of this number."""
+
+
 class StepMachine(RequestMachine):
     """Sequences count from 0 to below their items; the rules answer the steps, and read the streams."""
 
     streams = True
-    errors = (*RequestMachine.errors, cb.BadBatchResult, cb.ItemTooLarge, cb.Quarantined, cb.SlowReader)
+    errors = (*RequestMachine.errors, cb.BadBatchResult, cb.ItemTooLarge, cb.Quarantined, cb.SlowReader, Bad)
 
     @initialize(
         overflow=st.sampled_from(["reject", "block", "drop_oldest", "drop_lowest_priority"]),
@@ -27,7 +31,7 @@ class StepMachine(RequestMachine):
     )
     def make(self, overflow: Any, preemption: Any, budget: Any, admitted: Any, ageing: Any) -> None:
         self.open: set[int] = set()
-        self.lost = 0
+        self.blamed: dict[int, Any] = {}
         self.server = cb.ContinuousBatchingServer[Any, int](
             self.step,
             close=self.closed,
@@ -57,19 +61,29 @@ class StepMachine(RequestMachine):
             slot.state = slot.state or "state"
         if self.budget is not None:
             assert sum(slot.cost for slot in slots) <= self.budget, "beyond the budget"
-        return await self.answered(slots)
+        bad = next((slot.item for slot in slots if slot.item[3] == len(slot.parts)), None)
+        found = await self.answered(slots)
+        if bad is not None:
+            raise Bad(bad[0])
+        return found
 
     def closed(self, slot: Any) -> None:
         self.open.discard(slot.number)
 
-    async def request(self, number: int, parts: int, cost: int, streamed: bool, **options: Any) -> None:
-        item = (number, cost, parts)
-        if streamed:
-            async with contextlib.aclosing(self.read(self.server.stream(item, buffer=2, patience=0.3, **options))) as r:
-                found = [part async for part in r]
-        else:
-            found = await self.server.submit(item, **options)
+    async def request(self, number: int, parts: int, cost: int, streamed: bool, bad: Any, **options: Any) -> None:
+        item = (number, cost, parts, bad)
+        try:
+            if streamed:
+                stream = self.server.stream(item, buffer=2, patience=0.3, **options)
+                async with contextlib.aclosing(self.read(stream)) as r:
+                    found = [part async for part in r]
+            else:
+                found = await self.server.submit(item, **options)
+        except Bad as e:
+            self.blamed[number] = e.args
+            raise
         assert found == list(range(parts)), "other parts"
+        assert bad is None or bad >= parts, "it cannot be done"
 
     async def read(self, stream: Any) -> AsyncIterator[int]:
         async with contextlib.aclosing(stream):
@@ -92,11 +106,15 @@ class StepMachine(RequestMachine):
         parts=st.integers(0, 6),
         cost=st.integers(1, 3),
         streamed=st.booleans(),
+        bad=st.sampled_from([None, None, None, 0, 1, 3]),
         priority=st.integers(0, 2),
         timeout=st.sampled_from([None, None, 0.005, 0.05]),
     )
-    def submit(self, n: int, parts: int, cost: int, streamed: bool, **options: Any) -> None:
-        self.launch([self.request(number, parts, cost, streamed, **options) for number in self.numbers(n)])
+    def submit(self, n: int, parts: int, cost: int, streamed: bool, bad: Any, **options: Any) -> None:
+        """Some requests, the last of which may make steps fail."""
+        *good, last = self.numbers(n)
+        works = [self.request(number, parts, cost, streamed, None, **options) for number in good]
+        self.launch([*works, self.request(last, parts, cost, streamed, bad, **options)])
 
     @precondition(lambda self: self.calls)
     @rule(
@@ -147,6 +165,7 @@ class StepMachine(RequestMachine):
 
     def check(self) -> None:
         assert not self.open, "a sequence that was never closed"
+        assert all(by == (number,) for number, by in self.blamed.items()), "another's failure"
         assert self.server.stats().batch_cost == 0
 
 

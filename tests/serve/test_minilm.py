@@ -236,3 +236,12 @@ def test_the_fastest_engine_that_is_installed(
 def test_the_api_key_names_the_tenant(header: str, tenant: str) -> None:
     assert tenant_of({"authorization": header}) == tenant
     assert tenant_of({}) == "free"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="for the extra demo")
+def test_the_model_warms_up_and_answers() -> None:
+    context: Any = None  # this engine uses none
+    model = MiniLM(str(FOLDER), "onnxruntime")
+    model.prepare()
+    model.warm_up(context)
+    assert np.allclose(model.embed([Tokens(FOLDER)(TEXTS[0])]), VECTORS[:1], atol=1e-4)

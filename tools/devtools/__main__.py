@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folders = [str(ROOT / "src"), str(ROOT / "tools"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
     for command in filter(None, commands):
-        _say(shlex.join(["python", *command[1:]]))
+        _say(shlex.join("python" if each == sys.executable else each for each in command))
         if not given.dry_run:
             status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
             if status:

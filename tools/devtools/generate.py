@@ -34,8 +34,13 @@ def steps(root: Path = ROOT) -> tuple[Step, ...]:
 
 def _steps(root: Path) -> Iterator[Step]:
     api = [sys.executable, "-m", "callboard", "api"]
-    generated = [sorted(set(_packages(root / folder))) for folder in ("src", "examples")]
-    yield Step("api", "the typed methods of each library", [[*api, *found] for found in generated if found])
+    plugin = ["env", "PYTHONPATH=src:examples/plugin"]  # which is not installed
+    generated = [
+        (before, sorted(set(_packages(root / folder)))) for before, folder in (([], "src"), (plugin, "examples"))
+    ]
+    yield Step(
+        "api", "the typed methods of each library", [[*before, *api, *found] for before, found in generated if found]
+    )
     for name, what, *command in (
         ("blocking", "the classes of cb.sync", "scripts/blocking-twin", "--write"),
         ("template", "the files of `callboard new-library`", "-m", "devtools.template"),

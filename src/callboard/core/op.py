@@ -80,10 +80,10 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         results: The NamedTuple class of the reply when ``returns`` names several fields.
         value: The reply is the *value* of the only returned field, a 0-d array, when that field was left None.
         overlaps: ``(output, input)`` pairs that may share memory, element for element.
-        variadic: The field of several operands that the generated method takes as ``*operands``.
+        variadic: The field of several operands that the op's method takes as ``*operands``.
         dtypes: Dtypes of the first operand; None allows every dtype. A backend may accept fewer
             (``@launches(dtypes=…)``).
-        hidden: Fields that the generated method leaves out.
+        hidden: Fields that the op's method leaves out.
         keeps: An op that fails by its own status leaves its operands as they were, or as it describes. Then only the
             next op that reads them fails, too; none if the message has a field ``awaited``, which is true.
         answers: Type that the reply is converted to when the answer is a value that the launch finds

@@ -34,7 +34,8 @@ class Api(Handle, Generic[Mode]):
     """Base of the methods of one library: each makes a message and submits it.
 
     Refs are ``GpuRef[Mode]`` in the signatures, so that one class serves :mod:`callboard.sync`, too. Subclasses are
-    generated from a library's messages (``callboard api``); methods written by hand are in ``methods.py`` beside them.
+    built from a library's messages (:mod:`callboard.kernel.methods`); methods written by hand are in the library's
+    ``methods.py``.
 
     Args:
         submit: Accepts a message and returns its reply.
@@ -46,7 +47,7 @@ class Api(Handle, Generic[Mode]):
     __slots__ = ("_put", "_submit")
 
     covers: ClassVar[frozenset[str]] = frozenset()
-    """Ops that the methods written by hand submit: no method is generated for them."""
+    """Ops that the methods written by hand submit: no method is built for them."""
 
     def __init__(self, submit: Submit, put: Callable[[Any], Any]) -> None:
         self._submit = submit

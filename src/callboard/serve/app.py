@@ -22,6 +22,7 @@ from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
 from callboard.serve.chains.chain import Tenants, server_of
+from callboard.serve.chains.embedding import EmbeddingModel
 from callboard.serve.chains.typed import WithRoutes
 from callboard.serve.chains.versions import Versions, named
 from callboard.serve.encoding.regions import Regions
@@ -34,7 +35,7 @@ from callboard.serve.http.reports import Reports
 from callboard.serve.http.rights import Keys, Right, Rights, check_right
 from callboard.serve.http.tokens import checked_key
 from callboard.serve.http.tracing import Tracer
-from callboard.serve.models import EmbeddingModel, Model, TensorModel, check_tensors
+from callboard.serve.models import Model, TensorModel, check_tensors
 from callboard.serve.tensors import Tensor
 
 __all__ = ["App", "EdgeLimits"]
@@ -254,6 +255,7 @@ class App(WithRoutes):
         tokenize: Callable[[Any], Any] | None = None,
         count_tokens: Callable[[Any], int] | None = None,
         dimensions: Container[int] = (),
+        vocabulary: int | None = None,
     ) -> None:
         """Serve a model under ``/v1/embeddings``, and under ``/v2`` as one that takes ``text`` and gives ``embedding``.
 
@@ -270,6 +272,7 @@ class App(WithRoutes):
                 Without it, the length of a list of tokens, and the number of words of a text.
             dimensions: Lengths of vectors that clients may ask for beside the model's own, such as ``(256, 512)``: the
                 first components, scaled to length 1. For models that were trained for it.
+            vocabulary: Number of the model's tokens; clients that send another one get 400. None: not known.
 
         Raises:
             ValueError, TypeError, RuntimeError: As for :meth:`add_model`.
@@ -280,7 +283,7 @@ class App(WithRoutes):
 
         def make(version: str, model: Any) -> Model:
             chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent, **cost)
-            return EmbeddingModel(name, version, chain, device, tokenize, count, dimensions)
+            return EmbeddingModel(name, version, chain, device, tokenize, count, dimensions, vocabulary)
 
         self._check_new(name)
         self._serve(Versions(name, make, given, default))
@@ -296,6 +299,7 @@ class App(WithRoutes):
         chat: Callable[..., str | Sequence[int]] | None = None,
         max_tokens: int = 1024,
         takes: Collection[str] = (),
+        vocabulary: int | None = None,
         version: str = "1",
         device: Device | None = None,
     ) -> None:
@@ -319,7 +323,7 @@ class App(WithRoutes):
                 ``"tools"``, ``chat`` is called with ``tools=`` where a request has some. With ``"logprobs"``, the
                 decoder yields ``(token, logprob)``, or ``(token, logprob, {other token: its logprob})``, in place of
                 tokens.
-            version, device: See :meth:`add_model`.
+            vocabulary, version, device: See :meth:`add_embeddings`.
 
         Raises:
             ValueError: The name is taken, or an argument is out of range.
@@ -329,19 +333,16 @@ class App(WithRoutes):
         given: Any = decoder
         if not isinstance(given, RequestServer):
             raise TypeError(f"model {name!r}: decoder is {decoder!r}, and must be a server, such as SpeculativeDecoder")
-        ends = frozenset([eos] if isinstance(eos, int) else eos)
         self._add(
             TextModel(
-                name,
-                version,
-                decoder,
-                device,
+                *(name, version, decoder, device),
                 encode=encode,
                 decode=decode,
-                eos=ends,
+                eos=eos,
                 chat=chat,
                 most=max_tokens,
                 takes=takes,
+                vocabulary=vocabulary,
             )
         )
 

@@ -7,6 +7,7 @@ import msgspec
 
 import callboard
 from callboard.serve.app import App
+from callboard.serve.chains.embedding import EmbeddingModel
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed, weight_of
 from callboard.serve.encoding.regions import Regions
@@ -14,7 +15,7 @@ from callboard.serve.errors import BadRequest, HttpError, ModelStopped
 from callboard.serve.http.compression import off_loop
 from callboard.serve.http.request import Request
 from callboard.serve.http.tracing import Tracer
-from callboard.serve.models import EmbeddingModel, Model, TensorModel
+from callboard.serve.models import Model, TensorModel
 from callboard.serve.statistics import statistics_of
 
 __all__ = [

@@ -2,12 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Container, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Protocol
-
-import numpy as np
 
 from callboard.actors.errors import ActorStopped
 from callboard.core.errors import DeviceStopped
@@ -15,11 +13,9 @@ from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
-from callboard.patterns.contract.hooks import amount
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
 from callboard.patterns.replicas.errors import NoReplica
-from callboard.patterns.requests.entering import as_room_comes
 from callboard.patterns.requests.needs import Need, is_ready
 from callboard.patterns.requests.passage import PASSAGE, Passage
 from callboard.patterns.requests.stats import SECONDS, Buckets, ServerStats
@@ -31,16 +27,12 @@ from callboard.serve.encoding.messages import InSequence
 from callboard.serve.errors import BadModelResult, BadRequest, ModelStopped, ModelUnloaded, NotReady
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["EmbeddingModel", "Model", "TensorModel", "check_tensors", "on_host"]
+__all__ = ["TOKENS", "Model", "TensorModel", "check_tensors", "on_host"]
 
 STOPPED = "stopped"
 
 MOST_WAITING = 1024
 """Requests of a model that wait for its device at most."""
-
-LONG = 64 * 1024
-"""Characters of a request's texts from which on a thread makes tokens of them."""
-
 
 TOKENS = tuple(float(1 << n) for n in range(18))
 """Bounds of a request's tokens."""
@@ -346,136 +338,6 @@ class TensorModel(Model):
                 f"model {self.name!r} must give a dict, or a tuple of {len(names)}: {', '.join(names)}"
             )
         return dict(zip(names, value, strict=True))
-
-
-class EmbeddingModel(Model):
-    """A model of ``/v1/embeddings``: texts, or lists of tokens, to vectors.
-
-    Under the Open Inference Protocol it takes texts as ``text`` and gives their vectors as ``embedding``.
-
-    Attributes:
-        tokenize: Function that returns the server's input for a text or tokens; None: they are passed unchanged.
-        count_tokens: Function that returns the number of tokens of a server's item, for the usage in responses.
-        prompt_tokens: Tokens of an input.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        version: str,
-        chain: Chain,
-        device: Device | None,
-        tokenize: Callable[[Any], Any] | None,
-        count_tokens: Callable[[Any], int],
-        dimensions: Container[int] = (),
-    ) -> None:
-        super().__init__(name, version, chain, device)
-        self.tokenize = tokenize
-        self.count_tokens = count_tokens
-        self.prompt_tokens = Buckets(TOKENS)
-        self._dimensions = dimensions
-        self._width: int | None = None  # of its vectors, since the first ones
-        self.inputs = [Tensor("text", "TEXT", [-1])]
-        self.outputs = [Tensor("embedding", "FP32", [-1, -1])]
-
-    async def infer(
-        self,
-        arrays: tuple[Any, ...],
-        *,
-        timeout: float | None,
-        priority: int,
-        tenant: Hashable = None,
-        sequence: InSequence | None = None,
-    ) -> dict[str, Array]:
-        """Vectors of an array of texts, which belong to no sequence.
-
-        Raises:
-            BadRequest: There is no text, or one is empty.
-            Exception: As for :meth:`embed`.
-        """
-        texts = arrays[0].tolist()
-        if not texts or not all(texts):
-            raise BadRequest("input 'text' must not be empty")
-        vectors, _ = await self.embed(texts, timeout=timeout, priority=priority, tenant=tenant)
-        return {"embedding": vectors}
-
-    async def embed(
-        self, inputs: list[Any], *, timeout: float | None, priority: int = 0, tenant: Hashable = None
-    ) -> tuple[Array, int]:
-        """One row of f32 for each input, and the number of their tokens.
-
-        A function gets the list; other servers get them one by one, so that they are batched with those of other
-        requests. One that fails, or that finds no room, cancels the others.
-
-        Raises:
-            BadModelResult: The model returned another number of vectors, or vectors of different lengths.
-            Exception: Raised by ``submit`` of the server, or by ``tokenize``.
-        """
-        with self._asked():
-            items = await self._tokens(inputs)
-            if isinstance(self.chain.last, CallServer):
-                rows = await on_host(await self._submit((items,), tenant, timeout, priority))
-            else:
-                rows = await self._one_by_one(items, timeout, priority, tenant)
-            try:
-                found = np.asarray(rows, np.float32)
-            except (TypeError, ValueError) as e:
-                raise BadModelResult(
-                    f"model {self.name!r} returned vectors that are not an array of numbers: {e}"
-                ) from e
-            if found.ndim != 2 or len(found) != len(inputs):
-                raise BadModelResult(f"model {self.name!r} returned shape {list(found.shape)} for {len(inputs)} inputs")
-            self._width = found.shape[1]
-            counts = [int(amount("count_tokens", self.count_tokens(item))) for item in items]
-            for count in counts:
-                self.prompt_tokens.add(count)
-            return found, sum(counts)
-
-    def check_dimensions(self, asked: int) -> None:
-        """Raise unless vectors of this length can be given, as far as that is known before they are there.
-
-        Raises:
-            BadRequest: They cannot.
-        """
-        if asked < 1 or (asked not in self._dimensions and self._width not in (None, asked)):
-            raise BadRequest(
-                f"dimensions is {asked}, but vectors of {self.name!r} have {self._width or 'its own number'}"
-            )
-
-    def cut(self, vectors: Array, asked: int) -> Array:
-        """Vectors of this length: the first components of longer ones, scaled to length 1.
-
-        Raises:
-            BadRequest: The model's vectors are not cut to it.
-        """
-        width = vectors.shape[1]
-        if asked == width:
-            return vectors
-        if asked not in self._dimensions or asked > width:
-            raise BadRequest(f"dimensions is {asked}, but vectors of {self.name!r} have {width}")
-        short = vectors[:, :asked]
-        norms = np.linalg.norm(short, axis=1, keepdims=True)
-        return short / np.where(norms == 0, 1, norms)
-
-    async def _tokens(self, inputs: list[Any]) -> list[Any]:
-        tokenize = self.tokenize
-        if tokenize is None:
-            return inputs
-        if sum(len(each) for each in inputs) < LONG:
-            return [tokenize(each) for each in inputs]
-        return await asyncio.to_thread(lambda: [tokenize(each) for each in inputs])
-
-    async def _one_by_one(
-        self, items: list[Any], timeout: float | None, priority: int, tenant: Hashable
-    ) -> list[Array]:
-        began = time.monotonic()
-
-        async def row(item: Any) -> Array:
-            waited = time.monotonic() - began  # for room in the queue
-            left = None if timeout is None else timeout - waited
-            return np.asarray(await on_host(await self._submit(item, tenant, left, priority, waited)))
-
-        return [await row(items[0])] if len(items) == 1 else await as_room_comes(row, items)
 
 
 def check_tensors(name: str, **sides: Sequence[Tensor]) -> None:

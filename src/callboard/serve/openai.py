@@ -7,11 +7,13 @@ import msgspec
 import numpy as np
 
 from callboard.serve.app import App
+from callboard.serve.chains.embedding import EmbeddingModel
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.errors import BadRequest, HttpError
+from callboard.serve.generation.ids import check_ids
 from callboard.serve.http.compression import off_loop
 from callboard.serve.http.request import Request
-from callboard.serve.models import EmbeddingModel, Model
+from callboard.serve.models import Model
 
 __all__ = ["EmbeddingRequest", "embeddings", "model", "models"]
 
@@ -33,7 +35,7 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     if not isinstance(found, EmbeddingModel):
         raise HttpError(f"model {found.name!r} has no embeddings: ask it under {found.url}", 404)
     await app.until_ready(found)
-    inputs = await off_loop(len(body), lambda: _inputs(asked.input))
+    inputs = await off_loop(len(body), lambda: _inputs(asked.input, found.vocabulary))
     if asked.dimensions is not None:
         found.check_dimensions(asked.dimensions)
     tenant = app.tenant_of(request.headers)
@@ -57,8 +59,8 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     return await off_loop(vectors.nbytes, body_of)
 
 
-def _inputs(given: Any) -> list[Any]:
-    """The single inputs: a text, texts, a list of tokens, or lists of tokens."""
+def _inputs(given: Any, vocabulary: int | None) -> list[Any]:
+    """The single inputs: a text, texts, a list of tokens, or lists of tokens, which the vocabulary has."""
     inputs: list[Any] = [given] if isinstance(given, str) else given
     if inputs and all(isinstance(each, int) for each in inputs):
         inputs = [inputs]
@@ -66,6 +68,7 @@ def _inputs(given: Any) -> list[Any]:
         raise BadRequest("input must not be empty")
     if len({type(each) for each in inputs}) > 1:
         raise BadRequest("input must be a text, texts, a list of tokens, or lists of tokens, but mixes them")
+    check_ids("input", given, vocabulary)
     return inputs
 
 

@@ -1,7 +1,6 @@
 """A call that nobody waits for and that does not return costs its context, where the device says so."""
 
 import asyncio
-import contextlib
 import sys
 from functools import partial
 
@@ -11,6 +10,7 @@ from tests.device.residents.stuck_lab import Stuck
 from tests.faults.load import BOUND
 
 import callboard as cb
+from callboard.patterns.requests import calling
 
 pytestmark = [
     pytest.mark.fault,
@@ -61,23 +61,29 @@ async def test_a_call_that_somebody_waits_for_runs_on(gate: Gate) -> None:
         assert dev.health().restarts == 0
 
 
-async def test_requests_of_a_batch_that_hangs_make_way(gate: Gate) -> None:
+@pytest.mark.parametrize("neighbour", ["leaves", "waits"])
+async def test_requests_of_a_batch_that_hangs_make_way(
+    gate: Gate, neighbour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calling, "DOUBT_AFTER", 0.05)
+    monkeypatch.setattr(calling, "DOUBT", 0.0)
     async with (
         asyncio.timeout(BOUND),
         cb.device("cpu", isolation="process", abandoned_after=0.05) as dev,
     ):
         actor = dev.actor_of(cb.Props(Batch, gate.path))
         async with cb.DynamicBatchingServer(partial(actor.call, Batch.answer), max_batch=4, max_wait=0.0) as server:
+            assert await server.submit(3) == 6
             server.hold(2)
             hung = [asyncio.ensure_future(server.submit(n)) for n in (-1, 1)]
             await gate.reached()
             behind = asyncio.ensure_future(server.submit(2))
-            hung[1].cancel()
+            if neighbour == "leaves":
+                hung[1].cancel()
             hung[0].cancel()
             assert await behind == 4
-            for each in hung:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await each
+            ends = await asyncio.gather(*hung, return_exceptions=True)
+            assert ends[1] == 2 or neighbour == "leaves"
         assert dev.health().restarts == 1
 
 

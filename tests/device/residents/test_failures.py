@@ -2,7 +2,8 @@
 
 import asyncio
 import gc
-from collections.abc import Callable
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,102 @@ async def test_a_class_may_ask_for_restarts(dev: cb.Device) -> None:
     await restarted(probe, 1)
 
 
-async def test_an_exit_restarts_the_actor(dev: cb.Device) -> None:
-    probe = dev.actor_of(cb.Props(Probe, 5))
-    await probe.call(Probe.add, 1)
-    with pytest.raises(cb.RemoteError, match="SystemExit: 3"):
-        await probe.call(Probe.fail, "exit")
-    assert await probe.call(Probe.state) == (5, 1, 1)
-    await restarted(probe, 1)
+class Careless(cb.ResidentActor):
+    """Its methods raise what is no ``Exception``."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def plain(self, kind: str) -> None:
+        self.calls += 1
+        raise KINDS[kind]("now")
+
+    def items(self, kind: str) -> Iterator[int]:
+        yield self.calls
+        self.plain(kind)
+
+    def count(self) -> int:
+        return self.calls
+
+
+class CarelessLater(Careless):
+    """The same with an event loop."""
+
+    async def later(self, kind: str) -> None:
+        await asyncio.sleep(0)
+        self.plain(kind)
+
+    async def later_items(self, kind: str) -> AsyncIterator[int]:
+        yield self.calls
+        self.plain(kind)
+
+    def leave(self) -> None:
+        self.opened = asyncio.Event()
+        asyncio.get_running_loop().call_soon(sys.exit, 3)
+        self.task = asyncio.get_running_loop().create_task(self.later("KeyboardInterrupt"))
+        self.task.add_done_callback(lambda task: task.exception())
+
+    async def wait(self) -> str:
+        await self.opened.wait()
+        return "opened"
+
+    def open(self) -> None:
+        self.opened.set()
+
+
+KINDS = {kind.__name__: kind for kind in (SystemExit, KeyboardInterrupt, GeneratorExit, BaseException)}
+
+
+async def test_what_is_no_exception_is_an_answer_however_often_it_is_raised(dev: cb.Device) -> None:
+    actor, later = dev.actor_of(cb.Props(Careless)), dev.actor_of(cb.Props(CarelessLater))
+    for each in (actor, later):
+        methods: list[Any] = [Careless.plain] if each is actor else [Careless.plain, CarelessLater.later]
+        streams: list[Any] = [Careless.items] if each is actor else [Careless.items, CarelessLater.later_items]
+        for kind in KINDS:
+            for method in methods:
+                with pytest.raises(cb.RemoteError, match=kind):
+                    await asyncio.wait_for(each.call(method, kind), BOUND)
+            for items in streams:
+                async with asyncio.timeout(BOUND):
+                    with pytest.raises(cb.RemoteError, match=kind):
+                        _ = [item async for item in each.stream(items, kind)]
+        assert await each.call(Careless.count) == len(KINDS) * len(methods + streams)
+        assert (each.restarts, each.is_stopped) == (0, False)
+
+
+@pytest.mark.parametrize("isolation", ["thread"], indirect=True)
+async def test_an_exit_of_a_task_of_the_actors_own_interrupts_no_call(
+    dev: cb.Device, caplog: pytest.LogCaptureFixture
+) -> None:
+    actor = dev.actor_of(cb.Props(CarelessLater), name="careless")
+    for times in range(1, 5):  # more often than it may be restarted
+        await actor.call(CarelessLater.leave)
+        waiting = actor.call(CarelessLater.wait)
+        async with asyncio.timeout(BOUND):
+            while await actor.call(Careless.count) < times:
+                pass
+        await actor.call(CarelessLater.open)
+        assert await asyncio.wait_for(waiting, BOUND) == "opened"
+    assert (actor.restarts, actor.is_stopped) == (0, False)
+    assert "resident actor careless goes on after a failure in a task of its own" in caplog.text
+
+
+class Leaver(Probe):
+    """Is restarted by an exit."""
+
+    supervision = cb.OneForOne({SystemExit: cb.Directive.RESTART, Exception: cb.Directive.RESUME})
+
+
+@pytest.mark.parametrize("isolation", ["thread"], indirect=True)
+async def test_the_rule_for_exceptions_holds_for_an_exit_unless_one_names_it(dev: cb.Device) -> None:
+    for cls, restarts in ((Restarting, 0), (Leaver, 1), (Brief, 1)):
+        actor = dev.actor_of(cb.Props(cls, 5))
+        await actor.call(Probe.add, 1)
+        with pytest.raises(cb.RemoteError, match="SystemExit: 3"):
+            await actor.call(Probe.fail, "exit")
+        assert await actor.call(Probe.state) == (6 - restarts, 1, 1)
+        await restarted(actor, restarts)
+        assert actor.restarts == restarts
 
 
 async def test_what_cannot_be_rebuilt_is_a_remote_error_with_its_traceback(dev: cb.Device, isolation: str) -> None:

@@ -124,10 +124,9 @@ class Prepared:
             origin: Place of the call, for errors.
         """
         port, plan = self.port, self._plan
-        outbox = port.outbox
         call, pending, generation, gone = sent
         refs = [
-            GpuRef(port, Allocation(buffer, outbox.released), layout, generation, 0, call.id)
+            GpuRef(port, Allocation(buffer, port.outbox.released), layout, generation, 0, call.id)
             for buffer, layout in zip(call.outputs, plan.outputs, strict=True)
         ]
         for at in self._given:
@@ -135,12 +134,7 @@ class Prepared:
             refs.append(GpuRef(port, given.allocation, given.layout, generation, given.offset, call.id))
         receiver.refs = tuple(refs)
         target: Callable[[], Any] = lambda: receiver
-        pending[call.id] = _entry(Entry, (target, plan.tag, *origin, None))
-        if not gone:
-            outbox.add(call)
-        if port.unanswered.entries is not pending:  # lost meanwhile, as in `OpPort.submit`
-            port.loop.call_soon_threadsafe(port.unanswered.fail_late, call.id, pending)
-        outbox.remind()
+        port.enter(call, _entry(Entry, (target, plan.tag, *origin, None)), pending, gone)
 
 
 class Sent(NamedTuple):

@@ -1,28 +1,21 @@
 """Operand checks of the messages of this package, and shape inference."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, c_strides, layout_of
-from callboard.core.op import Op
 from callboard.core.operand import Operand
+from callboard.kernel.checks import AnyOp, refuse
 
-__all__ = ["INDEX_DTYPES", "MAX_INDICES", "broadcast", "broadcast_shape", "check_indices", "gathered_shape", "refuse"]
+__all__ = ["INDEX_DTYPES", "MAX_INDICES", "broadcast", "broadcast_shape", "check_indices", "gathered_shape"]
 
-AnyOp = Op[Any, Any]
 
 INDEX_DTYPES: tuple[DType, ...] = tuple(d for d in DTYPES.values() if d.is_integer)
 MAX_INDICES = 8
 """Axes that one gather or scatter indexes by arrays."""
-
-
-def refuse(op: AnyOp, why: str) -> ShapeError:
-    """The error for ``op``, to be raised."""
-    return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
 
 
 def broadcast_shape(what: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

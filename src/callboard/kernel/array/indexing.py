@@ -5,7 +5,8 @@ from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, InOut, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.array.actor import ArrayActor
-from callboard.kernel.array.checks import INDEX_DTYPES, broadcast_shape, gathered_shape, refuse
+from callboard.kernel.array.checks import INDEX_DTYPES, broadcast_shape, gathered_shape
+from callboard.kernel.checks import refuse
 
 __all__ = ["Gather", "Scatter", "TakeAlong"]
 

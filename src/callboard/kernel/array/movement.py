@@ -6,7 +6,7 @@ from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Number, Operand, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.array.actor import ArrayActor
-from callboard.kernel.array.checks import refuse
+from callboard.kernel.checks import refuse
 
 __all__ = ["Arange", "Cast"]
 

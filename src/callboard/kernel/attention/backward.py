@@ -12,7 +12,7 @@ from callboard.kernel.attention.actor import FlashAttnActor
 from callboard.kernel.attention.forward import lse_layout
 from callboard.kernel.attention.problem import FLOATS, SeqLayout, lse_dtype, tensor_of, vector
 from callboard.kernel.attention.scores import Problem, Scores
-from callboard.kernel.blas.checks import refuse
+from callboard.kernel.checks import refuse
 
 __all__ = ["AttentionBiasGradients", "AttentionGradients", "Backward", "BackwardBias", "BackwardSink", "Gradient"]
 

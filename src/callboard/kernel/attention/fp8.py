@@ -12,7 +12,7 @@ from callboard.core.ref import GpuRef
 from callboard.kernel.attention.forward import lse_layout
 from callboard.kernel.attention.problem import tensor_of
 from callboard.kernel.attention.scores import Problem, Scores
-from callboard.kernel.blas.checks import refuse
+from callboard.kernel.checks import refuse
 
 __all__ = ["BackwardFp8", "ForwardFp8", "Fp8Gradients", "Fp8Result"]
 

@@ -9,7 +9,7 @@ from callboard.core.operand import In, Out
 from callboard.kernel.attention.actor import FlashAttnActor
 from callboard.kernel.attention.forward import AttentionResult
 from callboard.kernel.attention.problem import FLOATS, SeqLayout, lse_dtype, tensor_of
-from callboard.kernel.blas.checks import refuse
+from callboard.kernel.checks import refuse
 
 __all__ = ["MOST_PARTS", "Merge"]
 

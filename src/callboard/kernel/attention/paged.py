@@ -12,7 +12,7 @@ from callboard.kernel.attention.actor import FlashAttnActor
 from callboard.kernel.attention.forward import AttentionResult
 from callboard.kernel.attention.problem import FLOATS, lse_dtype, tensor_of, vector
 from callboard.kernel.attention.scores import Masked, Problem
-from callboard.kernel.blas.checks import refuse
+from callboard.kernel.checks import refuse
 
 __all__ = ["KvPages", "PageAppend", "PageCopy", "PagedForward"]
 

@@ -1,16 +1,14 @@
 """The problem size of an attention call: extents and strides by meaning, independent of the operands' layout."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from callboard.core.dtype import DTYPES, DType, dtypes_of
 from callboard.core.layout import Layout, layout_of
-from callboard.core.op import Op
 from callboard.core.operand import Operand
-from callboard.kernel.blas.checks import refuse
+from callboard.kernel.checks import AnyOp, refuse
 
 __all__ = ["FLOATS", "SeqLayout", "Strides", "Tensor", "lse_dtype", "tensor_of", "vector"]
 
-AnyOp = Op[Any, Any]
 SeqLayout = Literal["bshd", "bhsd"]
 """Axes of operands with four: batch, sequence, heads, head dim, or batch, heads, sequence, head dim."""
 

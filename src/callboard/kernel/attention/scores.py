@@ -9,7 +9,7 @@ from callboard.core.op import Op
 from callboard.core.operand import In, Operand, Whole
 from callboard.kernel.attention.actor import FlashAttnActor
 from callboard.kernel.attention.problem import FLOATS, SeqLayout, Tensor, lse_dtype, tensor_of, vector
-from callboard.kernel.blas.checks import refuse
+from callboard.kernel.checks import refuse
 
 __all__ = ["Alignment", "AttentionParams", "Masked", "Problem", "Scores"]
 

@@ -17,9 +17,9 @@ from callboard.kernel.blas.checks import (
     dtype_of,
     extent,
     order_of_band,
-    refuse,
 )
 from callboard.kernel.blas.strides import Matrix
+from callboard.kernel.checks import refuse
 
 __all__ = ["Gbmv"]
 

@@ -10,7 +10,6 @@ from callboard.core.ref import GpuRef
 from callboard.kernel.blas.actor import BlasActor
 from callboard.kernel.blas.checks import (
     GEMM_RESULT,
-    AnyOp,
     check_addend,
     check_addend_given,
     check_conj,
@@ -19,9 +18,9 @@ from callboard.kernel.blas.checks import (
     check_tf32,
     dtype_of,
     matrix,
-    refuse,
 )
 from callboard.kernel.blas.strides import Matrix
+from callboard.kernel.checks import AnyOp, refuse
 
 __all__ = ["GemmBatched", "GemmGrouped", "GemmStridedBatched"]
 

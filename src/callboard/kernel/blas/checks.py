@@ -4,12 +4,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
-from callboard.core.op import Op
 from callboard.core.operand import Operand, differs
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas.strides import Matrix, Vector, band_of, matrix_of, vector_of
+from callboard.kernel.checks import AnyOp, refuse
 
 __all__ = [
     "ALL_FLOATS",
@@ -31,13 +30,11 @@ __all__ = [
     "extent",
     "matrix",
     "order_of_band",
-    "refuse",
     "same_memory",
     "scale_dtype",
     "vector",
 ]
 
-AnyOp = Op[Any, Any]
 
 _HALVES = (DTYPES["f16"], DTYPES["bf16"])
 REALS = (DTYPES["f32"], DTYPES["f64"])
@@ -60,11 +57,6 @@ def scale_dtype(dtype: DType) -> DType:
     if dtype in _HALVES:
         return DTYPES["f32"]
     return DTYPES["i32"] if dtype is DTYPES["i8"] else dtype
-
-
-def refuse(op: AnyOp, why: str) -> ShapeError:
-    """The error for ``op``, to be raised."""
-    return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
 
 
 def dtype_of(op: AnyOp, accepted: Collection[DType], **operands: Operand) -> DType:

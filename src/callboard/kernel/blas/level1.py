@@ -22,9 +22,9 @@ from callboard.kernel.blas.checks import (
     REAL_FLOATS,
     check_scalars,
     dtype_of,
-    refuse,
     vector,
 )
+from callboard.kernel.checks import refuse
 
 __all__ = ["Asum", "Axpy", "Copy", "Dot", "Dotc", "Dotu", "Iamax", "Iamin", "Nrm2", "Rot", "Scal", "Swap", "VectorPair"]
 

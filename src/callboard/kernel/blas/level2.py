@@ -25,9 +25,9 @@ from callboard.kernel.blas.checks import (
     dtype_of,
     extent,
     matrix,
-    refuse,
     vector,
 )
+from callboard.kernel.checks import refuse
 
 __all__ = ["Gemv", "Ger", "Gerc", "Geru", "Spr", "Syr"]
 

@@ -25,10 +25,10 @@ from callboard.kernel.blas.checks import (
     check_tf32,
     dtype_of,
     matrix,
-    refuse,
     same_memory,
 )
 from callboard.kernel.blas.strides import Matrix
+from callboard.kernel.checks import refuse
 
 __all__ = ["Geam", "Gemm", "Hemm", "Her2k", "Herk", "Symm", "Syr2k", "Syrk", "Trmm", "Trsm"]
 

@@ -24,8 +24,8 @@ from callboard.kernel.blas.checks import (
     dtype_of,
     extent,
     order_of_band,
-    refuse,
 )
+from callboard.kernel.checks import refuse
 
 __all__ = ["Hbmv", "Hemv", "Her", "Her2", "Hpmv", "Hpr", "Hpr2", "Sbmv", "Spmv", "Spr2", "Symv", "Syr2"]
 

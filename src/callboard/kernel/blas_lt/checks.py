@@ -1,14 +1,13 @@
 """Checks of operands for the messages of this package. Every error names op, operand, value and cure."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.layout import Layout, layout_of
-from callboard.core.op import Op
 from callboard.core.operand import Operand
 from callboard.core.ref import GpuRef
-from callboard.kernel.blas.checks import refuse
 from callboard.kernel.blas.strides import Matrix, matrix_of
+from callboard.kernel.checks import AnyOp, refuse
 
 __all__ = [
     "Stack",
@@ -28,7 +27,6 @@ __all__ = [
     "stack",
 ]
 
-AnyOp = Op[Any, Any]
 ScaleKind = Literal["tensor", "outer", "block_1d", "block_2d"]
 
 BLOCK = 128

@@ -13,10 +13,11 @@ from callboard.core.mode import Mode
 from callboard.core.op import Outputs
 from callboard.core.operand import In, Out, differs
 from callboard.core.ref import GpuRef
-from callboard.kernel.blas.checks import check_gemm_numbers, refuse
+from callboard.kernel.blas.checks import check_gemm_numbers
 from callboard.kernel.blas_lt.checks import bias_dtype, check_start, rows
 from callboard.kernel.blas_lt.epilogues import AuxEpilogue, BgradEpilogue, Epilogue
 from callboard.kernel.blas_lt.product import Product
+from callboard.kernel.checks import refuse
 
 __all__ = ["Matmul", "MatmulAux", "MatmulBgrad", "MatmulWithAux", "MatmulWithBgrad"]
 

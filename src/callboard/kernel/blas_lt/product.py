@@ -6,7 +6,7 @@ from callboard.core.dtype import DTYPES, DType, DTypeLike
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op, info_of
 from callboard.core.operand import In, InOut, Operand, Out, Scalar, differs
-from callboard.kernel.blas.checks import check_addend_given, check_tf32, refuse
+from callboard.kernel.blas.checks import check_addend_given, check_tf32
 from callboard.kernel.blas_lt.actor import BlasLtActor
 from callboard.kernel.blas_lt.checks import (
     Stack,
@@ -23,6 +23,7 @@ from callboard.kernel.blas_lt.checks import (
     stack,
 )
 from callboard.kernel.blas_lt.epilogues import AUX, BGRAD, EPILOGUES, Traits
+from callboard.kernel.checks import refuse
 
 __all__ = ["MAX_CANDIDATES", "WORKSPACE", "Product"]
 

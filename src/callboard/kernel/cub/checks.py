@@ -6,8 +6,9 @@ from typing import Any, Literal
 from callboard.core.dtype import DTYPES, DType, dtypes_of
 from callboard.core.errors import ShapeError
 from callboard.core.layout import BoundedExtent, Layout, layout_of
-from callboard.core.op import Op, Outputs
+from callboard.core.op import Outputs
 from callboard.core.operand import Operand
+from callboard.kernel.checks import AnyOp, refuse
 
 __all__ = [
     "ANY",
@@ -25,11 +26,9 @@ __all__ = [
     "compute_dtype",
     "found_of",
     "no_room",
-    "refuse",
     "rows_of",
 ]
 
-AnyOp = Op[Any, Any]
 
 NUMBERS = dtypes_of("f16 bf16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64")
 """Dtypes that can be added."""
@@ -44,11 +43,6 @@ LONGEST = 2**31 - 1
 
 Operation = Literal["sum", "product", "min", "max", "custom"]
 Comparison = Literal["less", "less_equal", "equal", "not_equal", "greater", "greater_equal", "custom"]
-
-
-def refuse(op: AnyOp, why: str) -> ShapeError:
-    """The error for ``op``, to be raised."""
-    return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
 
 
 def check_dtype(op: AnyOp, name: str, operand: Operand, accepted: tuple[DType, ...]) -> DType:

@@ -7,6 +7,7 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Number, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.cub.actor import CubActor
 from callboard.kernel.cub.checks import (
     ORDERED,
@@ -16,7 +17,6 @@ from callboard.kernel.cub.checks import (
     check_line,
     check_number,
     check_texts,
-    refuse,
     rows_of,
 )
 

@@ -7,8 +7,9 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Number, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.cub.actor import CubActor
-from callboard.kernel.cub.checks import ORDERED, Operation, check_dtype, check_number, check_texts, refuse, rows_of
+from callboard.kernel.cub.checks import ORDERED, Operation, check_dtype, check_number, check_texts, rows_of
 from callboard.kernel.cub.reductions import Result, result_dtype
 
 __all__ = ["Scan"]

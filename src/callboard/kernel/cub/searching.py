@@ -7,8 +7,9 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.cub.actor import CubActor
-from callboard.kernel.cub.checks import ORDERED, check_dtype, check_line, refuse
+from callboard.kernel.cub.checks import ORDERED, check_dtype, check_line
 
 __all__ = ["LowerBound", "UpperBound"]
 

@@ -8,6 +8,7 @@ from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Number, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.cub.actor import CubActor
 from callboard.kernel.cub.checks import (
     ANY,
@@ -18,7 +19,6 @@ from callboard.kernel.cub.checks import (
     check_number,
     check_texts,
     found_of,
-    refuse,
 )
 from callboard.kernel.cub.sorting import Pairs
 

@@ -12,8 +12,9 @@ from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.cub.actor import CubActor
-from callboard.kernel.cub.checks import ANY, ORDERED, check_dtype, check_index, check_line, refuse, rows_of
+from callboard.kernel.cub.checks import ANY, ORDERED, check_dtype, check_index, check_line, rows_of
 
 __all__ = ["ArgSort", "MergeSort", "Pairs", "SegmentedSort", "Sort", "SortPairs", "Top", "TopK"]
 

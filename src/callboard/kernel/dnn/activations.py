@@ -12,8 +12,9 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
-from callboard.kernel.dnn.operands import FLOATS, accumulator, check_floats, check_like, refused
+from callboard.kernel.dnn.operands import FLOATS, accumulator, check_floats, check_like
 from callboard.kernel.elementwise.program import Program, compiled
 
 __all__ = ["ACTIVATIONS", "Activation", "ActivationBackward", "ActivationKind", "Formula", "numbers_of", "program_of"]
@@ -153,11 +154,11 @@ def check_parameter_of(op: Op[Any, Any], kind: str, parameter: float | None) -> 
     if parameter is None:
         return
     if ACTIVATIONS[kind].parameter is None:
-        raise refused(op, f"parameter is {parameter!r}, but {kind} has no parameter; leave it out")
+        raise refuse(op, f"parameter is {parameter!r}, but {kind} has no parameter; leave it out")
     if not math.isfinite(parameter):
-        raise refused(op, f"parameter is {parameter!r}; it must be a finite number")
+        raise refuse(op, f"parameter is {parameter!r}; it must be a finite number")
     if ACTIVATIONS[kind].positive and not parameter > 0:
-        raise refused(op, f"parameter is {parameter!r}; that of {kind} must be > 0")
+        raise refuse(op, f"parameter is {parameter!r}; that of {kind} must be > 0")
 
 
 def program_of(kind: str, dtype: DType, *, backward: bool) -> Program:

@@ -13,6 +13,7 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import ByValue, In, InOut, Operand, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
 from callboard.kernel.dnn.layer_norm import Normalised, NormGradients
 from callboard.kernel.dnn.operands import (
@@ -25,7 +26,6 @@ from callboard.kernel.dnn.operands import (
     check_parameter,
     check_parameters,
     check_statistics,
-    refused,
 )
 
 __all__ = [
@@ -46,10 +46,10 @@ R_co = TypeVar("R_co", covariant=True)
 def channels_of(op: Op[Any, Any], x: Operand, axis: int, *, first: bool) -> tuple[int, int]:
     """The axis of the channels, and how many there are; ``first``: the first axis counts items."""
     if x.ndim < 2:
-        raise refused(op, f"x is {x.layout!r}; it must have 2 axes at least, [n, channels, …]")
+        raise refuse(op, f"x is {x.layout!r}; it must have 2 axes at least, [n, channels, …]")
     at = axis_of(op, "x", x, axis)
     if first and at == 0:
-        raise refused(op, f"axis is {axis}; the first axis of x, {x.layout!r}, counts items")
+        raise refuse(op, f"axis is {axis}; the first axis of x, {x.layout!r}, counts items")
     return at, x.shape[at]
 
 
@@ -124,9 +124,9 @@ class BatchNormTraining(Op[CudnnActor, Normalised], tag="dnn.batch_norm_training
         _, channels = channels_of(self, self.x, self.axis, first=False)
         check_number(self, "epsilon", self.epsilon, 0)
         if channels and self.x.size // channels < 2:
-            raise refused(self, f"x is {self.x.layout!r}: a channel has no deviation with fewer than 2 elements")
+            raise refuse(self, f"x is {self.x.layout!r}: a channel has no deviation with fewer than 2 elements")
         if (self.running_mean is None) != (self.running_variance is None):
-            raise refused(self, "one of running_mean and running_variance is None; pass both, or none")
+            raise refuse(self, "one of running_mean and running_variance is None; pass both, or none")
         for name in ("running_mean", "running_variance"):
             check_statistics(self, name, getattr(self, name), (channels,), dtype)
         check_parameters(self, self.scale, self.bias, (channels,), dtype)
@@ -229,9 +229,9 @@ def groups_of(op: Op[Any, Any], x: Operand, axis: int, groups: int | None) -> in
     _, channels = channels_of(op, x, axis, first=True)
     groups = channels if groups is None else groups
     if groups < 1 or channels % groups:
-        raise refused(op, f"groups is {groups}; it must divide the {channels} channels of x, {x.layout!r}")
+        raise refuse(op, f"groups is {groups}; it must divide the {channels} channels of x, {x.layout!r}")
     if x.shape[0] and math.prod(x.shape[1:]) == 0:
-        raise refused(op, f"x is {x.layout!r}: an item has nothing to normalise")
+        raise refuse(op, f"x is {x.layout!r}: an item has nothing to normalise")
     return groups
 
 

@@ -1,11 +1,10 @@
 """Checks of the messages of deep learning; shapes, windows and paddings as callers may write them."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from callboard.core.dtype import DType, dtypes_of
-from callboard.core.errors import ShapeError
-from callboard.core.op import Op
 from callboard.core.operand import Operand
+from callboard.kernel.checks import AnyOp, refuse
 
 __all__ = [
     "FLOATS",
@@ -18,11 +17,9 @@ __all__ = [
     "image_of",
     "paddings_of",
     "per_axis",
-    "refuse",
     "shape_of_image",
 ]
 
-AnyOp = Op[Any, Any]
 
 FLOATS = dtypes_of("f16 bf16 f32 f64")
 """Dtypes of most ops; halves are computed in f32 and rounded once."""
@@ -43,11 +40,6 @@ class Image(NamedTuple):
     batch: int
     channels: int
     spatial: tuple[int, ...]
-
-
-def refuse(op: AnyOp, why: str) -> ShapeError:
-    """The error for ``op``, to be raised."""
-    return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
 
 
 def dtype_of(op: AnyOp, accepted: tuple[DType, ...], **operands: Operand | None) -> DType:

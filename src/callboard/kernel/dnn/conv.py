@@ -12,6 +12,7 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out, Placeholder
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
 from callboard.kernel.dnn.checks import (
     FLOATS,
@@ -24,7 +25,6 @@ from callboard.kernel.dnn.checks import (
     image_of,
     paddings_of,
     per_axis,
-    refuse,
     shape_of_image,
 )
 

@@ -13,8 +13,9 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import ByValue, In, Number, Operand, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
-from callboard.kernel.dnn.operands import FLOATS, check_floats, refused
+from callboard.kernel.dnn.operands import FLOATS, check_floats
 
 __all__ = ["Dropout", "DropoutBackward", "DropoutMask", "threshold_of"]
 
@@ -32,11 +33,11 @@ def check_place(op: Any) -> None:
         value = getattr(op, name)
         if isinstance(value, Operand):
             if value.dtype.name not in PLACES:
-                raise refused(op, f"{name} is {value.layout!r}; it must be an integer, or a 0-d array of i64 or u64")
+                raise refuse(op, f"{name} is {value.layout!r}; it must be an integer, or a 0-d array of i64 or u64")
         elif not isinstance(value, int):
-            raise refused(op, f"{name} is {value!r}; it must be an integer, or a 0-d array of i64 or u64")
+            raise refuse(op, f"{name} is {value!r}; it must be an integer, or a 0-d array of i64 or u64")
     if isinstance(op.probability, complex):
-        raise refused(op, f"probability is {op.probability!r}; it must be a number from 0 to 1")
+        raise refuse(op, f"probability is {op.probability!r}; it must be a number from 0 to 1")
 
 
 class Dropout(Op[CudnnActor, GpuRef], tag="dnn.dropout"):
@@ -119,11 +120,11 @@ class DropoutMask(Op[CudnnActor, GpuRef], tag="dnn.dropout_mask"):
     def infer(self) -> Outputs:
         check_place(self)
         if min(self.shape, default=0) < 0:
-            raise refused(self, f"shape is {self.shape}; extents are >= 0")
+            raise refuse(self, f"shape is {self.shape}; extents are >= 0")
         return {"out": layout_of(DTYPES["bool"], self.shape)}
 
 
 def check_probability(op: Any) -> None:
     """Check that it is between 0 and 1; it is passed by value, so the message checks it when it is created."""
     if not isinstance(op.probability, complex) and not 0 <= op.probability <= 1:
-        raise refused(op, f"probability is {op.probability!r}; it must be a number from 0 to 1")
+        raise refuse(op, f"probability is {op.probability!r}; it must be a number from 0 to 1")

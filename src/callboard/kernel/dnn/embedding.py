@@ -7,15 +7,16 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
-from callboard.kernel.dnn.operands import FLOATS, INDICES, check_floats, refused
+from callboard.kernel.dnn.operands import FLOATS, INDICES, check_floats
 
 __all__ = ["Embedding", "EmbeddingBackward", "wrong_rows"]
 
 
 def check_indices(op: Op[Any, Any], indices: Operand) -> None:
     if indices.dtype not in INDICES:
-        raise refused(op, f"indices is {indices.layout!r}; they must be i32 or i64 (dev.array.cast)")
+        raise refuse(op, f"indices is {indices.layout!r}; they must be i32 or i64 (dev.array.cast)")
 
 
 class Embedding(Op[CudnnActor, GpuRef], tag="dnn.embedding"):
@@ -38,9 +39,9 @@ class Embedding(Op[CudnnActor, GpuRef], tag="dnn.embedding"):
         dtype = check_floats(self, "table", self.table)
         check_indices(self, self.indices)
         if self.table.ndim != 2:
-            raise refused(self, f"table is {self.table.layout!r}; it must be [rows, width]")
+            raise refuse(self, f"table is {self.table.layout!r}; it must be [rows, width]")
         if not self.table.shape[0] and self.indices.size:
-            raise refused(self, f"table is {self.table.layout!r}: a table without rows cannot be looked up")
+            raise refuse(self, f"table is {self.table.layout!r}: a table without rows cannot be looked up")
         return {"out": layout_of(dtype, (*self.indices.shape, self.table.shape[1]))}
 
 
@@ -73,18 +74,18 @@ class EmbeddingBackward(Op[CudnnActor, GpuRef], tag="dnn.embedding_backward"):
         dtype = check_floats(self, "dy", self.dy)
         check_indices(self, self.indices)
         if self.dy.ndim != self.indices.ndim + 1 or self.dy.shape[:-1] != self.indices.shape:
-            raise refused(
+            raise refuse(
                 self,
                 f"dy is {self.dy.layout!r} and indices {self.indices.layout!r}: dy must be [*indices.shape, width]",
             )
         if not 0 <= self.rows < 1 << 31:
-            raise refused(self, f"rows is {self.rows}; a table has from 0 to 2**31 - 1 rows")
+            raise refuse(self, f"rows is {self.rows}; a table has from 0 to 2**31 - 1 rows")
         if not self.rows and self.indices.size:
-            raise refused(self, f"rows is 0, and indices is {self.indices.layout!r}")
+            raise refuse(self, f"rows is 0, and indices is {self.indices.layout!r}")
         if self.indices.size >= 1 << 31:
-            raise refused(self, f"indices is {self.indices.layout!r}; there may be 2**31 - 1 of them (take parts)")
+            raise refuse(self, f"indices is {self.indices.layout!r}; there may be 2**31 - 1 of them (take parts)")
         if self.padding is not None and not 0 <= self.padding < self.rows:
-            raise refused(self, f"padding is {self.padding}; it must be one of the {self.rows} rows")
+            raise refuse(self, f"padding is {self.padding}; it must be one of the {self.rows} rows")
         return {"dtable": layout_of(dtype, (self.rows, self.dy.shape[-1]))}
 
 

@@ -13,6 +13,7 @@ from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
 from callboard.kernel.dnn.operands import (
     FLOATS,
@@ -23,7 +24,6 @@ from callboard.kernel.dnn.operands import (
     check_parameter,
     check_parameters,
     check_statistics,
-    refused,
 )
 
 __all__ = [
@@ -133,10 +133,10 @@ class OverLastAxes(Op[CudnnActor, R_co]):
 def parts_of(op: Op[Any, Any], shape: tuple[int, ...], axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """A shape split before its last axes."""
     if not 1 <= axes <= len(shape):
-        raise refused(op, f"axes is {axes}; x has shape {shape}, so that it must be from 1 to {len(shape)}")
+        raise refuse(op, f"axes is {axes}; x has shape {shape}, so that it must be from 1 to {len(shape)}")
     items, last = shape[: len(shape) - axes], shape[len(shape) - axes :]
     if math.prod(last) == 0:
-        raise refused(op, f"x has shape {shape}: there is nothing to normalise along the last {axes} axes")
+        raise refuse(op, f"x has shape {shape}: there is nothing to normalise along the last {axes} axes")
     return items, last
 
 

@@ -12,6 +12,7 @@ from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
 from callboard.kernel.dnn.operands import (
     FLOATS,
@@ -23,7 +24,6 @@ from callboard.kernel.dnn.operands import (
     check_number,
     check_parameter,
     check_statistics,
-    refused,
 )
 
 __all__ = ["CrossEntropy", "CrossEntropyBackward", "CrossEntropyLoss", "Mse", "MseBackward", "Reduction", "wrong_class"]
@@ -58,15 +58,15 @@ def check_target(op: Any) -> bool:
     soft = target.dtype not in INDICES
     if soft:
         if target.dtype is not dtype or target.shape != op.x.shape:
-            raise refused(
+            raise refuse(
                 op,
                 f"target is {target.layout!r}; it must hold classes, i32 or i64 of shape {items}, or probabilities, "
                 f"{op.x.layout!r} as x",
             )
     elif target.shape != items:
-        raise refused(op, f"target is {target.layout!r}; classes must have the shape of the items, {items}")
+        raise refuse(op, f"target is {target.layout!r}; classes must have the shape of the items, {items}")
     if not classes and op.x.ndim and len(items) and 0 not in items:
-        raise refused(op, f"x is {op.x.layout!r}: there is no class along axis {axis}")
+        raise refuse(op, f"x is {op.x.layout!r}: there is no class along axis {axis}")
     check_parameter(op, "weight", op.weight, (classes,), dtype)
     check_number(op, "label_smoothing", op.label_smoothing, 0, 1)
     return soft
@@ -153,7 +153,7 @@ def check_loss(op: Any, dtype: DType, items: tuple[int, ...]) -> None:
     """The gradient by a loss has its shape."""
     wanted = layout_of(dtype, items if op.reduction == "none" else ())
     if op.dloss.dtype is not dtype or op.dloss.shape != wanted.shape:
-        raise refused(op, f"dloss is {op.dloss.layout!r}; with reduction {op.reduction!r} it must be {wanted!r}")
+        raise refuse(op, f"dloss is {op.dloss.layout!r}; with reduction {op.reduction!r} it must be {wanted!r}")
 
 
 class Mse(Op[CudnnActor, GpuRef], tag="dnn.mse"):

@@ -10,8 +10,9 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
-from callboard.kernel.dnn.operands import FLOATS, axis_of, check_floats, check_like, refused
+from callboard.kernel.dnn.operands import FLOATS, axis_of, check_floats, check_like
 
 __all__ = ["Lrn", "LrnBackward"]
 
@@ -19,9 +20,9 @@ __all__ = ["Lrn", "LrnBackward"]
 def check_window(op: Any) -> None:
     """The settings of both."""
     if op.size < 1:
-        raise refused(op, f"size is {op.size}; a window has at least 1 channel")
+        raise refuse(op, f"size is {op.size}; a window has at least 1 channel")
     if op.k < 0 or op.alpha < 0:
-        raise refused(op, f"k is {op.k!r} and alpha {op.alpha!r}; neither may be negative")
+        raise refuse(op, f"k is {op.k!r} and alpha {op.alpha!r}; neither may be negative")
 
 
 class Lrn(Op[CudnnActor, GpuRef], tag="dnn.lrn"):

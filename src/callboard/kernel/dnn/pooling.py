@@ -8,6 +8,7 @@ from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out, Placeholder
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
 from callboard.kernel.dnn.checks import (
     FLOATS,
@@ -20,7 +21,6 @@ from callboard.kernel.dnn.checks import (
     image_of,
     paddings_of,
     per_axis,
-    refuse,
     shape_of_image,
 )
 

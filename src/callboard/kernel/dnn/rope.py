@@ -10,8 +10,9 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
-from callboard.kernel.dnn.operands import FLOATS, INDICES, accumulator, axis_of, check_floats, refused
+from callboard.kernel.dnn.operands import FLOATS, INDICES, accumulator, axis_of, check_floats
 
 __all__ = ["Rope", "RopeBackward", "check_rope"]
 
@@ -80,25 +81,25 @@ def check_rope(op: Any, name: str, x: Operand) -> int:
     dtype = check_floats(op, name, x)
     axis = axis_of(op, name, x, op.axis)
     if x.ndim < 2 or axis == x.ndim - 1:
-        raise refused(op, f"axis is {op.axis}; {name} is {x.layout!r}, whose last axis holds the pairs")
+        raise refuse(op, f"axis is {op.axis}; {name} is {x.layout!r}, whose last axis holds the pairs")
     cos, sin = op.cos, op.sin
     if cos.ndim != 2 or cos.layout.shape != sin.layout.shape or cos.dtype is not sin.dtype:
-        raise refused(op, f"cos is {cos.layout!r} and sin {sin.layout!r}; both must be [positions, pairs]")
+        raise refuse(op, f"cos is {cos.layout!r} and sin {sin.layout!r}; both must be [positions, pairs]")
     if cos.dtype not in (dtype, accumulator(dtype)):
-        raise refused(op, f"cos is {cos.layout!r}; it must be {dtype} or {accumulator(dtype)}")
+        raise refuse(op, f"cos is {cos.layout!r}; it must be {dtype} or {accumulator(dtype)}")
     if 2 * cos.shape[1] > x.shape[-1]:
-        raise refused(op, f"cos is {cos.layout!r}: {2 * cos.shape[1]} elements to turn, and {name} is {x.layout!r}")
+        raise refuse(op, f"cos is {cos.layout!r}: {2 * cos.shape[1]} elements to turn, and {name} is {x.layout!r}")
     length, positions = x.shape[axis], op.positions
     if positions is None:
         if length > cos.shape[0]:
-            raise refused(op, f"cos is {cos.layout!r}, with rows for {cos.shape[0]} positions; {name} has {length}")
+            raise refuse(op, f"cos is {cos.layout!r}, with rows for {cos.shape[0]} positions; {name} has {length}")
     else:
         if positions.dtype not in INDICES:
-            raise refused(op, f"positions is {positions.layout!r}; they must be i32 or i64 (dev.array.cast)")
+            raise refuse(op, f"positions is {positions.layout!r}; they must be i32 or i64 (dev.array.cast)")
         accepted = [(length,)] + ([(x.shape[0], length)] if axis > 0 else [])
         if positions.shape not in accepted:
             shapes = " or ".join(map(str, accepted))
-            raise refused(op, f"positions is {positions.layout!r}; its shape must be {shapes}")
+            raise refuse(op, f"positions is {positions.layout!r}; its shape must be {shapes}")
         if not cos.shape[0] and positions.size:
-            raise refused(op, f"cos is {cos.layout!r}: there is no position")
+            raise refuse(op, f"cos is {cos.layout!r}: there is no position")
     return axis

@@ -8,8 +8,9 @@ from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
-from callboard.kernel.dnn.operands import FLOATS, axis_of, check_floats, refused
+from callboard.kernel.dnn.operands import FLOATS, axis_of, check_floats
 
 __all__ = ["Largest", "TopK", "TopKBackward"]
 
@@ -56,7 +57,7 @@ class TopK(Op[CudnnActor, Largest], tag="dnn.top_k"):
         dtype, axis = check_floats(self, "x", self.x), axis_of(self, "x", self.x, self.axis)
         extent = self.x.shape[axis]
         if not 0 <= self.k <= extent:
-            raise refused(self, f"k is {self.k}; axis {axis} of x, {self.x.layout!r}, has {extent} elements")
+            raise refuse(self, f"k is {self.k}; axis {axis} of x, {self.x.layout!r}, has {extent} elements")
         shape = (*self.x.shape[:axis], self.k, *self.x.shape[axis + 1 :])
         return {"values": layout_of(dtype, shape), "indices": layout_of(DTYPES["i64"], shape)}
 
@@ -84,8 +85,8 @@ class TopKBackward(Op[CudnnActor, GpuRef], tag="dnn.top_k_backward"):
     def infer(self) -> Outputs:
         dtype, axis = check_floats(self, "dvalues", self.dvalues), axis_of(self, "dvalues", self.dvalues, self.axis)
         if self.indices.dtype.name != "i64" or self.indices.shape != self.dvalues.shape:
-            raise refused(self, f"indices is {self.indices.layout!r}; it must be i64 of shape {self.dvalues.shape}")
+            raise refuse(self, f"indices is {self.indices.layout!r}; it must be i64 of shape {self.dvalues.shape}")
         if self.extent < self.dvalues.shape[axis]:
-            raise refused(self, f"extent is {self.extent}; dvalues is {self.dvalues.layout!r}, with more along {axis}")
+            raise refuse(self, f"extent is {self.extent}; dvalues is {self.dvalues.layout!r}, with more along {axis}")
         shape = (*self.dvalues.shape[:axis], self.extent, *self.dvalues.shape[axis + 1 :])
         return {"dx": layout_of(dtype, shape)}

@@ -3,10 +3,10 @@
 from typing import Annotated, Any, ClassVar
 
 from callboard.core.dtype import DType
-from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out, Role
+from callboard.kernel.checks import refuse
 from callboard.kernel.elementwise.actor import ElementwiseActor
 from callboard.kernel.elementwise.language import read
 from callboard.kernel.elementwise.program import Program, compiled
@@ -21,7 +21,6 @@ __all__ = [
     "check_operands",
     "kinds_of",
     "program_of",
-    "refuse",
     "shape_of_operands",
 ]
 
@@ -105,11 +104,6 @@ class MapMany(Expressed, tag="elementwise.map_many"):
             if out.dtype is not wanted.dtype or out.shape != shape:
                 raise refuse(self, f"outs: that of {name} is {out.layout!r}, expected {wanted!r}")
         return {}
-
-
-def refuse(op: Op[Any, Any], why: str) -> ShapeError:
-    """The error for ``op``, to be raised."""
-    return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
 
 
 def program_of(op: Expressed, results: tuple[str, ...] = ()) -> Program:

@@ -8,7 +8,8 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of
 from callboard.core.op import Outputs
 from callboard.core.operand import Out
-from callboard.kernel.elementwise.map import Expressed, check_operands, kinds_of, refuse, shape_of_operands
+from callboard.kernel.checks import refuse
+from callboard.kernel.elementwise.map import Expressed, check_operands, kinds_of, shape_of_operands
 from callboard.kernel.elementwise.promotion import ELEMENTS
 from callboard.kernel.elementwise.reduction import Reduction, compiled_reduction
 

@@ -8,6 +8,7 @@ from callboard.core.dtype import DType, dtypes_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.fft.actor import FftActor
 from callboard.kernel.fft.numpylike import check_axes, given_or_new, halved, restored, settle_axes
 from callboard.kernel.fft.transform import (
@@ -19,7 +20,6 @@ from callboard.kernel.fft.transform import (
     complex_side,
     real_layout,
     real_side,
-    refuse,
     settle_alignment,
 )
 

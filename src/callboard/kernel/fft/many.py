@@ -11,6 +11,7 @@ from callboard.core.layout import Layout
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, InOut
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.fft.actor import FftActor
 from callboard.kernel.fft.transform import (
     HALF,
@@ -21,7 +22,6 @@ from callboard.kernel.fft.transform import (
     Transform,
     complex_layout,
     complex_side,
-    refuse,
     settle_alignment,
 )
 

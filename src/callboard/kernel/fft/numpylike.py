@@ -9,6 +9,7 @@ from callboard.core.layout import Layout
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, InOut, Operand, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.fft.actor import FftActor
 from callboard.kernel.fft.transform import (
     HALF,
@@ -20,7 +21,6 @@ from callboard.kernel.fft.transform import (
     complex_side,
     real_layout,
     real_side,
-    refuse,
     settle_alignment,
 )
 

@@ -6,10 +6,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
-from callboard.core.op import Op
 from callboard.core.operand import Operand
+from callboard.kernel.checks import AnyOp, refuse
 
 __all__ = [
     "COMPLEXES",
@@ -24,7 +23,6 @@ __all__ = [
     "complex_side",
     "real_layout",
     "real_side",
-    "refuse",
     "settle_alignment",
 ]
 
@@ -46,8 +44,6 @@ COMPLEXES = (DTYPES["c64"], DTYPES["c128"])
 _COMPLEX_OF = {DTYPES["f32"]: DTYPES["c64"], DTYPES["f64"]: DTYPES["c128"]}
 HALF = DTYPES["f16"]
 PAIR = "complex halves are f16 arrays whose last axis holds real and imaginary part: extent 2, without gaps"
-
-AnyOp = Op[Any, Any]
 
 
 class Side(NamedTuple):
@@ -123,11 +119,6 @@ class Transform(NamedTuple):
         if self.norm == "ortho":
             return 1 / math.sqrt(self.points)
         return 1 / self.points if self.norm == ("forward" if self.direction == "forward" else "backward") else 1.0
-
-
-def refuse(op: AnyOp, why: str) -> ShapeError:
-    """The error for ``op``, to be raised."""
-    return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
 
 
 def settle_alignment(op: Any, x: Operand, out: Operand | None = None) -> None:

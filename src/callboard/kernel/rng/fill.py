@@ -7,10 +7,11 @@ from typing import ClassVar
 import msgspec
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.errors import ShapeError, UnsupportedOp
+from callboard.core.errors import UnsupportedOp
 from callboard.core.op import Op, Outputs, info_of
 from callboard.core.operand import Operand, Out, Placeholder, Role, Whole
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.rng.actor import RngActor
 from callboard.kernel.rng.streams import (
     KINDS,
@@ -47,7 +48,7 @@ class Fill(Op[RngActor, GpuRef]):
 
     def __post_init__(self) -> None:
         if not is_kind(self.kind):
-            raise self.refused(f"kind {self.kind!r} is not a generator; use one of {', '.join(KINDS)}")
+            raise refuse(self, f"kind {self.kind!r} is not a generator; use one of {', '.join(KINDS)}")
         if self.kind not in self.kinds:
             raise UnsupportedOp(
                 f"{self.tag()}: {self.kind} has no subsequence for every element, which these numbers need; "
@@ -56,14 +57,14 @@ class Fill(Op[RngActor, GpuRef]):
         super().__post_init__()
         if self.seed < 0 or self.position < 0:
             name = "seed" if self.seed < 0 else "position"
-            raise self.refused(f"{name} is {getattr(self, name)}; it must lie between 0 and 2**64 - 1")
+            raise refuse(self, f"{name} is {getattr(self, name)}; it must lie between 0 and 2**64 - 1")
         if self.ordering != "default":
             self._settle_ordering()
         for name, role in info_of(type(self)).roles.items():
             if role is Role.SCALAR and isinstance(getattr(self, name), Operand):
                 raise TypeError(f"{self.tag()}: {name} is an array; pass a number")
         if not KINDS[self.kind].seeded and self.seed != 0:
-            raise self.refused(f"seed is {self.seed} and {self.kind} has none; use scrambled_{self.kind}")
+            raise refuse(self, f"seed is {self.seed} and {self.kind} has none; use scrambled_{self.kind}")
         if not isinstance(self.out, Placeholder):  # in a context host numbers are not known yet
             self.check_position()
             self.check_numbers()
@@ -80,10 +81,6 @@ class Fill(Op[RngActor, GpuRef]):
         """``"rng.fill_uniform"``."""
         return info_of(cls).tag
 
-    def refused(self, why: str) -> ShapeError:
-        """The error for this message, to be raised."""
-        return ShapeError(f"{self.tag()}: {why}")
-
     @classmethod
     def step(cls, dtype: DType) -> int:
         """Words of a pseudo-random stream that an element takes, and whose multiples positions are."""
@@ -99,13 +96,14 @@ class Fill(Op[RngActor, GpuRef]):
         at, taken, kind = self.position, self.taken(self.kind, self.out), KINDS[self.kind]
         period = 2**32 if kind.quasi and kind.bits == 32 else 2**63
         if at + taken > period:
-            raise self.refused(
+            raise refuse(
+                self,
                 f"position {at} and {taken} more reach beyond the {period} that {self.kind} has; "
-                f"use another seed{' or the kind of 64 bits' if period == 2**32 else ''}"
+                f"use another seed{' or the kind of 64 bits' if period == 2**32 else ''}",
             )
         if not kind.quasi and at % (step := self.step(self.out.dtype)):
-            raise self.refused(
-                f"position {at} is odd and an element of {self.out.dtype} takes {step} words; use {at + 1}"
+            raise refuse(
+                self, f"position {at} is odd and an element of {self.out.dtype} takes {step} words; use {at + 1}"
             )
 
     def check_numbers(self) -> None:
@@ -114,9 +112,9 @@ class Fill(Op[RngActor, GpuRef]):
     def infer(self) -> Outputs:
         if self.out.dtype not in self.dtypes:
             names = ", ".join(d.name for d in self.dtypes)
-            raise self.refused(f"out is {self.out.layout!r}; its dtype must be one of {names}")
+            raise refuse(self, f"out is {self.out.layout!r}; its dtype must be one of {names}")
         if KINDS[self.kind].quasi and points_of(self.out.layout)[1] > MAX_DIMENSIONS:
-            raise self.refused(f"out is {self.out.layout!r}; {self.kind} has at most {MAX_DIMENSIONS} dimensions")
+            raise refuse(self, f"out is {self.out.layout!r}; {self.kind} has at most {MAX_DIMENSIONS} dimensions")
         return {"out": self.out.layout}
 
 
@@ -125,7 +123,7 @@ def finite(op: Fill, *names: str) -> None:
     for name in names:
         value = getattr(op, name)
         if isinstance(value, complex) or not math.isfinite(value):
-            raise op.refused(f"{name} is {value!r}; it must be a finite real number")
+            raise refuse(op, f"{name} is {value!r}; it must be a finite real number")
 
 
 def positive(op: Fill, *names: str) -> None:
@@ -133,4 +131,4 @@ def positive(op: Fill, *names: str) -> None:
     finite(op, *names)
     for name in names:
         if getattr(op, name) <= 0:
-            raise op.refused(f"{name} is {getattr(op, name)!r}; it must be positive")
+            raise refuse(op, f"{name} is {getattr(op, name)!r}; it must be positive")

@@ -14,6 +14,7 @@ import numpy as np
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.op import Outputs
 from callboard.core.operand import In, Placeholder, Scalar, Whole
+from callboard.kernel.checks import refuse
 from callboard.kernel.rng.fill import INTEGERS, Fill, positive
 from callboard.kernel.rng.streams import COUNTER_BASED, words_per_element
 
@@ -71,8 +72,9 @@ class RngFillIntegers(OwnSubsequence, tag="rng.fill_integers"):
             return  # refused by infer
         least, most = np.iinfo(self.out.dtype.np).min, int(np.iinfo(self.out.dtype.np).max)
         if not least <= low < high <= most + 1:
-            raise self.refused(
-                f"low is {low} and high {high}; for {self.out.dtype} they must be {least} <= low < high <= {most + 1}"
+            raise refuse(
+                self,
+                f"low is {low} and high {high}; for {self.out.dtype} they must be {least} <= low < high <= {most + 1}",
             )
 
     @classmethod
@@ -107,11 +109,11 @@ class RngFillDiscrete(Fill, tag="rng.fill_discrete"):
         outputs = super().infer()
         weights = self.weights.layout
         if weights.dtype not in (DTYPES["f32"], DTYPES["f64"]) or weights.ndim != 1 or not weights.size:
-            raise self.refused(f"weights is {weights!r}; pass one axis of f32 or f64 with at least one element")
+            raise refuse(self, f"weights is {weights!r}; pass one axis of f32 or f64 with at least one element")
         if not weights.contiguous:
-            raise self.refused(f"weights is {weights!r}; it must be contiguous (dev.copy first)")
+            raise refuse(self, f"weights is {weights!r}; it must be contiguous (dev.copy first)")
         if weights.size > np.iinfo(self.out.dtype.np).max:
-            raise self.refused(f"weights is {weights!r}, and {self.out.dtype} cannot hold its last index")
+            raise refuse(self, f"weights is {weights!r}, and {self.out.dtype} cannot hold its last index")
         return outputs
 
 
@@ -140,7 +142,7 @@ class RngFillPoisson(OwnSubsequence, tag="rng.fill_poisson"):
             limit = float(np.iinfo(self.out.dtype.np).max)
             most = min(most, limit - 20 * limit**0.5)
         if isinstance(rate, complex) or not 0 <= rate <= most:
-            raise self.refused(f"rate is {rate!r}; for {self.out.dtype} it must lie between 0 and {most:.0f}")
+            raise refuse(self, f"rate is {rate!r}; for {self.out.dtype} it must lie between 0 and {most:.0f}")
 
 
 class RngFillGamma(OwnSubsequence, tag="rng.fill_gamma"):
@@ -202,7 +204,7 @@ class RngFillPermutation(Fill, tag="rng.fill_permutation"):
     def infer(self) -> Outputs:
         outputs = super().infer()
         if self.out.ndim != 1:
-            raise self.refused(f"out is {self.out.layout!r}; it must have 1 axis")
+            raise refuse(self, f"out is {self.out.layout!r}; it must have 1 axis")
         if self.out.size - 1 > np.iinfo(self.out.dtype.np).max:
-            raise self.refused(f"out is {self.out.layout!r}, and {self.out.dtype} cannot hold its last number")
+            raise refuse(self, f"out is {self.out.layout!r}, and {self.out.dtype} cannot hold its last number")
         return outputs

@@ -6,6 +6,7 @@ from callboard.core.dtype import DType
 from callboard.core.errors import UnsupportedOp
 from callboard.core.op import Outputs
 from callboard.core.operand import Scalar
+from callboard.kernel.checks import refuse
 from callboard.kernel.rng.fill import INTEGERS, Fill, finite, positive
 from callboard.kernel.rng.streams import KINDS
 
@@ -54,7 +55,7 @@ class RngFillUniform(Fill, tag="rng.fill_uniform"):
         finite(self, "low", "high")
         low, high = _real(self.low), _real(self.high)
         if not 0 <= high - low < float("inf"):
-            raise self.refused(f"low is {low!r} and high {high!r}; low must not be larger, and high - low finite")
+            raise refuse(self, f"low is {low!r} and high {high!r}; low must not be larger, and high - low finite")
 
 
 class RngFillNormal(Fill, tag="rng.fill_normal"):
@@ -129,7 +130,7 @@ class RngFillCauchy(Fill, tag="rng.fill_cauchy"):
 def _check_normal(op: RngFillNormal | RngFillLogNormal) -> None:
     finite(op, "mean", "std")
     if _real(op.std) < 0:
-        raise op.refused(f"std is {op.std!r}; it must not be negative")
+        raise refuse(op, f"std is {op.std!r}; it must not be negative")
 
 
 def _real(number: Any) -> float:

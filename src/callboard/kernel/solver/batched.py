@@ -11,8 +11,9 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import AnyOp, refuse
 from callboard.kernel.solver.actor import SolverActor
-from callboard.kernel.solver.checks import FLOATS, INDICES, AnyOp, dtype_of, matrix, pivots_of, refuse, shaped, square
+from callboard.kernel.solver.checks import FLOATS, INDICES, dtype_of, matrix, pivots_of, shaped, square
 from callboard.kernel.solver.eigen import EigResult
 from callboard.kernel.solver.lu import LuResult, Transpose
 from callboard.kernel.solver.qr import HouseholderResult

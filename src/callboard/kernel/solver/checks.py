@@ -1,39 +1,29 @@
 """Operand checks of the solver's messages. Every error names op, operand, value and cure."""
 
-from typing import Any
-
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
-from callboard.core.op import Op, info_of
+from callboard.core.op import info_of
 from callboard.core.operand import Operand, StructOperand, operands_of
+from callboard.kernel.checks import AnyOp, refuse
 
 __all__ = [
     "FLOATS",
     "INDICES",
-    "AnyOp",
     "dtype_of",
     "matrix",
     "pivots_of",
-    "refuse",
     "right_hand_side",
     "shaped",
     "square",
     "too_large",
 ]
 
-AnyOp = Op[Any, Any]
 
 FLOATS = (DTYPES["f32"], DTYPES["f64"], DTYPES["c64"], DTYPES["c128"])
 """The types of LAPACK."""
 INDICES = (DTYPES["i32"], DTYPES["i64"])
 """The types of pivots and of sparse indices."""
 INT_MAX = 2**31 - 1
-
-
-def refuse(op: AnyOp, why: str) -> ShapeError:
-    """The error for ``op``, to be raised."""
-    return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
 
 
 def dtype_of(op: AnyOp, **operands: Operand) -> DType:

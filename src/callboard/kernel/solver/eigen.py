@@ -14,8 +14,9 @@ from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.solver.actor import SolverActor
-from callboard.kernel.solver.checks import FLOATS, dtype_of, refuse, square
+from callboard.kernel.solver.checks import FLOATS, dtype_of, square
 
 __all__ = [
     "EigRangeResult",

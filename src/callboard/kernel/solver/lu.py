@@ -13,18 +13,9 @@ from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.solver.actor import SolverActor
-from callboard.kernel.solver.checks import (
-    FLOATS,
-    INDICES,
-    dtype_of,
-    matrix,
-    pivots_of,
-    refuse,
-    right_hand_side,
-    shaped,
-    square,
-)
+from callboard.kernel.solver.checks import FLOATS, INDICES, dtype_of, matrix, pivots_of, right_hand_side, shaped, square
 
 __all__ = ["Determinant", "Inverse", "Lu", "LuResult", "LuSolve", "Solve", "Transpose"]
 

@@ -11,8 +11,9 @@ from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.solver.actor import SolverActor
-from callboard.kernel.solver.checks import FLOATS, dtype_of, matrix, refuse, right_hand_side, shaped
+from callboard.kernel.solver.checks import FLOATS, dtype_of, matrix, right_hand_side, shaped
 
 __all__ = ["Geqrf", "HouseholderResult", "LeastSquares", "Orgqr", "Ormqr", "Qr", "QrResult"]
 

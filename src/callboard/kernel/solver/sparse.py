@@ -12,8 +12,9 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import AnyOp, refuse
 from callboard.kernel.solver.actor import SolverActor
-from callboard.kernel.solver.checks import FLOATS, AnyOp, refuse, right_hand_side
+from callboard.kernel.solver.checks import FLOATS, right_hand_side
 from callboard.kernel.sparse.checks import checked
 from callboard.kernel.sparse.formats import CsrRef
 

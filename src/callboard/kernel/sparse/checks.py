@@ -6,8 +6,8 @@ from typing import Any
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import NumericalError, ShapeError
 from callboard.core.layout import Layout
-from callboard.core.op import Op
 from callboard.core.operand import Operand, differs, operands_of
+from callboard.kernel.checks import AnyOp, refuse
 from callboard.kernel.sparse.formats import INDEX_LIMIT, AnyRef, BlockedEllRef, BsrRef, CooRef, CscRef
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "index_of",
     "leading",
     "no_room",
-    "refuse",
     "scale_dtype",
     "twice",
     "vector_of",
@@ -33,13 +32,6 @@ VALUES = tuple(DTYPES[name] for name in ("f16", "bf16", "f32", "f64", "c64", "c1
 """The dtypes of values."""
 REAL_AND_COMPLEX = VALUES[2:]
 INDICES = (DTYPES["i32"], DTYPES["i64"])
-
-AnyOp = Op[Any, Any]
-
-
-def refuse(op: AnyOp, why: str) -> ShapeError:
-    """The error for ``op``, to be raised."""
-    return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
 
 
 def index_of(a: AnyRef) -> DType:

@@ -7,8 +7,9 @@ from callboard.core.layout import BoundedExtent, layout_of
 from callboard.core.op import Op, Outputs, StructOutputs
 from callboard.core.operand import In, Out, Role
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.sparse.actor import SparseActor
-from callboard.kernel.sparse.checks import VALUES, checked, dense_of, index_of, refuse
+from callboard.kernel.sparse.checks import VALUES, checked, dense_of, index_of
 from callboard.kernel.sparse.formats import INDEX_LIMIT, AnyRef, BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef, Index
 from callboard.kernel.sparse.results import FORMATS, block_of, result_of, stored_block
 

@@ -7,17 +7,9 @@ from callboard.core.layout import BoundedExtent, layout_of
 from callboard.core.op import Op, Outputs, StructOutputs
 from callboard.core.operand import In, Out, Role, Scalar
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.sparse.actor import SparseActor
-from callboard.kernel.sparse.checks import (
-    VALUES,
-    check_addend,
-    check_scalars,
-    checked,
-    dense_of,
-    index_of,
-    refuse,
-    vector_of,
-)
+from callboard.kernel.sparse.checks import VALUES, check_addend, check_scalars, checked, dense_of, index_of, vector_of
 from callboard.kernel.sparse.formats import INDEX_LIMIT, BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef
 from callboard.kernel.sparse.results import result_of
 

@@ -6,7 +6,8 @@ from callboard.core.dtype import DTYPES
 from callboard.core.layout import BoundedExtent, layout_of
 from callboard.core.op import Op, StructOutputs
 from callboard.core.operand import Placeholder
-from callboard.kernel.sparse.checks import checked, refuse
+from callboard.kernel.checks import refuse
+from callboard.kernel.sparse.checks import checked
 from callboard.kernel.sparse.formats import AnyRef, BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef
 
 __all__ = ["FORMATS", "block_of", "result_of", "stored_block"]

@@ -7,8 +7,9 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out, Scalar
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.sparse.actor import SparseActor
-from callboard.kernel.sparse.checks import VALUES, check_scalars, checked, dense_of, refuse
+from callboard.kernel.sparse.checks import VALUES, check_scalars, checked, dense_of
 from callboard.kernel.sparse.formats import BsrRef, CsrRef
 
 __all__ = ["Sddmm"]

@@ -7,8 +7,9 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out, Scalar
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.sparse.actor import SparseActor
-from callboard.kernel.sparse.checks import REAL_AND_COMPLEX, check_scalars, checked, dense_of, refuse, vector_of
+from callboard.kernel.sparse.checks import REAL_AND_COMPLEX, check_scalars, checked, dense_of, vector_of
 from callboard.kernel.sparse.formats import CooRef, CscRef, CsrRef
 
 __all__ = ["SpSm", "SpSv"]

@@ -1,19 +1,15 @@
 """Operand checks of the messages of this package. Every error names op, operand, value and cure."""
 
-from typing import Any
-
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
-from callboard.core.op import Op
 from callboard.core.operand import Operand
-from callboard.kernel.blas.checks import refuse
 from callboard.kernel.blas_lt.checks import rows
+from callboard.kernel.checks import AnyOp, refuse
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes, group_of
 
 __all__ = ["RESULTS", "bias_dtype", "checked", "dense", "not_structured", "result_dtype"]
 
-AnyOp = Op[Any, Any]
 
 RESULTS: dict[str, tuple[str, ...]] = {
     "f16": ("f16",),

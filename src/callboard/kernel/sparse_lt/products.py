@@ -7,8 +7,9 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out, Scalar, differs
 from callboard.core.ref import GpuRef
-from callboard.kernel.blas.checks import check_addend_given, refuse
+from callboard.kernel.blas.checks import check_addend_given
 from callboard.kernel.blas_lt.checks import Stack, kept_dtype, stack
+from callboard.kernel.checks import refuse
 from callboard.kernel.sparse_lt.actor import SparseLtActor
 from callboard.kernel.sparse_lt.checks import bias_dtype, checked, result_dtype
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef

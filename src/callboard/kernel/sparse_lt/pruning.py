@@ -7,8 +7,8 @@ from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs, StructOutputs
 from callboard.core.operand import In, Out, Placeholder, Role
 from callboard.core.ref import GpuRef
-from callboard.kernel.blas.checks import refuse
 from callboard.kernel.blas_lt.checks import rows
+from callboard.kernel.checks import refuse
 from callboard.kernel.sparse_lt.actor import SparseLtActor
 from callboard.kernel.sparse_lt.checks import checked, dense
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes, group_of

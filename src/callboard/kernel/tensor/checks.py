@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from callboard.core.dtype import DTYPES, DType, DTypeLike
 from callboard.core.operand import Operand
-from callboard.kernel.blas.checks import AnyOp, check_addend_given, refuse
+from callboard.kernel.blas.checks import check_addend_given
+from callboard.kernel.checks import AnyOp, refuse
 
 __all__ = ["Compute", "check_compute", "check_numbers", "name_of"]
 

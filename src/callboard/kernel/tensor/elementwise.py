@@ -6,7 +6,8 @@ from callboard.core.dtype import DType
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out, Scalar, differs
 from callboard.core.ref import GpuRef
-from callboard.kernel.blas.checks import check_addend, check_scalars, dtype_of, refuse
+from callboard.kernel.blas.checks import check_addend, check_scalars, dtype_of
+from callboard.kernel.checks import refuse
 from callboard.kernel.tensor.actor import TensorActor
 from callboard.kernel.tensor.checks import check_numbers
 from callboard.kernel.tensor.modes import Label, Modes, ModeTable, Tensor

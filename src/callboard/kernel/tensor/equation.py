@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from callboard.core.layout import Layout, layout_of
 from callboard.core.operand import Operand
-from callboard.kernel.blas.checks import AnyOp, refuse
+from callboard.kernel.checks import AnyOp, refuse
 from callboard.kernel.tensor.modes import Label, Tensor, diagonal
 
 __all__ = ["Equation", "read_equation"]

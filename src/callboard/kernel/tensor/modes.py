@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from callboard.core.layout import Layout, layout_of
 from callboard.core.operand import Operand
-from callboard.kernel.blas.checks import AnyOp, refuse
+from callboard.kernel.checks import AnyOp, refuse
 
 __all__ = ["Label", "ModeTable", "Modes", "Tensor"]
 

@@ -7,7 +7,7 @@ comparisons nor functions of a real argument; integers support operators with in
 from typing import Literal
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.kernel.blas.checks import AnyOp, refuse
+from callboard.kernel.checks import AnyOp, refuse
 
 __all__ = ["BINARY", "DTYPES_OF_TENSORS", "UNARY", "Binary", "Conj", "Unary", "check_binary", "check_unary"]
 

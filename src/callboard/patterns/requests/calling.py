@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import functools
 import inspect
+import time
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
@@ -16,6 +17,10 @@ from callboard.patterns.requests.fitting import refuse_actors
 from callboard.patterns.requests.inside import part_of_this
 
 __all__ = ["Executor", "UserCall", "deliverable", "is_quick"]
+
+DOUBT, DOUBT_AFTER = 4.0, 10.0
+"""A call of an actor may not return if it has run this many times as long as any before, and for this many seconds, and
+one of its requests has left."""
 
 Executor = Literal["auto", "loop", "thread"] | concurrent.futures.Executor
 
@@ -44,7 +49,8 @@ class UserCall:
         if not callable(given):
             raise TypeError(f"{given!r} cannot be called")
         self._function = function
-        self._replies: list[tuple[list[Entry], CallReply[Any]]] = []
+        self._actor_calls: list[_ActorCall] = []
+        self._longest = 0.0  # seconds of an actor's call that gave a result
         self._own: Threads | None = None
         self._pool: concurrent.futures.Executor | None = None
         if isinstance(executor, concurrent.futures.Executor):
@@ -98,26 +104,49 @@ class UserCall:
             raise deliverable(e) from e
 
     async def _answered(self, entries: "list[Entry]", reply: "CallReply[Any]") -> Any:
-        call = entries, reply
-        self._replies.append(call)
+        call = _ActorCall(entries, reply, time.monotonic())
+        self._actor_calls.append(call)
         try:
-            return await reply
+            value = await reply
+            self._longest = max(self._longest, time.monotonic() - call.began)
+            return value
         finally:
-            self._replies.remove(call)
+            self._actor_calls.remove(call)
+            if call.doubt is not None:
+                call.doubt.cancel()
 
     def left(self, entry: Entry) -> None:
-        """A request has ended before its call: if it was the last of them, an actor's method is told of its cancel.
+        """A request has ended before its call, which was for it and perhaps others.
 
-        The call's answer, or the loss of its context, still ends it.
+        If it was the last of them, an actor's method is told that it is cancelled. If others wait, it is told so when
+        it has run for :data:`DOUBT` times as long as any call before: it may not return. The call's answer, or the loss
+        of its context, still ends it.
         """
-        for entries, reply in self._replies:
-            if entry in entries and all(each.state is State.ENDED for each in entries):
-                reply.cancel()
+        for call in self._actor_calls:
+            if entry not in call.entries:
+                continue
+            if all(each.state is State.ENDED for each in call.entries):
+                call.reply.cancel()
+            elif call.doubt is None and self._longest:
+                later = call.began + max(DOUBT_AFTER, DOUBT * self._longest) - time.monotonic()
+                call.doubt = asyncio.get_running_loop().call_later(max(0.0, later), call.reply.cancel)
 
     def close(self) -> None:
         """Stop accepting calls; a call that runs on a thread continues."""
         if self._own is not None:
             self._own.shutdown(wait=False, cancel_futures=True)
+
+
+class _ActorCall:
+    """A call of an actor's method that runs."""
+
+    __slots__ = ("began", "doubt", "entries", "reply")
+
+    def __init__(self, entries: "list[Entry]", reply: "CallReply[Any]", began: float) -> None:
+        self.entries = entries
+        self.reply = reply
+        self.began = began
+        self.doubt: asyncio.TimerHandle | None = None
 
 
 OF_THE_LOOP = (KeyboardInterrupt, GeneratorExit)

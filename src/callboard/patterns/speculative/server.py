@@ -8,7 +8,6 @@ from typing import Any, Literal
 from callboard.actors.clock import Clock
 from callboard.actors.errors import returned
 from callboard.core.errors import ContextLost
-from callboard.patterns.batching.results import copies
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.outlet import STREAMED
 from callboard.patterns.quarantine.steps import StepGuard
@@ -62,15 +61,18 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         overflow: The policy beyond that: ``"reject"``, ``"block"``, ``"drop_oldest"`` or ``"drop_lowest_priority"``.
         block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
         ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
+        idempotent: Texts of a pass that failed may be computed again. False: they end in its error.
         executor: The executor that calls the target's ``forward``; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
 
-    Errors of a request, beside those of :meth:`submit`: what ``forward`` raised, for all texts of that pass
-    (``BadBatchResult`` where it gave something else than their logits); what ``stop_when``, ``adjust`` or
-    ``on_tokens`` raised, for its own. After a ``ContextLost`` the texts are computed again from the tokens that they
-    have, each alone for a few passes: the one that loses the context then ends in ``Quarantined``, and so do requests
-    of the same key for ten minutes (:class:`Quarantine`).
+    Errors of a request, beside those of :meth:`submit`: what ``stop_when``, ``adjust`` or ``on_tokens`` raised, for its
+    own; what ``forward`` raised. Where a pass of several texts fails with an exception, they are computed again from
+    the tokens that they have, single ones until one succeeds and then halves of the rest, as by ``on_error="isolate"``
+    of a :class:`DynamicBatchingServer`: only those fail that cannot be done. All of them fail with an error that no
+    single one causes, such as ``TimeoutError`` or ``BadBatchResult`` (something else than their logits). After a
+    ``ContextLost`` each of them is alone for a few passes: the one that loses the context then ends in ``Quarantined``,
+    and so do requests of the same key for ten minutes (:class:`Quarantine`).
 
     Raises:
         ValueError: A setting out of range.
@@ -93,6 +95,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
         block_timeout: float | None = None,
         ageing: float | None = 1.0,
+        idempotent: bool = True,
         executor: Executor = "auto",
         name: str = "decoder",
         clock: Clock | None = None,
@@ -115,7 +118,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         trees = used is not None and used.trees and getattr(target, "forward_tree", None) is not None
         self._policy = KPolicy(k, adaptive=adaptive, trees=trees)
         self._stepper = Stepper(target, used, self._policy, executor, self._clock, self._sequence_failed)
-        self._guard = StepGuard(None, name, clock)
+        self._guard = StepGuard(None, name, clock, idempotent=idempotent)
         self.quarantine = self._guard.quarantine
         self._running: list[Sequence] = []
         self._worker: asyncio.Task[None] | None = None
@@ -287,19 +290,13 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         self._fail(sequence.entry, error)
 
     def _pass_failed(self, tried: list[Sequence], error: Exception) -> None:
-        """End the texts that took part; after a loss, begin all of them again."""
-        running = [sequence for sequence in self._running if sequence.entry.state is State.RUNNING]
-        took_part = [sequence for sequence in tried if sequence.entry.state is State.RUNNING]
-        if not isinstance(error, ContextLost) or self._stopping is not None:
-            for sequence, each in zip(took_part, copies(error, len(took_part)), strict=True):
-                self._fail(sequence.entry, each)
-            return
-        ends = self._guard.lost([sequence.entry for sequence in took_part], error)
-        for sequence in running:
-            end = ends.get(sequence.entry.number)
-            if end is not None:
-                self._fail(sequence.entry, end)
-            else:
+        """End texts that cannot be done; begin the others again: those of the pass, and after a loss all."""
+        ends = self._guard.failed([sequence.entry for sequence in tried], error)
+        for number, end in ends.items():
+            if number in self._open:
+                self._fail(self._open[number], end)
+        for sequence in self._running if isinstance(error, ContextLost) else tried:
+            if sequence.entry.state is State.RUNNING:
                 self._begin_again(sequence)
 
     def _begin_again(self, sequence: Sequence) -> None:

@@ -70,7 +70,14 @@ async def _lifespan(app: App, name: str, folder: Path) -> AsyncIterator[None]:
     async with cb.device(name, isolation="process", max_restarts=None) as device:
         texts, vectors = reference()
         version = encoder(device, folder, golden=[(tokens(texts[i]), vectors[i]) for i in (0, -1)])
-        app.add_embeddings(MODEL, version, device=device, tenants=TENANTS, tokenize=tokens, max_queue=MAX_QUEUE)
+        app.add_embeddings(
+            *(MODEL, version),
+            device=device,
+            tenants=TENANTS,
+            tokenize=tokens,
+            max_queue=MAX_QUEUE,
+            vocabulary=tokens.vocabulary,
+        )
         yield
 
 

@@ -62,6 +62,12 @@ class MiniLM(ResidentActor):
         self._embed = self._place(ctx)
         self._place = None  # and with it the weights as they were read
 
+    def warm_up(self, ctx: HostContext) -> None:
+        """Embed a batch with padding and one without, so that the engine loads what it needs for them."""
+        self.setup(ctx)
+        self.embed([[101, 102], [101, 7592, 102]])
+        self.embed([[101, 102]])
+
     def embed(self, texts: list[list[int]]) -> Array:
         """Vectors of lists of tokens, f32[n, 384]. They are padded to the longest: texts of like lengths cost least."""
         return self._embed(texts)

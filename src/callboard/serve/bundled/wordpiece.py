@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from callboard.serve.errors import BadRequest
+from callboard.serve.generation.ids import check_list
 
 __all__ = ["MAX_TOKENS", "Tokens"]
 
@@ -55,11 +56,13 @@ class Tokens:
             return self._encoded(given)
         if not 1 <= len(given) <= MAX_TOKENS:
             raise BadRequest(f"there are {len(given)} tokens, and the model takes 1 to {MAX_TOKENS}")
-        count = len(self._known)
-        wrong = next((token for token in given if not 0 <= token < count), None)
-        if wrong is not None:
-            raise BadRequest(f"{wrong} is not a token: they are numbers from 0 to {count - 1}")
+        check_list("input", given, self.vocabulary)
         return given
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of the tokens."""
+        return len(self._known)
 
     def _encoded(self, text: str) -> list[int]:
         tokens = [self._begin]

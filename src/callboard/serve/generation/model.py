@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from callboard.actors.errors import returned
 from callboard.device.client.handle import Device
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.requests.passage import PASSAGE, Passage
@@ -68,6 +69,7 @@ class TextModel(Model):
         chat: Prompt of a conversation; None: the model does not chat.
         most: New tokens of a request at most.
         takes: Names of the :data:`parameters <PARAMETERS>` that it reads from its items.
+        vocabulary: Number of tokens that clients may send; None: it is not known.
 
     Attributes:
         prompt_tokens, completion_tokens: Tokens of a request, and new ones.
@@ -87,13 +89,17 @@ class TextModel(Model):
         *,
         encode: Callable[[str], Sequence[int]],
         decode: Callable[[list[int]], str],
-        eos: frozenset[int],
+        eos: int | Iterable[int],
         chat: Callable[..., str | Sequence[int]] | None,
         most: int,
         takes: Iterable[str] = (),
+        vocabulary: int | None = None,
     ) -> None:
         super().__init__(name, version, server, device)
         self.streams = True
+        if vocabulary is not None:
+            check_whole(1, vocabulary=vocabulary)
+        self.vocabulary = vocabulary
         self.takes = check_takes(name, takes)
         unread = self.takes - CHAT_ONLY - {"n"}
         if unread and isinstance(self.chain.last, SpeculativeDecoder):
@@ -106,7 +112,7 @@ class TextModel(Model):
         self.most = most
         self._encode = encode
         self._decode = decode
-        self._eos = eos
+        self._eos = frozenset([eos] if isinstance(eos, int) else eos)
 
     @property
     def url(self) -> str:

@@ -13,6 +13,7 @@ from callboard.serve.edge import Body, decode_json
 from callboard.serve.errors import BadRequest, HttpError
 from callboard.serve.generation.choices import Choices
 from callboard.serve.generation.events import Events, event, events_of
+from callboard.serve.generation.ids import check_bias, check_ids
 from callboard.serve.generation.model import Asked, Generation, TextModel, Token
 from callboard.serve.generation.parameters import parameters_of
 from callboard.serve.http.request import Request
@@ -183,7 +184,9 @@ async def completions(app: App, request: Request, body: memoryview) -> Body | Ev
     if asked.best_of not in (None, 1, asked.n):
         raise BadRequest(f"best_of is {asked.best_of}, but only {asked.n} is supported, which is n")
     limit = min(DEFAULT_TOKENS, model.most) if asked.max_tokens is None else asked.max_tokens
-    return await _answer(app, request, model, asked, asked.prompts, limit, COMPLETION)
+    prompts = asked.prompts
+    check_ids("prompt", asked.prompt, model.vocabulary)
+    return await _answer(app, request, model, asked, prompts, limit, COMPLETION)
 
 
 async def chat(app: App, request: Request, body: memoryview) -> Body | Events:
@@ -232,6 +235,7 @@ async def _answer(
 ) -> Body | Events:
     count, seed = asked.n or 1, asked.seed
     parameters = parameters_of(asked, model.takes)
+    check_bias(parameters.get("logit_bias"), model.vocabulary)
     tenant = app.tenant_of(request.headers)
     choices = Choices(
         [

@@ -9,10 +9,11 @@ import msgspec
 
 import callboard
 from callboard.serve.app import App
+from callboard.serve.chains.embedding import EmbeddingModel
 from callboard.serve.chains.typed import TypedModel
 from callboard.serve.encoding.typed import REFERENCE
 from callboard.serve.http.rights import right_of
-from callboard.serve.models import EmbeddingModel, Model, TensorModel
+from callboard.serve.models import Model, TensorModel
 
 __all__ = ["described", "page"]
 

@@ -5,7 +5,8 @@ import struct
 from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.sparse.cusparse import Cusparse
 from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher, scan_blocks
-from callboard.kernel.sparse.checks import AnyOp, no_room
+from callboard.kernel.checks import AnyOp
+from callboard.kernel.sparse.checks import no_room
 
 __all__ = ["Count", "Scan"]
 

@@ -27,7 +27,7 @@ from callboard.device.client.line.replies import reply_to
 from callboard.device.client.line.room import RoomQueue
 from callboard.device.client.line.unanswered import Unanswered
 from callboard.device.config import DeviceConfig
-from callboard.device.protocol.messages import Call, Completions
+from callboard.device.protocol.messages import ActorCall, Call, Completions
 from callboard.device.supervision.hosts.base import Host
 from callboard.kernel.recording import recorder
 
@@ -136,11 +136,7 @@ class OpPort:
         plan = self._plans.get(signature)
         if plan is None:
             plan = self.plan(signature, _message(op))
-        pending = self.unanswered.entries
-        if self.stopped is not None or (
-            len(pending) >= self._room and ((into is None and not further) or self._forked)
-        ):
-            raise self._no_room()
+        pending = self.check_room(further or into is not None)
         generation = self.generation
         places: list[int] = []
         for ref in operands:
@@ -188,12 +184,7 @@ class OpPort:
         if keep is not None:
             target = lambda: keep
         origin = origin_of(depth + 1) if into is None else called
-        pending[op_id] = _entry(Entry, (target, plan.tag, *origin, extra))
-        if not sent:
-            outbox.add(call)
-        if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet
-            self.loop.call_soon_threadsafe(self.unanswered.fail_late, op_id, pending)
-        outbox.remind()
+        self.enter(call, _entry(Entry, (target, plan.tag, *origin, extra)), pending, sent)
         return reply if keep is None else keep  # a ref that is dropped here is freed behind the call
 
     def send(
@@ -210,17 +201,32 @@ class OpPort:
         """
         if self.deferrals is not None:
             self.deferrals.flush_all()
-        pending = self.unanswered.entries
-        if len(pending) >= self._room or self.stopped is not None:
-            raise self._no_room()
+        pending = self.check_room()
         outbox = self.outbox
         sent = (outbox.here or not pending) and outbox.send(call)
-        pending[call.id] = _entry(Entry, (target, tag, *origin_of(depth + 1), None))
+        self.enter(call, _entry(Entry, (target, tag, *origin_of(depth + 1), None)), pending, sent)
+
+    def enter(
+        self, call: Call | ActorCall, entry: Entry, pending: dict[int, Entry], sent: bool, *, now: bool = True
+    ) -> None:
+        """Register a call that is accepted, and queue it. Any thread.
+
+        Args:
+            call: The message.
+            entry: What is notified of its completion.
+            pending: What :meth:`check_room` returned before the call was made.
+            sent: It has been sent already.
+            now: The queue may be sent before this returns.
+        """
+        pending[call.id] = entry
         if not sent:
-            outbox.add(call)
-        if self.unanswered.entries is not pending:
+            self.outbox.add(call)
+        if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet
             self.loop.call_soon_threadsafe(self.unanswered.fail_late, call.id, pending)
-        outbox.remind()
+        if now:
+            self.outbox.remind()
+        else:
+            self.loop.call_soon_threadsafe(self.outbox.flush)
 
     def mint(self) -> int:
         """The id of a new op, buffer or recording."""
@@ -378,14 +384,22 @@ class OpPort:
         """Calls that have not been sent."""
         return len(self.outbox.queue)
 
-    def check_room(self) -> None:
-        """See that one more call can be accepted.
+    def check_room(self, further: bool = False) -> dict[int, Entry]:
+        """See that one more call can be accepted; the first step of each acceptance, and :meth:`enter` the last.
+
+        Args:
+            further: It is a further op of a call that has been given room.
+
+        Returns:
+            The ops without a completion, of this generation.
 
         Raises:
             MailboxFull, DeviceStopped
         """
-        if self.stopped is not None or len(self.unanswered.entries) >= self._room:
+        pending = self.unanswered.entries
+        if self.stopped is not None or (len(pending) >= self._room and (not further or self._forked)):
             raise self._no_room()
+        return pending
 
     async def room(self, n: int) -> None:
         """Wait until ``n`` more ops can be called.

@@ -13,7 +13,6 @@ from callboard.core.errors import AccelError, MailboxFull, Withdrawn
 from callboard.core.layout import layout_from_wire
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Reply
-from callboard.device.client.line import port as ops
 from callboard.device.client.line.copying import Copier
 from callboard.device.client.line.entries import Entry, origin_of
 from callboard.device.client.line.port import OpPort
@@ -130,22 +129,14 @@ class Caller:
         try:
             if arguments.packer.nbytes:
                 slot = self._staged_in(arguments)
-            pending = port.unanswered.entries
-            if len(pending) >= port._room or port.stopped is not None:
-                raise port._no_room()
-            call = next(ops._ids)
+            pending = port.check_room()
+            call = port.mint()
             message = self._message(call, actor, arguments, slot, room, deadline)
-            outbox = port.outbox
-            sent = not pending and outbox.post_first(message)
+            sent = not pending and port.outbox.post_first(message)
             reply: CallReply[Any] = CallReply(self, call)
             end = CallEnd(self, actor, reply, call)
             self._note(end, slot, room)
-            pending[call] = _entry(Entry, (end, arguments.tag, *origin_of(3), None))
-            if not sent:
-                outbox.add(message)
-            if port.unanswered.entries is not pending:  # lost meanwhile: the loop fails the call, if it has not yet
-                port.loop.call_soon_threadsafe(port.unanswered.fail_late, call, pending)
-            outbox.remind()
+            port.enter(message, _entry(Entry, (end, arguments.tag, *origin_of(3), None)), pending, sent)
         except BaseException:  # Ctrl-C, too
             if not call:
                 self._give_unused(slot, room)

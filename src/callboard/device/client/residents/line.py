@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from callboard.core.reply import OpFailure
-from callboard.device.client.line import port as ops
 from callboard.device.client.line.entries import Entry, origin_of
 from callboard.device.client.line.port import OpPort
 from callboard.device.protocol.messages import ActorCall
@@ -55,16 +54,7 @@ def accept(
     Raises:
         MailboxFull, DeviceStopped: Raised before anything is queued.
     """
-    pending = port.unanswered.entries
-    if port.stopped is not None or (len(pending) >= port._room and (not further or port._forked)):
-        raise port._no_room()
-    call = next(ops._ids)
-    pending[call] = Entry(end, tag, *origin_of(2), None)
-    port.outbox.add(message(call))
-    if port.unanswered.entries is not pending:  # lost meanwhile: the loop fails the call, if it has not yet
-        port.loop.call_soon_threadsafe(port.unanswered.fail_late, call, pending)
-    if later:
-        port.loop.call_soon_threadsafe(port.outbox.flush)
-    else:
-        port.outbox.remind()
+    pending = port.check_room(further)
+    call = port.mint()
+    port.enter(message(call), Entry(end, tag, *origin_of(2), None), pending, sent=False, now=not later)
     return call

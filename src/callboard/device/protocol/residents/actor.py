@@ -69,9 +69,9 @@ class ResidentActor:
     closed in order, for 2 s at most, after the last call; not when the host is killed or its context is lost. The
     device's context still exists then (for torch, for example), but ``ctx`` cannot be used any more.
 
-    An ``Exception`` that a method raises is an *answer*: the caller gets it, the actor stays as it is. A ``setup`` that
-    fails, or an exception of another kind (``SystemExit``), restarts the actor within the budget of ``supervision``. A
-    class asks for restarts after its methods' exceptions with a strategy of its own::
+    An exception that a method raises, also ``SystemExit`` or ``KeyboardInterrupt``, is an *answer*: the caller gets it,
+    the actor stays as it is. A ``setup`` that fails restarts the actor within the budget of ``supervision``. A class
+    asks for restarts after its methods' exceptions with a strategy of its own::
 
         supervision = cb.OneForOne({ModelError: cb.Directive.RESTART, Exception: cb.Directive.RESUME}, max_restarts=3)
 
@@ -80,17 +80,16 @@ class ResidentActor:
 
     Class attributes:
         supervision: The exceptions that restart or stop the actor (RESUME: the exception is an answer), and the number
-            of restarts allowed; one more stops this actor only. There is no parent to escalate to: an exception that
-            the rules do not cover (``sys.exit()``) restarts the actor, too.
+            of restarts allowed; one more stops this actor only. The rule for ``Exception`` holds for ``SystemExit`` and
+            the like, too, unless a rule names them. There is no parent to escalate to: an exception that the rules do
+            not cover restarts the actor.
         max_concurrency: Coroutines of async methods that run at once; further calls wait.
         max_in_flight: Calls without an answer before a further one raises ``MailboxFull``.
         overflow: The policy for a further call: ``"fail"``, or ``"drop_old"``, which accepts it and fails the oldest
             waiting call with ``MailboxFull`` (for frames of a camera, for example, of which only the newest matter).
     """
 
-    supervision: ClassVar[Strategy] = OneForOne(
-        {Exception: Directive.RESUME}, default=Directive.RESTART, max_restarts=3, within=60.0
-    )
+    supervision: ClassVar[Strategy] = OneForOne({Exception: Directive.RESUME}, max_restarts=3, within=60.0)
     max_concurrency: ClassVar[int] = 32
     max_in_flight: ClassVar[int] = 1024
     overflow: ClassVar[Literal["fail", "drop_old"]] = "fail"

@@ -11,8 +11,9 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op, StructOutputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
-from callboard.kernel.dnn.checks import FLOATS, DataLayout, check_like, refuse
+from callboard.kernel.dnn.checks import FLOATS, DataLayout, check_like
 from callboard.kernel.dnn.graphs.nodes import KINDS, GraphNode, Shape, shape_of_node, text_of_node
 
 __all__ = ["Fused", "GraphOutput", "layouts_of", "shapes_of"]

@@ -14,8 +14,9 @@ from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, InOut, Operand, Out, Placeholder, Whole
 from callboard.core.ref import GpuRef
+from callboard.kernel.checks import refuse
 from callboard.kernel.dnn.actor import CudnnActor
-from callboard.kernel.dnn.checks import FLOATS, check_like, dtype_of, refuse
+from callboard.kernel.dnn.checks import FLOATS, check_like, dtype_of
 from callboard.kernel.dnn.rnn.params import RnnParams
 from callboard.kernel.dnn.rnn.reserve import reserve_bytes
 

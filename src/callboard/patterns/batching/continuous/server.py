@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
 from callboard.patterns.batching.continuous.policy import Preemption, StepPolicy, StepSettings
-from callboard.patterns.batching.continuous.steps import DONE, Last, Slot
+from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
 from callboard.patterns.batching.results import Rows, copies, rows_of
 from callboard.patterns.contract.outlet import STREAMED
 from callboard.patterns.quarantine.steps import StepGuard
@@ -42,7 +42,7 @@ class ContinuousStats(ServerStats):
         failed_steps: Calls that did not.
         parts: Parts that they gave.
         preempted: The number of times a sequence gave its place up.
-        repeated: The number of times one was begun again after a lost context.
+        repeated: The number of times one was begun again after a lost context, or a step that failed.
         batch_cost: Summed cost of the sequences that run now.
         batch_size: Sequences per step.
         step_time: Seconds per step.
@@ -93,15 +93,19 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         overflow: The policy beyond that; see :class:`OverflowPolicy`.
         block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
         ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
+        idempotent: Sequences of a step that failed may be begun again. False: they end in its error.
         executor: The executor that calls ``step``; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
 
-    ``submit`` gives the list of all parts. Errors of a request, beside those of :meth:`submit`: what ``step`` raised,
-    for all sequences of that step (``BadBatchResult`` where it gave another number of results); ``ItemTooLarge`` where
-    a sequence has grown beyond ``max_batch_cost`` by itself. After a ``ContextLost`` the sequences are begun again from
-    the parts that they have, each alone for a few steps: the one that loses the context then ends in ``Quarantined``,
-    and so do requests of the same key for ten minutes (:class:`Quarantine`).
+    ``submit`` gives the list of all parts. Errors of a request, beside those of :meth:`submit`: ``ItemTooLarge`` where
+    a sequence has grown beyond ``max_batch_cost`` by itself, and what ``step`` raised. Where a step of several
+    sequences fails with an exception, they are begun again from the parts that they have, single ones until one
+    succeeds and then halves of the rest, as by ``on_error="isolate"`` of a :class:`DynamicBatchingServer`: only those
+    fail that cannot be done. All of them fail with an error that no single one causes, such as ``TimeoutError`` or
+    ``BadBatchResult`` (another number of results). After a ``ContextLost`` each of them runs alone for a few steps: the
+    one that loses the context then ends in ``Quarantined``, and so do requests of the same key for ten minutes
+    (:class:`Quarantine`). Meanwhile steps of all others alternate with those.
 
     Raises:
         ValueError: A setting out of range, or settings that contradict each other.
@@ -125,6 +129,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
         block_timeout: float | None = None,
         ageing: float | None = 1.0,
+        idempotent: bool = True,
         executor: Executor = "auto",
         name: str = "continuous batching",
         clock: Clock | None = None,
@@ -143,7 +148,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         )
         self._policy = StepPolicy(settings)
         self._call = UserCall(step, executor, 1)
-        self._guard = StepGuard(None, name, clock)
+        self._guard = StepGuard(None, name, clock, idempotent=idempotent)
         self.quarantine = self._guard.quarantine
         self._close_slot = close
         self._cost_of = cost
@@ -286,7 +291,10 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
             self._step_failed(slots, deliverable(e))
             return
         now = self._clock.time()
-        self._guard.succeeded(entries)
+        silent: list[int] = []
+        if self._guard.isolates:
+            silent = [slot.number for slot, result in zip(slots, results, strict=True) if result is NOTHING]
+        self._guard.succeeded(entries, silent)
         self._step_time.add(now - started)
         self._batch_size.add(len(slots))
         given: set[int] = set()
@@ -320,22 +328,19 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         self._succeed(slot.entry, slot.parts if slot.entry.outlet is None else STREAMED, now)
 
     def _step_failed(self, slots: list[Slot[Any, Any]], error: Exception) -> None:
-        failed = [slot for slot in slots if slot.entry.state is State.RUNNING]
-        if isinstance(error, ContextLost) and self._stopping is None:
-            ends = self._guard.lost([slot.entry for slot in failed], error)
-            again = [slot for slot in failed if slot.number not in ends]
-            for slot in failed:
-                slot.entry.repeated = True
-                if slot.number in ends:
-                    self._fail(slot.entry, ends[slot.number])
-            failed = []
-            self._repeated += len(again)
-            held = [slot for slot in self._policy.running if slot not in slots and slot.entry.state is State.RUNNING]
-            for slot in (*again, *held):  # the states of those that took no part are gone, too
-                self._closed(slot)
-            self._policy.interrupt([*again, *held])
-        for slot, each in zip(failed, copies(error, len(failed)), strict=True):
-            self._fail(slot.entry, each)
+        ends = self._guard.failed([slot.entry for slot in slots], error)
+        for number, end in ends.items():
+            if number in self._open:
+                self._fail(self._open[number], end)
+        again = [slot for slot in slots if slot.entry.state is State.RUNNING]
+        self._repeated += len(again)
+        for slot in again:
+            slot.entry.repeated = True
+        if isinstance(error, ContextLost):  # the states of those that took no part are gone, too
+            again += [slot for slot in self._policy.running if slot not in slots and slot.entry.state is State.RUNNING]
+        for slot in again:
+            self._closed(slot)
+        self._policy.interrupt(again)
 
     def _closed(self, slot: Slot[Any, Any]) -> None:
         """A sequence runs no more, or not for now."""

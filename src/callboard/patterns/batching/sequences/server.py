@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
+from callboard.patterns.batching.isolation import reruns
 from callboard.patterns.batching.results import Rows, copies, rows_of
+from callboard.patterns.batching.running import OF_ALL
 from callboard.patterns.batching.sequences.policy import SequencePolicy, SequenceSettings
 from callboard.patterns.batching.sequences.slots import SequenceSlot
 from callboard.patterns.contract.options import RequestOptions
@@ -26,6 +28,9 @@ __all__ = ["SequenceBatchingServer", "SequenceStats"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+Running = tuple[Entry, SequenceSlot]
+"""A request of a batch, and its sequence."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +82,8 @@ class SequenceBatchingServer(RequestServer[T, R]):
         max_sequences: Sequences of a worker at most. The requests of further ones wait until one ends.
         idle_timeout: Seconds without a request after which a sequence ends.
         close: ``close(slot)`` is called on the server's loop when a sequence has ended, for whatever reason.
+        idempotent: A worker that raises has changed no state, or its changes do no harm to a second run: then all
+            requests of that batch run again, not only the first ones of their sequences.
         max_queue: Requests that wait at most.
         executor: The executor that calls workers; see :class:`UserCall`.
         name: For errors and logs.
@@ -85,7 +92,9 @@ class SequenceBatchingServer(RequestServer[T, R]):
     A request says ``sequence=`` its name, a hashable value, and ``start=True`` if it begins it, which ends a sequence
     of that name that is still there; ``end=True`` if it ends it. It ends in :class:`SequenceLost` where the sequence is
     not there. That is so after an exception of a worker, for the sequences of that batch, and after a ``ContextLost``,
-    for all sequences of that worker: their states cannot be trusted, or are gone. A request that is cancelled, or
+    for all sequences of that worker: their states cannot be trusted, or are gone. First requests of a sequence have no
+    state: those of a batch that raised run again, in the groups of ``on_error="isolate"`` of a
+    :class:`DynamicBatchingServer`, so that only those fail that cannot be done. A request that is cancelled, or
     expires, before it runs is left out of its sequence.
 
     Raises:
@@ -104,6 +113,7 @@ class SequenceBatchingServer(RequestServer[T, R]):
         max_sequences: int = 64,
         idle_timeout: float = 60.0,
         close: Callable[[SequenceSlot], object] | None = None,
+        idempotent: bool = False,
         max_queue: int = 1024,
         executor: Executor = "auto",
         name: str = "sequences",
@@ -120,6 +130,7 @@ class SequenceBatchingServer(RequestServer[T, R]):
         self._calls = [UserCall(function, executor, 1) for function in functions]
         self._tasks: list[asyncio.Task[None] | None] = [None] * len(functions)
         self._close_slot = close
+        self._idempotent = idempotent
         self._idle = Alarm(self._clock, self._end_idle)
         self._idled = self._lost = self._failed_batches = 0
         self._queue_time, self._run_time, self._batch_size = Histogram(), Histogram(), Histogram(SIZES)
@@ -210,10 +221,41 @@ class SequenceBatchingServer(RequestServer[T, R]):
                     self._policy.finished(entry, now)
             await asyncio.sleep(0)  # callers that were answered submit their next requests
 
-    async def _run(self, worker: int, batch: list[tuple[Entry, SequenceSlot]]) -> None:
+    async def _run(self, worker: int, batch: list[Running]) -> None:
         for entry, _ in batch:
             self._queue_time.add(entry.started - entry.arrived)
+        error = await self._attempt(worker, batch)
+        if error is None:
+            return
+        again = [] if isinstance(error, OF_ALL) else [each for each in batch if self._idempotent or each[1].start]
+        self._batch_failed(worker, [each[0] for each in batch if each not in again], error)
+        if again:
+            await self._isolate(worker, again, error)
+
+    async def _isolate(self, worker: int, batch: list[Running], error: Exception) -> None:
+        """Run requests whose batch has failed again, so that only those fail that cannot be done."""
+        runs = reruns("isolate", batch)
+        group, done = next(runs, None), set[int]()
+        while group is not None:
+            running = [each for each in group if each[0].state is State.RUNNING]
+            found = await self._attempt(worker, running) if running else None
+            if isinstance(found, OF_ALL):
+                error = found
+                break
+            if found is None:
+                done.update(entry.number for entry, _ in running)
+            try:
+                group = runs.send(found is None if running else None)
+            except StopIteration:
+                group = None
+        self._batch_failed(worker, [entry for entry, _ in batch if entry.number not in done], error)
+
+    async def _attempt(self, worker: int, batch: list[Running]) -> Exception | None:
+        """Run requests; returns the error if that fails. A single request has ended in it."""
         entries = [entry for entry, _ in batch]
+        for _, slot in batch:
+            if slot.start:
+                slot.state = None  # of a run that has failed
         started = self._clock.time()
         try:
             items, slots = [entry.item for entry in entries], [slot for _, slot in batch]
@@ -221,8 +263,10 @@ class SequenceBatchingServer(RequestServer[T, R]):
                 rows = rows_of(await self._calls[worker](items, slots, entries=entries), len(entries))
         except Exception as e:  # the user's function may raise anything: its requests end in that
             self._failed_batches += 1
-            self._batch_failed(worker, entries, deliverable(e))
-            return
+            error = deliverable(e)
+            if len(entries) == 1:
+                self._batch_failed(worker, entries, error)
+            return error
         now = self._clock.time()
         self._run_time.add(now - started)
         self._batch_size.add(len(entries))
@@ -234,9 +278,12 @@ class SequenceBatchingServer(RequestServer[T, R]):
                 given.add(id(row))
             else:
                 self._succeed(entry, row, now)
+        return None
 
     def _batch_failed(self, worker: int, entries: list[Entry], error: Exception) -> None:
         policy = self._policy
+        if not entries:
+            return
         for entry, each in zip(entries, copies(error, len(entries)), strict=True):
             self._fail(entry, each)
         hit = policy.on(worker) if isinstance(error, ContextLost) else [policy.sequence_of(entry) for entry in entries]

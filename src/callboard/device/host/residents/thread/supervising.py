@@ -15,7 +15,8 @@ class Restarts:
     """The restarts of one actor, by the strategy of its class.
 
     There is no parent, so ESCALATE is a restart, and it counts towards the same budget. After a failed ``setup`` there
-    is not an instance to resume, so RESUME is one as well.
+    is not an instance to resume, so RESUME is one as well. What is no ``Exception``, such as ``SystemExit``, is decided
+    like one where it would be escalated: requests of clients must not use up the restarts.
     """
 
     def __init__(self) -> None:
@@ -24,7 +25,7 @@ class Restarts:
     def resumes(self, cls: Any, error: BaseException) -> bool:
         """True if the strategy of ``cls`` resumes after this exception."""
         try:
-            return _strategy(cls).checked_directive(error) is Directive.RESUME
+            return _directive(_strategy(cls), error) is Directive.RESUME
         except Exception:  # from a user's decider; `delay` calls it again once the caller has its error
             return False
 
@@ -36,7 +37,7 @@ class Restarts:
         """
         strategy = _strategy(cls)
         try:
-            directive = strategy.checked_directive(error)
+            directive = _directive(strategy, error)
         except Exception as e:  # from a user's decider: without a decision there is no other instance
             why = f"{e!r}; it was to decide about {error!r}"
             raise RuntimeError(f"supervision of {getattr(cls, '__qualname__', cls)} failed: {why}") from e
@@ -44,6 +45,13 @@ class Restarts:
             return None
         decision = strategy.restart(self._log, time.monotonic(), random.random())
         return decision.delay if decision.directive is Directive.RESTART else None
+
+
+def _directive(strategy: Strategy, error: BaseException) -> Directive:
+    found = strategy.checked_directive(error)
+    if found is Directive.ESCALATE and not isinstance(error, Exception):
+        return strategy.checked_directive(Exception(f"{type(error).__name__}: no Exception"))
+    return found
 
 
 def _strategy(cls: Any) -> Strategy:

@@ -348,9 +348,14 @@ class ActorThread:
 
     def fail(self, error: BaseException) -> FailureMessage | None:
         """An error was raised outside the calls, in a task of the actor's own; returns why the actor gives up."""
+        failure = described(0, error)
         if self._instance.is_lost(error):
-            return described(0, error)
-        return None if self._instance.resumes(error) else self._restart(error, described(0, error))
+            return failure
+        if not self._instance.resumes(error):
+            return self._restart(error, failure)
+        trace = failure.attributes.get("traceback") or failure.message
+        log.error("resident actor %s goes on after a failure in a task of its own: %s", self.name, trace)
+        return None
 
     def _restart(self, error: BaseException, failure: FailureMessage) -> FailureMessage | None:
         log.error("resident actor %s failed: %s", self.name, failure.attributes.get("traceback") or failure.message)
