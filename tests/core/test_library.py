@@ -1,10 +1,11 @@
+from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
 
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout, layout_of
-from callboard.core.library import Entry, Launch, Library, Prepare, SizeQuery, entries, launches, prepares, sizes
+from callboard.core.library import Launch, Library, Prepare, SizeQuery, launches, ops_of, plans, prepares, sizes
 from callboard.core.op import OPS, Op
 from callboard.core.operand import In, Operand, Out, Placeholder, Scalar
 
@@ -153,15 +154,6 @@ def test_what_is_done_before_a_launch_may_depend_on_the_op() -> None:
     assert [query_size.due(Add(a=of("f32"), fast=fast)) for fast in (True, False)] == [True, False]
 
 
-class Tabled(Toy):
-    """A table beside what is decorated."""
-
-    table: ClassVar = {
-        Other: Entry(lambda library, op: Called(library, op), sizes=True, always=True, captures=False),
-        **entries({Sum: lambda library, op: Called(library, op)}, inline=True, dtypes=frozenset({F64})),
-    }
-
-
 class Called:
     def __init__(self, library: Library, op: Op[Any, Any]) -> None:
         self.made_of = library, op
@@ -173,22 +165,54 @@ class Called:
         return ("launched", *given)
 
 
-def test_rows_of_a_table_become_records() -> None:
-    assert Tabled.prepare_table == {
+def module_of(name: str = "kinds", **made: Any) -> ModuleType:
+    """A module that defines these."""
+    module = ModuleType(name)
+    for key, one in made.items():
+        one.__module__ = name
+        setattr(module, key, one)
+    return module
+
+
+def others(library: Library, op: Other) -> Called:
+    return Called(library, op)
+
+
+def sums(library: Library, op: Sum) -> Called:
+    return Called(library, op)
+
+
+KINDS = module_of(
+    others=plans(Other, sizes=True, always=True, captures=False)(others),
+    sums=plans(Sum, inline=True, dtypes=[F64])(sums),
+)
+KINDS.Called, KINDS.again = Called, KINDS.others  # type: ignore[attr-defined] # imported; another name of the same
+
+
+class Collected(Toy):
+    """The plans of a module beside what is decorated."""
+
+    modules = (KINDS,)
+
+
+def test_plans_are_collected_from_modules() -> None:
+    assert Collected.makers == {Other: others, Sum: sums}
+    assert Collected.prepare_table == {
         Add: Prepare("plan", True),
         Sum: Prepare("prepare", True),
         Other: Prepare("prepare", False),
     }
-    assert Tabled.size_table == {Other: SizeQuery("query_size", True)}
-    assert Tabled.launch_table[Sum] == Launch("launch", frozenset({F64}), None, True)
-    assert Tabled.launch_table[Other] == Launch("launch", None, None, False)
-    assert Tabled.launch_table[Add] == Toy.launch_table[Add]
+    assert Collected.size_table == {Other: SizeQuery("query_size", True)}
+    assert Collected.launch_table[Sum] == Launch("launch", frozenset({F64}), None, True)
+    assert Collected.launch_table[Other] == Launch("launch", None, None, False)
+    assert Collected.launch_table[Add] == Toy.launch_table[Add]
     assert Toy.launch_table[Sum].method == "sum"
+    assert ops_of(KINDS) == [Other, Sum]
 
 
-def test_the_plan_of_a_row_is_called_with_the_stream_and_what_the_message_declares() -> None:
+def test_a_collected_plan_is_called_with_the_stream_and_what_the_message_declares() -> None:
     own: Any = object()
-    library: Any = Tabled(own, own)
+    library: Any = Collected(own, own)
     op = Other(a=of("f32"))
     plan = library.prepare(op)
     assert plan.made_of == (library, op)
@@ -196,9 +220,46 @@ def test_the_plan_of_a_row_is_called_with_the_stream_and_what_the_message_declar
     assert library.launch("a stream", plan, 64) == ("launched", "a stream", 64)
 
 
-def test_a_subclass_keeps_the_rows_of_its_base() -> None:
-    class More(Tabled):
-        table: ClassVar = {Add: Entry(lambda library, op: op)}
+def test_a_method_may_make_the_plans_of_which_each_class_has_its_default() -> None:
+    class More(Collected):
+        inline = True
 
-    assert [More.prepare_table[op].method for op in (Add, Sum, Other)] == ["prepare"] * 3
+        @plans(Add)
+        @plans(Sum, inline=False)
+        def made(self, op: Op[Any, Any]) -> Called:
+            return Called(self, op)
+
+    assert More.prepare_table == {
+        Add: Prepare("made", True),
+        Sum: Prepare("made", False),
+        Other: Prepare("prepare", False),
+    }
     assert isinstance(More(None, None).prepare(Other(a=of("f32"))), Called)  # type: ignore[arg-type]
+    assert Collected.prepare_table[Add] == Prepare("plan", True)
+
+
+def test_one_op_has_one_plan() -> None:
+    twice = module_of("twice", sums=plans(Other)(lambda library, op: op))
+    with pytest.raises(TypeError, match=r"Wrong: kinds\.others and twice\.sums both serve Other; keep one"):
+
+        class Wrong(Library):
+            modules = (KINDS, twice)
+
+    with pytest.raises(TypeError, match=r"Beside: kinds\.sums and sum both serve Sum; keep one"):
+
+        class Beside(Library):
+            modules = (KINDS,)
+
+            @launches(Sum)
+            def sum(self, stream: Any, plan: Any, *operands: Any) -> None:
+                """Nothing."""
+
+
+def test_a_library_may_refuse_for_all_of_its_ops() -> None:
+    class Small(Collected):
+        @staticmethod
+        def refuses(op: Op[Any, Any]) -> str | None:
+            return "it is too large"
+
+    assert Small.why_not(Other(a=of("f32"))) == "it is too large"
+    assert Small.why_not(Sum(scale=1.0, parts=(of("f32"),))) == "dtype f32; supported are f64"

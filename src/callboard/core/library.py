@@ -1,13 +1,16 @@
 """``Library``: how a backend executes the ops of one compute library.
 
-A subclass has a table of the ops whose launch is a call of their plan::
+Most ops are registered at the function or class that makes their plan, in a module that the library names. Their
+launch is a call of the plan::
+
+    @plans(Syr, Spr, inline=True)  # in level2.py
+    def symmetric_rank_1(cublas, op): ...
+
 
     class CudaBlas(Library):
-        table = {
-            Gemm: Entry(lambda library, op: level3.gemm(library.cublas, op), inline=True),
-        }
+        modules = (level1, level2)
 
-and methods, found by decorator, for the others::
+Methods of the library register the others::
 
         @prepares(Copy)  # once per signature: dtype, shapes, strides, settings
         def plan_copy(self, op): ...  # returns the plan; may raise UnsupportedOp
@@ -20,6 +23,7 @@ and methods, found by decorator, for the others::
 import abc
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from callboard.core import plugins
@@ -38,8 +42,9 @@ __all__ = [
     "Prepare",
     "SizeQuery",
     "WouldBlock",
-    "entries",
     "launches",
+    "ops_of",
+    "plans",
     "prepares",
     "sizes",
 ]
@@ -105,28 +110,54 @@ class Launch(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A row of a library's table: an op whose launch is a call of its plan.
+    """Declares ops whose launch is a call of their plan (see :func:`plans`)."""
 
-    Attributes:
-        plan: ``plan(library, op)`` makes the plan (see :class:`Prepare`), which :meth:`Library.launch` calls.
-        inline: See :func:`prepares`.
+    ops: tuple[type[AnyOp], ...]
+    inline: bool | None
+    sizes: bool
+    always: bool | Callable[[AnyOp], bool]
+    dtypes: frozenset[DType] | None
+    refuses: Callable[[AnyOp], str | None] | None
+    captures: bool
+
+    def records(self, method: str, inline: bool, by: str) -> "Iterator[tuple[str, type[AnyOp], Any, str]]":
+        """Yield the records of each op (see :meth:`Library._declared`); ``method`` of the library makes the plans."""
+        for op in self.ops:
+            yield "prepare_table", op, Prepare(method, inline if self.inline is None else self.inline), by
+            if self.sizes:
+                yield "size_table", op, SizeQuery("query_size", self.always), by
+            yield "launch_table", op, Launch("launch", self.dtypes, self.refuses, self.captures), by
+
+
+def plans(
+    *ops: type[AnyOp],
+    inline: bool | None = None,
+    sizes: bool = False,
+    always: bool | Callable[[Any], bool] = False,
+    dtypes: Collection[DType] | None = None,
+    refuses: Callable[[Any], str | None] | None = None,
+    captures: bool = True,
+) -> Callable[[F], F]:
+    """Register the function, class or method that makes the plans of these ops.
+
+    A function or class in one of the library's :attr:`Library.modules` is called by :meth:`Library.prepare`; a method
+    of the library is called with the op. The plan is called with the stream and the fields of the message, in that
+    order (see :meth:`Library.launch`).
+
+    Args:
+        ops: Message classes.
+        inline: See :class:`Prepare`; None: as :attr:`Library.inline` says.
         sizes: The plan's ``query_size`` finds the extents of outputs (see :func:`sizes`).
         always: ``query_size`` is called even if all extents are known; see :func:`sizes`.
         dtypes, refuses, captures: See :func:`launches`.
     """
+    entry = Entry(ops, inline, sizes, always, None if dtypes is None else frozenset(dtypes), refuses, captures)
 
-    plan: Callable[[Any, Any], Any]
-    inline: bool = False
-    sizes: bool = False
-    always: bool | Callable[[AnyOp], bool] = False
-    dtypes: frozenset[DType] | None = None
-    refuses: Callable[[Any], str | None] | None = None
-    captures: bool = True
+    def mark(make: F) -> F:
+        make.__plans__ = (*vars(make).get("__plans__", ()), entry)  # type: ignore[attr-defined]
+        return make
 
-
-def entries(plans: Mapping[type[AnyOp], Callable[[Any, Any], Any]], **settings: Any) -> dict[type[AnyOp], Entry]:
-    """Rows that differ in how the plan is made only."""
-    return {op: Entry(plan, **settings) for op, plan in plans.items()}
+    return mark
 
 
 def prepares(*ops: type[AnyOp], inline: bool = False) -> Callable[[F], F]:
@@ -204,33 +235,48 @@ class Library(abc.ABC):
     lanes: ClassVar[Mapping[type[AnyOp], str]] = {}
     """Ops with a stream of their own, and its name. They run on another engine of the device, such as copies to the
     host, and so do not delay the ops on the library's stream."""
-    table: ClassVar[Mapping[type[AnyOp], Entry]] = {}
-    """The ops whose launch is a call of their plan."""
+    modules: ClassVar[Sequence[ModuleType]] = ()
+    """The modules whose functions and classes are registered with :func:`plans`."""
+    inline: ClassVar[bool] = False
+    """True if plans are made inline (see :class:`Prepare`) unless they are registered otherwise."""
+    makers: ClassVar[dict[type[AnyOp], Callable[..., Any]]] = {}
+    """The functions and classes that make plans, by op; collected from :attr:`modules`."""
     prepare_table: ClassVar[dict[type[AnyOp], Prepare]] = {}
     size_table: ClassVar[dict[type[AnyOp], SizeQuery]] = {}
     launch_table: ClassVar[dict[type[AnyOp], Launch]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.prepare_table = dict(cls.prepare_table)
-        cls.size_table = dict(cls.size_table)
-        cls.launch_table = dict(cls.launch_table)
-        rows = vars(cls).get("table", {})
-        cls.table = {op: entry for base in reversed(cls.__mro__) for op, entry in vars(base).get("table", {}).items()}
-        for op, entry in rows.items():
-            cls.prepare_table[op] = Prepare("prepare", entry.inline)
-            if entry.sizes:
-                cls.size_table[op] = SizeQuery("query_size", entry.always)
-            cls.launch_table[op] = Launch("launch", entry.dtypes, entry.refuses, entry.captures)
-        for attribute, method in vars(cls).items():
-            for op in getattr(method, "__prepares__", ((), False))[0]:
-                cls.prepare_table[op] = Prepare(attribute, method.__prepares__[1])
-            for op in getattr(method, "__sizes__", ((), False))[0]:
+        for table in ("prepare_table", "size_table", "launch_table", "makers"):
+            setattr(cls, table, dict(getattr(cls, table)))
+        where: dict[tuple[str, type[AnyOp]], str] = {}
+        for table, op, record, by in cls._declared():
+            if (table, op) in where:
+                raise TypeError(f"{cls.__qualname__}: {where[table, op]} and {by} both serve {op.__name__}; keep one")
+            where[table, op] = by
+            getattr(cls, table)[op] = record
+
+    @classmethod
+    def _declared(cls) -> Iterator[tuple[str, type[AnyOp], Any, str]]:
+        """Yield each record of this class: its table, the op, the record, and the name of what was decorated."""
+        for module in vars(cls).get("modules", ()):
+            for name, make in _made_in(module):
+                for entry in vars(make).get("__plans__", ()):
+                    yield from (("makers", op, make, f"{module.__name__}.{name}") for op in entry.ops)
+                    yield from entry.records("prepare", cls.inline, f"{module.__name__}.{name}")
+        for name, method in vars(cls).items():
+            for entry in getattr(method, "__plans__", ()):
+                yield from entry.records(name, cls.inline, name)
+            ops, inline = getattr(method, "__prepares__", ((), False))
+            yield from (("prepare_table", op, Prepare(name, inline), name) for op in ops)
+            ops, always = getattr(method, "__sizes__", ((), False))
+            for op in ops:
                 _check_arguments(op, method, "sizes", ["self", "plan"])
-                cls.size_table[op] = SizeQuery(attribute, method.__sizes__[1])
-            for op in getattr(method, "__launches__", ((),))[0]:
+                yield "size_table", op, SizeQuery(name, always), name
+            ops, *settings = getattr(method, "__launches__", ((),))
+            for op in ops:
                 _check_arguments(op, method, "launches", ["self", "stream", "plan"])
-                cls.launch_table[op] = Launch(attribute, *method.__launches__[1:])
+                yield "launch_table", op, Launch(name, *settings), name
 
     def __init__(self, device: "AccelDevice", stream: "AccelStream") -> None:
         self.device = device
@@ -247,11 +293,11 @@ class Library(abc.ABC):
     def close(self) -> None:
         """Destroy the handle; all work of the stream is done."""
 
-    # -- ops of the table ----------------------------------------------------------------------------------------------
+    # -- ops whose plans are registered --------------------------------------------------------------------------------
 
     def prepare(self, op: AnyOp) -> Any:
-        """Make the plan of an op of the table."""
-        return self.table[type(op)].plan(self, op)
+        """Make the plan of an op, by the function or class in :attr:`makers`, which is given the library and the op."""
+        return self.makers[type(op)](self, op)
 
     def query_size(self, plan: Any, *dynamic: Any) -> Extents:
         """Find the extents of its outputs, by the plan, on the library's stream."""
@@ -264,6 +310,11 @@ class Library(abc.ABC):
         return status
 
     # -- what is supported ---------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def refuses(op: AnyOp) -> str | None:
+        """The reason why an op is not supported, for all ops of the library (see :func:`launches`); None if it is."""
+        return None
 
     @classmethod
     def dtypes_of(cls, op: type[AnyOp]) -> list[DType]:
@@ -281,7 +332,7 @@ class Library(abc.ABC):
             operands = info_of(type(op)).split(op).operands
             if operands and operands[0].dtype not in launch.dtypes:
                 return f"dtype {operands[0].dtype}; supported are {', '.join(sorted(d.name for d in launch.dtypes))}"
-        return launch.refuses(op) if launch.refuses is not None else None
+        return (launch.refuses(op) if launch.refuses is not None else None) or cls.refuses(op)
 
 
 class LibraryTable(Mapping[str, type[Library]]):
@@ -311,6 +362,21 @@ class LibraryTable(Mapping[str, type[Library]]):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+
+def ops_of(*modules: ModuleType) -> list[type[AnyOp]]:
+    """The ops whose plans are registered in modules, in order of definition."""
+    made = (make for module in modules for _, make in _made_in(module))
+    return [op for make in made for entry in vars(make).get("__plans__", ()) for op in entry.ops]
+
+
+def _made_in(module: ModuleType) -> Iterator[tuple[str, FunctionType | type]]:
+    """Yield the functions and classes that a module defines, each once, in order of definition."""
+    seen: set[int] = set()
+    for name, made in vars(module).items():
+        if isinstance(made, FunctionType | type) and made.__module__ == module.__name__ and id(made) not in seen:
+            seen.add(id(made))
+            yield name, made
 
 
 def _check_arguments(op: type[AnyOp], method: Callable[..., Any], does: str, first: list[str]) -> None:

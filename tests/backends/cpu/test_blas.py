@@ -15,7 +15,6 @@ from callboard.core.backend import AccelDevice, DeviceInfo
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import BackendUnavailable, UnsupportedOp
 from callboard.core.layout import layout_of
-from callboard.core.op import OPS
 from callboard.core.operand import Placeholder
 from callboard.kernel.blas import Axpy, Gemm, GemmGrouped, Nrm2, Scal
 from callboard.testing.session import LibrarySession
@@ -38,12 +37,6 @@ def library(stream: CpuStream) -> CpuBlas:
 
     device: AccelDevice = CpuDevice(DeviceInfo("cpu", 0, "CPU-0", "test", 0))
     return CpuBlas(device, stream)
-
-
-def test_it_serves_every_message() -> None:
-    messages = {cls for tag, cls in OPS.items() if tag.startswith("blas.")}
-    assert set(CpuBlas.launch_table) == set(CpuBlas.prepare_table) == messages
-    assert all(prepare.inline for prepare in CpuBlas.prepare_table.values())
 
 
 def test_a_launch_returns_before_the_work_is_done(library: CpuBlas, stream: CpuStream) -> None:

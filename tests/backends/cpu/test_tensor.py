@@ -4,15 +4,8 @@ import numpy as np
 
 import callboard as cb
 from callboard.backends.cpu.tensor import CpuTensor
-from callboard.core.op import OPS
 from callboard.kernel.tensor import Einsum
 from callboard.testing.session import LibrarySession
-
-
-def test_it_serves_every_message() -> None:
-    messages = {cls for tag, cls in OPS.items() if tag.startswith("tensor.")}
-    assert set(CpuTensor.launch_table) == set(CpuTensor.prepare_table) == messages
-    assert all(prepare.inline for prepare in CpuTensor.prepare_table.values())
 
 
 async def test_plans_are_kept_by_strides_too() -> None:

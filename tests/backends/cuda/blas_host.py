@@ -10,7 +10,6 @@ from callboard.testing.session import LibrarySession, SessionArray
 FLOATS = ("f32", "f64", "c64", "c128")
 HALVES = ("f16", "bf16")
 TOLERANCE = {"f16": 4e-3, "bf16": 4e-2, "f32": 2e-5, "c64": 2e-5, "f64": 1e-12, "c128": 1e-12, "i8": 0, "i32": 0}
-LAYOUTS = ("row", "column", "wide row", "wide column")
 BOTH = (False, True)
 
 
@@ -58,8 +57,3 @@ def numbers(dtype: str) -> tuple[Any, Any]:
     if DTYPES[dtype].is_complex:
         return 0.5 - 1.5j, -0.25 + 2j
     return (3, -2) if dtype in ("i8", "i32") else (0.5, -1.5)
-
-
-def conjugated(x: "np.ndarray[Any, Any]", transpose: bool, conj: bool) -> "np.ndarray[Any, Any]":
-    x = x.T if transpose else x
-    return x.conj() if conj else x

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from callboard.backends.cpu.stream import CpuStream
+from callboard.backends.cpu.library import CpuLibrary
 from callboard.backends.cpu.views import viewer
-from callboard.core.backend import Status
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import LibraryError
 from callboard.core.layout import Layout
-from callboard.core.library import Entry, Library
+from callboard.core.library import plans
 from callboard.core.op import outputs_of
 from callboard.kernel.nvrtc import Compile, Inspect, Launch
 from callboard.kernel.nvrtc.bodies import unpacked
@@ -68,16 +67,16 @@ def _reader(layout: Layout) -> Callable[[Any], Any]:
     return read
 
 
-class CpuNvrtc(Library):
+class CpuNvrtc(CpuLibrary):
     """Serves the launches of :mod:`callboard.kernel.nvrtc` that have a NumPy body."""
 
     name = "nvrtc"
+    implementation = "nvrtc"
     max_plans: ClassVar[int | None] = 1024
     refused: ClassVar = dict.fromkeys(
         (Compile, Inspect), "a CPU has no compiler for CUDA C++; @cb.kernel has a NumPy body"
     )
-    table: ClassVar = {Launch: Entry(lambda _, op: launch(op), refuses=without_body)}
 
-    def launch(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:
-        """Run the body after the work so far."""
-        return stream.run(self.name, plan, *dynamic)
+    @plans(Launch, inline=False, refuses=without_body)
+    def call(self, op: Launch) -> Plan:
+        return launch(op)

@@ -16,8 +16,8 @@ from host_cub import CubDriver, compiled
 from host_driver import HostKernels
 
 from callboard.backends.cuda.cub import cccl
-from callboard.backends.cuda.cub.memory import Span
 from callboard.backends.cuda.kernelcache import KernelCache
+from callboard.backends.cuda.plans import PlanMemory, Span
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.kernel import cub
 
@@ -91,7 +91,7 @@ def test_an_algorithm_is_compiled_once_and_read_from_disk_by_the_next(
     other = cccl.Cccl(session.device)  # type: ignore[arg-type]
     spans = {"d_in": Span(np.uint16), "d_out": Span(np.uint16), "h_init": np.zeros(1, np.uint16)}
     settings = {"determinism": compute[0].Determinism.RUN_TO_RUN}
-    memory = other.memory()
+    memory = PlanMemory(other)
     other.step(memory, "reduce_into", settings, {"num_items": 7}, op=compute[0].OpKind.MAXIMUM, **spans)
     assert len(made) == before
     other.step(memory, "reduce_into", settings, {"num_items": 7}, op=compute[0].OpKind.MINIMUM, **spans)

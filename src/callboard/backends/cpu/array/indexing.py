@@ -9,6 +9,7 @@ from callboard.backends.cpu.array.movement import layout_of_out
 from callboard.backends.cpu.views import viewer
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.array import Gather, Scatter, TakeAlong
 from callboard.kernel.array.checks import broadcast_shape
@@ -19,6 +20,7 @@ Plan = Callable[..., None]
 Array = np.ndarray[Any, Any]
 
 
+@plans(Gather)
 def gather(op: Gather) -> Plan:
     """Called with ``(src, indices, out)``."""
     view_src, view_out = viewer(op.src.layout), viewer(layout_of_out(op))
@@ -30,6 +32,7 @@ def gather(op: Gather) -> Plan:
     return work
 
 
+@plans(Scatter)
 def scatter(op: Scatter) -> Plan:
     """Called with ``(out, values, indices)``."""
     view_values, view_out = viewer(op.values.layout), viewer(op.out.layout)
@@ -42,6 +45,7 @@ def scatter(op: Scatter) -> Plan:
     return work
 
 
+@plans(TakeAlong)
 def take_along(op: TakeAlong) -> Plan:
     """Called with ``(src, indices, out)``."""
     view_src, view_out = viewer(op.src.layout), viewer(layout_of_out(op))

@@ -8,6 +8,7 @@ import numpy as np
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import as_dtype
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.op import Op
 from callboard.core.operand import Operand
 from callboard.kernel.array import Arange, Cast
@@ -24,6 +25,7 @@ def layout_of_out(op: Op[Any, Any]) -> Layout:
     return op.infer()["out"] if given is None else given.layout
 
 
+@plans(Cast)
 def cast(op: Cast) -> Plan:
     """Called with ``(src, out)``."""
     view_src, view_out = viewer(op.src.layout), viewer(layout_of_out(op))
@@ -34,6 +36,7 @@ def cast(op: Cast) -> Plan:
     return work
 
 
+@plans(Arange)
 def arange(op: Arange) -> Plan:
     """Called with ``(start, step, out)``."""
     dtype, view = as_dtype(op.dtype), viewer(layout_of_out(op))

@@ -9,12 +9,14 @@ from callboard.backends.cpu.attention.blocks import blocks, kept, scores, work_d
 from callboard.backends.cpu.attention.calls import Call, Draw, given, lse_heads_first
 from callboard.backends.cpu.attention.sequences import Array, heads_first
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
 from callboard.kernel.attention import Backward, BackwardBias, BackwardSink
 from callboard.kernel.attention.scores import Problem
 
 __all__ = ["backward", "backward_sink"]
 
 
+@plans(Backward, BackwardBias)
 def backward(op: "Backward | BackwardBias") -> Callable[..., None]:
     """The work of a message: ``work(*operands)``, with addresses in order of declaration."""
     problem, made = op.problem(), op.infer()
@@ -113,6 +115,7 @@ def _add_bias(dbias: Array, ds: Array, block: Any) -> None:
         dbias[:, block.q, block.k] += ds
 
 
+@plans(BackwardSink)
 def backward_sink(op: BackwardSink) -> Callable[..., None]:
     """The work of a message: ``work(dout, out, lse, sink, dsink)``, with addresses."""
     made = op.infer()["dsink"]

@@ -8,12 +8,14 @@ import numpy as np
 from callboard.backends.cpu.attention.blocks import Extras, blocks, kept, scores, work_dtype
 from callboard.backends.cpu.attention.calls import Call, Draw, given, lse_heads_first
 from callboard.backends.cpu.attention.sequences import Array, heads_first
+from callboard.core.library import plans
 from callboard.kernel.attention import Forward
 from callboard.kernel.attention.scores import AttentionParams
 
 __all__ = ["attend", "forward"]
 
 
+@plans(Forward)
 def forward(op: Forward) -> Callable[..., None]:
     """The work of a message: ``work(*operands)``, with addresses in order of declaration."""
     problem, made = op.problem(), op.infer()

@@ -13,6 +13,7 @@ from callboard.backends.cpu.lowprec import encode_f8
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.attention import BackwardFp8, ForwardFp8
 
@@ -21,6 +22,7 @@ __all__ = ["backward_fp8", "forward_fp8"]
 view_number = viewer(layout_of(DTYPES["f32"], ()))
 
 
+@plans(ForwardFp8)
 def forward_fp8(op: ForwardFp8) -> Callable[..., None]:
     """The work of a message: ``work(*operands)``, with addresses in order of declaration."""
     problem, made = op.problem(), op.infer()
@@ -46,6 +48,7 @@ def forward_fp8(op: ForwardFp8) -> Callable[..., None]:
     return work
 
 
+@plans(BackwardFp8)
 def backward_fp8(op: BackwardFp8) -> Callable[..., None]:
     """The work of a message: ``work(*operands)``, with addresses in order of declaration."""
     problem, made = op.problem(), op.infer()

@@ -7,11 +7,13 @@ import numpy as np
 from callboard.backends.cpu.attention.blocks import work_dtype
 from callboard.backends.cpu.attention.calls import given, lse_heads_first
 from callboard.backends.cpu.attention.sequences import heads_first
+from callboard.core.library import plans
 from callboard.kernel.attention import Merge
 
 __all__ = ["merge"]
 
 
+@plans(Merge)
 def merge(op: Merge) -> Callable[..., None]:
     """The work of a message: ``work(outs, lses, out, lse)``, with addresses."""
     made = op.infer()

@@ -11,12 +11,14 @@ from callboard.backends.cpu.attention.forward import attend
 from callboard.backends.cpu.attention.sequences import Array, heads_first, optional
 from callboard.backends.cpu.views import viewer
 from callboard.core.errors import ShapeError
+from callboard.core.library import plans
 from callboard.core.op import info_of
 from callboard.kernel.attention import PageAppend, PageCopy, PagedForward
 
 __all__ = ["append", "copy", "paged_forward"]
 
 
+@plans(PagedForward)
 def paged_forward(op: PagedForward) -> Callable[..., None]:
     """The work of a message: ``work(*operands)``, with addresses in order of declaration."""
     problem, made = op.problem(), op.infer()
@@ -79,6 +81,7 @@ def _check_tables(tables: Array, lengths: Array, pages: int, block: int) -> None
         )
 
 
+@plans(PageAppend)
 def append(op: PageAppend) -> Callable[..., None]:
     """The work of a message: ``work(k, v, k_pages, v_pages, slots)``, with addresses."""
     views = [viewer(x.layout) for x in (op.k, op.v, op.k_pages, op.v_pages, op.slots)]
@@ -96,6 +99,7 @@ def append(op: PageAppend) -> Callable[..., None]:
     return work
 
 
+@plans(PageCopy)
 def copy(op: PageCopy) -> Callable[..., None]:
     """The work of a message: ``work(k_pages, v_pages, sources, targets)``, with addresses."""
     views = [viewer(x.layout) for x in (op.k_pages, op.v_pages, op.sources, op.targets)]

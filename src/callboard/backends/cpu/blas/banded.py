@@ -9,12 +9,14 @@ from callboard.backends.cpu.blas.products import scaled, start_from
 from callboard.backends.cpu.blas.routines import integer, letter, number, prefix, routine
 from callboard.backends.cpu.blas.scalars import reader
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
 from callboard.kernel.blas import Gbmv
 from callboard.kernel.blas.strides import band_of
 
 __all__ = ["gbmv"]
 
 
+@plans(Gbmv)
 def gbmv(op: Gbmv) -> Callable[..., None]:
     """Called with ``(a, x, out, y, alpha, beta)``."""
     dtype, out_layout = op.a.dtype, layout_of_out(op)

@@ -7,6 +7,7 @@ from callboard.backends.cpu.blas.level3 import layout_of_out
 from callboard.backends.cpu.blas.products import Flags, product
 from callboard.backends.cpu.blas.scalars import reader
 from callboard.core.layout import Layout, layout_of
+from callboard.core.library import plans
 from callboard.kernel.blas import GemmBatched, GemmGrouped, GemmStridedBatched
 
 __all__ = ["gemm_batched", "gemm_grouped", "gemm_strided_batched"]
@@ -24,6 +25,7 @@ def _slice(layout: Layout) -> tuple[Layout, int]:
     return one, 0 if layout.shape[0] == 1 else layout.strides[0] * layout.dtype.itemsize
 
 
+@plans(GemmStridedBatched)
 def gemm_strided_batched(op: GemmStridedBatched) -> Plan:
     """Called with ``(a, b, out, c, alpha, beta)``."""
     (one_a, step_a), (one_b, step_b) = _slice(op.a.layout), _slice(op.b.layout)
@@ -43,6 +45,7 @@ def gemm_strided_batched(op: GemmStridedBatched) -> Plan:
     return work
 
 
+@plans(GemmBatched)
 def gemm_batched(op: GemmBatched) -> Plan:
     """Called with ``(a, b, out, c, alpha, beta)`` with tuples of addresses for ``a`` and ``b``."""
     out_layout = layout_of_out(op)
@@ -62,6 +65,7 @@ def gemm_batched(op: GemmBatched) -> Plan:
     return work
 
 
+@plans(GemmGrouped)
 def gemm_grouped(op: GemmGrouped) -> Plan:
     """Called with ``(a, b, c, alpha, beta)`` with tuples of addresses for ``a``, ``b`` and ``c``."""
     flags = _flags(op)

@@ -9,6 +9,7 @@ from callboard.backends.cpu.blas.routines import integer, number, prefix, routin
 from callboard.backends.cpu.blas.scalars import reader
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout, layout_of
+from callboard.core.library import plans
 from callboard.kernel.blas import Asum, Axpy, Copy, Dot, Dotc, Dotu, Iamax, Iamin, Nrm2, Rot, Scal, Swap
 from callboard.kernel.blas.checks import BLAS_FLOATS
 from callboard.kernel.blas.strides import Vector, vector_of
@@ -52,6 +53,7 @@ def _flat(layout: Layout) -> "Callable[[int], np.ndarray[Any, Any]]":
     return viewer(layout_of(layout.dtype, (vector.n,), (vector.inc,)))
 
 
+@plans(Axpy)
 def axpy(op: Axpy) -> Plan:
     """Called with ``(x, y, alpha)``."""
     dtype, read = op.x.dtype, reader(op.alpha)
@@ -73,6 +75,7 @@ def axpy(op: Axpy) -> Plan:
     return work
 
 
+@plans(Scal)
 def scal(op: Scal) -> Plan:
     """Called with ``(x, alpha)``."""
     dtype, read = op.x.dtype, reader(op.alpha)
@@ -96,6 +99,7 @@ def scal(op: Scal) -> Plan:
     return work
 
 
+@plans(Copy)
 def copy(op: Copy) -> Plan:
     """Called with ``(x, out)``."""
     out_layout = op.infer()["out"] if op.out is None else op.out.layout
@@ -111,6 +115,7 @@ def copy(op: Copy) -> Plan:
     return work
 
 
+@plans(Swap)
 def swap(op: Swap) -> Plan:
     """Called with ``(x, y)``."""
     if op.x.dtype not in BLAS_FLOATS:
@@ -132,6 +137,7 @@ def swap(op: Swap) -> Plan:
     return work
 
 
+@plans(Rot)
 def rot(op: Rot) -> Plan:
     """Called with ``(x, y, c, s)``; complex vectors by LAPACK's ``crot``, whose sine may be complex."""
     dtype = op.x.dtype
@@ -145,6 +151,7 @@ def rot(op: Rot) -> Plan:
     return work
 
 
+@plans(Dot, Dotc, Dotu)
 def dot(op: Dot | Dotu | Dotc) -> Plan:
     """Called with ``(x, y, out)``."""
     dtype = op.x.dtype
@@ -167,6 +174,7 @@ def dot(op: Dot | Dotu | Dotc) -> Plan:
     return work
 
 
+@plans(Asum, Iamax, Iamin, Nrm2)
 def reduce(op: Nrm2 | Asum | Iamax | Iamin) -> Plan:
     """Called with ``(x, out)``."""
     dtype = op.x.dtype

@@ -11,6 +11,7 @@ from callboard.backends.cpu.blas.products import required, scaled, start_from
 from callboard.backends.cpu.blas.routines import integer, letter, number, prefix, routine
 from callboard.backends.cpu.blas.scalars import reader
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
 from callboard.kernel.blas import Gemv, Ger, Gerc, Geru, Spr, Syr
 from callboard.kernel.blas.checks import BLAS_FLOATS
 
@@ -19,6 +20,7 @@ __all__ = ["gemv", "rank_1", "symmetric_rank_1"]
 Plan = Callable[..., None]
 
 
+@plans(Gemv)
 def gemv(op: Gemv) -> Plan:
     """Called with ``(a, x, out, y, alpha, beta)``."""
     dtype, form = op.a.dtype, required(op.a.layout)
@@ -84,6 +86,7 @@ def _gemv_by_numpy(op: Gemv) -> Plan:
     return work
 
 
+@plans(Ger, Gerc, Geru)
 def rank_1(op: Ger | Geru | Gerc) -> Plan:
     """Called with ``(x, y, a, alpha)``."""
     dtype, form = op.a.dtype, required(op.a.layout)
@@ -118,6 +121,7 @@ def rank_1(op: Ger | Geru | Gerc) -> Plan:
     return row_major
 
 
+@plans(Spr, Syr)
 def symmetric_rank_1(op: Syr | Spr) -> Plan:
     """Called with ``(x, a, alpha)``. Packed by rows, a triangle is what BLAS has packed by columns as the other one."""
     dtype, x_at = op.a.dtype, strided(op.x.layout)

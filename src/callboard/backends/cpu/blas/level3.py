@@ -10,6 +10,7 @@ from callboard.backends.cpu.blas.routines import integer, letter, number, prefix
 from callboard.backends.cpu.blas.scalars import reader
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.op import Op
 from callboard.core.operand import Operand
 from callboard.kernel.blas import Geam, Gemm, Hemm, Her2k, Herk, Symm, Syr2k, Syrk, Trmm, Trsm
@@ -25,6 +26,7 @@ def layout_of_out(op: Op[Any, Any]) -> Layout:
     return op.infer()["out"] if given is None else given.layout
 
 
+@plans(Gemm)
 def gemm(op: Gemm) -> Plan:
     """Called with ``(a, b, out, c, alpha, beta)``."""
     flags = Flags(op.transpose_a, op.transpose_b, op.conj_a, op.conj_b)
@@ -37,6 +39,7 @@ def gemm(op: Gemm) -> Plan:
     return work
 
 
+@plans(Geam)
 def geam(op: Geam) -> Plan:
     """Called with ``(a, b, out, alpha, beta)``; BLAS has none, so NumPy."""
     view_a, view_b, view_out = viewer(op.a.layout), viewer(op.b.layout), viewer(layout_of_out(op))
@@ -63,6 +66,7 @@ def _term(transpose: bool, conj: bool) -> Callable[[Any, Any], Any]:
     return term
 
 
+@plans(Herk, Syrk)
 def rank_k(op: Syrk | Herk) -> Plan:
     """Called with ``(a, c, alpha, beta)``."""
     dtype = op.a.dtype
@@ -86,6 +90,7 @@ def rank_k(op: Syrk | Herk) -> Plan:
     return work
 
 
+@plans(Her2k, Syr2k)
 def rank_2k(op: Syr2k | Her2k) -> Plan:
     """Called with ``(a, b, c, alpha, beta)``.
 
@@ -114,6 +119,7 @@ def triangle(lower: bool, transposed: bool) -> Any:
     return letter("L" if lower == transposed else "U")
 
 
+@plans(Hemm, Symm)
 def symmetric(op: Symm | Hemm) -> Plan:
     """Called with ``(a, b, out, c, alpha, beta)``."""
     dtype, out_layout = op.a.dtype, layout_of_out(op)
@@ -136,6 +142,7 @@ def symmetric(op: Symm | Hemm) -> Plan:
     return work
 
 
+@plans(Trmm, Trsm)
 def triangular(op: Trsm | Trmm) -> Plan:
     """Called with ``(a, b, alpha)``."""
     dtype = op.a.dtype

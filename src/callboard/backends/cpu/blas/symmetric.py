@@ -14,6 +14,8 @@ from callboard.backends.cpu.blas.routines import integer, letter, number, prefix
 from callboard.backends.cpu.blas.scalars import reader
 from callboard.backends.cpu.blas.triangular import stored
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
+from callboard.kernel.blas import Hbmv, Hemv, Her, Her2, Hpmv, Hpr, Hpr2, Sbmv, Spmv, Spr2, Symv, Syr2
 from callboard.kernel.blas.symmetric import HermitianRank1, SymmetricProduct, SymmetricRank2
 
 __all__ = ["product", "rank_1", "rank_2"]
@@ -21,6 +23,7 @@ __all__ = ["product", "rank_1", "rank_2"]
 Plan = Callable[..., None]
 
 
+@plans(Hbmv, Hemv, Hpmv, Sbmv, Spmv, Symv)
 def product(op: SymmetricProduct) -> Plan:
     """Called with ``(a, x, out, y, alpha, beta)``."""
     dtype, out_layout = op.a.dtype, layout_of_out(op)
@@ -61,6 +64,7 @@ def _call(op: SymmetricProduct) -> Callable[[Any, int, int, Any, int], None]:
     )
 
 
+@plans(Her, Hpr)
 def rank_1(op: HermitianRank1) -> Plan:
     """Called with ``(x, a, alpha)``."""
     dtype, x_at = op.a.dtype, strided(op.x.layout)
@@ -83,6 +87,7 @@ def rank_1(op: HermitianRank1) -> Plan:
     return lambda x, a, alpha: call(uplo, trans, x_at.n, one, pack(read_alpha(alpha)), x, x_at.inc, keep, a, lda)
 
 
+@plans(Her2, Hpr2, Spr2, Syr2)
 def rank_2(op: SymmetricRank2) -> Plan:
     """Called with ``(x, y, a, alpha)``."""
     dtype, x_at, y_at = op.a.dtype, strided(op.x.layout), strided(op.y.layout)

@@ -7,6 +7,8 @@ from callboard.backends.cpu.blas.level1 import strided
 from callboard.backends.cpu.blas.level3 import triangle
 from callboard.backends.cpu.blas.products import required
 from callboard.backends.cpu.blas.routines import integer, letter, prefix, routine
+from callboard.core.library import plans
+from callboard.kernel.blas import Tbmv, Tbsv, Tpmv, Tpsv, Trmv, Trsv
 from callboard.kernel.blas.strides import band_of
 from callboard.kernel.blas.symmetric import SymmetricProduct
 from callboard.kernel.blas.triangular import TriangularVector
@@ -40,6 +42,7 @@ def stored(op: TriangularVector | SymmetricProduct) -> Stored:
     return Stored((), (), False)
 
 
+@plans(Tbmv, Tbsv, Tpmv, Tpsv, Trmv, Trsv)
 def vector(op: TriangularVector) -> Plan:
     """Called with ``(a, x)``. Packed by rows, a triangle is what BLAS has packed by columns as the other one."""
     x_at, call = strided(op.x.layout), routine(prefix(op.a.dtype) + type(op).__name__.lower())

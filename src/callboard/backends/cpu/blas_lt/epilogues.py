@@ -10,6 +10,7 @@ from callboard.backends.cpu.blas_lt.products import Array, affine, factors
 from callboard.backends.cpu.lowprec import encode_f8
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.op import Outputs
 from callboard.core.operand import Operand
 from callboard.kernel.blas_lt import Matmul, MatmulAux, MatmulBgrad
@@ -24,6 +25,7 @@ Store = Callable[[Array, int, int | None, int | None], None]
 """``(value, out, scale_out, amax)``: round and write it."""
 
 
+@plans(Matmul, MatmulAux)
 def forward_plan(op: Matmul | MatmulAux) -> Plan:
     """Called with the operands and numbers of the message."""
     traits, made = op.traits, op.infer()
@@ -51,6 +53,7 @@ def forward_plan(op: Matmul | MatmulAux) -> Plan:
     return work
 
 
+@plans(MatmulBgrad)
 def backward(op: MatmulBgrad) -> Plan:
     """Called with the operands and numbers of the message."""
     grad, made = op.traits.grad, op.infer()

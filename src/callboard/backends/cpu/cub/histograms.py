@@ -8,6 +8,7 @@ import numpy as np
 from callboard.backends.cpu.cub.operators import Array
 from callboard.backends.cpu.views import viewer
 from callboard.core.errors import ShapeError
+from callboard.core.library import plans
 from callboard.kernel import cub
 
 __all__ = ["even", "ranged"]
@@ -39,6 +40,7 @@ def _counter(op: Any) -> Callable[[int, int, int, Callable[[Array], Array]], Non
     return count
 
 
+@plans(cub.HistogramEven)
 def even(op: "cub.HistogramEven") -> Plan:
     """``run(x, lower, upper, out)``."""
     count, bins, tag = _counter(op), op.bins, type(op).__struct_config__.tag
@@ -59,6 +61,7 @@ def even(op: "cub.HistogramEven") -> Plan:
     return run
 
 
+@plans(cub.HistogramRange)
 def ranged(op: "cub.HistogramRange") -> Plan:
     """``run(x, levels, out)``."""
     count, levels_of = _counter(op), viewer(op.levels.layout)

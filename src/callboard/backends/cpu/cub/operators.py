@@ -8,7 +8,7 @@ import numpy as np
 from callboard.core.errors import LibraryError
 from callboard.core.op import Op
 
-__all__ = ["COMPARISONS", "Array", "Joined", "compiled", "identity", "joined"]
+__all__ = ["COMPARISONS", "Array", "Joined", "compiled", "identity", "joined", "no_text"]
 
 Array = np.ndarray[Any, Any]
 
@@ -84,6 +84,13 @@ def joined(op: Any) -> Any:
     if op.operation != "custom":
         return UFUNCS[op.operation]
     return Joined(compiled(op, op.python, "a", "b"))
+
+
+def no_text(op: Any) -> str | None:
+    """A custom operator has to have a body for here."""
+    if op.cuda is not None and op.python is None:
+        return "its operator has a body in CUDA C++ only; pass python, an expression, too"
+    return None
 
 
 def number(value: Any, dtype: "np.dtype[Any]") -> Any:

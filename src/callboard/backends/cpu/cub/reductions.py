@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.cub.operators import Array, Joined, identity, joined, number
+from callboard.backends.cpu.cub.operators import Array, Joined, identity, joined, no_text, number
 from callboard.backends.cpu.views import viewer
 from callboard.core.errors import ShapeError
+from callboard.core.library import plans
 from callboard.kernel import cub
 from callboard.kernel.cub.checks import compute_dtype
 
@@ -16,6 +17,7 @@ __all__ = ["arg_reduce", "reduce", "scan", "segment_offsets", "segmented_reduce"
 Plan = Callable[..., None]
 
 
+@plans(cub.Reduce, refuses=no_text)
 def reduce(op: "cub.Reduce") -> Plan:
     """``run(x, out, init)``."""
     x_of, out = viewer(op.x.layout), op.infer()["out"]
@@ -38,6 +40,7 @@ def reduce(op: "cub.Reduce") -> Plan:
     return run
 
 
+@plans(cub.ArgReduce)
 def arg_reduce(op: "cub.ArgReduce") -> Plan:
     """``run(x, out)``."""
     x_of, out_of = viewer(op.x.layout), viewer(op.infer()["out"] if op.out is None else op.out.layout)
@@ -50,6 +53,7 @@ def arg_reduce(op: "cub.ArgReduce") -> Plan:
     return run
 
 
+@plans(cub.SegmentedReduce, refuses=no_text)
 def segmented_reduce(op: "cub.SegmentedReduce") -> Plan:
     """``run(x, offsets, out, init)``."""
     x_of, offsets_of, out = viewer(op.x.layout), viewer(op.offsets.layout), op.infer()["out"]
@@ -85,6 +89,7 @@ def segment_offsets(op: Any, offsets: Array, n: int, whole: bool = False) -> Arr
     return offsets
 
 
+@plans(cub.Scan, refuses=no_text)
 def scan(op: "cub.Scan") -> Plan:
     """``run(x, out, init)``."""
     x_of, out = viewer(op.x.layout), op.infer()["out"]

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.cub.operators import COMPARISONS, Array, compiled
+from callboard.backends.cpu.cub.operators import COMPARISONS, Array, compiled, no_text
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DTYPES, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of
-from callboard.core.library import Extents
+from callboard.core.library import Extents, plans
 from callboard.core.op import info_of
 from callboard.core.operand import Role
 from callboard.kernel import cub
@@ -66,13 +66,15 @@ class Found:
             target[:found] = result
 
 
-def select(op: "cub.Select") -> Finds:
+@plans(cub.Select, sizes=True)
+def select(op: "cub.Select") -> Found:
     """``find(x, flags)``."""
     x_of, flags_of = viewer(op.x.layout), viewer(op.flags.layout)
-    return lambda x, flags: [x_of(x)[flags_of(flags) != 0]]
+    return Found(op, lambda x, flags: [x_of(x)[flags_of(flags) != 0]])
 
 
-def select_if(op: "cub.SelectIf") -> Finds:
+@plans(cub.SelectIf, sizes=True, refuses=no_text)
+def select_if(op: "cub.SelectIf") -> Found:
     """``find(x, number)``."""
     x_of, work = viewer(op.x.layout), compute_dtype(op.x.dtype).np
     if op.comparison == "custom":
@@ -84,7 +86,7 @@ def select_if(op: "cub.SelectIf") -> Finds:
             kept = np.broadcast_to(np.asarray(predicate(array.astype(work, copy=False))), array.shape)
             return [array[kept.astype(bool)]]
 
-        return fulfilled
+        return Found(op, fulfilled)
     compare = COMPARISONS[op.comparison]
 
     def compared(x: int, number: float) -> list[Array]:
@@ -92,7 +94,7 @@ def select_if(op: "cub.SelectIf") -> Finds:
         other = work.type(number) if work.kind == "f" else number  # whole numbers beyond the dtype compare as they are
         return [array[compare(array.astype(work, copy=False), other)]]
 
-    return compared
+    return Found(op, compared)
 
 
 def _begins(line: Array) -> Array:
@@ -102,7 +104,8 @@ def _begins(line: Array) -> Array:
     return np.flatnonzero(differs)
 
 
-def unique(op: "cub.Unique") -> Finds:
+@plans(cub.Unique, sizes=True)
+def unique(op: "cub.Unique") -> Found:
     """``find(x)``."""
     x_of = viewer(op.x.layout)
 
@@ -110,10 +113,11 @@ def unique(op: "cub.Unique") -> Finds:
         line = x_of(x)
         return [line[_begins(line)]]
 
-    return find
+    return Found(op, find)
 
 
-def unique_by_key(op: "cub.UniqueByKey") -> Finds:
+@plans(cub.UniqueByKey, sizes=True)
+def unique_by_key(op: "cub.UniqueByKey") -> Found:
     """``find(keys, values)``."""
     keys_of, values_of = viewer(op.keys.layout), viewer(op.values.layout)
 
@@ -122,10 +126,11 @@ def unique_by_key(op: "cub.UniqueByKey") -> Finds:
         begins = _begins(line)
         return [line[begins], values_of(values)[begins]]
 
-    return find
+    return Found(op, find)
 
 
-def encode(op: "cub.RunLengthEncode") -> Finds:
+@plans(cub.RunLengthEncode, sizes=True)
+def encode(op: "cub.RunLengthEncode") -> Found:
     """``find(x)``."""
     x_of = viewer(op.x.layout)
 
@@ -134,10 +139,11 @@ def encode(op: "cub.RunLengthEncode") -> Finds:
         begins = _begins(line)
         return [line[begins], np.diff(begins, append=line.size).astype(np.int64)]
 
-    return find
+    return Found(op, find)
 
 
-def decode(op: "cub.RunLengthDecode") -> Finds:
+@plans(cub.RunLengthDecode, sizes=True)
+def decode(op: "cub.RunLengthDecode") -> Found:
     """``find(values, lengths)``."""
     values_of, lengths_of = viewer(op.values.layout), viewer(op.lengths.layout)
 
@@ -147,9 +153,10 @@ def decode(op: "cub.RunLengthDecode") -> Finds:
             raise ShapeError(f"cub.run_length_decode: {int((repeats < 0).sum())} lengths are negative")
         return [np.repeat(values_of(values), repeats)]
 
-    return find
+    return Found(op, find)
 
 
+@plans(cub.Partition)
 def partition(op: "cub.Partition") -> Plan:
     """``run(x, flags, second, out, counts)``."""
     made = op.infer()

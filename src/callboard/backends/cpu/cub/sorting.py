@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.cub.operators import Array, compiled
+from callboard.backends.cpu.cub.operators import Array, compiled, no_text
 from callboard.backends.cpu.cub.reductions import segment_offsets
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
 from callboard.kernel import cub
 from callboard.kernel.cub.checks import compute_dtype
 
@@ -33,6 +34,7 @@ def _comparable(keys: Array) -> Array:
     return keys.astype(np.float32) if keys.dtype.itemsize == 2 and keys.dtype.kind not in "iu" else keys
 
 
+@plans(cub.Sort)
 def sort(op: "cub.Sort") -> Plan:
     """``run(keys, out)``."""
     keys_of, out_of = viewer(op.keys.layout), viewer(op.infer()["out"] if op.out is None else op.out.layout)
@@ -49,6 +51,7 @@ def sort(op: "cub.Sort") -> Plan:
     return run
 
 
+@plans(cub.ArgSort)
 def argsort(op: "cub.ArgSort") -> Plan:
     """``run(keys, out)``."""
     keys_of, out_of = viewer(op.keys.layout), viewer(op.infer()["out"] if op.out is None else op.out.layout)
@@ -72,6 +75,7 @@ def _pair_writer(op: Any) -> Callable[[Array, Array, Array, int, int], None]:
     return write
 
 
+@plans(cub.SortPairs)
 def sort_pairs(op: "cub.SortPairs") -> Plan:
     """``run(keys, values, out_keys, out_values)``."""
     keys_of, values_of, write, descending = (
@@ -88,6 +92,7 @@ def sort_pairs(op: "cub.SortPairs") -> Plan:
     return run
 
 
+@plans(cub.MergeSort, refuses=no_text)
 def merge_sort(op: "cub.MergeSort") -> Plan:
     """``run(keys, values, out_keys, out_values)``."""
     assert op.python is not None
@@ -107,6 +112,7 @@ def merge_sort(op: "cub.MergeSort") -> Plan:
     return run
 
 
+@plans(cub.SegmentedSort)
 def segmented_sort(op: "cub.SegmentedSort") -> Plan:
     """``run(keys, values, offsets, out_keys, out_values)``."""
     keys_of, values_of, offsets_of = viewer(op.keys.layout), viewer(op.values.layout), viewer(op.offsets.layout)
@@ -123,6 +129,7 @@ def segmented_sort(op: "cub.SegmentedSort") -> Plan:
     return run
 
 
+@plans(cub.TopK)
 def top_k(op: "cub.TopK") -> Plan:
     """``run(x, values, indices)``."""
     made, k, largest = op.infer(), op.k, op.largest
@@ -154,6 +161,7 @@ def _first(array: Array, k: int, largest: bool) -> Array:
     return chosen[_order(array[chosen], largest)]
 
 
+@plans(cub.LowerBound, cub.UpperBound)
 def search(op: "cub.LowerBound | cub.UpperBound") -> Plan:
     """``run(x, values, out)``."""
     x_of, values_of = viewer(op.x.layout), viewer(op.values.layout)

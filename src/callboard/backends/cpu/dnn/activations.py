@@ -1,12 +1,14 @@
 """Plans of activations: expressions, computed as those of ``dev.elementwise``."""
 
-from callboard.backends.cpu.dnn.arrays import Plan, table_of
+from callboard.backends.cpu.dnn.arrays import Plan
 from callboard.backends.cpu.elementwise.mapping import MapPlan
+from callboard.core.library import plans
 from callboard.kernel.dnn.activations import Activation, ActivationBackward, numbers_of, program_of
 
-__all__ = ["TABLE"]
+__all__ = ["backward", "forward"]
 
 
+@plans(Activation)
 def forward(op: Activation) -> Plan:
     """Called with ``(x, out)``."""
     out = op.infer()["out"] if op.out is None else op.out.layout
@@ -16,6 +18,7 @@ def forward(op: Activation) -> Plan:
     return lambda x, out: plan((x,), numbers, (out,))
 
 
+@plans(ActivationBackward)
 def backward(op: ActivationBackward) -> Plan:
     """Called with ``(dy, x, dx)``."""
     dx = op.infer()["dx"] if op.dx is None else op.dx.layout
@@ -24,6 +27,3 @@ def backward(op: ActivationBackward) -> Plan:
 
     numbers = numbers_of(op.kind, op.parameter)
     return lambda dy, x, dx: plan((dy, x), numbers, (dx,))
-
-
-TABLE = table_of({Activation: forward, ActivationBackward: backward})

@@ -1,16 +1,15 @@
 """Helpers shared by the plans of this package: outputs, wide copies, blocks that fit into a cache."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from callboard.backends.cpu.views import viewer
-from callboard.core.library import Entry
 from callboard.core.op import Op
 from callboard.core.operand import Operand
 
-__all__ = ["BLOCK", "Array", "Plan", "View", "blocks", "optional", "table_of", "view_of", "view_of_out", "wide"]
+__all__ = ["BLOCK", "Array", "Plan", "View", "blocks", "optional", "view_of", "view_of_out", "wide"]
 
 Array = np.ndarray[Any, Any]
 Plan = Callable[..., None]
@@ -54,8 +53,3 @@ def blocks(shape: Sequence[int], along: Sequence[int], size: int = BLOCK) -> Ite
     step = max(1, size // beside)
     for start in range(0, shape[axis], step):
         yield (*(slice(None),) * axis, slice(start, start + step))
-
-
-def table_of(plans: Mapping[type[Op[Any, Any]], Callable[[Any], Plan]]) -> dict[type[Op[Any, Any]], Entry]:
-    """The entries of ops, whose work is made from the message alone: cheap, without I/O."""
-    return {op: Entry(lambda _, op: plans[type(op)](op), inline=True) for op in plans}

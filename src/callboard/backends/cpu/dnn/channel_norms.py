@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, optional, table_of, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, optional, view_of, view_of_out, wide
 from callboard.backends.cpu.dnn.norms import gradient, moments, normalised, parameter_gradients
+from callboard.core.library import plans
 from callboard.kernel.dnn.channel_norms import (
     BatchNorm,
     BatchNormBackward,
@@ -18,7 +19,7 @@ from callboard.kernel.dnn.channel_norms import (
     InstanceNormTraining,
 )
 
-__all__ = ["TABLE"]
+__all__ = ["backward", "batch_inference", "batch_training", "each_item"]
 
 
 class Divided:
@@ -48,6 +49,7 @@ class Divided:
         return None if array is None else array.reshape(self.parameters)
 
 
+@plans(BatchNorm)
 def batch_inference(op: BatchNorm) -> Plan:
     """Called with ``(x, mean, variance, scale, bias, out)``."""
     divided = Divided(op.x.shape, op.axis, None)
@@ -64,6 +66,7 @@ def batch_inference(op: BatchNorm) -> Plan:
     return work
 
 
+@plans(BatchNormTraining)
 def batch_training(op: BatchNormTraining) -> Plan:
     """Called with ``(x, scale, bias, running_mean, running_variance, momentum, out, mean, inverse)``."""
     divided = Divided(op.x.shape, op.axis, None)
@@ -93,6 +96,7 @@ def batch_training(op: BatchNormTraining) -> Plan:
     return work
 
 
+@plans(GroupNorm, GroupNormTraining, InstanceNorm, InstanceNormTraining)
 def each_item(op: Any) -> Plan:
     """Called with ``(x, scale, bias, out)`` and, if they are kept, mean and inverse."""
     divided = Divided(op.x.shape, op.axis, op.group_count())
@@ -117,6 +121,7 @@ def each_item(op: Any) -> Plan:
     return work
 
 
+@plans(BatchNormBackward, GroupNormBackward, InstanceNormBackward)
 def backward(op: Any) -> Plan:
     """Called with ``(dy, x, mean, inverse, scale, dx, dscale, dbias)``."""
     batch = isinstance(op, BatchNormBackward)
@@ -142,18 +147,3 @@ def backward(op: Any) -> Plan:
             view(address)[...] = total.reshape(-1)
 
     return work
-
-
-TABLE = table_of(
-    {
-        BatchNorm: batch_inference,
-        BatchNormTraining: batch_training,
-        BatchNormBackward: backward,
-        InstanceNorm: each_item,
-        InstanceNormTraining: each_item,
-        InstanceNormBackward: backward,
-        GroupNorm: each_item,
-        GroupNormTraining: each_item,
-        GroupNormBackward: backward,
-    }
-)

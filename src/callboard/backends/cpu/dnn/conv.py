@@ -15,7 +15,7 @@ from callboard.backends.cpu.dnn.images import Array, compute_type, viewer_of_ima
 from callboard.backends.cpu.elementwise.mapping import MapPlan
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import Layout, layout_of
-from callboard.core.library import Entry
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.dnn.conv import (
     Conv,
@@ -28,7 +28,7 @@ from callboard.kernel.dnn.conv import (
 from callboard.kernel.dnn.epilogues import epilogue_of
 from callboard.kernel.dnn.layouts import channels_first, of_channels
 
-__all__ = ["TABLE"]
+__all__ = ["convolution", "data_gradient", "filter_gradient", "transpose"]
 
 MOST = 1 << 21
 """Elements of columns at a time, if one image needs at most as many."""
@@ -156,22 +156,36 @@ def computed(kind: str, g: Geometry, wide: Any) -> Callable[[Array, Array], Arra
     return lambda one, other: work(one, other, g, wide)
 
 
-def gradient(kind: str, first: str, second: str) -> Callable[[Any], Plan]:
-    """``plan(first, second, out)``, with operands under their names."""
-
-    def make(op: Any) -> Plan:
-        one, other = getattr(op, first).layout, getattr(op, second).layout
-        views = [viewer_of_image(layout, op.layout) for layout in (one, other, _given(op.out, op.infer()["out"]))]
-        work = computed(kind, geometry_of(op), compute_type(one.dtype))
-
-        def run(a: int, b: int, out: int) -> None:
-            views[2](out)[...] = work(views[0](a), views[1](b))
-
-        return run
-
-    return make
+@plans(ConvBackwardData, inline=False)
+def data_gradient(op: ConvBackwardData) -> Plan:
+    """``plan(dy, w, out)``."""
+    return _product(op, "backward_data", op.dy, op.w)
 
 
+@plans(ConvBackwardFilter, inline=False)
+def filter_gradient(op: ConvBackwardFilter) -> Plan:
+    """``plan(x, dy, out)``."""
+    return _product(op, "backward_filter", op.x, op.dy)
+
+
+@plans(ConvTranspose, inline=False)
+def transpose(op: ConvTranspose) -> Plan:
+    """``plan(x, w, out)``."""
+    return _product(op, "backward_data", op.x, op.w)
+
+
+def _product(op: Any, kind: str, one: Operand, other: Operand) -> Plan:
+    layouts = one.layout, other.layout, _given(op.out, op.infer()["out"])
+    views = [viewer_of_image(layout, op.layout) for layout in layouts]
+    work = computed(kind, geometry_of(op), compute_type(one.dtype))
+
+    def run(a: int, b: int, out: int) -> None:
+        views[2](out)[...] = work(views[0](a), views[1](b))
+
+    return run
+
+
+@plans(Conv, inline=False)
 def convolution(op: Conv) -> Plan:
     """``plan(x, w, out, bias, residual)``."""
     made = _given(op.out, op.infer()["out"])
@@ -212,11 +226,3 @@ def _finishing(op: Conv, made: Layout, sums: DType) -> MapPlan:
 
 def _given(out: Operand | None, made: Layout) -> Layout:
     return made if out is None else out.layout
-
-
-TABLE = {
-    Conv: Entry(lambda _, op: convolution(op)),
-    ConvBackwardData: Entry(lambda _, op: gradient("backward_data", "dy", "w")(op)),
-    ConvBackwardFilter: Entry(lambda _, op: gradient("backward_filter", "x", "dy")(op)),
-    ConvTranspose: Entry(lambda _, op: gradient("backward_data", "x", "w")(op)),
-}

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, table_of, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, view_of, view_of_out, wide
 from callboard.backends.cpu.rng.philox import philox_words
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask, threshold_of
 
-__all__ = ["TABLE"]
+__all__ = ["mask", "scaled"]
 
 BITS = (1 << 64) - 1
 
@@ -32,6 +33,7 @@ def kept(shape: tuple[int, ...], probability: float, seed: int, offset: int) -> 
     return mask.reshape(shape)
 
 
+@plans(Dropout, DropoutBackward)
 def scaled(op: Dropout | DropoutBackward) -> Plan:
     """Called with ``(x, probability, seed, offset, out)``."""
     source, out = (op.x, "out") if isinstance(op, Dropout) else (op.dy, "dx")
@@ -47,6 +49,7 @@ def scaled(op: Dropout | DropoutBackward) -> Plan:
     return work
 
 
+@plans(DropoutMask)
 def mask(op: DropoutMask) -> Plan:
     """Called with ``(probability, seed, offset, out)``."""
     view_out, seed_of, offset_of = view_of_out(op), _number(op.seed), _number(op.offset)
@@ -55,6 +58,3 @@ def mask(op: DropoutMask) -> Plan:
         view_out(out)[...] = kept(op.shape, probability, seed_of(seed), offset_of(offset))
 
     return work
-
-
-TABLE = table_of({Dropout: scaled, DropoutBackward: scaled, DropoutMask: mask})

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, table_of, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, view_of, view_of_out, wide
 from callboard.core.errors import ShapeError
+from callboard.core.library import plans
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward, wrong_rows
 
-__all__ = ["TABLE", "checked"]
+__all__ = ["backward", "checked", "forward"]
 
 
 def checked(tag: str, name: str, found: Array, count: int) -> Array:
@@ -21,6 +22,7 @@ def checked(tag: str, name: str, found: Array, count: int) -> Array:
     return found.astype(np.intp, copy=False)
 
 
+@plans(Embedding)
 def forward(op: Embedding) -> Plan:
     """Called with ``(table, indices, out)``."""
     view_table, view_indices, view_out, rows = (
@@ -37,6 +39,7 @@ def forward(op: Embedding) -> Plan:
     return work
 
 
+@plans(EmbeddingBackward)
 def backward(op: EmbeddingBackward) -> Plan:
     """Called with ``(dy, indices, dtable)``."""
     view_dy, view_indices, view_out = view_of(op.dy), view_of(op.indices), view_of_out(op, "dtable")
@@ -57,6 +60,3 @@ def backward(op: EmbeddingBackward) -> Plan:
         table[rows[stays]] = sums[stays]
 
     return work
-
-
-TABLE = table_of({Embedding: forward, EmbeddingBackward: backward})

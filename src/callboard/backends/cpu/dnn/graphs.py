@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import table_of
 from callboard.backends.cpu.dnn.conv import computed
 from callboard.backends.cpu.dnn.norms import moments, normalised
 from callboard.backends.cpu.elementwise.mapping import MapPlan
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
+from callboard.core.library import plans
 from callboard.kernel.dnn.graphs.message import Fused, layouts_of, shapes_of
 from callboard.kernel.dnn.graphs.nodes import KINDS, GraphNode, Shape, expression_of, geometry_of_node
 
-__all__ = ["TABLE"]
+__all__ = ["fused"]
 
 Array = np.ndarray[Any, Any]
 Step = Callable[..., Array]
@@ -83,6 +83,7 @@ def step(op: Fused, node: GraphNode, given: Sequence[Shape], shape: Shape) -> St
     return norm(node) if family == "norm" else reduction(node)
 
 
+@plans(Fused)
 def fused(op: Fused) -> Callable[..., None]:
     """Called with ``(operands, outs)``."""
     shapes, first, wide = shapes_of(op), len(op.operands), op.wide.np
@@ -107,6 +108,3 @@ def fused(op: Fused) -> Callable[..., None]:
             write(out)[...] = values[value]
 
     return work
-
-
-TABLE = table_of({Fused: fused})

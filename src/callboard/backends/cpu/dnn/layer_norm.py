@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Plan, blocks, optional, table_of, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Plan, blocks, optional, view_of, view_of_out, wide
 from callboard.backends.cpu.dnn.norms import gradient, moments, normalised, parameter_gradients
+from callboard.core.library import plans
 from callboard.kernel.dnn.layer_norm import (
     LayerNorm,
     LayerNormBackward,
@@ -15,9 +16,10 @@ from callboard.kernel.dnn.layer_norm import (
     RmsNormTraining,
 )
 
-__all__ = ["TABLE"]
+__all__ = ["backward", "forward"]
 
 
+@plans(LayerNorm, LayerNormTraining, RmsNorm, RmsNormTraining)
 def forward(op: Any) -> Plan:
     """Called with the message's operands: ``x`` and ``scale``, ``out``, then the message's own."""
     centred = isinstance(op, LayerNorm | LayerNormTraining)
@@ -46,6 +48,7 @@ def forward(op: Any) -> Plan:
     return work
 
 
+@plans(LayerNormBackward, RmsNormBackward)
 def backward(op: Any) -> Plan:
     """Called with the fields of the message."""
     centred = isinstance(op, LayerNormBackward)
@@ -77,15 +80,3 @@ def backward(op: Any) -> Plan:
             view(address)[...] = total
 
     return work
-
-
-TABLE = table_of(
-    {
-        LayerNorm: forward,
-        LayerNormTraining: forward,
-        LayerNormBackward: backward,
-        RmsNorm: forward,
-        RmsNormTraining: forward,
-        RmsNormBackward: backward,
-    }
-)

@@ -4,13 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, blocks, optional, table_of, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, blocks, optional, view_of, view_of_out, wide
 from callboard.backends.cpu.dnn.softmax import log_sums
 from callboard.core.errors import ShapeError
+from callboard.core.library import plans
 from callboard.kernel.dnn.losses import CrossEntropy, CrossEntropyBackward, Mse, MseBackward, wrong_class
 from callboard.kernel.dnn.operands import INDICES
 
-__all__ = ["TABLE"]
+__all__ = ["cross_entropy", "cross_entropy_backward", "mse", "mse_backward"]
 
 
 def _classes(op: Any, target: Array, classes: int) -> tuple[Array, Array]:
@@ -27,6 +28,7 @@ def _classes(op: Any, target: Array, classes: int) -> tuple[Array, Array]:
     return np.where(counts, target, 0).astype(np.intp), counts
 
 
+@plans(CrossEntropy)
 def cross_entropy(op: CrossEntropy) -> Plan:
     """Called with ``(x, target, weight, loss, log_sum)``."""
     axis, classes = op.x.ndim - 1, op.x.shape[op.axis]
@@ -80,6 +82,7 @@ def _divisor(found: tuple[Array, Array] | None, factors: Array, items: int) -> A
     return items if found is None else np.where(found[1], factors[found[0]], 0).sum()
 
 
+@plans(CrossEntropyBackward)
 def cross_entropy_backward(op: CrossEntropyBackward) -> Plan:
     """Called with ``(dloss, x, target, log_sum, weight, dx)``."""
     classes, ndim = op.x.shape[op.axis], op.x.ndim
@@ -116,6 +119,7 @@ def cross_entropy_backward(op: CrossEntropyBackward) -> Plan:
     return work
 
 
+@plans(Mse)
 def mse(op: Mse) -> Plan:
     """Called with ``(x, target, loss)``."""
     view_x, view_target, view_loss = view_of(op.x), view_of(op.target), view_of_out(op, "loss")
@@ -131,6 +135,7 @@ def mse(op: Mse) -> Plan:
     return work
 
 
+@plans(MseBackward)
 def mse_backward(op: MseBackward) -> Plan:
     """Called with ``(dloss, x, target, dx)``."""
     view_dloss, view_x, view_target, view_dx = (
@@ -146,13 +151,3 @@ def mse_backward(op: MseBackward) -> Plan:
         view_dx(dx)[...] = away.dtype.type(share) * away * wide(view_dloss(dloss))
 
     return work
-
-
-TABLE = table_of(
-    {
-        CrossEntropy: cross_entropy,
-        CrossEntropyBackward: cross_entropy_backward,
-        Mse: mse,
-        MseBackward: mse_backward,
-    }
-)

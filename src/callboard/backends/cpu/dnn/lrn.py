@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, table_of, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, view_of, view_of_out, wide
+from callboard.core.library import plans
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 
-__all__ = ["TABLE"]
+__all__ = ["backward", "forward"]
 
 
 def _window_sums(a: Array, axis: int, before: int, behind: int) -> Array:
@@ -29,6 +30,7 @@ def _divisor(op: Any, x: Array, axis: int) -> Array:
     return found
 
 
+@plans(Lrn)
 def forward(op: Lrn) -> Plan:
     """Called with ``(x, out)``."""
     view_x, view_out, axis = view_of(op.x), view_of_out(op), op.axis % op.x.ndim
@@ -40,6 +42,7 @@ def forward(op: Lrn) -> Plan:
     return work
 
 
+@plans(LrnBackward)
 def backward(op: LrnBackward) -> Plan:
     """Called with ``(dy, x, dx)``."""
     view_dy, view_x, view_dx, axis = view_of(op.dy), view_of(op.x), view_of_out(op, "dx"), op.axis % op.x.ndim
@@ -54,6 +57,3 @@ def backward(op: LrnBackward) -> Plan:
         view_dx(dx)[...] = grad * power - kind(2 * op.alpha * op.beta / op.size) * given * sums
 
     return work
-
-
-TABLE = table_of({Lrn: forward, LrnBackward: backward})

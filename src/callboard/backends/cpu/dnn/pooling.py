@@ -9,7 +9,7 @@ import numpy as np
 from callboard.backends.cpu.dnn.images import Array, compute_type, viewer_of_image
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
-from callboard.core.library import Entry
+from callboard.core.library import plans
 from callboard.core.operand import Placeholder
 from callboard.kernel.dnn.checks import image_of
 from callboard.kernel.dnn.pooling import (
@@ -23,7 +23,7 @@ from callboard.kernel.dnn.pooling import (
     windows_of,
 )
 
-__all__ = ["TABLE"]
+__all__ = ["average", "average_backward", "maximum", "maximum_backward", "maximum_indices"]
 
 Plan = Callable[..., None]
 Index = tuple[Any, ...]
@@ -80,6 +80,7 @@ def views(op: Any, *names: str) -> list[Callable[[int], Array]]:
     return [viewer_of_image(layout, op.layout) for layout in layouts]
 
 
+@plans(AvgPool)
 def average(op: AvgPool) -> Plan:
     """``plan(x, out)``."""
     (read, write), places, wide = views(op, "x", "out"), Places(op, spatial_of(op)), compute_type(op.x.dtype)
@@ -92,6 +93,7 @@ def average(op: AvgPool) -> Plan:
     return work
 
 
+@plans(AvgPoolBackward)
 def average_backward(op: AvgPoolBackward) -> Plan:
     """``plan(dy, out)``."""
     (read, write), places, wide = views(op, "dy", "out"), Places(op, spatial_of(op)), compute_type(op.dy.dtype)
@@ -121,6 +123,7 @@ def largest(places: Places, x: Array) -> tuple[Array, Array]:
     return best, at
 
 
+@plans(MaxPool)
 def maximum(op: MaxPool) -> Plan:
     """``plan(x, out)``."""
     (read, write), places = views(op, "x", "out"), Places(op, spatial_of(op))
@@ -131,6 +134,7 @@ def maximum(op: MaxPool) -> Plan:
     return work
 
 
+@plans(MaxPoolIndices)
 def maximum_indices(op: MaxPoolIndices) -> Plan:
     """``plan(x, out, indices)``."""
     (read, write, mark), places = views(op, "x", "out", "indices"), Places(op, spatial_of(op))
@@ -141,6 +145,7 @@ def maximum_indices(op: MaxPoolIndices) -> Plan:
     return work
 
 
+@plans(MaxPoolBackward)
 def maximum_backward(op: MaxPoolBackward) -> Plan:
     """``plan(dy, indices, out)``."""
     read, look, write = views(op, "dy", "indices", "out")
@@ -155,13 +160,3 @@ def maximum_backward(op: MaxPoolBackward) -> Plan:
         target[...] = sums[places.inner()]
 
     return work
-
-
-WORKS: dict[type[Any], Callable[[Any], Plan]] = {
-    AvgPool: average,
-    AvgPoolBackward: average_backward,
-    MaxPool: maximum,
-    MaxPoolBackward: maximum_backward,
-    MaxPoolIndices: maximum_indices,
-}
-TABLE = {op: Entry(lambda _, op: WORKS[type(op)](op), inline=True) for op in WORKS}

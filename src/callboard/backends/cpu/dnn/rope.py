@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from callboard.backends.cpu.dnn.arrays import Plan, table_of, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Plan, view_of, view_of_out, wide
 from callboard.backends.cpu.dnn.embedding import checked
+from callboard.core.library import plans
 from callboard.kernel.dnn.rope import Rope, RopeBackward, check_rope
 
-__all__ = ["TABLE"]
+__all__ = ["turn"]
 
 
+@plans(Rope, RopeBackward)
 def turn(op: Any) -> Plan:
     """Called with ``(x, cos, sin, positions, out)``."""
     back = isinstance(op, RopeBackward)
@@ -41,6 +43,3 @@ def turn(op: Any) -> Plan:
         turned[..., firsts], turned[..., seconds] = first, second
 
     return work
-
-
-TABLE = table_of({Rope: turn, RopeBackward: turn})

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, blocks, table_of, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, blocks, view_of, view_of_out, wide
+from callboard.core.library import plans
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 
-__all__ = ["TABLE", "log_sums"]
+__all__ = ["backward", "forward", "log_sums"]
 
 
 def log_sums(x: Array, axis: int) -> Array:
@@ -40,6 +41,7 @@ def _log_softmax_gradient(dy: Array, y: Array, axis: int) -> Array:
     return dx
 
 
+@plans(LogSoftmax, Softmax)
 def forward(op: Softmax | LogSoftmax) -> Plan:
     """Called with ``(x, out)``."""
     shape, axis, view_x, view_out = op.x.shape, op.axis % op.x.ndim, view_of(op.x), view_of_out(op)
@@ -54,6 +56,7 @@ def forward(op: Softmax | LogSoftmax) -> Plan:
     return work
 
 
+@plans(LogSoftmaxBackward, SoftmaxBackward)
 def backward(op: SoftmaxBackward | LogSoftmaxBackward) -> Plan:
     """Called with ``(dy, y, dx)``."""
     shape, axis = op.y.shape, op.axis % op.y.ndim
@@ -67,13 +70,3 @@ def backward(op: SoftmaxBackward | LogSoftmaxBackward) -> Plan:
             result[block] = compute(wide(grad[block]), wide(given[block]), axis)
 
     return work
-
-
-TABLE = table_of(
-    {
-        Softmax: forward,
-        LogSoftmax: forward,
-        SoftmaxBackward: backward,
-        LogSoftmaxBackward: backward,
-    }
-)

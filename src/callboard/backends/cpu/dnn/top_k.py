@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, table_of, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, view_of, view_of_out, wide
 from callboard.core.errors import ShapeError
+from callboard.core.library import plans
 from callboard.kernel.dnn.embedding import wrong_rows
 from callboard.kernel.dnn.top_k import TopK, TopKBackward
 
-__all__ = ["TABLE"]
+__all__ = ["backward", "forward"]
 
 
 def _order(x: Array, largest: bool) -> Array:
@@ -31,6 +32,7 @@ def _candidates(x: Array, k: int, largest: bool) -> Array | None:
     return np.nonzero(chosen)[-1].reshape(*x.shape[:-1], k)
 
 
+@plans(TopK)
 def forward(op: TopK) -> Plan:
     """Called with ``(x, values, indices)``."""
     view_x, view_values, view_indices = view_of(op.x), view_of_out(op, "values"), view_of_out(op, "indices")
@@ -50,6 +52,7 @@ def forward(op: TopK) -> Plan:
     return work
 
 
+@plans(TopKBackward)
 def backward(op: TopKBackward) -> Plan:
     """Called with ``(dvalues, indices, dx)``."""
     view_dvalues, view_indices, view_dx = view_of(op.dvalues), view_of(op.indices), view_of_out(op, "dx")
@@ -65,6 +68,3 @@ def backward(op: TopKBackward) -> Plan:
         np.put_along_axis(result, found, view_dvalues(dvalues), op.axis)
 
     return work
-
-
-TABLE = table_of({TopK: forward, TopKBackward: backward})

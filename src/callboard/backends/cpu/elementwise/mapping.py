@@ -9,6 +9,7 @@ from callboard.backends.cpu.elementwise.blocks import Walk, walk_of
 from callboard.backends.cpu.elementwise.machine import Machine, numbers_as_held
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout, layout_of
+from callboard.core.library import plans
 from callboard.kernel.elementwise import Map, MapMany
 from callboard.kernel.elementwise.map import program_of, shape_of_operands
 from callboard.kernel.elementwise.program import Program
@@ -68,6 +69,7 @@ class MapPlan:
             run([array[block] for array in inputs], there, numbers, room)
 
 
+@plans(Map)
 def map_one(op: Map) -> Any:
     """Called with ``(operands, scalars, out)``."""
     program = program_of(op)
@@ -78,6 +80,7 @@ def map_one(op: Map) -> Any:
     return lambda operands, scalars, out: plan(operands, scalars, (out,))
 
 
+@plans(MapMany)
 def map_many(op: MapMany) -> Any:
     """Called with ``(operands, scalars, outs)``."""
     operands, outs = ([one.layout for one in many] for many in (op.operands, op.outs))

@@ -11,6 +11,7 @@ from callboard.backends.cpu.elementwise.functions import Array, computed_in
 from callboard.backends.cpu.elementwise.machine import Machine, numbers_as_held
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout, layout_of
+from callboard.core.library import plans
 from callboard.kernel.elementwise import Reduce
 from callboard.kernel.elementwise.map import shape_of_operands
 from callboard.kernel.elementwise.reduce import axes_of, reduction_of
@@ -38,6 +39,7 @@ def steps_of_out(layout: Layout, axes: Sequence[int], ndim: int) -> tuple[int, .
     return tuple(0 if axis in axes else next(kept) for axis in range(ndim))
 
 
+@plans(Reduce)
 def reduce(op: Reduce) -> Any:
     """Called with ``(operands, scalars, out)``."""
     shape = shape_of_operands(op)

@@ -7,9 +7,11 @@ import numpy as np
 
 from callboard.backends.cpu.cores import workers
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
+from callboard.kernel.fft import Fft, FftPlanMany, FftPlanManyInPlace, Irfft, IrfftOverwrite, Rfft
 from callboard.kernel.fft.transform import Side, Transform
 
-__all__ = ["Plan", "planned", "scipy_fft"]
+__all__ = ["Plan", "in_place", "out_of_place", "planned", "scipy_fft"]
 
 Array = np.ndarray[Any, Any]
 Plan = Callable[[int, int], None]
@@ -17,6 +19,19 @@ Plan = Callable[[int, int], None]
 
 PARALLEL = 1 << 16
 """Elements below which SciPy's threads cost more than they save."""
+
+
+@plans(Fft, FftPlanMany, Irfft, IrfftOverwrite, Rfft)
+def out_of_place(op: Fft | FftPlanMany | Irfft | IrfftOverwrite | Rfft) -> Plan:
+    """``plan(x, out)``."""
+    return planned(op.transform())
+
+
+@plans(FftPlanManyInPlace)
+def in_place(op: FftPlanManyInPlace) -> Callable[[int], None]:
+    """``plan(x)``."""
+    plan = planned(op.transform())
+    return lambda x: plan(x, x)
 
 
 def planned(transform: Transform) -> Plan:

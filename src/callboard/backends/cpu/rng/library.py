@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.cores import workers
+from callboard.backends.cpu.library import CpuLibrary
 from callboard.backends.cpu.rng import distributions, rejections
 from callboard.backends.cpu.rng.fills import (
     LONG_SLICE,
@@ -20,10 +21,9 @@ from callboard.backends.cpu.rng.fills import (
 )
 from callboard.backends.cpu.rng.sources import sources
 from callboard.backends.cpu.rng.states import States
-from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
-from callboard.core.backend import AccelDevice, AccelStream, Status
-from callboard.core.library import Library, launches, prepares
+from callboard.core.backend import AccelDevice, AccelStream
+from callboard.core.library import plans
 from callboard.kernel.rng import (
     RngFillBeta,
     RngFillBits,
@@ -50,10 +50,11 @@ Plan = Callable[..., None]
 TRANSFORMS = (RngFillBits, RngFillUniform, RngFillNormal, RngFillLogNormal, RngFillExponential, RngFillCauchy)
 
 
-class CpuRng(Library):
+class CpuRng(CpuLibrary):
     """Serves :mod:`callboard.kernel.rng` with NumPy: every op is the reference of its numbers."""
 
     name = "rng"
+    implementation = "rng"
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)
@@ -68,7 +69,7 @@ class CpuRng(Library):
 
     # -- a fixed number of words an element ----------------------------------------------------------------------------
 
-    @prepares(*TRANSFORMS, inline=True)
+    @plans(*TRANSFORMS)
     def plan_transform(self, op: Fill) -> Plan:
         layout, kind = op.out.layout, KINDS[op.kind]
         make = self._make(op)
@@ -118,19 +119,19 @@ class CpuRng(Library):
 
         return filled(op.out.layout, lambda *a: self._slices.run(make, 1, *a))
 
-    @prepares(RngFillPoisson, inline=True)
+    @plans(RngFillPoisson)
     def plan_poisson(self, op: RngFillPoisson) -> Plan:
         return self._by_element(op, rejections.poisson)
 
-    @prepares(RngFillGamma, inline=True)
+    @plans(RngFillGamma)
     def plan_gamma(self, op: RngFillGamma) -> Plan:
         return self._by_element(op, rejections.gamma)
 
-    @prepares(RngFillBeta, inline=True)
+    @plans(RngFillBeta)
     def plan_beta(self, op: RngFillBeta) -> Plan:
         return self._by_element(op, rejections.beta)
 
-    @prepares(RngFillIntegers, inline=True)
+    @plans(RngFillIntegers)
     def plan_integers(self, op: RngFillIntegers) -> Plan:
         words, step, dtype = self._words[op.kind, op.ordering], words_per_element(op.out.dtype), op.out.dtype.np
 
@@ -145,7 +146,7 @@ class CpuRng(Library):
 
     # -- choices and orders --------------------------------------------------------------------------------------------
 
-    @prepares(RngFillDiscrete, inline=True)
+    @plans(RngFillDiscrete)
     def plan_discrete(self, op: RngFillDiscrete) -> Plan:
         words, view = self._words[op.kind, op.ordering], viewer(op.weights.layout)
 
@@ -158,7 +159,7 @@ class CpuRng(Library):
         fill = filled(op.out.layout, lambda *a: self._slices.run(make, 2, *a))
         return lambda out, seed, position, weights: fill(out, seed, position, _sums(view(weights)))
 
-    @prepares(RngFillPermutation, inline=True)
+    @plans(RngFillPermutation)
     def plan_permutation(self, op: RngFillPermutation) -> Plan:
         words, slices = self._words[op.kind, op.ordering], self._slices
 
@@ -168,20 +169,6 @@ class CpuRng(Library):
             flat[...] = np.argsort(keys, kind="stable")
 
         return filled(op.out.layout, work)
-
-    # -- all of them ---------------------------------------------------------------------------------------------------
-
-    @launches(
-        *TRANSFORMS,
-        RngFillIntegers,
-        RngFillPoisson,
-        RngFillGamma,
-        RngFillBeta,
-        RngFillDiscrete,
-        RngFillPermutation,
-    )
-    def fill(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:
-        return stream.run(self.name, plan, *dynamic)
 
 
 def _bits(dtype: Any) -> distributions.Distribution:

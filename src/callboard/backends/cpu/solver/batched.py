@@ -11,6 +11,7 @@ from callboard.backends.cpu.solver.lu import getrf, getrs, rows_of_pivots
 from callboard.backends.cpu.solver.qr import gels, householder
 from callboard.backends.cpu.solver.svd import gesdd
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
 from callboard.kernel.solver import (
     GelsBatched,
     GeqrfBatched,
@@ -71,6 +72,7 @@ def _item(array: Array) -> Array:
     return np.array(array, order="F")
 
 
+@plans(GetrfBatched)
 def getrf_batched(op: GetrfBatched) -> Plan:
     """Called with ``(a, lu, pivots)``."""
     dtype, tag, view_a = op.a.dtype, tag_of(op), viewer(op.a.layout)
@@ -91,6 +93,7 @@ def getrf_batched(op: GetrfBatched) -> Plan:
     return work
 
 
+@plans(GetrsBatched)
 def getrs_batched(op: GetrsBatched) -> Plan:
     """Called with ``(lu, pivots, b, x)``."""
     dtype, tag, n = op.lu.dtype, tag_of(op), op.lu.shape[1]
@@ -111,6 +114,7 @@ def getrs_batched(op: GetrsBatched) -> Plan:
     return work
 
 
+@plans(PotrfBatched)
 def potrf_batched(op: PotrfBatched) -> Plan:
     """Called with ``(a, out)``."""
     dtype, tag, view_a, lower = op.a.dtype, tag_of(op), viewer(op.a.layout), op.lower
@@ -130,6 +134,7 @@ def potrf_batched(op: PotrfBatched) -> Plan:
     return work
 
 
+@plans(PotrsBatched)
 def potrs_batched(op: PotrsBatched) -> Plan:
     """Called with ``(factor, b, x)``."""
     dtype, tag, lower = op.factor.dtype, tag_of(op), op.lower
@@ -147,6 +152,7 @@ def potrs_batched(op: PotrsBatched) -> Plan:
     return work
 
 
+@plans(GeqrfBatched)
 def geqrf_batched(op: GeqrfBatched) -> Plan:
     """Called with ``(a, h, tau)``."""
     dtype, view_a = op.a.dtype, viewer(op.a.layout)
@@ -164,6 +170,7 @@ def geqrf_batched(op: GeqrfBatched) -> Plan:
     return work
 
 
+@plans(GelsBatched)
 def gels_batched(op: GelsBatched) -> Plan:
     """Called with ``(a, b, x)``."""
     dtype, tag, view_a, view_b = op.a.dtype, tag_of(op), viewer(op.a.layout), viewer(op.b.layout)
@@ -181,6 +188,7 @@ def gels_batched(op: GelsBatched) -> Plan:
     return work
 
 
+@plans(GesvdjBatched)
 def gesvdj_batched(op: GesvdjBatched) -> Plan:
     """Called with ``(a, u, s, vt)``; by divide and conquer."""
     dtype, tag, view_a = op.a.dtype, tag_of(op), viewer(op.a.layout)
@@ -201,6 +209,7 @@ def gesvdj_batched(op: GesvdjBatched) -> Plan:
     return work
 
 
+@plans(GesvdjValuesBatched)
 def gesvdj_values_batched(op: GesvdjValuesBatched) -> Plan:
     """Called with ``(a, s)``; by divide and conquer."""
     dtype, tag, view_a = op.a.dtype, tag_of(op), viewer(op.a.layout)
@@ -221,6 +230,7 @@ def gesvdj_values_batched(op: GesvdjValuesBatched) -> Plan:
     return work
 
 
+@plans(SyevBatched)
 def syev_batched(op: SyevBatched) -> Plan:
     """Called with ``(a, w, v)``."""
     dtype, tag, view_a, lower = op.a.dtype, tag_of(op), viewer(op.a.layout), op.lower

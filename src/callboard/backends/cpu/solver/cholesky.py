@@ -6,6 +6,7 @@ import numpy as np
 
 from callboard.backends.cpu.solver.lapack import Array, check_finite, lapack, name_of, outputs, staged, tag_of
 from callboard.core.dtype import DType
+from callboard.core.library import plans
 from callboard.kernel.solver import Cholesky, CholeskyInverse, CholeskySolve
 from callboard.kernel.solver.failures import indefinite
 
@@ -32,6 +33,7 @@ def potrs(dtype: DType, lower: bool, factor: Array, b: Array) -> None:
         lapack(name_of(dtype, "potrs"), triangle(lower), n, columns, factor, n, b, n)
 
 
+@plans(Cholesky)
 def cholesky(op: Cholesky) -> Plan:
     """Called with ``(a, out)``."""
     dtype, tag, stage, lower = op.a.dtype, tag_of(op), staged(op.a), op.lower
@@ -49,6 +51,7 @@ def cholesky(op: Cholesky) -> Plan:
     return work
 
 
+@plans(CholeskySolve)
 def cholesky_solve(op: CholeskySolve) -> Plan:
     """Called with ``(factor, b, x)``."""
     dtype, tag, stage_factor, stage_b, lower = op.factor.dtype, tag_of(op), staged(op.factor), staged(op.b), op.lower
@@ -64,6 +67,7 @@ def cholesky_solve(op: CholeskySolve) -> Plan:
     return work
 
 
+@plans(CholeskyInverse)
 def cholesky_inverse(op: CholeskyInverse) -> Plan:
     """Called with ``(factor, out)``."""
     dtype, tag, stage, lower, n = op.factor.dtype, tag_of(op), staged(op.factor), op.lower, op.factor.shape[0]

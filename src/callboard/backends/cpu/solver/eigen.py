@@ -11,7 +11,7 @@ from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DType, as_dtype
 from callboard.core.layout import OpenLayout, layout_of
-from callboard.core.library import Extents
+from callboard.core.library import Extents, plans
 from callboard.kernel.solver import (
     Syevd,
     SyevdValues,
@@ -45,6 +45,7 @@ def heevd(dtype: DType, vectors: bool, lower: bool, a: Array, w: Array) -> int:
     return lapack(name, job, triangle(lower), n, a, n, w, Work(dtype.np), *real, Work(np.int32))
 
 
+@plans(Syevd)
 def syevd(op: Syevd) -> Plan:
     """Called with ``(a, w, v)``."""
     dtype, tag, stage, lower = op.a.dtype, tag_of(op), staged(op.a), op.lower
@@ -62,6 +63,7 @@ def syevd(op: Syevd) -> Plan:
     return work
 
 
+@plans(SyevdValues)
 def syevd_values(op: SyevdValues) -> Plan:
     """Called with ``(a, w)``."""
     dtype, tag, stage, lower = op.a.dtype, tag_of(op), staged(op.a), op.lower
@@ -98,6 +100,7 @@ def _heevr(dtype: DType, lower: bool, a: Array, which: str, low: Any, high: Any,
     return values[:count], vectors[:, :count], info
 
 
+@plans(SyevdxIndex)
 def syevdx_index(op: SyevdxIndex) -> Plan:
     """Called with ``(a, w, v)``."""
     dtype, tag, stage, lower = op.a.dtype, tag_of(op), staged(op.a), op.lower
@@ -116,6 +119,7 @@ def syevdx_index(op: SyevdxIndex) -> Plan:
     return work
 
 
+@plans(SyevdxRange, sizes=True)
 class EigenRange:
     """The plan of a range by value: into given arrays, or sized first and then copied."""
 
@@ -175,6 +179,7 @@ def _hegvd(op: Sygvd | SygvdValues, vectors: bool) -> Callable[[int, int], tuple
     return solve
 
 
+@plans(Sygvd)
 def sygvd(op: Sygvd) -> Plan:
     """Called with ``(a, b, w, v)``."""
     solve = _hegvd(op, True)
@@ -186,6 +191,7 @@ def sygvd(op: Sygvd) -> Plan:
     return work
 
 
+@plans(SygvdValues)
 def sygvd_values(op: SygvdValues) -> Plan:
     """Called with ``(a, b, w)``."""
     solve = _hegvd(op, False)

@@ -6,6 +6,7 @@ import numpy as np
 
 from callboard.backends.cpu.solver.lapack import Array, Work, check_finite, lapack, name_of, outputs, staged, tag_of
 from callboard.core.dtype import DType
+from callboard.core.library import plans
 from callboard.kernel.solver import Geev, GeevValues
 from callboard.kernel.solver.failures import unconverged
 
@@ -70,6 +71,7 @@ def _eig(dtype: DType, vectors: bool, a: Array) -> tuple[Array, Array, int]:
     return _scaled(values, shift), unpacked, info
 
 
+@plans(Geev)
 def geev(op: Geev) -> Plan:
     """Called with ``(a, w, v)``."""
     dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)
@@ -86,6 +88,7 @@ def geev(op: Geev) -> Plan:
     return work
 
 
+@plans(GeevValues)
 def geev_values(op: GeevValues) -> Plan:
     """Called with ``(a, w)``."""
     dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)

@@ -7,6 +7,7 @@ import numpy as np
 from callboard.backends.cpu.solver.lapack import Array, check_finite, checker, lapack, name_of, outputs, staged, tag_of
 from callboard.backends.cpu.solver.scaling import Equilibrated, centre, centre_columns, centre_factors, product, shift
 from callboard.core.dtype import DType
+from callboard.core.library import plans
 from callboard.kernel.solver import Determinant, Inverse, Lu, LuSolve, Solve
 from callboard.kernel.solver.failures import bad_indices, singular
 
@@ -62,6 +63,7 @@ def _nan_finder(op: Solve | Inverse | Determinant) -> Callable[[Array], bool]:
     return (lambda a: False) if op.check_finite else (lambda a: bool(np.isnan(a).any()))
 
 
+@plans(Lu)
 def lu(op: Lu) -> Plan:
     """Called with ``(a, lu, pivots)``."""
     dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)
@@ -79,6 +81,7 @@ def lu(op: Lu) -> Plan:
     return work
 
 
+@plans(LuSolve)
 def lu_solve(op: LuSolve) -> Plan:
     """Called with ``(lu, pivots, b, x)``."""
     dtype, tag, n = op.lu.dtype, tag_of(op), op.lu.shape[0]
@@ -96,6 +99,7 @@ def lu_solve(op: LuSolve) -> Plan:
     return work
 
 
+@plans(Solve)
 def solve(op: Solve) -> Plan:
     """Called with ``(a, b, x)``."""
     dtype, tag, stage_a, stage_b = op.a.dtype, tag_of(op), staged(op.a), staged(op.b)
@@ -121,6 +125,7 @@ def solve(op: Solve) -> Plan:
     return work
 
 
+@plans(Inverse)
 def inverse(op: Inverse) -> Plan:
     """Called with ``(a, out)``."""
     dtype, tag, stage, n = op.a.dtype, tag_of(op), staged(op.a), op.a.shape[0]
@@ -146,6 +151,7 @@ def inverse(op: Inverse) -> Plan:
     return work
 
 
+@plans(Determinant)
 def determinant(op: Determinant) -> Plan:
     """Called with ``(a, out)``."""
     dtype, stage = op.a.dtype, staged(op.a)

@@ -16,6 +16,7 @@ from callboard.backends.cpu.solver.lapack import (
     tag_of,
 )
 from callboard.core.dtype import DType
+from callboard.core.library import plans
 from callboard.kernel.solver import Geqrf, LeastSquares, Orgqr, Ormqr, Qr
 from callboard.kernel.solver.failures import deficient
 
@@ -57,6 +58,7 @@ def gels(dtype: DType, a: Array, b: Array) -> tuple[Array, int]:
     return both[:n], info
 
 
+@plans(Qr)
 def qr(op: Qr) -> Plan:
     """Called with ``(a, q, r)``."""
     dtype, stage = op.a.dtype, staged(op.a)
@@ -74,6 +76,7 @@ def qr(op: Qr) -> Plan:
     return work
 
 
+@plans(Geqrf)
 def geqrf(op: Geqrf) -> Plan:
     """Called with ``(a, h, tau)``."""
     dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)
@@ -88,6 +91,7 @@ def geqrf(op: Geqrf) -> Plan:
     return work
 
 
+@plans(Orgqr)
 def orgqr(op: Orgqr) -> Plan:
     """Called with ``(h, tau, q)``."""
     dtype, tag, stage_h, stage_tau = op.h.dtype, tag_of(op), staged(op.h), staged(op.tau)
@@ -102,6 +106,7 @@ def orgqr(op: Orgqr) -> Plan:
     return work
 
 
+@plans(Ormqr)
 def ormqr(op: Ormqr) -> Plan:
     """Called with ``(h, tau, c, out)``."""
     dtype, tag, stage_h, stage_tau, stage_c = op.h.dtype, tag_of(op), staged(op.h), staged(op.tau), staged(op.c)
@@ -121,6 +126,7 @@ def ormqr(op: Ormqr) -> Plan:
     return work
 
 
+@plans(LeastSquares)
 def least_squares(op: LeastSquares) -> Plan:
     """Called with ``(a, b, x)``."""
     dtype, tag, stage_a, stage_b = op.a.dtype, tag_of(op), staged(op.a), staged(op.b)

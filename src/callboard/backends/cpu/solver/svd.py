@@ -7,6 +7,7 @@ import numpy as np
 
 from callboard.backends.cpu.solver.lapack import Array, Work, check_finite, lapack, name_of, outputs, staged, tag_of
 from callboard.core.dtype import DType
+from callboard.core.library import plans
 from callboard.kernel.solver import Svd, SvdValues
 from callboard.kernel.solver.failures import unconverged_off_diagonals
 
@@ -37,6 +38,7 @@ def _gesvd(dtype: DType, job: str, a: Array, s: Array, u: Array, vt: Array) -> i
     return lapack(name, job, job, m, n, a, m, s, u, max(u.shape[0], 1), vt, max(vt.shape[0], 1), Work(dtype.np), *real)
 
 
+@plans(Svd)
 def svd(op: Svd) -> Plan:
     """Called with ``(a, u, s, vt)``."""
     dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)
@@ -60,6 +62,7 @@ def svd(op: Svd) -> Plan:
     return work
 
 
+@plans(SvdValues)
 def svd_values(op: SvdValues) -> Plan:
     """Called with ``(a, s)``."""
     dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)

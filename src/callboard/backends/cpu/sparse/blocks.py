@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse.matrices import blocks_of, pointers, scatter
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
 from callboard.kernel import sparse
 
 __all__ = ["from_dense", "laid", "packed", "to_dense", "transpose", "unpacked"]
@@ -87,7 +89,8 @@ def unpacked(blocks: Array, rows: Array, cols: Array) -> "tuple[Array, Array, Ar
     return blocks.ravel()[order], lines[order].astype(cols.dtype), columns[order].astype(cols.dtype)
 
 
-def transpose(op: "sparse.Transpose") -> Parts:
+@plans(sparse.Transpose)
+def transpose(op: "sparse.Transpose") -> Found:
     """``entries(a)``: the parts of the transpose."""
     arrays, a = sound(op, "a"), op.a
 
@@ -97,7 +100,7 @@ def transpose(op: "sparse.Transpose") -> Parts:
         found = pointers(cols, a.shape[1] // blocks.shape[2], cols.dtype)
         return [blocks[order].swapaxes(1, 2), rows[order].astype(cols.dtype), found]
 
-    return entries
+    return Found(op, entries)
 
 
 def _index(name: str) -> "np.dtype[Any]":

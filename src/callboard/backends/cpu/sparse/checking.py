@@ -11,6 +11,7 @@ import numpy as np
 
 from callboard.backends.cpu.sparse.matrices import Arrays, arrays_of
 from callboard.core.errors import ShapeError
+from callboard.core.library import plans
 from callboard.core.op import Op
 from callboard.kernel import sparse
 from callboard.kernel.sparse import AnyRef
@@ -24,6 +25,7 @@ Counts = tuple[int, int, int, int, int]
 """The fault counts that :func:`callboard.kernel.sparse.checks.faults_text` takes."""
 
 
+@plans(sparse.Check)
 def check(op: "sparse.Check") -> Callable[[Sequence[int]], None]:
     """``run(a)``; raises ``ShapeError``."""
     arrays, a, duplicates = arrays_of(op.a), op.a, op.duplicates

@@ -7,8 +7,10 @@ import numpy as np
 
 from callboard.backends.cpu.sparse import blocks
 from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse.matrices import blocks_of, coordinates, pointers, scatter
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
 from callboard.kernel import sparse
 from callboard.kernel.sparse.results import stored_block
 
@@ -19,6 +21,7 @@ Plan = Callable[..., None]
 Parts = Callable[[Sequence[int]], "list[Array]"]
 
 
+@plans(sparse.ToDense)
 def to_dense(op: "sparse.ToDense") -> Plan:
     """``run(a, out)``."""
     if isinstance(op.a, sparse.BsrRef | sparse.BlockedEllRef):
@@ -35,10 +38,11 @@ def to_dense(op: "sparse.ToDense") -> Plan:
     return run
 
 
-def from_dense(op: "sparse.FromDense") -> Callable[[int], "list[Array]"]:
+@plans(sparse.FromDense, sizes=True)
+def from_dense(op: "sparse.FromDense") -> Found:
     """``entries(dense)``: the parts of the matrix."""
     if op.block is not None:
-        return blocks.from_dense(op)
+        return Found(op, blocks.from_dense(op))
     view, form = viewer(op.dense.layout), op.format
     index = np.dtype(np.int32 if op.index == "i32" else np.int64)
 
@@ -54,10 +58,11 @@ def from_dense(op: "sparse.FromDense") -> Callable[[int], "list[Array]"]:
         major, minor = (rows, cols) if form == "csr" else (cols, rows)
         return [values, minor.astype(index), pointers(major, array.shape[form == "csc"], index)]
 
-    return entries
+    return Found(op, entries)
 
 
-def convert(op: "sparse.Convert") -> Parts:
+@plans(sparse.Convert, sizes=True)
+def convert(op: "sparse.Convert") -> Found:
     """``entries(a)``: the parts of the matrix in the other format."""
     arrays, a, form = sound(op, "a"), op.a, op.format
     rows_of, cols_of = a.shape
@@ -84,4 +89,4 @@ def convert(op: "sparse.Convert") -> Parts:
             return [values, cols, pointers(rows, rows_of, index)]
         return [values, rows, pointers(cols, cols_of, index)]
 
-    return entries
+    return Found(op, entries)

@@ -1,12 +1,14 @@
 """Sorting of entries, and treatment of duplicates."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse.matrices import coordinates, pointers, work_dtype
+from callboard.core.library import plans
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import twice
 
@@ -15,7 +17,8 @@ __all__ = ["sort"]
 Array = np.ndarray[Any, Any]
 
 
-def sort(op: "sparse.Sort") -> Callable[[Sequence[int]], "list[Array]"]:
+@plans(sparse.Sort, sizes=True)
+def sort(op: "sparse.Sort") -> Found:
     """``entries(a)``: the parts of the matrix in order; raises ``ShapeError`` for duplicates that are refused."""
     arrays, a, duplicates = sound(op, "a"), op.a, op.duplicates
     by_cols, work = isinstance(a, sparse.CscRef), work_dtype(a.values.dtype)
@@ -36,4 +39,4 @@ def sort(op: "sparse.Sort") -> Callable[[Sequence[int]], "list[Array]"]:
             return [values, major, minor]
         return [values, minor, pointers(major, a.shape[1 if by_cols else 0], minor.dtype)]
 
-    return entries
+    return Found(op, entries)

@@ -7,9 +7,11 @@ import numpy as np
 
 from callboard.backends.cpu.blas.scalars import reader
 from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse.matrices import matrix_of, work_dtype
 from callboard.backends.cpu.sparse.rows import Rows
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel import sparse
 
@@ -86,7 +88,8 @@ def _vector_product(op: "sparse.SpMv", shared: Rows) -> Callable[[Sequence[int],
     return run
 
 
-def sparse_product(op: "sparse.SpGemm") -> Callable[[Sequence[int], Sequence[int], Any], "list[np.ndarray[Any, Any]]"]:
+@plans(sparse.SpGemm, sizes=True)
+def sparse_product(op: "sparse.SpGemm") -> Found:
     """``product(a, b, alpha)``: values, indices and indptr of ``alpha * a @ b``, indices sorted."""
     left, right, alpha_of = matrix_of(op.a, sound(op, "a")), matrix_of(op.b, sound(op, "b")), reader(op.alpha)
     index, dtype = op.a.indices.dtype.np, op.a.values.dtype.np
@@ -101,4 +104,4 @@ def sparse_product(op: "sparse.SpGemm") -> Callable[[Sequence[int], Sequence[int
         values = values.astype(dtype, copy=False)
         return [values, found.indices.astype(index, copy=False), found.indptr.astype(index, copy=False)]
 
-    return product
+    return Found(op, product)

@@ -9,11 +9,13 @@ from callboard.backends.cpu.blas.scalars import reader
 from callboard.backends.cpu.sparse.checking import sound
 from callboard.backends.cpu.sparse.matrices import blocks_of, coordinates, work_dtype
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
 from callboard.kernel import sparse
 
 __all__ = ["sampled"]
 
 
+@plans(sparse.Sddmm)
 def sampled(op: sparse.Sddmm) -> Callable[..., None]:
     """``run(a, b, c, out, alpha, beta)``; halves in f32."""
     left, right, arrays, c = viewer(op.a.layout), viewer(op.b.layout), sound(op, "c"), op.c

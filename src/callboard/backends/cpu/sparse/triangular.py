@@ -9,6 +9,7 @@ from callboard.backends.cpu.blas.scalars import reader
 from callboard.backends.cpu.sparse.checking import sound
 from callboard.backends.cpu.sparse.matrices import matrix_of
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import zero_pivot
 
@@ -17,6 +18,7 @@ __all__ = ["solve"]
 Plan = Callable[..., None]
 
 
+@plans(sparse.SpSm, sparse.SpSv)
 def solve(op: "sparse.SpSv | sparse.SpSm") -> Plan:
     """``run(a, b, out, alpha)``; in f64 or c128."""
     import scipy.sparse as sp

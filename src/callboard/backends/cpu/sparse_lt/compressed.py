@@ -12,16 +12,49 @@ from typing import Any
 
 import numpy as np
 
+from callboard.backends.cpu.sparse_lt.pruning import is_structured
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import layout_of
+from callboard.core.library import plans
+from callboard.kernel.sparse_lt import Compress, Decompress
+from callboard.kernel.sparse_lt.checks import not_structured
 from callboard.kernel.sparse_lt.structured import StructuredRef, compressed_bytes, group_of
 
-__all__ = ["pack", "reader", "unpack"]
+__all__ = ["compress", "decompress", "pack", "reader", "unpack"]
 
 Array = np.ndarray[Any, Any]
+Plan = Callable[..., None]
 
 PAIR_CODES = np.array([0b0100, 0b1110], np.uint8)
+
+
+@plans(Compress)
+def compress(op: Compress) -> Plan:
+    """``plan(x, out)``."""
+    layout, group = op.x.layout, group_of(op.x.dtype)
+    view = viewer(layout)
+    write = viewer(layout_of(DTYPES["u8"], (compressed_bytes(layout.dtype, layout.shape),)))
+
+    def work(x: int, out: tuple[int]) -> None:
+        array = view(x)
+        if not is_structured(array, group):
+            raise not_structured("sparse_lt.compress", layout)
+        packed, data = pack(array, layout.dtype), write(out[0])
+        data[: packed.size], data[packed.size :] = packed, 0
+
+    return work
+
+
+@plans(Decompress)
+def decompress(op: Decompress) -> Plan:
+    """``plan(a, out)``."""
+    read, write = reader(op.a), viewer(op.infer()["out"] if op.out is None else op.out.layout)
+
+    def work(a: tuple[int], out: int) -> None:
+        write(out)[...] = read(a[0])
+
+    return work
 
 
 def pack(x: Array, dtype: DType) -> Array:

@@ -10,16 +10,18 @@ from callboard.backends.cpu.blas_lt.activations import forward
 from callboard.backends.cpu.lowprec import encode_f8
 from callboard.backends.cpu.sparse_lt.compressed import Array, reader
 from callboard.backends.cpu.views import viewer
+from callboard.core.library import plans
 from callboard.kernel.blas_lt.checks import is_fp8
-from callboard.kernel.sparse_lt.products import Product
+from callboard.kernel.sparse_lt.products import Linear, Matmul
 
-__all__ = ["Plan", "product"]
+__all__ = ["product"]
 
 Plan = Callable[..., None]
 
 
-def product(op: Product[Any]) -> Plan:
-    """``plan(structured, dense, out, c, bias, alpha, beta)``, with addresses and numbers."""
+@plans(Linear, Matmul)
+def product(op: Linear | Matmul) -> Plan:
+    """``plan(out, c, bias, alpha, beta, first, second)``, with the factors in the order of the message."""
     _, _, result = op.product()
     structured, dense = op.factors()
     read_structured, view_dense = reader(structured), viewer(dense.layout)
@@ -30,8 +32,9 @@ def product(op: Product[Any]) -> Plan:
     wide = np.float64 if structured.dtype == "i8" else np.float32  # f64 holds sums of i8 products exactly
     first, activation, dtype = op.structured_first, op.activation, result.dtype
 
-    def work(a: int, b: int, out: int, c: int | None, bias: int | None, alpha: Any, beta: Any) -> None:
-        left: Array = read_structured(a).astype(wide)
+    def work(out: int, c: int | None, bias: int | None, alpha: Any, beta: Any, *factors: Any) -> None:
+        a, b = factors if first else reversed(factors)
+        left: Array = read_structured(a[0]).astype(wide)
         right: Array = view_dense(b).astype(wide)
         value: Array = (left @ right if first else right @ left.swapaxes(-1, -2)).astype(np.float32)
         value *= np.float32(read_alpha(alpha))

@@ -1,17 +1,48 @@
 """Selection of the elements to keep: the largest of each group, or the best pattern of each tile."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from callboard.kernel.sparse_lt.structured import Group, tile_choices
+from callboard.backends.cpu.views import viewer
+from callboard.core.dtype import DTYPES
+from callboard.core.layout import layout_of
+from callboard.core.library import plans
+from callboard.kernel.sparse_lt import Check, Prune
+from callboard.kernel.sparse_lt.structured import Group, group_of, tile_choices
 
-__all__ = ["is_structured", "strips", "tiles"]
+__all__ = ["check", "is_structured", "prune", "strips", "tiles"]
 
 Array = np.ndarray[Any, Any]
+Plan = Callable[..., None]
 
 LARGE = 1e300
 """The stand-in for an infinite magnitude in sums of magnitudes."""
+
+
+@plans(Prune)
+def prune(op: Prune) -> Plan:
+    """``plan(x, out)``."""
+    view, write = viewer(op.x.layout), viewer(op.infer()["out"] if op.out is None else op.out.layout)
+    group, choose = group_of(op.x.dtype), strips if op.algorithm == "strip" else tiles
+
+    def work(x: int, out: int) -> None:
+        array = view(x)
+        write(out)[...] = np.where(choose(array, group), array, array.dtype.type(0))
+
+    return work
+
+
+@plans(Check)
+def check(op: Check) -> Plan:
+    """``plan(x, out)``."""
+    view, write, group = viewer(op.x.layout), viewer(layout_of(DTYPES["i32"], ())), group_of(op.x.dtype)
+
+    def work(x: int, out: int) -> None:
+        write(out)[...] = not is_structured(view(x), group)
+
+    return work
 
 
 def magnitudes(x: Array) -> Array:

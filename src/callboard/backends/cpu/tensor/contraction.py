@@ -13,6 +13,7 @@ from callboard.backends.cpu.tensor.elementwise import layout_of_out
 from callboard.backends.cpu.tensor.operators import Array, term, widened
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DType
+from callboard.core.library import plans
 from callboard.kernel.tensor import Contract, Einsum
 from callboard.kernel.tensor.contraction import operands_of
 from callboard.kernel.tensor.lowering import lowerings
@@ -27,6 +28,7 @@ Run = Callable[[Sequence[Array], Array | None], Array]
 """``run(operands, into)``: the result, with the axes of the step's; ``into`` itself if that was given and used."""
 
 
+@plans(Contract)
 def contract(op: Contract) -> Plan:
     """Called with ``(a, b, out, c, alpha, beta)``."""
     tensors, inferred, extents = operands_of(op)
@@ -52,6 +54,7 @@ def contract(op: Contract) -> Plan:
     return work
 
 
+@plans(Einsum)
 def einsum(op: Einsum) -> Plan:
     """Called with ``(operands, out)``."""
     equation = op.read()

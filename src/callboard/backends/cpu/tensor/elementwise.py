@@ -9,6 +9,7 @@ import numpy as np
 from callboard.backends.cpu.tensor.operators import BINARY_UFUNCS, term, widened
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.op import Op
 from callboard.core.operand import Operand
 from callboard.kernel.tensor import ElementwiseBinary, ElementwiseTrinary, Permutation, Reduction
@@ -25,6 +26,7 @@ def layout_of_out(op: Op[Any, Any], inferred: Layout) -> Layout:
     return inferred if given is None else given.layout
 
 
+@plans(Reduction)
 def reduction(op: Reduction) -> Plan:
     """Called with ``(a, out, c, alpha, beta)``."""
     named, result, extents = modes_of(op)
@@ -50,6 +52,7 @@ def reduction(op: Reduction) -> Plan:
     return work
 
 
+@plans(Permutation)
 def permutation(op: Permutation) -> Plan:
     """Called with ``(a, out, alpha)``."""
     named, result, extents = modes_of(op)
@@ -62,6 +65,7 @@ def permutation(op: Permutation) -> Plan:
     return work
 
 
+@plans(ElementwiseBinary)
 def binary(op: ElementwiseBinary) -> Plan:
     """Called with ``(a, c, out, alpha, gamma)``."""
     named, result, extents = modes_of(op)
@@ -76,6 +80,7 @@ def binary(op: ElementwiseBinary) -> Plan:
     return work
 
 
+@plans(ElementwiseTrinary)
 def trinary(op: ElementwiseTrinary) -> Plan:
     """Called with ``(a, b, c, out, alpha, beta, gamma)``."""
     named, result, extents = modes_of(op)

@@ -8,9 +8,11 @@ from callboard.backends.cuda.array.arguments import PickArgs
 from callboard.backends.cuda.array.movement import layout_of_out
 from callboard.backends.cuda.axes import AXES
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid, suffix
+from callboard.backends.cuda.plans import Outcome
 from callboard.backends.cuda.readback import CudaStatus
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.array import Gather, Scatter, TakeAlong
 from callboard.kernel.array.checks import broadcast, broadcast_shape
@@ -55,7 +57,7 @@ class Picks:
         name: str,
         indexed: Layout,
     ) -> None:
-        self._device, self._tag, self._ordered = device, tag, ordered
+        self._tag, self._ordered = tag, ordered
         self._picked, self._axes, self._name, self._indexed = picked, axes, name, indexed
         src, out, indices = steps
         extents, merged = joint_steps(shape, [src, out, *indices])
@@ -67,8 +69,8 @@ class Picks:
             field[: len(own)] = own
         for i, (one, axis) in enumerate(zip(picked, axes, strict=True)):
             args.limit[i], args.step[i], args.kind[i] = indexed.shape[axis], indexed.strides[axis], one.dtype.code
-        self._memory = device.allocate(FAULTS)
-        args.fault = self._memory.address
+        self._outcome = Outcome(device, FAULTS, self._check)
+        args.fault = self._outcome.address
         item = indexed.dtype.itemsize
         kernels = [f"{kernel}_{suffix(item, args.count)}"]
         if kernel == "scatter":  # nothing is written if an index is out of range
@@ -85,13 +87,12 @@ class Picks:
         if not args.count:
             return None
         src, indices, out = self._ordered(*dynamic)
-        driver = self._device.driver
-        driver.check(driver.memset_8(args.fault, 0, FAULTS, native), "cuMemsetD8Async")
+        self._outcome.clear(native)
         args.src, args.out = src, out
         args.index[: len(indices)] = indices
         for run in self._runs:
             run(native)
-        return CudaStatus(args.fault, FAULTS, self._check)
+        return self._outcome.status
 
     def _check(self, outcome: bytes) -> None:
         wrong, value, which = struct.unpack("<QqQ", outcome)
@@ -104,7 +105,7 @@ class Picks:
 
     def close(self) -> None:
         """Free the memory; nothing uses it any more."""
-        self._device.release(self._memory)
+        self._outcome.close()
 
 
 def joint_steps(shape: Steps, steps: Sequence[Steps]) -> tuple[Steps, list[Steps]]:
@@ -139,6 +140,7 @@ def _steps(of: Layout, indices: Sequence[Operand], place: int, walked: Layout) -
     return own, [(*(0,) * place, *broadcast(one.layout, picked).strides, *(0,) * behind) for one in indices]
 
 
+@plans(Gather, refuses=too_many)
 def gather(device: "CudaDevice", op: Gather) -> Picks:
     """The plan of a gather; may compile now."""
     out, src = layout_of_out(op), op.src.layout
@@ -148,6 +150,7 @@ def gather(device: "CudaDevice", op: Gather) -> Picks:
     return Picks(device, "array.gather", "gather", _as_given, out.shape, steps, op.indices, axes, "src", src)
 
 
+@plans(Scatter, refuses=too_many)
 def scatter(device: "CudaDevice", op: Scatter) -> Picks:
     """The plan of a scatter; may compile now."""
     values, out = op.values.layout, op.out.layout
@@ -157,6 +160,7 @@ def scatter(device: "CudaDevice", op: Scatter) -> Picks:
     return Picks(device, "array.scatter", "scatter", _out_first, values.shape, steps, op.indices, axes, "out", out)
 
 
+@plans(TakeAlong, refuses=too_many)
 def take_along(device: "CudaDevice", op: TakeAlong) -> Picks:
     """The plan of a gather along lines; may compile now."""
     out, src, axis = layout_of_out(op), op.src.layout, op.axis % op.src.ndim

@@ -9,6 +9,7 @@ from callboard.backends.cuda.copies import copier, too_many_axes
 from callboard.backends.cuda.launching import THREADS, CopyArgs, kernel_launcher, linear_grid
 from callboard.core.dtype import as_dtype
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.op import Op
 from callboard.core.operand import Operand
 from callboard.kernel.array import Arange, Cast
@@ -31,6 +32,7 @@ def too_scattered(op: Cast) -> str | None:
     return too_many_axes(joint_axes(layout_of_out(op), op.src.strides))
 
 
+@plans(Cast, refuses=too_scattered)
 def cast(device: "CudaDevice", op: Cast) -> "Callable[[CudaStream, int, int], None]":
     """Called with ``(stream, src, out)``; may compile now, a kernel for each pair of dtypes."""
     src, out = op.src.layout, layout_of_out(op)
@@ -61,6 +63,7 @@ def _spelled(source: str) -> str:
     return source.replace("F8_", "").replace("F4_", "")
 
 
+@plans(Arange)
 def arange(device: "CudaDevice", op: Arange) -> "Callable[[CudaStream, Any, Any, int], None]":
     """Called with ``(stream, start, step, out)``."""
     layout, dtype = layout_of_out(op), as_dtype(op.dtype)

@@ -4,18 +4,18 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from callboard.backends.cuda.attention import own, pages
 from callboard.backends.cuda.attention.checking import checking
 from callboard.backends.cuda.attention.cudnn import CudnnGraphs
 from callboard.backends.cuda.attention.decode import Decoding, decodes
-from callboard.backends.cuda.attention.own import OwnBackward, OwnForward, OwnSink
-from callboard.backends.cuda.attention.pages import Merging, Paging
+from callboard.backends.cuda.attention.own import OwnBackward, OwnForward
 from callboard.backends.cuda.attention.rules import AnyCall, refuses, refuses_fp8, wanted, why_own
 from callboard.backends.cuda.attention.sdpa import CudnnAttention
 from callboard.backends.cuda.attention.sdpa_fp8 import CudnnFp8
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
 from callboard.core.errors import BackendUnavailable, LibraryError, UnsupportedOp
-from callboard.core.library import Entry, Library
+from callboard.core.library import Library, plans
 from callboard.kernel.attention import (
     Backward,
     BackwardBias,
@@ -45,19 +45,7 @@ class CudaAttention(Library):
 
     name = "attention"
     max_plans = 512
-    table: ClassVar = {
-        Forward: Entry(lambda library, op: library.planned(op), refuses=refuses),
-        Backward: Entry(lambda library, op: library.planned(op), refuses=refuses),
-        BackwardBias: Entry(lambda library, op: library.planned(op), refuses=refuses),
-        BackwardSink: Entry(OwnSink),
-        ForwardFp8: Entry(lambda library, op: library.narrow(op), refuses=refuses_fp8),
-        BackwardFp8: Entry(lambda library, op: library.narrow(op), refuses=refuses_fp8),
-        PagedForward: Entry(lambda library, op: library.planned(op), refuses=refuses),
-        PageAppend: Entry(Paging),
-        PageCopy: Entry(Paging),
-        Merge: Entry(Merging),
-    }
-
+    modules = (own, pages)
     engines: ClassVar = {
         **dict.fromkeys((Forward, Backward, PagedForward), "cuDNN or custom kernels"),
         **dict.fromkeys((ForwardFp8, BackwardFp8), "cuDNN"),
@@ -89,6 +77,7 @@ class CudaAttention(Library):
                     _log.info("attention: %s; its own kernels serve all calls", e)
             return self._graphs
 
+    @plans(Backward, BackwardBias, Forward, PagedForward, refuses=refuses)
     def planned(self, op: AnyCall) -> Any:
         """The plan of a call, by the engine that the table names."""
         problem = op.problem()
@@ -101,10 +90,11 @@ class CudaAttention(Library):
                 return CudnnAttention(self, graphs, w)
             except (UnsupportedOp, LibraryError) as e:  # the frontend takes it, and none of the engines
                 _log.info("attention: its own kernels serve %r: %s", problem, e)
-        own = OwnBackward if isinstance(op, Backward | BackwardBias) else OwnForward
-        made: Any = own
+        serving = OwnBackward if isinstance(op, Backward | BackwardBias) else OwnForward
+        made: Any = serving
         return made(self, op, checking(self, op, problem, tables=False))
 
+    @plans(BackwardFp8, ForwardFp8, refuses=refuses_fp8)
     def narrow(self, op: ForwardFp8 | BackwardFp8) -> CudnnFp8:
         """The plan of a call in fp8.
 

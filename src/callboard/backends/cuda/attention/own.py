@@ -14,6 +14,7 @@ from callboard.backends.cuda.attention.arguments import (
 from callboard.backends.cuda.launching import kernel_launcher
 from callboard.core.dtype import DType
 from callboard.core.errors import UnsupportedOp
+from callboard.core.library import plans
 from callboard.kernel.attention import Backward, BackwardBias, BackwardSink, Forward, PagedForward
 from callboard.kernel.attention.problem import lse_dtype, tensor_of
 from callboard.kernel.attention.scores import Problem
@@ -158,6 +159,7 @@ class OwnBackward(Bound):
         self._library.workspace.leave(self._lease)
 
 
+@plans(BackwardSink)
 class OwnSink:
     """A plan of ``BackwardSink``: ``plan(stream, dout, out, lse, sink, dsink)``."""
 

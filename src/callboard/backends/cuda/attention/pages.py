@@ -7,6 +7,7 @@ from callboard.backends.cuda.attention.arguments import MergeArgs, PageArgs, Ste
 from callboard.backends.cuda.launching import kernel_launcher
 from callboard.backends.cuda.readback import CudaStatus
 from callboard.core.errors import ShapeError
+from callboard.core.library import plans
 from callboard.kernel.attention import Merge, PageAppend, PageCopy
 from callboard.kernel.attention.problem import tensor_of
 
@@ -21,6 +22,7 @@ MOST_BLOCKS = 1 << 14
 """The kernels step over the rest."""
 
 
+@plans(PageAppend, PageCopy)
 class Paging:
     """A plan of ``PageAppend`` or ``PageCopy``: ``plan(stream, *operands)``."""
 
@@ -74,6 +76,7 @@ class Paging:
         self._library.device.release(self._memory)
 
 
+@plans(Merge)
 class Merging:
     """A plan of ``Merge``: ``plan(stream, outs, lses, out, lse)``."""
 

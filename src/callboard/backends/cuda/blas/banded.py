@@ -6,6 +6,7 @@ from callboard.backends.cuda.blas.level1 import nothing, vector_at
 from callboard.backends.cuda.blas.level2 import kernel_gemv, with_addend
 from callboard.backends.cuda.blas.products import PREFIX, operation, scale_dtype
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
+from callboard.core.library import plans
 from callboard.kernel.blas import Gbmv
 from callboard.kernel.blas.strides import band_of
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["gbmv"]
 
 
+@plans(Gbmv, inline=True)
 def gbmv(cublas: "Cublas", op: Gbmv) -> "Run":
     """``run(a, x, out, y, alpha, beta)``; a custom kernel where ``x`` is empty, for which cuBLAS does nothing."""
     dtype = op.a.dtype

@@ -20,6 +20,7 @@ from callboard.backends.cuda.blas.products import (
 )
 from callboard.backends.cuda.blas.scalars import Factor, factor_of, pointers
 from callboard.core.layout import Layout, layout_of
+from callboard.core.library import plans
 from callboard.kernel.blas import GemmBatched, GemmGrouped, GemmStridedBatched
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def stack_steps(stack: Layout, transpose: bool) -> Steps:
     return steps_of(one_of(stack), transpose)._replace(batch=step_of(stack))
 
 
+@plans(GemmStridedBatched, inline=True)
 def strided_batched(cublas: "Cublas", op: GemmStridedBatched) -> "Run":
     """``run(a, b, out, c, alpha, beta)``."""
     dtype = op.a.dtype
@@ -115,6 +117,7 @@ def strided_run(
 # -- pointers ----------------------------------------------------------------------------------------------------------
 
 
+@plans(GemmBatched)
 def pointer_batched(cublas: "Cublas", op: GemmBatched) -> "Run":
     """``run(a, b, out, c, alpha, beta)``."""
     dtype = op.a[0].dtype
@@ -201,6 +204,7 @@ class Group(NamedTuple):
     members: list[int]
 
 
+@plans(GemmGrouped)
 def grouped(cublas: "Cublas", op: GemmGrouped) -> "Run":
     """``run(a, b, c, alpha, beta)``.
 

@@ -9,6 +9,7 @@ from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.copies import copier
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.kernel.blas import Asum, Axpy, Copy, Dot, Dotc, Dotu, Iamax, Iamin, Nrm2, Rot, Scal, Swap
 from callboard.kernel.blas.strides import Vector, vector_of
 
@@ -58,6 +59,7 @@ def nothing(*arguments: Any) -> None:
     """Enqueue nothing, for empty operands."""
 
 
+@plans(Axpy, inline=True)
 def axpy(cublas: "Cublas", op: Axpy) -> "Run":
     """``run(x, y, alpha)``."""
     dtype = op.x.dtype
@@ -83,6 +85,7 @@ def axpy(cublas: "Cublas", op: Axpy) -> "Run":
     return run
 
 
+@plans(Scal, inline=True)
 def scal(cublas: "Cublas", op: Scal) -> "Run":
     """``run(x, alpha)``."""
     dtype = op.x.dtype
@@ -121,11 +124,13 @@ def vector_copy(cublas: "Cublas", src: Layout, out: Layout) -> "Run":
     return lambda src, out: fn(handle, n, src + dx, incx, out + dy, incy)
 
 
+@plans(Copy, inline=True)
 def copy(cublas: "Cublas", op: Copy) -> "Run":
     """``run(x, out)``."""
     return vector_copy(cublas, op.x.layout, op.infer()["out"] if op.out is None else op.out.layout)
 
 
+@plans(Swap, inline=True)
 def swap(cublas: "Cublas", op: Swap) -> "Run":
     """``run(x, y)``."""
     dtype = op.x.dtype
@@ -140,6 +145,7 @@ def swap(cublas: "Cublas", op: Swap) -> "Run":
     return lambda x, y: fn(handle, n, x + dx, incx, y + dy, incy)
 
 
+@plans(Rot, inline=True)
 def rot(cublas: "Cublas", op: Rot) -> "Run":
     """``run(x, y, c, s)``."""
     dtype = op.x.dtype
@@ -171,6 +177,7 @@ def to_device(cublas: "Cublas") -> None:
         cublas.point(1)
 
 
+@plans(Dot, Dotc, Dotu, inline=True)
 def dot(cublas: "Cublas", op: Dot | Dotu | Dotc) -> "Run":
     """``run(x, y, out)``."""
     dtype = op.x.dtype
@@ -197,6 +204,7 @@ def dot(cublas: "Cublas", op: Dot | Dotu | Dotc) -> "Run":
     return run
 
 
+@plans(Asum, Nrm2)
 def norm(cublas: "Cublas", op: Nrm2 | Asum) -> "Run":
     """``run(x, out)``."""
     name, x = "nrm2" if isinstance(op, Nrm2) else "asum", op.x.layout
@@ -218,6 +226,7 @@ def norm(cublas: "Cublas", op: Nrm2 | Asum) -> "Run":
     return run
 
 
+@plans(Iamax, Iamin)
 def index(cublas: "Cublas", op: Iamax | Iamin) -> "Run":
     """The 64-bit form, whose result is the i64 that is wanted; a kernel takes away the 1 that it counts from."""
     dtype = op.x.dtype

@@ -16,6 +16,7 @@ from callboard.backends.cuda.blas.products import (
 )
 from callboard.backends.cuda.blas.scalars import Factor, factor_of, pointers
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.blas import Gbmv, Gemv, Ger, Gerc, Geru, Spr, Syr
 from callboard.kernel.blas.strides import Matrix, matrix_of
@@ -40,6 +41,7 @@ def triangle(lower: bool, form: Matrix) -> int:
     return LOWER if lower == form.transposed else UPPER
 
 
+@plans(Gemv, inline=True)
 def gemv(cublas: "Cublas", op: Gemv) -> "Run":
     """``run(a, x, out, y, alpha, beta)``.
 
@@ -126,6 +128,7 @@ def with_addend(cublas: "Cublas", run: "Run", y: Operand | None, out: Layout, be
     return run_added
 
 
+@plans(Ger, Gerc, Geru, inline=True)
 def ger(cublas: "Cublas", op: Ger | Geru | Gerc) -> "Run":
     """``run(x, y, a, alpha)``. Read column-major, a row-major ``a`` is its transpose: ``x`` and ``y`` change places.
 
@@ -187,6 +190,7 @@ def _row_major_gerc(cublas: "Cublas", op: Gerc, form: Matrix, alpha: Factor) -> 
     return lambda x, y, a, alpha: gemm(y, x, a, alpha, beta)
 
 
+@plans(Spr, Syr, inline=True)
 def symmetric_rank_1(cublas: "Cublas", op: Syr | Spr) -> "Run":
     """``run(x, a, alpha)``. Packed by rows, a triangle is what cuBLAS has packed by columns as the other one."""
     dtype, vector = op.a.dtype, vector_at(op.x.layout)

@@ -17,6 +17,7 @@ from callboard.backends.cuda.blas.products import (
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.copies import copier
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.blas import Geam, Gemm, Hemm, Her2k, Herk, Symm, Syr2k, Syrk, Trmm, Trsm
 
@@ -99,6 +100,7 @@ def added(cublas: "Cublas", run: "Run", c: Operand | None, out: Layout, beta: An
     return run_added
 
 
+@plans(Geam, inline=True)
 def geam(cublas: "Cublas", op: Geam) -> "Run":
     """``run(a, b, out, alpha, beta)``."""
     dtype = op.a.dtype
@@ -121,6 +123,7 @@ def geam(cublas: "Cublas", op: Geam) -> "Run":
     return run
 
 
+@plans(Herk, Syrk, inline=True)
 def rank_k(cublas: "Cublas", op: Syrk | Herk) -> "Run":
     """``run(a, c, alpha, beta)``."""
     dtype = op.a.dtype
@@ -144,6 +147,7 @@ def rank_k(cublas: "Cublas", op: Syrk | Herk) -> "Run":
     return run if isinstance(op, Syrk) else real_diagonal(cublas, run, op, n, k, result.ld)
 
 
+@plans(Her2k, Syr2k, inline=True)
 def rank_2k(cublas: "Cublas", op: Syr2k | Her2k) -> "Run":
     """``run(a, b, c, alpha, beta)``. For a Hermitian product in row-major matrices, cuBLAS sees the conjugate."""
     dtype, hermitian = op.a.dtype, isinstance(op, Her2k)
@@ -183,6 +187,7 @@ def real_diagonal(cublas: "Cublas", run: "Run", op: Herk, n: int, k: int, ld: in
     return run_real
 
 
+@plans(Hemm, Symm, inline=True)
 def two_sided(cublas: "Cublas", op: Symm | Hemm) -> "Run":
     """``run(a, b, out, c, alpha, beta)``. Row-major, ``out.T = b.T @ a.T``: ``a`` changes sides."""
     dtype = op.a.dtype
@@ -205,6 +210,7 @@ def two_sided(cublas: "Cublas", op: Symm | Hemm) -> "Run":
     return added(cublas, run, op.c, out, op.beta)
 
 
+@plans(Trmm, Trsm, inline=True)
 def triangular(cublas: "Cublas", op: Trsm | Trmm) -> "Run":
     """``run(a, b, alpha)``, in place of ``b``."""
     dtype = op.a.dtype

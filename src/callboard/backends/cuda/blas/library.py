@@ -1,87 +1,20 @@
 """``CudaBlas``: BLAS on a GPU through cuBLAS."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.blas import banded, batched, level1, level2, level3, symmetric, triangular
 from callboard.backends.cuda.blas.cublas import Cublas, Run
 from callboard.backends.cuda.repeats import Repeats
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.dtype import DTYPES
-from callboard.core.library import Entry, Library, entries
-from callboard.core.op import Op
-from callboard.kernel import blas
+from callboard.core.library import AnyOp, Library, plans
+from callboard.core.op import info_of
+from callboard.kernel.blas import Gemm
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
 
 __all__ = ["CudaBlas"]
-
-Maker = Callable[[Cublas, Any], Run]
-
-
-def guarded(plan: Maker, call: str | None = None) -> Callable[["CudaBlas", Op[Any, Any]], Run]:
-    """Return a function that makes the plan ``run(*dynamic)`` of a message, as the table of plans takes it.
-
-    Args:
-        plan: Makes the plan, given the handle and the message.
-        call: The name of the call in errors; None: the name of the message.
-    """
-    return lambda library, op: library.cublas.guarded(plan(library.cublas, op), call or type(op).__name__.lower())
-
-
-INLINE: dict[type[Op[Any, Any]], Maker] = {
-    blas.Axpy: level1.axpy,
-    blas.Copy: level1.copy,
-    blas.Dot: level1.dot,
-    blas.Dotc: level1.dot,
-    blas.Dotu: level1.dot,
-    blas.Gbmv: banded.gbmv,
-    blas.Geam: level3.geam,
-    blas.Gemv: level2.gemv,
-    blas.Ger: level2.ger,
-    blas.Gerc: level2.ger,
-    blas.Geru: level2.ger,
-    blas.Hbmv: symmetric.product,
-    blas.Hemm: level3.two_sided,
-    blas.Hemv: symmetric.product,
-    blas.Her: symmetric.rank_1,
-    blas.Her2: symmetric.rank_2,
-    blas.Her2k: level3.rank_2k,
-    blas.Herk: level3.rank_k,
-    blas.Hpmv: symmetric.product,
-    blas.Hpr: symmetric.rank_1,
-    blas.Hpr2: symmetric.rank_2,
-    blas.Rot: level1.rot,
-    blas.Sbmv: symmetric.product,
-    blas.Scal: level1.scal,
-    blas.Spmv: symmetric.product,
-    blas.Spr: level2.symmetric_rank_1,
-    blas.Spr2: symmetric.rank_2,
-    blas.Swap: level1.swap,
-    blas.Symm: level3.two_sided,
-    blas.Symv: symmetric.product,
-    blas.Syr: level2.symmetric_rank_1,
-    blas.Syr2: symmetric.rank_2,
-    blas.Syr2k: level3.rank_2k,
-    blas.Syrk: level3.rank_k,
-    blas.Tbmv: triangular.vector,
-    blas.Tbsv: triangular.vector,
-    blas.Tpmv: triangular.vector,
-    blas.Tpsv: triangular.vector,
-    blas.Trmm: level3.triangular,
-    blas.Trmv: triangular.vector,
-    blas.Trsm: level3.triangular,
-    blas.Trsv: triangular.vector,
-}
-"""Ops whose plans cost microseconds."""
-KERNELS: dict[type[Op[Any, Any]], Maker] = {
-    blas.Asum: level1.norm,
-    blas.Iamax: level1.index,
-    blas.Iamin: level1.index,
-    blas.Nrm2: level1.norm,
-}
-"""Ops whose plans may compile a custom kernel."""
 
 
 class CudaBlas(Library):
@@ -93,19 +26,19 @@ class CudaBlas(Library):
     """
 
     name = "blas"
-    table: ClassVar = {
-        **entries({op: guarded(plan) for op, plan in INLINE.items()}, inline=True),
-        **entries({op: guarded(plan) for op, plan in KERNELS.items()}),
-        blas.Gemm: Entry(lambda library, op: library.repeats.of(level3.gemm(library.cublas, op)), inline=True),
-        blas.GemmStridedBatched: Entry(guarded(batched.strided_batched, "gemm_strided_batched_ex"), inline=True),
-        blas.GemmBatched: Entry(guarded(batched.pointer_batched, "gemm_batched_ex")),
-        blas.GemmGrouped: Entry(guarded(batched.grouped, "gemm_grouped_batched_ex")),
-    }
+    modules = (banded, batched, level1, level2, level3, symmetric, triangular)
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
         self.cublas = Cublas(device, stream)
         self.repeats = Repeats(device)
+
+    def prepare(self, op: AnyOp) -> Run:
+        return self.cublas.guarded(self.makers[type(op)](self.cublas, op), info_of(type(op)).tag.partition(".")[2])
+
+    @plans(Gemm, inline=True)
+    def gemm(self, op: Gemm) -> Run:
+        return self.repeats.of(level3.gemm(self.cublas, op))
 
     def warm_up(self) -> None:
         """Load our kernels and multiply once, which loads cuBLAS's."""

@@ -10,6 +10,8 @@ from callboard.backends.cuda.blas.level1 import nothing, vector_at
 from callboard.backends.cuda.blas.level2 import matrix_at, triangle, with_addend
 from callboard.backends.cuda.blas.products import PREFIX
 from callboard.backends.cuda.blas.scalars import Factor, factor_of, pointers
+from callboard.core.library import plans
+from callboard.kernel.blas import Hbmv, Hemv, Her, Her2, Hpmv, Hpr, Hpr2, Sbmv, Spmv, Spr2, Symv, Syr2
 from callboard.kernel.blas.strides import Matrix, band_of
 from callboard.kernel.blas.symmetric import HermitianRank1, SymmetricProduct, SymmetricRank2
 
@@ -24,6 +26,7 @@ CONJUGATE = 2
 """``cublasOperation_t``."""
 
 
+@plans(Hbmv, Hemv, Hpmv, Sbmv, Spmv, Symv, inline=True)
 def product(cublas: "Cublas", op: SymmetricProduct) -> "Run":
     """``run(a, x, out, y, alpha, beta)``. A triangle packed by rows is the other one packed by columns.
 
@@ -62,6 +65,7 @@ def product(cublas: "Cublas", op: SymmetricProduct) -> "Run":
     return with_addend(cublas, run, op.y, out, op.beta)
 
 
+@plans(Her, Hpr, inline=True)
 def rank_1(cublas: "Cublas", op: HermitianRank1) -> "Run":
     """``run(x, a, alpha)``."""
     dtype, vector = op.a.dtype, vector_at(op.x.layout)
@@ -99,6 +103,7 @@ def _kept(cublas: "Cublas", alpha: Any, dtype: Any) -> tuple[Factor, Any]:
     return Factor(dtype, is_array=False), 1.0
 
 
+@plans(Her2, Hpr2, Spr2, Syr2, inline=True)
 def rank_2(cublas: "Cublas", op: SymmetricRank2) -> "Run":
     """``run(x, y, a, alpha)``."""
     dtype, first, second = op.a.dtype, vector_at(op.x.layout), vector_at(op.y.layout)

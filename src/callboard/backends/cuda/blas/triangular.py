@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from callboard.backends.cuda.blas.level1 import nothing, vector_at
 from callboard.backends.cuda.blas.level2 import matrix_at, triangle
 from callboard.backends.cuda.blas.products import PREFIX, operation
+from callboard.core.library import plans
+from callboard.kernel.blas import Tbmv, Tbsv, Tpmv, Tpsv, Trmv, Trsv
 from callboard.kernel.blas.strides import Matrix, band_of
 from callboard.kernel.blas.triangular import TriangularVector
 
@@ -17,6 +19,7 @@ NON_UNIT, UNIT = 0, 1
 """``cublasDiagType_t``."""
 
 
+@plans(Tbmv, Tbsv, Tpmv, Tpsv, Trmv, Trsv, inline=True)
 def vector(cublas: "Cublas", op: TriangularVector) -> "Run":
     """``run(a, x)``. Packed by rows, a triangle is what cuBLAS has packed by columns as the other one."""
     dtype, at = op.a.dtype, vector_at(op.x.layout)

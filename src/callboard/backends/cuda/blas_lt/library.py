@@ -12,7 +12,7 @@ from callboard.backends.cuda.blas_lt.unfused import Unfused, unfused
 from callboard.backends.cuda.repeats import Repeats
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.errors import UnsupportedOp
-from callboard.core.library import Library, launches, prepares
+from callboard.core.library import Library, plans
 from callboard.core.op import Outputs, info_of, outputs_of
 from callboard.kernel.blas_lt import Matmul, MatmulAux, MatmulBgrad
 from callboard.kernel.blas_lt.product import WORKSPACE, Product
@@ -48,7 +48,7 @@ class CudaBlasLt(Library):
         self.repeats.close()
         self.lt.close()
 
-    @prepares(Matmul, MatmulAux, MatmulBgrad)
+    @plans(Matmul, MatmulAux, MatmulBgrad, refuses=refuses)
     def plan(self, op: Product[Any]) -> "Plan | Again":
         """A search in cuBLASLt, which may load its kernels, and timings: on the helper thread."""
         plan = self._plan(op)
@@ -81,8 +81,7 @@ class CudaBlasLt(Library):
             self._timing = self.lt.device.stream()
         return fastest(self.lt, self._timing, op, mapping, made, operation, candidates)
 
-    @launches(Matmul, MatmulAux, MatmulBgrad, refuses=refuses)
-    def multiply(self, stream: CudaStream, plan: "Plan | Again", *operands: Any) -> None:
+    def launch(self, stream: CudaStream, plan: "Plan | Again", *operands: Any) -> None:
         self.lt.stream = stream  # where numbers are written to its slots
         plan(stream, *operands)
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from callboard.backends.cuda.compiling import load_nvrtc
-from callboard.backends.cuda.cub.memory import PlanMemory, Span
 from callboard.backends.cuda.kernelcache import KernelCache
+from callboard.backends.cuda.plans import PlanMemory, Span
 from callboard.backends.cuda.workspace import Workspace
 from callboard.core.errors import AccelError, BackendUnavailable, LibraryError
 
@@ -105,10 +105,6 @@ class Cccl:
         self._built: dict[str, Built] = {}
         self._operators: dict[str, Any] = {}
         self._lock = threading.Lock()
-
-    def memory(self) -> PlanMemory:
-        """For a new plan."""
-        return PlanMemory(self.device, self.workspace)
 
     def raw_op(self, name: str, text: str, state: int = 0) -> Any:
         """An operator of C++ text; compiles, at most once on this machine.

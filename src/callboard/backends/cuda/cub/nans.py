@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from callboard.backends.cuda.cub.arguments import CubArgs, element_kernel
 from callboard.backends.cuda.cub.cccl import Cccl
-from callboard.backends.cuda.cub.memory import PlanMemory
 from callboard.backends.cuda.launching import linear_grid
+from callboard.backends.cuda.plans import PlanMemory
 from callboard.core.layout import Layout
 
 __all__ = ["Nans"]

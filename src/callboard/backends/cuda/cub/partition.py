@@ -8,10 +8,11 @@ import numpy as np
 from callboard.backends.cuda.cub import texts
 from callboard.backends.cuda.cub.arguments import CubArgs, move_kernel
 from callboard.backends.cuda.cub.cccl import Cccl
-from callboard.backends.cuda.cub.memory import Span
-from callboard.backends.cuda.cub.plan import Work, index_name, result_layout
+from callboard.backends.cuda.cub.plan import index_name, result_layout
 from callboard.backends.cuda.cub.selection import COUNTS
+from callboard.backends.cuda.plans import PlanMemory, Span, Work
 from callboard.core.dtype import DTYPES
+from callboard.core.library import plans
 from callboard.kernel import cub
 
 __all__ = ["partition"]
@@ -19,9 +20,10 @@ __all__ = ["partition"]
 PARTS = 3
 
 
+@plans(cub.Partition)
 def partition(cccl: Cccl, op: "cub.Partition") -> Work:
     """A plan: ``(x, flags, second, out, counts)``."""
-    memory, x, out, counts = cccl.memory(), op.x.layout, result_layout(op), result_layout(op, "counts")
+    memory, x, out, counts = PlanMemory(cccl), op.x.layout, result_layout(op), result_layout(op, "counts")
     n, index, of_counts, driver = x.size, index_name(x.size), memory.delivered(counts), cccl.driver
     if not n:
 
@@ -29,7 +31,7 @@ def partition(cccl: Cccl, op: "cub.Partition") -> Work:
             driver.check(driver.memset_8(of_counts.target(counts_at), 0, counts.nbytes, native), "cuMemsetD8Async")
             of_counts.finish(native, counts_at)
 
-        return Work(memory, nothing)
+        return memory.work(nothing)
     kind = DTYPES[index].np
     bring, bring_flags = memory.brought(x), memory.brought(op.flags.layout)
     bring_second = None if op.second is None else memory.brought(op.second.layout)
@@ -61,4 +63,4 @@ def partition(cccl: Cccl, op: "cub.Partition") -> Work:
         join(native)
         delivery.finish(native, result)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)

@@ -1,35 +1,18 @@
-"""``Work``: a plan of one launch; and queries of plans on their messages."""
+"""Queries of plans on their messages."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from callboard.backends.cuda.cub.memory import PlanMemory
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout, layout_of
 
-if TYPE_CHECKING:
-    from callboard.backends.cuda.stream import CudaStream
-
-__all__ = ["Work", "identity", "index_name", "number", "result_layout"]
+__all__ = ["identity", "index_name", "number", "result_layout", "storage"]
 
 
-class Work:
-    """A plan: ``run(native stream, *dynamic)`` in the memory of the plan."""
-
-    def __init__(self, memory: PlanMemory, run: Callable[..., None]) -> None:
-        memory.settle()
-        self._memory = memory
-        self._run = run
-
-    def __call__(self, stream: "CudaStream", *dynamic: Any) -> None:
-        """Enqueue it."""
-        self._run(stream.native, *dynamic)
-
-    def close(self) -> None:
-        """Free the memory; nothing uses it any more."""
-        self._memory.close()
+def storage(layout: Layout) -> "np.dtype[Any]":
+    """The dtype by which elements are handed to ``cuda.compute``: bool as the byte that it is."""
+    return np.dtype(np.uint8) if layout.dtype.kind == "bool" else layout.dtype.np
 
 
 def result_layout(op: Any, name: str = "out") -> Layout:

@@ -8,12 +8,13 @@ import numpy as np
 
 from callboard.backends.cuda.cub.arguments import CubArgs, element_kernel, move_kernel
 from callboard.backends.cuda.cub.cccl import Cccl
-from callboard.backends.cuda.cub.memory import PlanMemory, Span, storage
-from callboard.backends.cuda.cub.plan import Work, identity, number, result_layout
-from callboard.backends.cuda.cub.texts import operator
+from callboard.backends.cuda.cub.plan import identity, number, result_layout, storage
+from callboard.backends.cuda.cub.texts import no_text, operator
 from callboard.backends.cuda.launching import linear_grid
+from callboard.backends.cuda.plans import PlanMemory, Span, Work
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.kernel import cub
 from callboard.kernel.cub.checks import compute_dtype
 
@@ -51,12 +52,13 @@ class Totals:
         self._delivery.finish(native, at)
 
 
+@plans(cub.Reduce, refuses=no_text)
 def reduce(cccl: Cccl, op: "cub.Reduce") -> Work:
     """A plan: ``(x, out, init)``."""
-    memory, x, out = cccl.memory(), op.x.layout, result_layout(op)
+    memory, x, out = PlanMemory(cccl), op.x.layout, result_layout(op)
     n, rows, work = x.shape[-1], math.prod(x.shape[:-1]), compute_dtype(out.dtype)
     if not rows:
-        return Work(memory, lambda native, *dynamic: None)
+        return memory.work(lambda native, *dynamic: None)
     bring, totals, start = memory.brought(x), Totals(cccl, memory, out, work), number(0, work)
     ends = {"d_in": Span(storage(x)), "d_out": totals.span, "op": operator(cccl, op, work), "h_init": start}
     one_by_one = rows == 1 or (rows <= FEW_ROWS and n >= LONG_ROW)
@@ -70,7 +72,7 @@ def reduce(cccl: Cccl, op: "cub.Reduce") -> Work:
         run(native)
         totals.finish(native, result)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)
 
 
 def _each(
@@ -107,9 +109,10 @@ def _all(cccl: Cccl, memory: PlanMemory, ends: dict[str, Any], rows: int, n: int
     return run
 
 
+@plans(cub.SegmentedReduce, refuses=no_text)
 def segmented_reduce(cccl: Cccl, op: "cub.SegmentedReduce") -> Work:
     """A plan: ``(x, offsets, out, init)``."""
-    memory, x, offsets, out = cccl.memory(), op.x.layout, op.offsets.layout, result_layout(op)
+    memory, x, offsets, out = PlanMemory(cccl), op.x.layout, op.offsets.layout, result_layout(op)
     work, segments, item = compute_dtype(out.dtype), out.size, offsets.dtype.itemsize
     bring, bring_offsets, totals = memory.brought(x), memory.brought(offsets), Totals(cccl, memory, out, work)
     source, target, start = Span(storage(x)), totals.span, number(0, work)
@@ -131,12 +134,13 @@ def segmented_reduce(cccl: Cccl, op: "cub.SegmentedReduce") -> Work:
         step(native)
         totals.finish(native, result)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)
 
 
+@plans(cub.ArgReduce)
 def arg_reduce(cccl: Cccl, op: "cub.ArgReduce") -> Work:
     """A plan: ``(x, out)``."""
-    memory, x, out = cccl.memory(), op.x.layout, result_layout(op)
+    memory, x, out = PlanMemory(cccl), op.x.layout, result_layout(op)
     n, rows = x.shape[-1], math.prod(x.shape[:-1])
     parts = max(1, min(PARTS, -(-n // PART)))
     bring, delivery = memory.brought(x), memory.delivered(out)
@@ -156,4 +160,4 @@ def arg_reduce(cccl: Cccl, op: "cub.ArgReduce") -> Work:
             end(native)
         delivery.finish(native, result)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)

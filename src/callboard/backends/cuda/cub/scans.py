@@ -6,12 +6,13 @@ from typing import Any
 
 from callboard.backends.cuda.cub.arguments import CubArgs, stored_name
 from callboard.backends.cuda.cub.cccl import Cccl
-from callboard.backends.cuda.cub.memory import Span, storage
-from callboard.backends.cuda.cub.plan import Work, identity, number, result_layout
-from callboard.backends.cuda.cub.texts import CTYPES, STORED, join_text, operator
+from callboard.backends.cuda.cub.plan import identity, number, result_layout, storage
+from callboard.backends.cuda.cub.texts import CTYPES, STORED, join_text, no_text, operator
 from callboard.backends.cuda.kernels import data_text
 from callboard.backends.cuda.launching import MAX_BLOCKS, THREADS, kernel_launcher
+from callboard.backends.cuda.plans import PlanMemory, Span, Work
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.kernel import cub
 from callboard.kernel.cub.checks import compute_dtype
 
@@ -21,13 +22,14 @@ FEW_ROWS, LONG_ROW = 64, 1 << 15
 """Rows that are scanned one by one, by the whole GPU each."""
 
 
+@plans(cub.Scan, refuses=no_text)
 def scan(cccl: Cccl, op: "cub.Scan") -> Work:
     """A plan: ``(x, out, init)``."""
     x, out = op.x.layout, result_layout(op)
     n, rows = x.shape[-1], math.prod(x.shape[:-1])
     if rows > 1 and (rows > FEW_ROWS or n < LONG_ROW):
         return _by_rows(cccl, op, x, out, rows)
-    memory, work = cccl.memory(), compute_dtype(out.dtype)
+    memory, work = PlanMemory(cccl), compute_dtype(out.dtype)
     bring, delivery = memory.brought(x), memory.delivered(out)
     source, target, start = Span(storage(x)), Span(storage(out)), number(0, work)
     step = cccl.step(
@@ -47,11 +49,11 @@ def scan(cccl: Cccl, op: "cub.Scan") -> Work:
             target.ptr += n * out.dtype.itemsize
         delivery.finish(native, result)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)
 
 
 def _by_rows(cccl: Cccl, op: "cub.Scan", x: Layout, out: Layout, rows: int) -> Work:
-    memory, work, device = cccl.memory(), compute_dtype(out.dtype), cccl.device
+    memory, work, device = PlanMemory(cccl), compute_dtype(out.dtype), cccl.device
     bring, delivery = memory.brought(x), memory.delivered(out)
     types = f"typedef {CTYPES[work.name]} A;\ntypedef {STORED[stored_name(out.dtype)]} R;\n"
     stored = STORED[stored_name(x.dtype)]
@@ -71,4 +73,4 @@ def _by_rows(cccl: Cccl, op: "cub.Scan", x: Layout, out: Layout, rows: int) -> W
         run(native)
         delivery.finish(native, result)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)

@@ -7,9 +7,11 @@ from typing import Any
 
 from callboard.backends.cuda.cub.arguments import CubArgs, element_kernel
 from callboard.backends.cuda.cub.cccl import Cccl
-from callboard.backends.cuda.cub.plan import Work, result_layout
+from callboard.backends.cuda.cub.plan import result_layout
 from callboard.backends.cuda.launching import linear_grid
+from callboard.backends.cuda.plans import PlanMemory, Work
 from callboard.core.errors import ShapeError
+from callboard.core.library import plans
 from callboard.kernel import cub
 
 __all__ = ["bound", "histogram"]
@@ -20,9 +22,10 @@ COUNTING_BLOCKS = 132 * 8
 """Enough to fill a GPU: each block adds its counters to the result."""
 
 
+@plans(cub.LowerBound, cub.UpperBound)
 def bound(cccl: Cccl, op: "cub.LowerBound | cub.UpperBound") -> Work:
     """A plan: ``(x, values, out)``."""
-    memory, values, out = cccl.memory(), op.values.layout, result_layout(op)
+    memory, values, out = PlanMemory(cccl), op.values.layout, result_layout(op)
     line, bring, delivery = memory.brought(op.x.layout), memory.brought(values), memory.delivered(out)
     args = CubArgs(n=op.x.layout.size, m=values.size)
     name = "lower" if isinstance(op, cub.LowerBound) else "upper"
@@ -35,12 +38,13 @@ def bound(cccl: Cccl, op: "cub.LowerBound | cub.UpperBound") -> Work:
         run(native)
         delivery.finish(native, result)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)
 
 
+@plans(cub.HistogramEven, cub.HistogramRange)
 def histogram(cccl: Cccl, op: "cub.HistogramEven | cub.HistogramRange") -> Work:
     """A plan: ``(x, lower, upper, out)`` or ``(x, levels, out)``."""
-    memory, x, out = cccl.memory(), op.x.layout, result_layout(op)
+    memory, x, out = PlanMemory(cccl), op.x.layout, result_layout(op)
     bring, delivery = memory.brought(x), memory.delivered(out)
     even, bins = isinstance(op, cub.HistogramEven), out.shape[-1]
     args = CubArgs(n=x.size, m=op.channels or 1, bins=bins, k=1 if op.channels is None else x.shape[-1])
@@ -69,4 +73,4 @@ def histogram(cccl: Cccl, op: "cub.HistogramEven | cub.HistogramRange") -> Work:
             count(native)
         delivery.finish(native, result)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)

@@ -14,12 +14,13 @@ import numpy as np
 from callboard.backends.cuda.cub import texts
 from callboard.backends.cuda.cub.arguments import CubArgs, move_kernel
 from callboard.backends.cuda.cub.cccl import Cccl
-from callboard.backends.cuda.cub.memory import PlanMemory, Span, storage
-from callboard.backends.cuda.cub.plan import index_name, number
+from callboard.backends.cuda.cub.plan import index_name, number, storage
+from callboard.backends.cuda.cub.texts import no_text
+from callboard.backends.cuda.plans import PlanMemory, Span
 from callboard.backends.cuda.readback import CudaStatus
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout
-from callboard.core.library import Extents
+from callboard.core.library import Extents, plans
 from callboard.core.op import info_of
 from callboard.core.operand import Role
 from callboard.kernel import cub
@@ -45,7 +46,7 @@ class Sized:
     def __init__(self, cccl: Cccl, op: Any) -> None:
         self.cccl = cccl
         self.op = op
-        self.memory = cccl.memory()
+        self.memory = PlanMemory(cccl)
         self.counted = cccl.device.allocate(COUNTS)
         self._given = op.count is not None
         self._found = 0
@@ -141,6 +142,7 @@ class Chosen:
         self._step(native)
 
 
+@plans(cub.RunLengthEncode, cub.Select, cub.Unique, cub.UniqueByKey, sizes=True)
 class Selecting(Sized):
     """Flags, and the beginnings of runs: with values, keys and values, or values and lengths."""
 
@@ -195,6 +197,7 @@ class Selecting(Sized):
                 delivery.finish(native, out)
 
 
+@plans(cub.SelectIf, sizes=True, refuses=no_text)
 class Filtering(Sized):
     """Elements that fulfil a predicate of their own."""
 
@@ -259,6 +262,7 @@ class Filtering(Sized):
         return number(value or 0, work).tobytes().ljust(8, b"\0") + struct.pack("<q", how)
 
 
+@plans(cub.RunLengthDecode, sizes=True)
 class Decoding(Sized):
     """Repeats each element by its length: the lengths are summed up, each position is searched in the sums."""
 

@@ -13,13 +13,14 @@ import numpy as np
 
 from callboard.backends.cuda.cub.arguments import CubArgs, element_kernel, move_kernel
 from callboard.backends.cuda.cub.cccl import Cccl
-from callboard.backends.cuda.cub.memory import PlanMemory, Span, storage
 from callboard.backends.cuda.cub.nans import Nans
-from callboard.backends.cuda.cub.plan import Work, index_name, result_layout
-from callboard.backends.cuda.cub.texts import comparison
+from callboard.backends.cuda.cub.plan import index_name, result_layout, storage
+from callboard.backends.cuda.cub.texts import comparison, no_text
 from callboard.backends.cuda.launching import linear_grid
+from callboard.backends.cuda.plans import PlanMemory, Span, Work
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.kernel import cub
 
 __all__ = ["Taking", "argsort", "merge_sort", "segmented_sort", "sort", "sort_pairs", "top_k"]
@@ -213,12 +214,13 @@ def _ordering(cccl: Cccl, memory: PlanMemory, keys: Keys, layout: Layout, descen
 
 
 def _nothing(cccl: Cccl) -> Work:
-    return Work(cccl.memory(), lambda native, *dynamic: None)
+    return PlanMemory(cccl).work(lambda native, *dynamic: None)
 
 
+@plans(cub.Sort)
 def sort(cccl: Cccl, op: "cub.Sort") -> Work:
     """A plan: ``(keys, out)``."""
-    memory, layout, out = cccl.memory(), op.keys.layout, result_layout(op)
+    memory, layout, out = PlanMemory(cccl), op.keys.layout, result_layout(op)
     if not layout.size:
         return _nothing(cccl)
     if not _by_lines(layout):
@@ -230,19 +232,20 @@ def sort(cccl: Cccl, op: "cub.Sort") -> Work:
             keys(native, at)
             take(native, at, ordering(native), result)
 
-        return Work(memory, all_rows)
+        return memory.work(all_rows)
     line, delivery = Line(cccl, memory, layout, op.descending), memory.delivered(out)
 
     def enqueue(native: int, at: int, result: int) -> None:
         line(native, line.bring(native, at), delivery.target(result))
         delivery.finish(native, result)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)
 
 
+@plans(cub.ArgSort)
 def argsort(cccl: Cccl, op: "cub.ArgSort") -> Work:
     """A plan: ``(keys, out)``."""
-    memory, layout, out = cccl.memory(), op.keys.layout, result_layout(op)
+    memory, layout, out = PlanMemory(cccl), op.keys.layout, result_layout(op)
     if not layout.size:
         return _nothing(cccl)
     keys = Keys(cccl, memory, layout)
@@ -256,19 +259,20 @@ def argsort(cccl: Cccl, op: "cub.ArgSort") -> Work:
         widen(native)
         delivery.finish(native, result)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)
 
 
+@plans(cub.SortPairs)
 def sort_pairs(cccl: Cccl, op: "cub.SortPairs") -> Work:
     """A plan: ``(keys, values, out_keys, out_values)``."""
     layout = op.keys.layout
     if not layout.size:
         return _nothing(cccl)
-    memory, values = cccl.memory(), op.values.layout
+    memory, values = PlanMemory(cccl), op.values.layout
     if not _by_lines(layout) or values.dtype.itemsize not in PLAIN:
         keys = Keys(cccl, memory, layout)
         ordering = _ordering(cccl, memory, keys, layout, op.descending)
-        return Work(memory, _taken(cccl, memory, op, keys, ordering))
+        return memory.work(_taken(cccl, memory, op, keys, ordering))
     line, bring = Line(cccl, memory, layout, op.descending, values.dtype.itemsize), memory.brought(values)
     of_keys, of_values = (memory.delivered(result_layout(op, name)) for name in ("out_keys", "out_values"))
 
@@ -278,15 +282,16 @@ def sort_pairs(cccl: Cccl, op: "cub.SortPairs") -> Work:
         of_keys.finish(native, out_keys)
         of_values.finish(native, out_values)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)
 
 
+@plans(cub.SegmentedSort)
 def segmented_sort(cccl: Cccl, op: "cub.SegmentedSort") -> Work:
     """A plan: ``(keys, values, offsets, out_keys, out_values)``."""
     layout, offsets = op.keys.layout, op.offsets.layout
     if not layout.size:
         return _nothing(cccl)
-    memory, segments = cccl.memory(), offsets.size - 1
+    memory, segments = PlanMemory(cccl), offsets.size - 1
     keys, bring = Keys(cccl, memory, layout), memory.brought(offsets)
     args, index = CubArgs(n=layout.size, m=max(segments, 1)), index_name(layout.size)
     find = move_kernel(cccl.device, f"segment_{index}_{offsets.dtype.name}", layout.size, args)
@@ -302,7 +307,7 @@ def segmented_sort(cccl: Cccl, op: "cub.SegmentedSort") -> Work:
         args.b = bring(native, offsets_at)
         run(native, at, values, out_keys, out_values)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)
 
 
 def _taken(cccl: Cccl, memory: PlanMemory, op: Any, keys: Keys, ordering: Ordering) -> Callable[..., None]:
@@ -319,13 +324,14 @@ def _taken(cccl: Cccl, memory: PlanMemory, op: Any, keys: Keys, ordering: Orderi
     return enqueue
 
 
+@plans(cub.MergeSort, refuses=no_text)
 def merge_sort(cccl: Cccl, op: "cub.MergeSort") -> Work:
     """A plan: ``(keys, values, out_keys, out_values)``."""
     layout = op.keys.layout
     if not layout.size:
         return _nothing(cccl)
     assert op.cuda is not None
-    memory, n, index = cccl.memory(), layout.size, index_name(layout.size)
+    memory, n, index = PlanMemory(cccl), layout.size, index_name(layout.size)
     kind = DTYPES[index].np
     first, order = memory.take_items(n, kind), memory.take_items(n, kind)
     source, target = Span(storage(layout)), memory.take(layout.nbytes, storage(layout))
@@ -345,16 +351,17 @@ def merge_sort(cccl: Cccl, op: "cub.MergeSort") -> Work:
         keys_of(native, at, order.ptr, out_keys)
         values_of(native, values, order.ptr, out_values)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)
 
 
+@plans(cub.TopK)
 def top_k(cccl: Cccl, op: "cub.TopK") -> Work:
     """A plan: ``(x, values, indices)``."""
     layout, k = op.x.layout, op.k
     values, places = result_layout(op, "values"), result_layout(op, "indices")
     if not layout.size or not k:
         return _nothing(cccl)
-    memory = cccl.memory()
+    memory = PlanMemory(cccl)
     keys = Keys(cccl, memory, layout)
     ordering = _ordering(cccl, memory, keys, layout, op.largest)
     of_values, of_places = memory.delivered(values), memory.delivered(places)
@@ -369,4 +376,4 @@ def top_k(cccl: Cccl, op: "cub.TopK") -> Work:
         of_values.finish(native, values_at)
         of_places.finish(native, places_at)
 
-    return Work(memory, enqueue)
+    return memory.work(enqueue)

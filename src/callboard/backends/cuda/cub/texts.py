@@ -18,6 +18,7 @@ __all__ = [
     "comparison",
     "flagged",
     "join_text",
+    "no_text",
     "operator",
     "predicate",
     "starts",
@@ -54,6 +55,13 @@ def _named(stem: str, body: str) -> str:
 def _hidden(name: str, code: str) -> str:
     """A text whose helpers no other text meets."""
     return f"namespace {{\n{data_text('numbers.cuh').decode()}\n}}\n{code.replace('NAME', name)}\n"
+
+
+def no_text(op: Any) -> str | None:
+    """A custom operator has to have a body for here."""
+    if op.python is not None and op.cuda is None:
+        return "its operator has a body in Python only; pass cuda, its C++ text, too"
+    return None
 
 
 def join_text(op: Any, work: DType) -> str:

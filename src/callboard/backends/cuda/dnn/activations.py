@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.dnn.kernels import made
 from callboard.backends.cuda.elementwise.mapping import MapPlan
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.kernel.dnn.activations import Activation, ActivationBackward, numbers_of, program_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["TABLE", "Mapped"]
+__all__ = ["Mapped", "backward", "forward"]
 
 
 class Mapped:
@@ -33,6 +33,7 @@ class Mapped:
         self._plan.close()
 
 
+@plans(Activation)
 def forward(library: "CudaDnn", op: Activation) -> Mapped:
     """A plan: called with ``(x, out)``."""
     numbers, program = numbers_of(op.kind, op.parameter), program_of(op.kind, op.x.dtype, backward=False)
@@ -40,11 +41,9 @@ def forward(library: "CudaDnn", op: Activation) -> Mapped:
     return Mapped(plan, lambda x, out: ((x,), numbers, out))
 
 
+@plans(ActivationBackward)
 def backward(library: "CudaDnn", op: ActivationBackward) -> Mapped:
     """A plan: called with ``(dy, x, dx)``."""
     numbers, program = numbers_of(op.kind, op.parameter), program_of(op.kind, op.x.dtype, backward=True)
     plan = MapPlan(library, program, op.x.shape, [op.dy.layout, op.x.layout], [made(op, "dx")])
     return Mapped(plan, lambda dy, x, dx: ((dy, x), numbers, dx))
-
-
-TABLE = entries({Activation: forward, ActivationBackward: backward})

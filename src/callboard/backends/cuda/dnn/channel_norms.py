@@ -4,22 +4,12 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import (
-    STORED,
-    Launch,
-    Steps,
-    Work,
-    aligned,
-    arguments,
-    divider_args,
-    kernel,
-    made,
-    types,
-)
+from callboard.backends.cuda.dnn.kernels import STORED, Launch, aligned, arguments, divider_args, kernel, made, types
 from callboard.backends.cuda.dnn.rows import moved_last, pack_of, row_shape
 from callboard.backends.cuda.launching import linear_grid
+from callboard.backends.cuda.plans import PlanMemory, Work
 from callboard.core.layout import Layout
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.dnn.channel_norms import (
     BatchNorm,
@@ -37,7 +27,7 @@ from callboard.kernel.dnn.operands import accumulator
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "ChannelArgs"]
+__all__ = ["ChannelArgs", "backward", "forward", "inference"]
 
 ChannelArgs = arguments(
     "Args",
@@ -66,7 +56,7 @@ class Channels:
     adjacent; other layouts are copied.
     """
 
-    def __init__(self, steps: Steps, op: Any, out: Layout, *, constant: bool = False) -> None:
+    def __init__(self, steps: PlanMemory, op: Any, out: Layout, *, constant: bool = False) -> None:
         self.steps, layout, dtype = steps, op.x.layout, op.x.dtype
         self.axis = axis = op.axis % layout.ndim
         batch, shape = isinstance(op, ITEMS_TOGETHER), layout.shape
@@ -170,9 +160,10 @@ class Channels:
             self._given["bias"](native, bias)
 
 
+@plans(BatchNorm)
 def inference(library: "CudaDnn", op: BatchNorm) -> Work:
     """A plan: called with ``(x, mean, variance, scale, bias, out)``."""
-    steps = Steps(library)
+    steps = PlanMemory(library)
     if not op.x.size:
         return steps.work(_nothing)
     channels = Channels(steps, op, made(op))
@@ -216,9 +207,10 @@ class Statistics:
             delivery.finish(native, at)
 
 
+@plans(BatchNormTraining, GroupNorm, GroupNormTraining, InstanceNorm, InstanceNormTraining)
 def forward(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with the fields of the message; statistics follow from ``x``."""
-    steps = Steps(library)
+    steps = PlanMemory(library)
     if not op.x.size:
         return steps.work(_nothing)
     channels = Channels(steps, op, made(op))
@@ -255,9 +247,10 @@ def _running(op: Any) -> list[Operand]:
     return [one for one in given if one is not None]
 
 
+@plans(BatchNormBackward, GroupNormBackward, InstanceNormBackward)
 def backward(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with ``(dy, x, mean, inverse, scale, dx, dscale, dbias)``."""
-    steps = Steps(library)
+    steps = PlanMemory(library)
     outs = [(name, made(op, name)) for name in ("dscale", "dbias")] if op.scale is not None else []
     gradients = [(name, steps.delivered(layout), layout.nbytes) for name, layout in outs]
     if not op.x.size:
@@ -294,7 +287,7 @@ def backward(library: "CudaDnn", op: Any) -> Work:
     return steps.work(enqueue)
 
 
-def _zeros(steps: Steps, gradients: list[Any]) -> Callable[..., None]:
+def _zeros(steps: PlanMemory, gradients: list[Any]) -> Callable[..., None]:
     """Return a launch that sets the gradients with respect to the parameters to 0, for arrays without elements."""
     driver = steps.device.driver
 
@@ -309,18 +302,3 @@ def _zeros(steps: Steps, gradients: list[Any]) -> Callable[..., None]:
 
 def _nothing(native: int, *dynamic: Any) -> None:
     """There are no elements."""
-
-
-TABLE = entries(
-    {
-        BatchNorm: inference,
-        BatchNormTraining: forward,
-        BatchNormBackward: backward,
-        InstanceNorm: forward,
-        InstanceNormTraining: forward,
-        InstanceNormBackward: backward,
-        GroupNorm: forward,
-        GroupNormTraining: forward,
-        GroupNormBackward: backward,
-    }
-)

@@ -7,14 +7,14 @@ place. Operands are described as ``[n, c, ...]`` with at least two spatial axes,
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.cub.memory import PlanMemory
 from callboard.backends.cuda.dnn.frontend import GraphBuilder, Planned
 from callboard.backends.cuda.dnn.padding import WidenedImage, is_even, widened
 from callboard.backends.cuda.elementwise.mapping import MapPlan
+from callboard.backends.cuda.plans import PlanMemory
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import UnsupportedOp
 from callboard.core.layout import Layout, layout_of
-from callboard.core.library import Entry
+from callboard.core.library import plans
 from callboard.core.op import info_of
 from callboard.core.operand import Operand
 from callboard.kernel.dnn.conv import Conv, ConvBackwardData, ConvBackwardFilter, ConvTranspose, Geometry, geometry_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream
     from callboard.core.backend import Memory
 
-__all__ = ["TABLE", "activated"]
+__all__ = ["activated", "convolution", "data_gradient", "filter_gradient", "transpose"]
 
 METHODS = {
     "relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "gelu": "gelu", "gelu_tanh": "gelu_approx_tanh",
@@ -204,7 +204,7 @@ class Gradient:
             return
         geometry = geometry_of(op)
         self._cudnn, self._makes_image = library.cudnn, image == "out"
-        self._memory = PlanMemory(library.device, library.workspace)
+        self._memory = PlanMemory(library)
         self._image: WidenedImage | None = None
         if not is_even(geometry):
             wide = widened(layouts[image], geometry, op.layout)
@@ -246,7 +246,7 @@ class Zeros:
 
     def __init__(self, library: "CudaDnn", out: Layout) -> None:
         self._driver, self._nbytes = library.device.driver, out.nbytes
-        self._memory = PlanMemory(library.device, library.workspace)
+        self._memory = PlanMemory(library)
         self._delivery = self._memory.delivered(out)
         self._memory.settle()
 
@@ -268,14 +268,25 @@ def gradient(library: "CudaDnn", op: Any, node: str, first: str, second: str, im
     return Gradient(library, op, node, first, second, image)
 
 
-def repeated(make: Callable[["CudaDnn", Any], Any]) -> Entry:
-    """Return the row of an op whose plan has memory of its own, so that repeated launches may be recorded."""
-    return Entry(lambda library, op: library.repeats.of(make(library, op)))
+@plans(Conv)
+def convolution(library: "CudaDnn", op: Conv) -> Any:
+    """A plan: called with ``(x, w, out, bias, residual)``. It owns its memory, so repeated launches may be recorded."""
+    return library.repeats.of(Convolution(library, op))
 
 
-TABLE = {
-    Conv: repeated(Convolution),
-    ConvBackwardData: repeated(lambda library, op: gradient(library, op, "conv_dgrad", "dy", "w", "out")),
-    ConvBackwardFilter: repeated(lambda library, op: gradient(library, op, "conv_wgrad", "x", "dy", "x")),
-    ConvTranspose: repeated(lambda library, op: gradient(library, op, "conv_dgrad", "x", "w", "out")),
-}
+@plans(ConvBackwardData)
+def data_gradient(library: "CudaDnn", op: ConvBackwardData) -> Any:
+    """A plan: called with ``(dy, w, out)``."""
+    return library.repeats.of(gradient(library, op, "conv_dgrad", "dy", "w", "out"))
+
+
+@plans(ConvBackwardFilter)
+def filter_gradient(library: "CudaDnn", op: ConvBackwardFilter) -> Any:
+    """A plan: called with ``(x, dy, out)``."""
+    return library.repeats.of(gradient(library, op, "conv_wgrad", "x", "dy", "x"))
+
+
+@plans(ConvTranspose)
+def transpose(library: "CudaDnn", op: ConvTranspose) -> Any:
+    """A plan: called with ``(x, w, out)``."""
+    return library.repeats.of(gradient(library, op, "conv_dgrad", "x", "w", "out"))

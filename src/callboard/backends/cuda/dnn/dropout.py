@@ -2,16 +2,17 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import Steps, Work, aligned, arguments, kernel, made, types
+from callboard.backends.cuda.dnn.kernels import aligned, arguments, kernel, made, types
 from callboard.backends.cuda.launching import linear_grid
-from callboard.core.library import entries
+from callboard.backends.cuda.plans import PlanMemory, Work
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask, threshold_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "DropoutArgs"]
+__all__ = ["DropoutArgs", "mask", "scaled"]
 
 DropoutArgs = arguments("Args", p="x out seed_at offset_at", w="seed offset threshold", i="count packed", d="factor")
 """``Args`` of ``data/dnn_dropout.cu``."""
@@ -38,10 +39,11 @@ class Draw:
             setattr(args, name, 0 if by_address else value & BITS)
 
 
+@plans(Dropout, DropoutBackward)
 def scaled(library: "CudaDnn", op: Dropout | DropoutBackward) -> Work:
     """A plan: called with ``(x, probability, seed, offset, out)``."""
     source, result = (op.x, "out") if isinstance(op, Dropout) else (op.dy, "dx")
-    steps, layout = Steps(library), made(op, result)
+    steps, layout = PlanMemory(library), made(op, result)
     if not layout.size:
         return steps.work(_nothing)
     bring, delivery = steps.brought(source.layout), steps.delivered(layout)
@@ -62,9 +64,10 @@ def scaled(library: "CudaDnn", op: Dropout | DropoutBackward) -> Work:
     return steps.work(enqueue)
 
 
+@plans(DropoutMask)
 def mask(library: "CudaDnn", op: DropoutMask) -> Work:
     """A plan: called with ``(probability, seed, offset, out)``."""
-    steps, layout = Steps(library), made(op)
+    steps, layout = PlanMemory(library), made(op)
     if not layout.size:
         return steps.work(_nothing)
     delivery, args = steps.delivered(layout), DropoutArgs(count=layout.size)
@@ -85,6 +88,3 @@ def mask(library: "CudaDnn", op: DropoutMask) -> Work:
 
 def _nothing(native: int, *dynamic: Any) -> None:
     """There are no elements."""
-
-
-TABLE = entries({Dropout: scaled, DropoutBackward: scaled, DropoutMask: mask})

@@ -2,17 +2,18 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import Fault, Launch, Steps, Work, aligned, arguments, kernel, made, types
+from callboard.backends.cuda.dnn.kernels import Launch, aligned, arguments, faults, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowShape, RowsIn, RowsOut, pack_of
 from callboard.backends.cuda.launching import linear_grid
-from callboard.core.library import entries
+from callboard.backends.cuda.plans import Outcome, PlanMemory, Work
+from callboard.core.library import plans
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward, wrong_rows
 from callboard.kernel.dnn.operands import accumulator
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "EmbeddingArgs"]
+__all__ = ["EmbeddingArgs", "backward", "forward"]
 
 EmbeddingArgs = arguments(
     "Args",
@@ -32,9 +33,10 @@ def _index(op: Any) -> str:
     return "int" if op.indices.dtype.name == "i32" else "long long"
 
 
+@plans(Embedding)
 def forward(library: "CudaDnn", op: Embedding) -> Work:
     """A plan: called with ``(table, indices, out)``."""
-    steps, count, (rows, width), item = Steps(library), op.indices.size, op.table.shape, op.table.dtype.itemsize
+    steps, count, (rows, width), item = PlanMemory(library), op.indices.size, op.table.shape, op.table.dtype.itemsize
     if not count:
         return steps.work(_nothing)
     table, out, indices_of = RowsIn(steps, op.table.layout), RowsOut(steps, made(op)), steps.brought(op.indices.layout)
@@ -57,13 +59,14 @@ def forward(library: "CudaDnn", op: Embedding) -> Work:
     return steps.work(enqueue, fault)
 
 
-def _fault(steps: Steps, tag: str, count: int, rows: int) -> Fault:
-    return Fault(steps.device, lambda value, wrong: wrong_rows(tag, "indices", value, wrong, count, rows))
+def _fault(steps: PlanMemory, tag: str, count: int, rows: int) -> Outcome:
+    return faults(steps.device, lambda value, wrong: wrong_rows(tag, "indices", value, wrong, count, rows))
 
 
+@plans(EmbeddingBackward)
 def backward(library: "CudaDnn", op: EmbeddingBackward) -> Work:
     """A plan: called with ``(dy, indices, dtable)``."""
-    steps, count, width, dtype = Steps(library), op.indices.size, op.dy.shape[-1], op.dy.dtype
+    steps, count, width, dtype = PlanMemory(library), op.indices.size, op.dy.shape[-1], op.dy.dtype
     layout = made(op, "dtable")
     delivery = steps.delivered(layout)
     clear = steps.device.driver.memset_8
@@ -136,6 +139,3 @@ def backward(library: "CudaDnn", op: EmbeddingBackward) -> Work:
 
 def _nothing(native: int, *dynamic: Any) -> None:
     """There are no indices."""
-
-
-TABLE = entries({Embedding: forward, EmbeddingBackward: backward})

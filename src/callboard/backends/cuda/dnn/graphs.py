@@ -14,7 +14,7 @@ from callboard.backends.cuda.dnn.frontend import Frontend, GraphBuilder, Planned
 from callboard.core.dtype import DTYPES, DType, dtypes_of
 from callboard.core.errors import UnsupportedOp
 from callboard.core.layout import Layout, layout_of
-from callboard.core.library import Entry
+from callboard.core.library import plans
 from callboard.core.op import info_of
 from callboard.kernel.dnn.checks import DataLayout
 from callboard.kernel.dnn.graphs.message import Fused, layouts_of, shapes_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["TABLE", "GraphPlan"]
+__all__ = ["GraphPlan"]
 
 LEAST_AXES = 3
 
@@ -174,6 +174,7 @@ def _stored(op: Fused, at: int) -> DType:
     return DTYPES[names[0]] if names else op.wide
 
 
+@plans(Fused, dtypes=dtypes_of("f16 bf16 f32"))
 class GraphPlan:
     """A plan: ``plan(stream, operands, outs)``."""
 
@@ -215,6 +216,3 @@ def _blame(frontend: Frontend, op: Fused) -> str | None:
         cure = f"with tf32=True, which rounds factors, it has one; or {cure}"
     text = text_of_node(node, count - 1, len(op.operands))
     return f"cuda, dnn.fused: cuDNN has no engine for {text} together with the nodes before it: {why}; {cure}"
-
-
-TABLE = {Fused: Entry(GraphPlan, dtypes=frozenset(dtypes_of("f16 bf16 f32")))}

@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_double, c_int64, c_uint32, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.cub.memory import PlanMemory
 from callboard.backends.cuda.kernels import data_text
 from callboard.backends.cuda.launching import kernel_launcher
-from callboard.backends.cuda.readback import CudaStatus
+from callboard.backends.cuda.plans import Outcome
 from callboard.core.dtype import DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
@@ -16,19 +15,15 @@ from callboard.kernel.dnn.operands import accumulator
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
-    from callboard.backends.cuda.dnn.library import CudaDnn
-    from callboard.backends.cuda.stream import CudaStream
 
 __all__ = [
     "STORED",
     "DividerArgs",
-    "Fault",
     "Launch",
-    "Steps",
-    "Work",
     "aligned",
     "arguments",
     "divider_args",
+    "faults",
     "kernel",
     "made",
     "types",
@@ -100,42 +95,7 @@ def made(op: Any, name: str = "out") -> Layout:
     return layout
 
 
-class Steps(PlanMemory):
-    """The memory of a plan, and the steps that it enqueues in it."""
-
-    def __init__(self, library: "CudaDnn") -> None:
-        super().__init__(library.device, library.workspace)
-        self.library = library
-
-    def work(self, run: Callable[..., Any], fault: "Fault | None" = None) -> "Work":
-        """Return the plan ``run(native stream, *dynamic)``; a fault reports the outcome."""
-        return Work(self, run, fault)
-
-
-class Work:
-    """A plan: ``run(native stream, *dynamic)`` in the memory of the plan."""
-
-    def __init__(self, memory: PlanMemory, run: Callable[..., Any], fault: "Fault | None") -> None:
-        memory.settle()
-        self._memory, self._run, self._fault = memory, run, fault
-
-    def __call__(self, stream: "CudaStream", *dynamic: Any) -> CudaStatus | None:
-        """Enqueue it."""
-        if self._fault is None:
-            self._run(stream.native, *dynamic)
-            return None
-        self._fault.clear(stream.native)
-        self._run(stream.native, *dynamic)
-        return self._fault.status
-
-    def close(self) -> None:
-        """Free the memory; nothing uses it any more."""
-        self._memory.close()
-        if self._fault is not None:
-            self._fault.close()
-
-
-class Fault:
+def faults(device: "CudaDevice", says: Callable[[int, int], str]) -> Outcome:
     """Memory for out-of-range counts of kernels: ``u64`` the count, ``i64`` one of the values.
 
     Args:
@@ -143,24 +103,9 @@ class Fault:
         says: The text of the error, from one of the values and their number.
     """
 
-    NBYTES = 16
-
-    def __init__(self, device: "CudaDevice", says: Callable[[int, int], str]) -> None:
-        self._device, self._says = device, says
-        self._memory = device.allocate(self.NBYTES)
-        self.address = self._memory.address
-        self.status = CudaStatus(self.address, self.NBYTES, self._check)
-
-    def clear(self, native: int) -> None:
-        """Enqueue that nothing is wrong."""
-        driver = self._device.driver
-        driver.check(driver.memset_8(self.address, 0, self.NBYTES, native), "cuMemsetD8Async")
-
-    def _check(self, outcome: bytes) -> None:
+    def check(outcome: bytes) -> None:
         wrong = int.from_bytes(outcome[:8], "little")
         if wrong:
-            raise ShapeError(self._says(int.from_bytes(outcome[8:16], "little", signed=True), wrong))
+            raise ShapeError(says(int.from_bytes(outcome[8:16], "little", signed=True), wrong))
 
-    def close(self) -> None:
-        """Release it."""
-        self._device.release(self._memory)
+    return Outcome(device, 16, check)

@@ -6,10 +6,11 @@ cuDNN's norms are graphs that need row-major arrays of whole packs; these kernel
 import math
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import STORED, Launch, Steps, Work, aligned, arguments, kernel, made, types
+from callboard.backends.cuda.dnn.kernels import STORED, Launch, aligned, arguments, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowShape, RowsIn, RowsOut, pack_of, row_shape
+from callboard.backends.cuda.plans import PlanMemory, Work
 from callboard.core.dtype import DType
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.kernel.dnn.layer_norm import (
     LayerNorm,
     LayerNormBackward,
@@ -23,7 +24,7 @@ from callboard.kernel.dnn.operands import accumulator
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "RowArgs"]
+__all__ = ["RowArgs", "backward", "forward"]
 
 RowArgs = arguments(
     "Args",
@@ -60,7 +61,7 @@ def _parameter_type(op: Any) -> DType:
 class Forward:
     """The launches of one forward pass, by packs where addresses allow it."""
 
-    def __init__(self, steps: Steps, op: Any, keeps: bool, x: RowsIn, out: RowsOut) -> None:
+    def __init__(self, steps: PlanMemory, op: Any, keeps: bool, x: RowsIn, out: RowsOut) -> None:
         centred = isinstance(op, LayerNorm | LayerNormTraining)
         length, rows = math.prod(op.parts()[1]), math.prod(op.parts()[0])
         bias = getattr(op, "bias", None)
@@ -92,9 +93,10 @@ def _threads(shape: RowShape) -> dict[str, object]:
     return {"LANES": shape.lanes, "ROWS": shape.rows, "PACKS": shape.packs}
 
 
+@plans(LayerNorm, LayerNormTraining, RmsNorm, RmsNormTraining)
 def forward(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with the fields of the message."""
-    steps = Steps(library)
+    steps = PlanMemory(library)
     centred = isinstance(op, LayerNorm | LayerNormTraining)
     keeps = isinstance(op, LayerNormTraining | RmsNormTraining)
     if not op.x.size:
@@ -136,7 +138,7 @@ def _nothing(native: int, *dynamic: Any) -> None:
 class Backward:
     """The launches of one backward pass: the gradient by the array, and sums of columns for those by scale and bias."""
 
-    def __init__(self, steps: Steps, op: Any, dy: RowsIn, x: RowsIn, dx: RowsOut) -> None:
+    def __init__(self, steps: PlanMemory, op: Any, dy: RowsIn, x: RowsIn, dx: RowsOut) -> None:
         centred = isinstance(op, LayerNormBackward)
         length, rows = math.prod(op.parts()[1]), math.prod(op.parts()[0])
         dtype, parameter, scaled = op.x.dtype, _parameter_type(op), op.scale is not None
@@ -183,9 +185,10 @@ class Backward:
             finish(native)
 
 
+@plans(LayerNormBackward, RmsNormBackward)
 def backward(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with the fields of the message."""
-    steps = Steps(library)
+    steps = PlanMemory(library)
     centred = isinstance(op, LayerNormBackward)
     names = (("dscale", "dbias") if centred else ("dscale",)) if op.scale is not None else ()
     if not op.x.size:
@@ -215,7 +218,7 @@ def backward(library: "CudaDnn", op: Any) -> Work:
     return steps.work(run)
 
 
-def _zeros(steps: Steps, op: Any, names: tuple[str, ...], centred: bool) -> Any:
+def _zeros(steps: PlanMemory, op: Any, names: tuple[str, ...], centred: bool) -> Any:
     """Return a launch that sets the gradients with respect to the parameters to 0, for arrays without rows."""
     driver = steps.device.driver
     outs = [(steps.delivered(made(op, name)), made(op, name).nbytes) for name in names]
@@ -227,15 +230,3 @@ def _zeros(steps: Steps, op: Any, names: tuple[str, ...], centred: bool) -> Any:
             delivery.finish(native, at)
 
     return run
-
-
-TABLE = entries(
-    {
-        LayerNorm: forward,
-        LayerNormTraining: forward,
-        LayerNormBackward: backward,
-        RmsNorm: forward,
-        RmsNormTraining: forward,
-        RmsNormBackward: backward,
-    }
-)

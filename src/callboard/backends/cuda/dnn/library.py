@@ -13,44 +13,27 @@ from callboard.backends.cuda.dnn import (
     losses,
     lrn,
     pooling,
-    rnn,
     rope,
     softmax,
     top_k,
 )
 from callboard.backends.cuda.dnn.frontend import Frontend
 from callboard.backends.cuda.dnn.legacy import Cudnn
+from callboard.backends.cuda.dnn.rnn import plans as rnn
 from callboard.backends.cuda.repeats import Repeats
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
-from callboard.core.library import Library
+from callboard.core.library import Library, ops_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
 
 __all__ = ["CudaDnn"]
 
-FAMILIES = (
-    activations,
-    channel_norms,
-    conv,
-    dropout,
-    embedding,
-    graphs,
-    layer_norm,
-    losses,
-    lrn,
-    pooling,
-    rnn,
-    rope,
-    softmax,
-    top_k,
-)
-"""Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
-
-The plan of an entry is made by ``plan(library, op)`` on the helper thread. It is called with the stream and the
-message's operands, in order; its ``close``, if any, is called when it is evicted.
-"""
+VENDOR = (conv, graphs, rnn)
+"""Modules whose plans are cuDNN's."""
+OWN = (activations, channel_norms, dropout, embedding, layer_norm, losses, lrn, pooling, rope, softmax, top_k)
+"""Modules with custom kernels."""
 
 
 class CudaDnn(Library):
@@ -69,10 +52,8 @@ class CudaDnn(Library):
     name = "dnn"
     device: "CudaDevice"
     max_plans: ClassVar[int | None] = 1024
-    table: ClassVar = {op: entry for family in FAMILIES for op, entry in family.TABLE.items()}
-    engines: ClassVar = {
-        op: "cuDNN" if family in (conv, graphs, rnn) else "custom kernels" for family in FAMILIES for op in family.TABLE
-    }
+    modules = (*VENDOR, *OWN)
+    engines: ClassVar = {**dict.fromkeys(ops_of(*VENDOR), "cuDNN"), **dict.fromkeys(ops_of(*OWN), "custom kernels")}
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)

@@ -4,22 +4,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.dnn.activations import Mapped
-from callboard.backends.cuda.dnn.kernels import (
-    STORED,
-    Fault,
-    Launch,
-    Steps,
-    Work,
-    aligned,
-    arguments,
-    kernel,
-    made,
-    types,
-)
+from callboard.backends.cuda.dnn.kernels import STORED, Launch, aligned, arguments, faults, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowShape, RowsIn, RowsOut, moved_last, pack_of
 from callboard.backends.cuda.elementwise import reducing
 from callboard.backends.cuda.elementwise.mapping import MapPlan
-from callboard.core.library import entries
+from callboard.backends.cuda.plans import PlanMemory, Work
+from callboard.core.library import plans
 from callboard.core.operand import Placeholder
 from callboard.kernel.dnn.losses import CrossEntropy, CrossEntropyBackward, Mse, MseBackward, wrong_class
 from callboard.kernel.dnn.operands import INDICES, accumulator
@@ -29,7 +19,7 @@ from callboard.kernel.elementwise.program import compiled
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "LossArgs"]
+__all__ = ["LossArgs", "cross_entropy", "cross_entropy_backward", "mse", "mse_backward"]
 
 LossArgs = arguments(
     "Args",
@@ -57,13 +47,13 @@ class Rows:
     """Base of both directions: logits and targets as rows, weights, a fault, and the kernels by pack size.
 
     Args:
-        steps: Steps of the plan.
+        steps: PlanMemory of the plan.
         op: The message.
         out: The rows that are written; None in the forward pass.
         names: Names of the kernels: the one for rows, and the one that sums.
     """
 
-    def __init__(self, steps: Steps, op: Any, out: RowsOut | None, names: tuple[str, str]) -> None:
+    def __init__(self, steps: PlanMemory, op: Any, out: RowsOut | None, names: tuple[str, str]) -> None:
         dtype = op.x.dtype
         x, self.soft = moved_last(op.x.layout, op.axis), op.target.dtype not in INDICES
         self.x = RowsIn(steps, x)
@@ -104,7 +94,7 @@ class Rows:
         self.fault = None
         if not self.soft:
             tag, count = type(op).__struct_config__.tag, self.count
-            self.fault = Fault(steps.device, lambda value, wrong: wrong_class(tag, value, wrong, count, classes))
+            self.fault = faults(steps.device, lambda value, wrong: wrong_class(tag, value, wrong, count, classes))
             args.fault = self.fault.address
 
     def bring(self, native: int, x: int, target: int, weight: int | None) -> None:
@@ -122,9 +112,10 @@ class Rows:
         run(native)
 
 
+@plans(CrossEntropy)
 def cross_entropy(library: "CudaDnn", op: CrossEntropy) -> Any:
     """A plan: called with ``(x, target, weight, loss, log_sum)``."""
-    steps = Steps(library)
+    steps = PlanMemory(library)
     if not op.x.size:
         return _of_no_items(library, op)
     rows = Rows(steps, op, None, ("forward", "total"))
@@ -151,7 +142,7 @@ def _of_no_items(library: "CudaDnn", op: CrossEntropy) -> Any:
     """The sum of no losses is 0, their mean NaN."""
     loss = made(op, "loss")
     if not loss.size:
-        return Steps(library).work(_nothing)
+        return PlanMemory(library).work(_nothing)
     text = f"{op.x.dtype}({op.reduction}(x))"
     plan = reducing.reduce(
         library,
@@ -160,9 +151,10 @@ def _of_no_items(library: "CudaDnn", op: CrossEntropy) -> Any:
     return lambda stream, x, target, weight, loss, log_sum: plan(stream, (x,), None, loss)
 
 
+@plans(CrossEntropyBackward)
 def cross_entropy_backward(library: "CudaDnn", op: CrossEntropyBackward) -> Work:
     """A plan: called with ``(dloss, x, target, log_sum, weight, dx)``."""
-    steps = Steps(library)
+    steps = PlanMemory(library)
     if not op.x.size:
         return steps.work(_nothing)
     dx_out = RowsOut(steps, moved_last(made(op, "dx"), op.axis))
@@ -186,6 +178,7 @@ def _nothing(native: int, *dynamic: Any) -> None:
     """There are no elements."""
 
 
+@plans(Mse)
 def mse(library: "CudaDnn", op: Mse) -> Any:
     """A plan: called with ``(x, target, loss)``."""
     dtype, loss = op.x.dtype, made(op, "loss")
@@ -200,6 +193,7 @@ def mse(library: "CudaDnn", op: Mse) -> Any:
     return Mapped(reduced, lambda x, target, loss: ((x, target), None, loss))
 
 
+@plans(MseBackward)
 def mse_backward(library: "CudaDnn", op: MseBackward) -> Mapped:
     """A plan: called with ``(dloss, x, target, dx)``."""
     dtype, share = op.x.dtype, 2 / max(op.x.size, 1) if op.reduction == "mean" else 2.0
@@ -209,8 +203,3 @@ def mse_backward(library: "CudaDnn", op: MseBackward) -> Mapped:
     layouts = [op.dloss.layout, op.x.layout, op.target.layout]
     plan = MapPlan(library, program, op.x.shape, layouts, [made(op, "dx")])
     return Mapped(plan, lambda dloss, x, target, dx: ((dloss, x, target), (share,), dx))
-
-
-TABLE = entries(
-    {CrossEntropy: cross_entropy, CrossEntropyBackward: cross_entropy_backward, Mse: mse, MseBackward: mse_backward}
-)

@@ -3,16 +3,17 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import Steps, Work, arguments, kernel, made, types
+from callboard.backends.cuda.dnn.kernels import arguments, kernel, made, types
 from callboard.backends.cuda.launching import linear_grid
-from callboard.core.library import entries
+from callboard.backends.cuda.plans import PlanMemory, Work
+from callboard.core.library import plans
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 from callboard.kernel.dnn.operands import accumulator
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "LrnArgs"]
+__all__ = ["LrnArgs", "backward", "forward"]
 
 LrnArgs = arguments("Args", p="x dy out kept", i="count channels inner before behind", d="alpha beta k")
 """``Args`` of ``data/dnn_lrn.cu``."""
@@ -30,9 +31,10 @@ def _args(op: Any) -> Any:
     )  # fmt: skip
 
 
+@plans(Lrn)
 def forward(library: "CudaDnn", op: Lrn) -> Work:
     """A plan: called with ``(x, out)``."""
-    steps, args = Steps(library), _args(op)
+    steps, args = PlanMemory(library), _args(op)
     if not op.x.size:
         return steps.work(_nothing)
     bring, delivery = steps.brought(op.x.layout), steps.delivered(made(op))
@@ -47,9 +49,10 @@ def forward(library: "CudaDnn", op: Lrn) -> Work:
     return steps.work(enqueue)
 
 
+@plans(LrnBackward)
 def backward(library: "CudaDnn", op: LrnBackward) -> Work:
     """A plan: called with ``(dy, x, dx)``."""
-    steps, args = Steps(library), _args(op)
+    steps, args = PlanMemory(library), _args(op)
     if not op.x.size:
         return steps.work(_nothing)
     bring, delivery = [steps.brought(one.layout) for one in (op.dy, op.x)], steps.delivered(made(op, "dx"))
@@ -70,6 +73,3 @@ def backward(library: "CudaDnn", op: LrnBackward) -> Work:
 
 def _nothing(native: int, *dynamic: Any) -> None:
     """There are no elements."""
-
-
-TABLE = entries({Lrn: forward, LrnBackward: backward})

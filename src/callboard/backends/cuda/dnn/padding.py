@@ -8,7 +8,7 @@ padded equally.
 from typing import TYPE_CHECKING, NamedTuple
 
 from callboard.backends.cuda.copies import copier
-from callboard.backends.cuda.cub.memory import PlanMemory
+from callboard.backends.cuda.plans import PlanMemory
 from callboard.core.layout import Layout, layout_of
 from callboard.kernel.dnn.checks import DataLayout
 from callboard.kernel.dnn.conv import Geometry

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.dnn.kernels import kernel, made, types
 from callboard.backends.cuda.launching import linear_grid
 from callboard.core.layout import Layout
-from callboard.core.library import Entry
+from callboard.core.library import plans
 from callboard.kernel.dnn.layouts import channels_first
 from callboard.kernel.dnn.pooling import (
     AvgPool,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["TABLE", "PoolingArgs"]
+__all__ = ["PoolingArgs", "average_gradient", "maximum_gradient", "pool", "pool_with_indices"]
 
 THREADS = 256
 Ints, Steps = c_int * 3, c_int64 * 5
@@ -106,10 +106,25 @@ def _steps(array: Layout) -> Any:
     return Steps(n, c, *[0] * (3 - len(spatial)), *spatial)
 
 
-TABLE = {
-    AvgPool: Entry(lambda library, op: Pooling(library, op, "forward", "x", (0, 1))),
-    AvgPoolBackward: Entry(lambda library, op: Pooling(library, op, "backward", "dy", (0, 1))),
-    MaxPool: Entry(lambda library, op: Pooling(library, op, "forward", "x", (0, 1))),
-    MaxPoolIndices: Entry(lambda library, op: Pooling(library, op, "forward", "x", (0, 1, 2))),
-    MaxPoolBackward: Entry(lambda library, op: Pooling(library, op, "backward", "dy", (0, 2, 1))),
-}
+@plans(AvgPool, MaxPool)
+def pool(library: "CudaDnn", op: AvgPool | MaxPool) -> Pooling:
+    """A plan: called with ``(x, out)``."""
+    return Pooling(library, op, "forward", "x", (0, 1))
+
+
+@plans(MaxPoolIndices)
+def pool_with_indices(library: "CudaDnn", op: MaxPoolIndices) -> Pooling:
+    """A plan: called with ``(x, out, indices)``."""
+    return Pooling(library, op, "forward", "x", (0, 1, 2))
+
+
+@plans(AvgPoolBackward)
+def average_gradient(library: "CudaDnn", op: AvgPoolBackward) -> Pooling:
+    """A plan: called with ``(dy, out)``."""
+    return Pooling(library, op, "backward", "dy", (0, 1))
+
+
+@plans(MaxPoolBackward)
+def maximum_gradient(library: "CudaDnn", op: MaxPoolBackward) -> Pooling:
+    """A plan: called with ``(dy, indices, out)``."""
+    return Pooling(library, op, "backward", "dy", (0, 2, 1))

@@ -4,28 +4,18 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import (
-    STORED,
-    Fault,
-    Launch,
-    Steps,
-    Work,
-    aligned,
-    arguments,
-    kernel,
-    made,
-    types,
-)
+from callboard.backends.cuda.dnn.kernels import STORED, Launch, aligned, arguments, faults, kernel, made, types
 from callboard.backends.cuda.launching import linear_grid
+from callboard.backends.cuda.plans import PlanMemory, Work
 from callboard.core.layout import Layout, c_strides
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.kernel.dnn.embedding import wrong_rows
 from callboard.kernel.dnn.rope import Rope, RopeBackward, check_rope
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "RopeArgs"]
+__all__ = ["RopeArgs", "turn"]
 
 RopeArgs = arguments(
     "Args",
@@ -53,11 +43,12 @@ def _one_step(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
     return axes[-1][1] if axes else 0
 
 
+@plans(Rope, RopeBackward)
 def turn(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with ``(x, cos, sin, positions, out)``."""
     back = isinstance(op, RopeBackward)
     name, source, result = ("dy", op.dy, "dx") if back else ("x", op.x, "out")
-    axis, steps, layout = check_rope(op, name, source), Steps(library), made(op, result)
+    axis, steps, layout = check_rope(op, name, source), PlanMemory(library), made(op, result)
     if not layout.size:
         return steps.work(_nothing)
     shape, width, pairs = source.shape, source.shape[-1], op.cos.shape[1]
@@ -94,7 +85,7 @@ def turn(library: "CudaDnn", op: Any) -> Work:
     fault = None
     if op.positions is not None:
         count = op.positions.size
-        fault = Fault(steps.device, lambda value, wrong: wrong_rows(tag, "positions", value, wrong, count, rows))
+        fault = faults(steps.device, lambda value, wrong: wrong_rows(tag, "positions", value, wrong, count, rows))
         args.fault = fault.address
 
     def enqueue(native: int, x: int, cos: int, sin: int, positions: int | None, out: int) -> None:
@@ -117,6 +108,3 @@ def _place(op: Any) -> str:
 
 def _nothing(native: int, *dynamic: Any) -> None:
     """There are no elements."""
-
-
-TABLE = entries({Rope: turn, RopeBackward: turn})

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from callboard.backends.cuda.cub.memory import PlanMemory
+from callboard.backends.cuda.plans import PlanMemory
 from callboard.core.layout import Layout, c_strides, layout_of
 
 __all__ = ["RowShape", "RowsIn", "RowsOut", "moved_last", "pack_of", "row_shape", "row_step"]

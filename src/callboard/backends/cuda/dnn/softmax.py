@@ -3,16 +3,17 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import Launch, Steps, Work, aligned, arguments, kernel, made, types
+from callboard.backends.cuda.dnn.kernels import Launch, aligned, arguments, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowsIn, RowsOut, moved_last, pack_of, row_shape, row_step
+from callboard.backends.cuda.plans import PlanMemory, Work
 from callboard.core.layout import Layout
-from callboard.core.library import entries
+from callboard.core.library import plans
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
 
-__all__ = ["TABLE", "SoftmaxArgs"]
+__all__ = ["SoftmaxArgs", "backward", "forward"]
 
 SoftmaxArgs = arguments("Args", p="x dy out", i="rows packs length x_row dy_row out_row outer inner")
 """``Args`` of ``data/dnn_softmax.cu``."""
@@ -27,17 +28,19 @@ def _kept(pack: int, itemsize: int, arrays: int) -> tuple[int, int]:
     return max(1, min(16, 64 // size)), max(1, min(16, 128 // size))
 
 
+@plans(LogSoftmax, Softmax)
 def forward(library: "CudaDnn", op: Softmax | LogSoftmax) -> Work:
     """A plan: called with ``(x, out)``."""
     work = _plan(library, [op.x.layout], made(op), op.axis % op.x.ndim, isinstance(op, LogSoftmax))
-    return Steps(library).work(_nothing) if work is None else work
+    return PlanMemory(library).work(_nothing) if work is None else work
 
 
+@plans(LogSoftmaxBackward, SoftmaxBackward)
 def backward(library: "CudaDnn", op: SoftmaxBackward | LogSoftmaxBackward) -> Work:
     """A plan: called with ``(dy, y, dx)``."""
     layouts = [op.dy.layout, op.y.layout]
     work = _plan(library, layouts, made(op, "dx"), op.axis % op.y.ndim, isinstance(op, LogSoftmaxBackward))
-    return Steps(library).work(_nothing) if work is None else work
+    return PlanMemory(library).work(_nothing) if work is None else work
 
 
 def _nothing(native: int, *dynamic: Any) -> None:
@@ -47,7 +50,7 @@ def _nothing(native: int, *dynamic: Any) -> None:
 def _plan(library: "CudaDnn", operands: list[Layout], out: Layout, axis: int, log: bool) -> Work | None:
     if not out.size:
         return None
-    steps = Steps(library)
+    steps = PlanMemory(library)
     across = out.shape[axis + 1 :]
     rows = [moved_last(layout, axis) for layout in (*operands, out)]
     if math.prod(across) > 1 and any(row_step(layout, 1) is None for layout in rows):
@@ -55,7 +58,7 @@ def _plan(library: "CudaDnn", operands: list[Layout], out: Layout, axis: int, lo
     return _by_rows(steps, rows, log)
 
 
-def _by_rows(steps: Steps, layouts: list[Layout], log: bool) -> Work:
+def _by_rows(steps: PlanMemory, layouts: list[Layout], log: bool) -> Work:
     *operands, result = layouts
     name = "forward" if len(operands) == 1 else "backward"
     given, out = [RowsIn(steps, layout) for layout in operands], RowsOut(steps, result)
@@ -82,7 +85,7 @@ def _by_rows(steps: Steps, layouts: list[Layout], log: bool) -> Work:
     return steps.work(enqueue)
 
 
-def _lying_across(steps: Steps, operands: list[Layout], out: Layout, axis: int, log: bool) -> Work:
+def _lying_across(steps: PlanMemory, operands: list[Layout], out: Layout, axis: int, log: bool) -> Work:
     """Neighbouring threads take neighbouring lines of row-major arrays."""
     bring, delivery = [steps.brought(layout) for layout in operands], steps.delivered(out)
     outer, length, inner = math.prod(out.shape[:axis]), out.shape[axis], math.prod(out.shape[axis + 1 :])
@@ -98,6 +101,3 @@ def _lying_across(steps: Steps, operands: list[Layout], out: Layout, axis: int, 
         delivery.finish(native, addresses[-1])
 
     return steps.work(enqueue)
-
-
-TABLE = entries({Softmax: forward, LogSoftmax: forward, SoftmaxBackward: backward, LogSoftmaxBackward: backward})

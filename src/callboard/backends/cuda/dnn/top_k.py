@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.cub import sorting
 from callboard.backends.cuda.cub.cccl import Cccl
-from callboard.backends.cuda.dnn.kernels import Fault, Steps, Work, arguments, kernel, made, types
+from callboard.backends.cuda.dnn.kernels import arguments, faults, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowsIn, moved_last
 from callboard.backends.cuda.launching import linear_grid
-from callboard.core.library import entries
+from callboard.backends.cuda.plans import PlanMemory, Work
+from callboard.core.library import plans
 from callboard.core.operand import Placeholder
 from callboard.kernel import cub
 from callboard.kernel.dnn.embedding import wrong_rows
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["TABLE", "MoveArgs", "TopKArgs"]
+__all__ = ["MoveArgs", "TopKArgs", "backward", "forward"]
 
 TopKArgs = arguments("Args", p="x values indices", i="rows length x_row k")
 """``Args`` of ``data/dnn_topk.cu``."""
@@ -30,9 +31,10 @@ MOST = 2048
 LONGEST = 1 << 31
 
 
+@plans(TopK)
 def forward(library: "CudaDnn", op: TopK) -> Any:
     """A plan: called with ``(x, values, indices)``."""
-    steps, axis = Steps(library), op.axis % op.x.ndim
+    steps, axis = PlanMemory(library), op.axis % op.x.ndim
     values, indices = (moved_last(made(op, name), axis) for name in ("values", "indices"))
     x = moved_last(op.x.layout, axis)
     if not values.size:
@@ -79,16 +81,17 @@ def _sorted(library: "CudaDnn", op: TopK, x: Any, values: Any, indices: Any) -> 
     return Sorted(library, cub.TopK(x=x, k=op.k, largest=op.largest, values=values, indices=indices))
 
 
+@plans(TopKBackward)
 def backward(library: "CudaDnn", op: TopKBackward) -> Work:
     """A plan: called with ``(dvalues, indices, dx)``."""
-    steps, axis = Steps(library), op.axis % op.dvalues.ndim
+    steps, axis = PlanMemory(library), op.axis % op.dvalues.ndim
     dvalues, indices = (moved_last(one.layout, axis) for one in (op.dvalues, op.indices))
     dx = moved_last(made(op, "dx"), axis)
     if not dx.size:
         return steps.work(_nothing)
     bring, delivery = [steps.brought(one) for one in (dvalues, indices)], steps.delivered(dx)
     tag, count, driver = "dnn.top_k_backward", indices.size, steps.device.driver
-    fault = Fault(steps.device, lambda value, wrong: wrong_rows(tag, "indices", value, wrong, count, op.extent))
+    fault = faults(steps.device, lambda value, wrong: wrong_rows(tag, "indices", value, wrong, count, op.extent))
     args = MoveArgs(rows=dx.size // op.extent, k=dvalues.shape[-1], length=op.extent, fault=fault.address)
     run = kernel(steps.device, "dnn_moves", types(dx.dtype, 1), "scatter", args, linear_grid(max(count, 1)), 256)
 
@@ -105,6 +108,3 @@ def backward(library: "CudaDnn", op: TopKBackward) -> Work:
 
 def _nothing(native: int, *dynamic: Any) -> None:
     """There are no elements."""
-
-
-TABLE = entries({TopK: forward, TopKBackward: backward})

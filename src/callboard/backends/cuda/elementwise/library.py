@@ -1,26 +1,16 @@
 """``CudaElementwise``: which plan serves which message."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from callboard.backends.cuda.elementwise import mapping, reducing
 from callboard.backends.cuda.workspace import Workspace
-from callboard.core.library import Entry, Library
-from callboard.core.op import Op
-from callboard.kernel.elementwise import Map, MapMany, Reduce
+from callboard.core.library import Library
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
     from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["CudaElementwise"]
-
-PLANS: Mapping[type[Op[Any, Any]], Callable[..., Any]] = {
-    Map: mapping.map_one,
-    MapMany: mapping.map_many,
-    Reduce: reducing.reduce,
-}
-"""From the library and the message, with placeholders for operands, to its plan."""
 
 
 class CudaElementwise(Library):
@@ -33,7 +23,7 @@ class CudaElementwise(Library):
 
     name = "elementwise"
     max_plans: ClassVar[int | None] = 1024
-    table: ClassVar = {op: Entry(lambda library, op: PLANS[type(op)](library, op)) for op in PLANS}
+    modules = (mapping, reducing)
     device: "CudaDevice"
 
     def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:

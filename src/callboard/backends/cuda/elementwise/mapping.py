@@ -12,6 +12,7 @@ from callboard.backends.cuda.elementwise.walking import put_walk
 from callboard.backends.cuda.launching import kernel_launcher
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout, layout_of
+from callboard.core.library import plans
 from callboard.kernel.elementwise import Map, MapMany
 from callboard.kernel.elementwise.map import program_of, shape_of_operands
 from callboard.kernel.elementwise.program import Program
@@ -145,6 +146,7 @@ def values_of(program: Program) -> Callable[[Sequence[Number] | None], Sequence[
 Plan = Callable[..., None]
 
 
+@plans(Map)
 def map_one(library: "HasWorkspace", op: Map) -> Plan:
     """Called with ``(stream, operands, scalars, out)``."""
     program = program_of(op)
@@ -154,6 +156,7 @@ def map_one(library: "HasWorkspace", op: Map) -> Plan:
     return MapPlan(library, program, shape, [operand.layout for operand in op.operands], [layout])
 
 
+@plans(MapMany)
 def map_many(library: "HasWorkspace", op: MapMany) -> Plan:
     """Called with ``(stream, operands, scalars, outs)``."""
     operands, outs = ([one.layout for one in many] for many in (op.operands, op.outs))

@@ -13,6 +13,7 @@ from callboard.backends.cuda.elementwise.shape import THREADS, Shape, power, sha
 from callboard.backends.cuda.elementwise.walking import put_walk
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.kernel.elementwise import Reduce
 from callboard.kernel.elementwise.map import shape_of_operands
 from callboard.kernel.elementwise.reduce import axes_of, reduction_of
@@ -185,6 +186,7 @@ class ReducePlan:
             self._room = None
 
 
+@plans(Reduce)
 def reduce(library: "HasWorkspace", op: Reduce) -> Callable[..., None]:
     """Called with ``(stream, operands, scalars, out)``."""
     out = op.infer()["out"] if op.out is None else op.out.layout

@@ -10,7 +10,7 @@ from callboard.backends.cuda.fft.plans import FftPlan, NoPlan
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
 from callboard.core.errors import LibraryError
-from callboard.core.library import Library, launches, prepares
+from callboard.core.library import Library, launches, plans, prepares
 from callboard.kernel import fft
 from callboard.kernel.fft.transform import Transform
 
@@ -62,43 +62,29 @@ class CudaFft(Library):
 
     # Making a plan loads or compiles kernels: milliseconds to a second, on the host's helper thread.
 
-    @prepares(fft.Fft, fft.Rfft, fft.Irfft, fft.IrfftOverwrite, fft.FftPlanMany, fft.FftPlanManyInPlace)
+    @plans(fft.Fft, fft.FftPlanMany, fft.Irfft, fft.IrfftOverwrite, fft.Rfft, refuses=not_by_cufft)
     def plan(self, op: Transforms) -> Plan:
-        in_place = isinstance(op, fft.FftPlanManyInPlace)
-        return self._planned(op.transform(), in_place or isinstance(op, fft.IrfftOverwrite), padding=in_place)
+        return self._planned(op.transform(), isinstance(op, fft.IrfftOverwrite), padding=False)
 
-    @launches(fft.Fft, fft.Rfft, fft.Irfft, fft.IrfftOverwrite, fft.FftPlanMany, refuses=not_by_cufft)
-    def transform(self, stream: CudaStream, plan: Plan, x: int, out: int) -> None:
-        plan(stream, x, out)
+    @prepares(fft.FftPlanManyInPlace)
+    def plan_in_place(self, op: fft.FftPlanManyInPlace) -> Plan:
+        return self._planned(op.transform(), True, padding=True)
 
     @launches(fft.FftPlanManyInPlace, refuses=not_by_cufft)
     def in_place(self, stream: CudaStream, plan: Plan, x: int) -> None:
         plan(stream, x, x)
 
-    @prepares(fft.FftWithCallback)
-    def plan_with_callback(self, op: fft.FftWithCallback) -> LinkedPlan | CallbackPlan | None:
+    @plans(fft.FftWithCallback)
+    def plan_with_callback(self, op: fft.FftWithCallback) -> LinkedPlan | CallbackPlan | NoPlan:
         transform = op.transform()
         if transform.src.size == 0 or transform.out.size == 0:
-            return None
+            return NoPlan()
         if worth_linking(op):
             try:
                 return LinkedPlan(self.device, self.stream, self.cufft, self.workspace, op)
             except LibraryError as e:  # also for a source that does not compile, which the next attempt reports
                 _log.debug("fft.with_callback: cuFFT does not link the functions, they become kernels: %s", e)
         return CallbackPlan(self.device, self.stream, self.cufft, self.workspace, op)
-
-    @launches(fft.FftWithCallback)
-    def with_callback(
-        self,
-        stream: CudaStream,
-        plan: LinkedPlan | CallbackPlan | None,
-        x: int,
-        out: int,
-        load_data: int | None,
-        store_data: int | None,
-    ) -> None:
-        if plan is not None:
-            plan(stream, x, out, load_data, store_data)
 
     def _planned(self, transform: Transform, overwrite: bool, padding: bool) -> Plan:
         if transform.src.size == 0 or transform.out.size == 0:

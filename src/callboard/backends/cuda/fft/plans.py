@@ -23,7 +23,7 @@ Step = Callable[[int, int, int], None]
 class NoPlan:
     """Plan of an empty batch."""
 
-    def __call__(self, stream: "CudaStream", x: int, out: int) -> None:
+    def __call__(self, stream: "CudaStream", *operands: int | None) -> None:
         pass
 
 

@@ -7,7 +7,7 @@ from callboard.backends.cuda.module.images import Images
 from callboard.backends.cuda.nvrtc.answers import BytesPlan, inspection
 from callboard.backends.cuda.nvrtc.calls import KernelCall
 from callboard.backends.cuda.stream import CudaStream
-from callboard.core.library import Entry, Library
+from callboard.core.library import Library, plans
 from callboard.kernel.module import Inspect, Launch, Link
 
 if TYPE_CHECKING:
@@ -22,11 +22,6 @@ class CudaModule(Library):
     name = "module"
     max_plans: ClassVar[int | None] = 4096
     device: "CudaDevice"
-    table: ClassVar = {
-        Launch: Entry(lambda library, op: library.call(op), inline=True),
-        Inspect: Entry(lambda library, op: library.inspected(op), inline=True, captures=False),
-        Link: Entry(lambda library, op: library.linked(op), sizes=True, captures=False),
-    }
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
@@ -37,16 +32,19 @@ class CudaModule(Library):
     def close(self) -> None:
         self.images.close()
 
+    @plans(Launch, inline=True)
     def call(self, op: Launch) -> KernelCall:
         """The plan of a launch."""
         with self.images.function(op.images, op.options, op.spec.name) as loaded:
             return KernelCall(self.device, loaded, op)
 
+    @plans(Inspect, inline=True, captures=False)
     def inspected(self, op: Inspect) -> BytesPlan:
         """The plan of a question about a kernel."""
         with self.images.function(op.images, op.options, op.name) as loaded:
             return inspection(self.device, loaded, op.threads, op.shared)
 
+    @plans(Link, sizes=True, captures=False)
     def linked(self, op: Link) -> BytesPlan:
         """The plan of a link."""
         return BytesPlan(self.images.linked(op.images, op.options))

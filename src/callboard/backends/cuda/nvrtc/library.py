@@ -9,7 +9,7 @@ from callboard.backends.cuda.nvrtc.answers import BytesPlan, inspection
 from callboard.backends.cuda.nvrtc.calls import KernelCall
 from callboard.backends.cuda.nvrtc.programs import Programs
 from callboard.backends.cuda.stream import CudaStream
-from callboard.core.library import Entry, Library
+from callboard.core.library import Library, plans
 from callboard.kernel.nvrtc import Compile, Inspect, Launch
 
 if TYPE_CHECKING:
@@ -32,11 +32,6 @@ class CudaNvrtc(Library):
     name = "nvrtc"
     max_plans: ClassVar[int | None] = 4096
     device: "CudaDevice"
-    table: ClassVar = {
-        Launch: Entry(lambda library, op: library.call(op), inline=True, refuses=without_source),
-        Compile: Entry(lambda library, op: library.compiled(op), inline=True, sizes=True, captures=False),
-        Inspect: Entry(lambda library, op: library.inspected(op), inline=True, captures=False),
-    }
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
@@ -47,15 +42,18 @@ class CudaNvrtc(Library):
     def close(self) -> None:
         self.programs.close()
 
+    @plans(Launch, inline=True, refuses=without_source)
     def call(self, op: Launch) -> KernelCall:
         """The plan of a launch."""
         with self.programs.function(op.source, op.spec.name) as loaded:
             return KernelCall(self.device, loaded, op)
 
+    @plans(Compile, inline=True, sizes=True, captures=False)
     def compiled(self, op: Compile) -> BytesPlan:
         """The plan of a compilation."""
         return BytesPlan(msgspec.msgpack.encode(self.programs.compiled(op.source, form=op.form)))
 
+    @plans(Inspect, inline=True, captures=False)
     def inspected(self, op: Inspect) -> BytesPlan:
         """The plan of a question about a kernel."""
         with self.programs.function(op.source, op.name) as loaded:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
 from callboard.core.layout import Layout, layout_of
+from callboard.core.library import Extents
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -94,6 +95,12 @@ class FillPlan:
         answer = self.fill(stream, self._dense, seed, position, *numbers)
         self._scatter(stream.native, self._dense, out)
         return answer
+
+    def query_size(self, stream: "CudaStream", *dynamic: Any) -> Extents:
+        """Prepare the fill for its seed and position; its output is given."""
+        _, seed, position, *_ = dynamic
+        self.reach(seed, position)
+        return ()
 
     def close(self) -> None:
         """Free the memory; the stream has passed its users."""

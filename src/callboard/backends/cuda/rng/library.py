@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.axes import joint_axes
 from callboard.backends.cuda.copies import too_many_axes
-from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.rng import elements
 from callboard.backends.cuda.rng.arguments import FillPlan
 from callboard.backends.cuda.rng.curand import Curand
@@ -13,7 +12,7 @@ from callboard.backends.cuda.rng.fills import transform
 from callboard.backends.cuda.rng.sobol import SobolTables
 from callboard.backends.cuda.rng.xorwow import Xorwow
 from callboard.backends.cuda.stream import CudaStream
-from callboard.core.library import Extents, Library, launches, prepares, sizes
+from callboard.core.library import Library, plans
 from callboard.kernel.rng import (
     RngFillBeta,
     RngFillBits,
@@ -38,10 +37,6 @@ __all__ = ["CudaRng"]
 
 
 TRANSFORMS = (RngFillBits, RngFillUniform, RngFillNormal, RngFillLogNormal, RngFillExponential, RngFillCauchy)
-
-
-def refuse(op: Fill) -> str | None:
-    return too_many_axes(joint_axes(op.out.layout))
 
 
 def cannot_skip(op: Fill) -> bool:
@@ -95,46 +90,29 @@ class CudaRng(Library):
             raise
         return plan
 
+    @staticmethod
+    def refuses(op: Any) -> str | None:
+        """The kernels iterate over a limited number of axes."""
+        return too_many_axes(joint_axes(op.out.layout))
+
     # -- plans ---------------------------------------------------------------------------------------------------------
 
-    @prepares(*TRANSFORMS)
+    @plans(*TRANSFORMS, sizes=True, always=cannot_skip)
     def plan_transform(self, op: Fill) -> FillPlan:
         return self._plan(op, lambda plan, op: transform(plan, op, self._generator, self._sobol, self._xorwow))
 
-    @prepares(RngFillIntegers)
+    @plans(RngFillIntegers)
     def plan_integers(self, op: RngFillIntegers) -> FillPlan:
         return self._plan(op, elements.integers)
 
-    @prepares(RngFillPoisson, RngFillGamma, RngFillBeta)
+    @plans(RngFillPoisson, RngFillGamma, RngFillBeta)
     def plan_rejected(self, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> FillPlan:
         return self._plan(op, elements.rejected)
 
-    @prepares(RngFillDiscrete)
+    @plans(RngFillDiscrete)
     def plan_discrete(self, op: RngFillDiscrete) -> FillPlan:
         return self._plan(op, elements.discrete)
 
-    @prepares(RngFillPermutation)
+    @plans(RngFillPermutation)
     def plan_permutation(self, op: Fill) -> FillPlan:
         return self._plan(op, elements.permutation)
-
-    # -- fills ---------------------------------------------------------------------------------------------------------
-
-    @sizes(*TRANSFORMS, always=cannot_skip)
-    def reach(self, plan: FillPlan, *dynamic: Any) -> Extents:
-        _, seed, position, *_ = dynamic
-        plan.reach(seed, position)
-        return ()
-
-    @launches(
-        *TRANSFORMS,
-        RngFillIntegers,
-        RngFillPoisson,
-        RngFillGamma,
-        RngFillBeta,
-        RngFillDiscrete,
-        RngFillPermutation,
-        refuses=refuse,
-    )
-    def fill(self, stream: CudaStream, plan: FillPlan, *dynamic: Any) -> CudaStatus | None:
-        status: CudaStatus | None = plan(stream, *dynamic)
-        return status

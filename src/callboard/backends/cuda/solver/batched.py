@@ -11,7 +11,7 @@ from callboard.backends.cuda.solver.jobs import Job, Part
 from callboard.backends.cuda.solver.lu import TRANSPOSES
 from callboard.backends.cuda.solver.plans import SolverPlan, Step
 from callboard.backends.cuda.solver.scaling import Scales
-from callboard.backends.cuda.solver.waiting import JACOBI_LIMIT
+from callboard.backends.cuda.solver.waiting import JACOBI_LIMIT, solves
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
 from callboard.core.operand import Operand
@@ -65,6 +65,7 @@ def _infos(job: Job, batch: int) -> tuple[Part, Callable[[int, int], None]]:
     return table, lambda native, base: sum_up(native, base, x=base + table.at)
 
 
+@solves(GetrfBatched)
 def getrf_batched(solver: "Cusolver", op: GetrfBatched) -> SolverPlan:
     """Called with ``(a, lu, pivots)``."""
     job = Job(solver, op)
@@ -96,6 +97,7 @@ def getrf_batched(solver: "Cusolver", op: GetrfBatched) -> SolverPlan:
     return job.plan(run, singular, batch)
 
 
+@solves(GetrsBatched)
 def getrs_batched(solver: "Cusolver", op: GetrsBatched) -> SolverPlan:
     """Called with ``(lu, pivots, b, x)``."""
     job = Job(solver, op)
@@ -131,6 +133,7 @@ def getrs_batched(solver: "Cusolver", op: GetrsBatched) -> SolverPlan:
     return job.plan(run)
 
 
+@solves(PotrfBatched)
 def potrf_batched(solver: "Cusolver", op: PotrfBatched) -> SolverPlan:
     """Called with ``(a, out)``."""
     job = Job(solver, op)
@@ -155,6 +158,7 @@ def potrf_batched(solver: "Cusolver", op: PotrfBatched) -> SolverPlan:
     return job.plan(run, indefinite, batch)
 
 
+@solves(PotrsBatched)
 def potrs_batched(solver: "Cusolver", op: PotrsBatched) -> SolverPlan:
     """Called with ``(factor, b, x)``; by two triangular solves: ``potrsBatched`` takes one column only."""
     job = Job(solver, op)
@@ -181,6 +185,7 @@ def potrs_batched(solver: "Cusolver", op: PotrsBatched) -> SolverPlan:
     return job.plan(run)
 
 
+@solves(GeqrfBatched)
 def geqrf_batched(solver: "Cusolver", op: GeqrfBatched) -> SolverPlan:
     """Called with ``(a, h, tau)``."""
     job = Job(solver, op)
@@ -206,6 +211,7 @@ def geqrf_batched(solver: "Cusolver", op: GeqrfBatched) -> SolverPlan:
     return job.plan(run)
 
 
+@solves(GelsBatched)
 def gels_batched(solver: "Cusolver", op: GelsBatched) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     job = Job(solver, op)
@@ -240,6 +246,7 @@ def gels_batched(solver: "Cusolver", op: GelsBatched) -> SolverPlan:
     return job.plan(run, deficient, batch)
 
 
+@solves(GesvdjBatched)
 def gesvdj_batched(solver: "Cusolver", op: GesvdjBatched) -> SolverPlan:
     """Called with ``(a, u, s, vt)``."""
     job = Job(solver, op)
@@ -267,6 +274,7 @@ def gesvdj_batched(solver: "Cusolver", op: GesvdjBatched) -> SolverPlan:
     return job.plan(run, unconverged, batch, end=end)
 
 
+@solves(GesvdjValuesBatched)
 def gesvdj_values_batched(solver: "Cusolver", op: GesvdjValuesBatched) -> SolverPlan:
     """Called with ``(a, s)``."""
     job = Job(solver, op)
@@ -340,6 +348,7 @@ def _in_turn(job: Job, mode: int, a: Part, u: Part, s: Part, v: Part, infos: Par
     return run
 
 
+@solves(SyevBatched)
 def syev_batched(solver: "Cusolver", op: SyevBatched) -> SolverPlan:
     """Called with ``(a, w, v)``."""
     job = Job(solver, op)

@@ -7,6 +7,7 @@ from callboard.backends.cuda.solver.cusolver import TYPES
 from callboard.backends.cuda.solver.jobs import Job, Part, rows
 from callboard.backends.cuda.solver.lu import as_output, right_hand_side
 from callboard.backends.cuda.solver.plans import SPARE, SolverPlan
+from callboard.backends.cuda.solver.waiting import solves
 from callboard.kernel.solver import Cholesky, CholeskyInverse, CholeskySolve
 from callboard.kernel.solver.failures import indefinite
 
@@ -48,6 +49,7 @@ def _potrs(job: Job, lower: bool, factor: Part, b: Part) -> Callable[[int], None
     return run
 
 
+@solves(Cholesky)
 def cholesky(solver: "Cusolver", op: Cholesky) -> SolverPlan:
     """Called with ``(a, out)``."""
     job = Job(solver, op)
@@ -69,6 +71,7 @@ def cholesky(solver: "Cusolver", op: Cholesky) -> SolverPlan:
     return job.plan(run, indefinite)
 
 
+@solves(CholeskySolve)
 def cholesky_solve(solver: "Cusolver", op: CholeskySolve) -> SolverPlan:
     """Called with ``(factor, b, x)``."""
     job = Job(solver, op)
@@ -87,6 +90,7 @@ def cholesky_solve(solver: "Cusolver", op: CholeskySolve) -> SolverPlan:
     return job.plan(run)
 
 
+@solves(CholeskyInverse)
 def cholesky_inverse(solver: "Cusolver", op: CholeskyInverse) -> SolverPlan:
     """Called with ``(factor, out)``."""
     job = Job(solver, op)

@@ -9,7 +9,7 @@ from callboard.backends.cuda.solver.cholesky import fill_mode
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part
 from callboard.backends.cuda.solver.plans import FOUND, SolverPlan, Step
-from callboard.backends.cuda.solver.waiting import EIGEN_LIMIT, JACOBI_EIGEN_LIMIT
+from callboard.backends.cuda.solver.waiting import EIGEN_LIMIT, JACOBI_EIGEN_LIMIT, solves
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import NumericalError
 from callboard.core.layout import OpenLayout, layout_of
@@ -94,6 +94,7 @@ def _syevj(job: Job, lower: bool, a: Part) -> tuple[Part, Callable[[int], None]]
     return w, lambda base: call(base, VECTORS, fill, n, base + a.at, n, base + w.at)
 
 
+@solves(Syevd)
 def syevd(solver: "Cusolver", op: Syevd) -> SolverPlan:
     """Called with ``(a, w, v)``."""
     job = Job(solver, op)
@@ -114,6 +115,7 @@ def syevd(solver: "Cusolver", op: Syevd) -> SolverPlan:
     return job.plan(run, unconverged, end=end)
 
 
+@solves(SyevdValues)
 def syevd_values(solver: "Cusolver", op: SyevdValues) -> SolverPlan:
     """Called with ``(a, w)``."""
     job = Job(solver, op)
@@ -133,6 +135,7 @@ def syevd_values(solver: "Cusolver", op: SyevdValues) -> SolverPlan:
     return job.plan(run, unconverged_off_diagonals, end=end)
 
 
+@solves(SyevdxIndex)
 def syevdx_index(solver: "Cusolver", op: SyevdxIndex) -> SolverPlan:
     """Called with ``(a, w, v)``."""
     job = Job(solver, op)
@@ -155,6 +158,7 @@ def syevdx_index(solver: "Cusolver", op: SyevdxIndex) -> SolverPlan:
     return job.plan(run, unconverged, end=end)
 
 
+@solves(SyevdxRange)
 def syevdx_range(solver: "Cusolver", op: SyevdxRange) -> SolverPlan:
     """Called with ``(a, w, v, found)``."""
     job = Job(solver, op)
@@ -216,6 +220,7 @@ def _sygvd(job: Job, op: Sygvd | SygvdValues, mode: int) -> tuple[Part, Part, Ca
     return w, a, run
 
 
+@solves(Sygvd)
 def sygvd(solver: "Cusolver", op: Sygvd) -> SolverPlan:
     """Called with ``(a, b, w, v)``."""
     job = Job(solver, op)
@@ -234,6 +239,7 @@ def sygvd(solver: "Cusolver", op: Sygvd) -> SolverPlan:
     return job.plan(run, generalised(op.a.shape[0], unconverged), end=end)
 
 
+@solves(SygvdValues)
 def sygvd_values(solver: "Cusolver", op: SygvdValues) -> SolverPlan:
     """Called with ``(a, b, w)``."""
     job = Job(solver, op)
@@ -269,6 +275,7 @@ def _geev(job: Job, mode: int, a: Part, wide: DType) -> tuple[Part, Part, Callab
     return w, v, run
 
 
+@solves(Geev)
 def geev(solver: "Cusolver", op: Geev) -> SolverPlan:
     """Called with ``(a, w, v)``."""
     job = Job(solver, op)
@@ -294,6 +301,7 @@ def geev(solver: "Cusolver", op: Geev) -> SolverPlan:
     return job.plan(run, unconverged, end=end)
 
 
+@solves(GeevValues)
 def geev_values(solver: "Cusolver", op: GeevValues) -> SolverPlan:
     """Called with ``(a, w)``."""
     job = Job(solver, op)

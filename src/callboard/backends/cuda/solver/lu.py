@@ -7,6 +7,7 @@ from callboard.backends.cuda.solver.cusolver import TYPES
 from callboard.backends.cuda.solver.jobs import Job, Part
 from callboard.backends.cuda.solver.plans import SPARE, SolverPlan
 from callboard.backends.cuda.solver.scaling import Scales
+from callboard.backends.cuda.solver.waiting import solves
 from callboard.core.dtype import DTYPES
 from callboard.core.operand import Operand
 from callboard.kernel.solver import Determinant, Inverse, Lu, LuSolve, Solve
@@ -71,6 +72,7 @@ def as_output(job: Job, name: str, part: Part) -> Callable[[int, int, int], None
     return job.store(name, part if layout.ndim == 2 else job.vector_of(part))
 
 
+@solves(Lu)
 def lu(solver: "Cusolver", op: Lu) -> SolverPlan:
     """Called with ``(a, lu, pivots)``."""
     job = Job(solver, op)
@@ -98,6 +100,7 @@ def lu(solver: "Cusolver", op: Lu) -> SolverPlan:
     return job.plan(run, singular)
 
 
+@solves(LuSolve)
 def lu_solve(solver: "Cusolver", op: LuSolve) -> SolverPlan:
     """Called with ``(lu, pivots, b, x)``."""
     job = Job(solver, op)
@@ -129,6 +132,7 @@ def lu_solve(solver: "Cusolver", op: LuSolve) -> SolverPlan:
     return job.plan(run)
 
 
+@solves(Solve)
 def solve(solver: "Cusolver", op: Solve) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     job = Job(solver, op)
@@ -155,6 +159,7 @@ def solve(solver: "Cusolver", op: Solve) -> SolverPlan:
     return job.plan(run, singular)
 
 
+@solves(Inverse)
 def inverse(solver: "Cusolver", op: Inverse) -> SolverPlan:
     """Called with ``(a, out)``."""
     job = Job(solver, op)
@@ -181,6 +186,7 @@ def inverse(solver: "Cusolver", op: Inverse) -> SolverPlan:
     return job.plan(run, singular)
 
 
+@solves(Determinant)
 def determinant(solver: "Cusolver", op: Determinant) -> SolverPlan:
     """Called with ``(a, out)``."""
     job = Job(solver, op)

@@ -11,6 +11,7 @@ from callboard.backends.cuda.solver.jobs import Job, Part, columns, rows
 from callboard.backends.cuda.solver.lu import as_output
 from callboard.backends.cuda.solver.plans import DIAGONAL, SPARE, SolverPlan
 from callboard.backends.cuda.solver.scaling import Scales
+from callboard.backends.cuda.solver.waiting import solves
 from callboard.core.layout import layout_of
 from callboard.kernel.solver import Geqrf, LeastSquares, Orgqr, Ormqr, Qr
 from callboard.kernel.solver.failures import deficient
@@ -61,6 +62,7 @@ def _top(part: Part, count: int) -> Part:
     return Part(part.at, layout_of(layout.dtype, (layout.shape[0], count), layout.strides))
 
 
+@solves(Qr)
 def qr(solver: "Cusolver", op: Qr) -> SolverPlan:
     """Called with ``(a, q, r)``."""
     job = Job(solver, op)
@@ -94,6 +96,7 @@ def qr(solver: "Cusolver", op: Qr) -> SolverPlan:
     return job.plan(run)
 
 
+@solves(Geqrf)
 def geqrf(solver: "Cusolver", op: Geqrf) -> SolverPlan:
     """Called with ``(a, h, tau)``."""
     job = Job(solver, op)
@@ -112,6 +115,7 @@ def geqrf(solver: "Cusolver", op: Geqrf) -> SolverPlan:
     return job.plan(run)
 
 
+@solves(Orgqr)
 def orgqr(solver: "Cusolver", op: Orgqr) -> SolverPlan:
     """Called with ``(h, tau, q)``."""
     job = Job(solver, op)
@@ -141,6 +145,7 @@ def orgqr(solver: "Cusolver", op: Orgqr) -> SolverPlan:
     return job.plan(run)
 
 
+@solves(Ormqr)
 def ormqr(solver: "Cusolver", op: Ormqr) -> SolverPlan:
     """Called with ``(h, tau, c, out)``."""
     job = Job(solver, op)
@@ -169,6 +174,7 @@ def ormqr(solver: "Cusolver", op: Ormqr) -> SolverPlan:
     return job.plan(run)
 
 
+@solves(LeastSquares)
 def least_squares(solver: "Cusolver", op: LeastSquares) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     job = Job(solver, op)

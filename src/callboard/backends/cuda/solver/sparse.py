@@ -16,6 +16,7 @@ from callboard.backends.cuda.solver.jobs import Job
 from callboard.backends.cuda.solver.lu import as_output
 from callboard.backends.cuda.solver.plans import SolverPlan
 from callboard.backends.cuda.solver.system import System
+from callboard.backends.cuda.solver.waiting import solves
 from callboard.core.errors import BackendUnavailable
 from callboard.kernel.solver import SparseCholesky, SparseLu, SparseQr
 from callboard.kernel.solver.failures import sparse_indefinite, sparse_singular
@@ -31,6 +32,7 @@ Solve = Callable[[int, int], None]
 """``solve(native, base)``: from the system to its solution, in the workspace."""
 
 
+@solves(SparseLu)
 def sparse_lu(solver: "Cusolver", op: SparseLu) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     try:
@@ -40,6 +42,7 @@ def sparse_lu(solver: "Cusolver", op: SparseLu) -> SolverPlan:
     return _plan(solver, op, False, lambda job, system: by_cudss(job, system, cudss))
 
 
+@solves(SparseCholesky)
 def sparse_cholesky(solver: "Cusolver", op: SparseCholesky) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     try:
@@ -49,6 +52,7 @@ def sparse_cholesky(solver: "Cusolver", op: SparseCholesky) -> SolverPlan:
     return _plan(solver, op, True, lambda job, system: by_cudss(job, system, cudss))
 
 
+@solves(SparseQr)
 def sparse_qr(solver: "Cusolver", op: SparseQr) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     return _plan(solver, op, False, _by_cusolver)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part, rows
 from callboard.backends.cuda.solver.plans import SolverPlan
+from callboard.backends.cuda.solver.waiting import solves
 from callboard.core.layout import layout_of
 from callboard.kernel.solver import Svd, SvdValues
 from callboard.kernel.solver.failures import unconverged, unconverged_off_diagonals
@@ -19,6 +20,12 @@ VECTORS, NO_VECTORS = 1, 0
 """``cusolverEigMode_t``."""
 
 
+def without_gesdd(op: Svd | SvdValues) -> str | None:
+    """The reason why an op is unsupported, with a cure; None if it is supported."""
+    return "method is 'gesdd'; cuSOLVER has none, take 'gesvd' or 'gesvdj'" if op.method == "gesdd" else None
+
+
+@solves(Svd, refuses=without_gesdd)
 def svd(solver: "Cusolver", op: Svd) -> SolverPlan:
     """Called with ``(a, u, s, vt)``."""
     job = Job(solver, op)
@@ -134,6 +141,7 @@ def _by_rotations(job: Job, op: Svd) -> SolverPlan:
     return job.plan(run, unconverged, end=end)
 
 
+@solves(SvdValues, refuses=without_gesdd)
 def svd_values(solver: "Cusolver", op: SvdValues) -> SolverPlan:
     """Called with ``(a, s)``."""
     job = Job(solver, op)

@@ -9,12 +9,16 @@ and ``Xgeev`` wait for matrices of any size. cuSOLVER's sparse solves leave thei
 analyses on the host.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from callboard.core.library import plans
 from callboard.core.op import Op
 from callboard.kernel import solver as messages
 
-__all__ = ["AHEAD", "EIGEN_LIMIT", "JACOBI_EIGEN_LIMIT", "JACOBI_LIMIT", "waits"]
+__all__ = ["AHEAD", "EIGEN_LIMIT", "JACOBI_EIGEN_LIMIT", "JACOBI_LIMIT", "solves", "waits"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 EIGEN_LIMIT, EIGEN_BATCH_LIMIT = 512, 128
 """Rows up to which ``XsyevBatched`` only enqueues: of a single matrix, and of several."""
@@ -43,3 +47,14 @@ def waits(op: Op[Any, Any]) -> bool:
     if isinstance(op, messages.GesvdjBatched | messages.GesvdjValuesBatched):
         return max(op.a.shape[1:]) > JACOBI_LIMIT
     return isinstance(op, AHEAD)
+
+
+def solves(*ops: type[Op[Any, Any]], refuses: Callable[[Any], str | None] | None = None) -> Callable[[F], F]:
+    """Register the function that makes the plans of these ops, as :func:`~callboard.core.library.plans` does."""
+
+    def mark(make: F) -> F:
+        for op in ops:
+            plans(op, sizes=op in AHEAD, always=waits, refuses=refuses)(make)
+        return make
+
+    return mark

@@ -9,20 +9,23 @@ from callboard.backends.cuda.sparse.blocks import CheckingPadded
 from callboard.backends.cuda.sparse.cusparse import Cusparse
 from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher
 from callboard.core.errors import ShapeError
+from callboard.core.library import plans
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import faults_text, index_of
 
 if TYPE_CHECKING:
+    from callboard.backends.cuda.sparse.library import CudaSparse
     from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["Checking"]
 
 
+@plans(sparse.Check)
 class Checking:
     """A plan of ``Check``: faults are counted on the device and reported when the stream has passed."""
 
-    def __init__(self, cusparse: Cusparse, op: sparse.Check) -> None:
-        self._cusparse = cusparse
+    def __init__(self, library: "CudaSparse", op: sparse.Check) -> None:
+        self._cusparse = cusparse = library.cusparse
         self._op = op
         self._memory = cusparse.device.allocate(32)
         faults = self._memory.address

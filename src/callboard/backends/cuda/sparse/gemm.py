@@ -11,12 +11,13 @@ from callboard.backends.cuda.sparse.cusparse import CODES, INDEX_CODES, Cusparse
 from callboard.backends.cuda.sparse.descriptors import Matrix
 from callboard.core.backend import Memory
 from callboard.core.dtype import DType
-from callboard.core.library import Extents
+from callboard.core.library import Extents, plans
 from callboard.core.operand import Operand
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import no_room
 
 if TYPE_CHECKING:
+    from callboard.backends.cuda.sparse.library import CudaSparse
     from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["SparseProduct", "why_not"]
@@ -32,6 +33,7 @@ def why_not(op: sparse.SpGemm) -> str | None:
     return None
 
 
+@plans(sparse.SpGemm, sizes=True, always=True, refuses=why_not, captures=False)
 class SparseProduct:
     """A plan of ``SpGemm``: its size query computes the product, its launch copies it out.
 
@@ -40,12 +42,12 @@ class SparseProduct:
     by then it is known whether they have room (decision 0012).
 
     Args:
-        cusparse: A handle for this plan's size queries and launches only: never at the same time, but not all on one
-            thread.
+        library: Its handle for size queries and launches: never at the same time, but not all on one thread.
         op: The message.
     """
 
-    def __init__(self, cusparse: Cusparse, op: sparse.SpGemm) -> None:
+    def __init__(self, library: "CudaSparse", op: sparse.SpGemm) -> None:
+        cusparse = library.sizer
         self._cusparse = cusparse
         self._op = op
         dtype: DType = op.a.values.dtype

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.sparse.counting import Count, Scan
-from callboard.backends.cuda.sparse.cusparse import Cusparse
 from callboard.backends.cuda.sparse.kernels import OrderArgs, SparseArgs, launcher
 from callboard.core.backend import Memory
-from callboard.core.library import Extents
+from callboard.core.library import Extents, plans
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of, no_room, twice
 
 if TYPE_CHECKING:
+    from callboard.backends.cuda.sparse.library import CudaSparse
     from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["Sorted", "too_long"]
@@ -26,18 +26,20 @@ def too_long(op: sparse.Sort) -> str | None:
     return None
 
 
+@plans(sparse.Sort, sizes=True, always=True, refuses=too_long, captures=False)
 class Sorted:
     """A plan of ``Sort``: its size query sorts, its launch writes the entries.
 
     cuSPARSE's sort cannot be recorded in a graph and may wait for the device, so it is run before the launch.
 
     Args:
-        cusparse: A handle that only size queries and launches use.
-        maker: A handle for questions, on the thread of the prepare.
+        library: The handles: one that only size queries and launches use, and one for questions, on the thread of the
+            prepare.
         op: The message.
     """
 
-    def __init__(self, cusparse: Cusparse, maker: Cusparse, op: sparse.Sort) -> None:
+    def __init__(self, library: "CudaSparse", op: sparse.Sort) -> None:
+        cusparse, maker = library.sizer, library.maker
         self._cusparse = cusparse
         self._op = op
         a, device = op.a, cusparse.device

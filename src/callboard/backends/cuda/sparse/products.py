@@ -10,11 +10,13 @@ from callboard.backends.cuda.sparse.descriptors import Matrix, by_rows, dense
 from callboard.backends.cuda.sparse.kernels import WARP, Factor, ProductArgs, launcher
 from callboard.core.backend import Memory
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.operand import Operand, operands_of
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of
 
 if TYPE_CHECKING:
+    from callboard.backends.cuda.sparse.library import CudaSparse
     from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["BlockProduct", "DenseProduct", "dense_product", "why_not"]
@@ -54,7 +56,8 @@ def why_not(op: Product) -> str | None:
     return None
 
 
-def dense_product(cusparse: Cusparse, maker: Cusparse, op: Product) -> "DenseProduct | BlockProduct":
+@plans(sparse.SpMm, sparse.SpMv, refuses=why_not)
+def dense_product(library: "CudaSparse", op: Product) -> "DenseProduct | BlockProduct":
     """The plan of a product: cuSPARSE's, or a custom kernel for blocks that it does not take."""
     a = op.a
     if isinstance(a, sparse.BsrRef):
@@ -65,7 +68,7 @@ def dense_product(cusparse: Cusparse, maker: Cusparse, op: Product) -> "DensePro
         ours = a.padded or arrays or a.values.dtype.name not in ELL_CORES or index_of(a).name != "i32"
     else:
         ours = False
-    return BlockProduct(cusparse, op) if ours else DenseProduct(cusparse, maker, op)
+    return BlockProduct(library.cusparse, op) if ours else DenseProduct(library.cusparse, library.maker, op)
 
 
 def _operands(op: Product) -> "tuple[Operand, Operand | None, Layout]":

@@ -8,11 +8,13 @@ from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse, compute_dtype
 from callboard.backends.cuda.sparse.descriptors import Matrix, own
 from callboard.backends.cuda.sparse.kernels import Factor, ProductArgs, launcher
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of
 
 if TYPE_CHECKING:
+    from callboard.backends.cuda.sparse.library import CudaSparse
     from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["Sampled", "SampledHere", "sampled"]
@@ -21,7 +23,8 @@ SIDES = (2, 4, 8, 16, 32, 64)
 """Sides of square blocks that cuSPARSE supports, with as many terms or a multiple."""
 
 
-def sampled(cusparse: Cusparse, maker: Cusparse, op: sparse.Sddmm) -> "Sampled | SampledHere":
+@plans(sparse.Sddmm)
+def sampled(library: "CudaSparse", op: sparse.Sddmm) -> "Sampled | SampledHere":
     """The plan of a sampled product: cuSPARSE's, or a custom kernel for unsupported cases."""
     terms = op.a.shape[1]
     if isinstance(op.c, sparse.BsrRef):
@@ -29,7 +32,9 @@ def sampled(cusparse: Cusparse, maker: Cusparse, op: sparse.Sddmm) -> "Sampled |
         ours = down != across or down not in SIDES or terms % down != 0
     else:
         ours = op.c.values.dtype.name == "bf16"
-    return SampledHere(cusparse, op) if ours or terms == 0 else Sampled(cusparse, maker, op)
+    if ours or terms == 0:
+        return SampledHere(library.cusparse, op)
+    return Sampled(library.cusparse, library.maker, op)
 
 
 class Sampled:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.readback import CudaStatus
-from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse
+from callboard.backends.cuda.sparse.cusparse import CODES
 from callboard.backends.cuda.sparse.descriptors import Matrix, by_rows, dense
 from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher
+from callboard.core.library import plans
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of, zero_pivot
 
 if TYPE_CHECKING:
+    from callboard.backends.cuda.sparse.library import CudaSparse
     from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["Solve", "why_not"]
@@ -30,18 +32,19 @@ def why_not(op: "sparse.SpSv | sparse.SpSm") -> str | None:
     return None
 
 
+@plans(sparse.SpSm, sparse.SpSv, refuses=why_not, captures=False)
 class Solve:
     """A plan of ``SpSv`` or ``SpSm``. cuSPARSE's analysis of the matrix is repeated in each call.
 
     A ``CscRef`` is solved with as the ``CsrRef`` that its transpose is: the same arrays, upper for lower.
 
     Args:
-        cusparse: The handle that executes.
-        maker: A handle for questions, on the thread of the prepare.
+        library: The handles: one that executes, and one for questions, on the thread of the prepare.
         op: The message.
     """
 
-    def __init__(self, cusparse: Cusparse, maker: Cusparse, op: "sparse.SpSv | sparse.SpSm") -> None:
+    def __init__(self, library: "CudaSparse", op: "sparse.SpSv | sparse.SpSm") -> None:
+        cusparse, maker = library.cusparse, library.maker
         self._cusparse = cusparse
         self._op = op
         vector = isinstance(op, sparse.SpSv)

@@ -2,16 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.readback import CudaStatus
+from callboard.backends.cuda.sparse_lt import pruning
 from callboard.backends.cuda.sparse_lt.cusparselt import CusparseLt
 from callboard.backends.cuda.sparse_lt.products import Multiplying
-from callboard.backends.cuda.sparse_lt.pruning import Checking, Compressing, Decompressing, Pruning
-from callboard.backends.cuda.sparse_lt.rules import refuses_compressed, refuses_matrix, refuses_product
+from callboard.backends.cuda.sparse_lt.rules import refuses_product
 from callboard.backends.cuda.sparse_lt.scaling import Scaling
 from callboard.backends.cuda.stream import CudaStream
-from callboard.core.library import Library, launches, prepares
+from callboard.core.library import AnyOp, Library, launches, prepares
 from callboard.core.operand import Operand
-from callboard.kernel.sparse_lt import Check, Compress, Decompress, Linear, Matmul, Prune
+from callboard.kernel.sparse_lt import Linear, Matmul
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -27,6 +26,7 @@ class CudaSparseLt(Library):
 
     name = "sparse_lt"
     max_plans = 256
+    modules = (pruning,)
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
@@ -35,37 +35,8 @@ class CudaSparseLt(Library):
     def close(self) -> None:
         self.lt.close()
 
-    @prepares(Prune)
-    def plan_prune(self, op: Prune) -> Pruning:
-        return Pruning(self.lt, op)
-
-    @launches(Prune)
-    def prune(self, stream: CudaStream, plan: Pruning, x: int, out: int) -> None:
-        plan(stream, x, out)
-
-    @prepares(Check)
-    def plan_check(self, op: Check) -> Checking:
-        return Checking(self.lt, op)
-
-    @launches(Check)
-    def check(self, stream: CudaStream, plan: Checking, x: int, out: int) -> None:
-        plan(stream, x, out)
-
-    @prepares(Compress)
-    def plan_compress(self, op: Compress) -> Compressing:
-        return Compressing(self.lt, op)
-
-    @launches(Compress, refuses=refuses_matrix)
-    def compress(self, stream: CudaStream, plan: Compressing, x: int, out: tuple[int]) -> CudaStatus | None:
-        return plan(stream, x, out[0])
-
-    @prepares(Decompress)
-    def plan_decompress(self, op: Decompress) -> Decompressing:
-        return Decompressing(self.lt, op)
-
-    @launches(Decompress, refuses=refuses_compressed)
-    def decompress(self, stream: CudaStream, plan: Decompressing, a: tuple[int], out: int) -> None:
-        plan(stream, a[0], out)
+    def prepare(self, op: AnyOp) -> Any:
+        return self.makers[type(op)](self.lt, op)
 
     @prepares(Matmul, Linear)
     def plan_product(self, op: "Matmul | Linear") -> Multiplying | Scaling:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.sparse_lt.cusparselt import CusparseLt, Descriptors, check_address
 from callboard.backends.cuda.sparse_lt.kernels import StructuredArgs, launcher
+from callboard.backends.cuda.sparse_lt.rules import refuses_compressed, refuses_matrix
 from callboard.core.errors import UnsupportedOp
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.kernel.blas_lt.checks import rows
 from callboard.kernel.sparse_lt import Check, Compress, Decompress, Prune
 from callboard.kernel.sparse_lt.checks import not_structured
@@ -27,6 +29,7 @@ STATUS = 4
 """Bytes of it."""
 
 
+@plans(Prune)
 class Pruning:
     """A plan of ``Prune``: ``plan(stream, x, out)``."""
 
@@ -45,6 +48,7 @@ class Pruning:
         self._run(stream.native)
 
 
+@plans(Check)
 class Checking:
     """A plan of ``Check``: ``plan(stream, x, out)``."""
 
@@ -59,8 +63,9 @@ class Checking:
         self._run(stream.native)
 
 
+@plans(Compress, refuses=refuses_matrix)
 class Compressing:
-    """A plan of ``Compress``: ``plan(stream, x, data)`` returns a status, a ``ShapeError`` without the pattern.
+    """A plan of ``Compress``: ``plan(stream, x, out)`` returns a status, a ``ShapeError`` without the pattern.
 
     A call of cuSPARSELt for each matrix: those of a batch have no common form.
     """
@@ -90,9 +95,10 @@ class Compressing:
             self.close()
             raise
 
-    def __call__(self, stream: "CudaStream", x: int, data: int) -> CudaStatus | None:
+    def __call__(self, stream: "CudaStream", x: int, out: tuple[int]) -> CudaStatus | None:
         if not self._count:
             return None
+        (data,) = out
         check_address("sparse_lt.compress", x=x, data=data)
         self._check(stream, x, self._status)
         for at in range(self._count):
@@ -109,8 +115,9 @@ class Compressing:
         self._made.close()
 
 
+@plans(Decompress, refuses=refuses_compressed)
 class Decompressing:
-    """A plan of ``Decompress``: ``plan(stream, data, out)``.
+    """A plan of ``Decompress``: ``plan(stream, a, out)``.
 
     cuSPARSELt has no such call. Where its version 0.8 keeps what on compute capability 9.0 was found by compressing
     matrices with known entries, and is not promised for others.
@@ -124,8 +131,8 @@ class Decompressing:
         args.out_matrix, args.out_row = args.x_matrix, args.x_row
         self._run = launcher(lt.device, f"decompress_{target.dtype.itemsize}", args)
 
-    def __call__(self, stream: "CudaStream", data: int, out: int) -> None:
-        self._args.x, self._args.out = data, out
+    def __call__(self, stream: "CudaStream", a: tuple[int], out: int) -> None:
+        self._args.x, self._args.out = a[0], out
         self._run(stream.native)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.tensor.elementwise import Run, Term, mover, result_of
 from callboard.backends.cuda.tensor.products import Product, product
 from callboard.backends.cuda.tensor.reductions import reduced
+from callboard.core.library import plans
 from callboard.kernel.tensor import Contract, Einsum
 from callboard.kernel.tensor.checks import name_of
 from callboard.kernel.tensor.contraction import operands_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["contract", "einsum"]
 
 
+@plans(Contract)
 def contract(engine: "Engine", op: Contract, scratch: "Scratch") -> Run:
     """``run(a, b, out, c, alpha, beta)``."""
     tensors, inferred, extents = operands_of(op)
@@ -50,6 +52,7 @@ def contract(engine: "Engine", op: Contract, scratch: "Scratch") -> Run:
     return run
 
 
+@plans(Einsum)
 def einsum(engine: "Engine", op: Einsum, scratch: "Scratch") -> Run:
     """``run(operands, out)``."""
     equation = op.read()

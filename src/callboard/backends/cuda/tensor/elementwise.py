@@ -23,6 +23,7 @@ from callboard.backends.cuda.tensor.arguments import (
 from callboard.backends.cuda.tensor.choice import LARGE, lies_across
 from callboard.backends.cuda.tensor.cutensor import Refused
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.op import Op
 from callboard.kernel.tensor import ElementwiseBinary, ElementwiseTrinary, Permutation
 from callboard.kernel.tensor.elementwise import modes_of
@@ -199,6 +200,7 @@ def result_of(op: Op[Any, Any], inferred: Tensor) -> Tensor:
     return Tensor(inferred.labels, layout)
 
 
+@plans(Permutation)
 def permutation(engine: "Engine", op: Permutation, scratch: "Scratch") -> Run:
     """``run(a, out, alpha)``; by tiles or the copy engine if nothing is computed."""
     named, inferred, extents = modes_of(op)
@@ -219,6 +221,7 @@ def permutation(engine: "Engine", op: Permutation, scratch: "Scratch") -> Run:
     return permute
 
 
+@plans(ElementwiseBinary)
 def binary(engine: "Engine", op: ElementwiseBinary, scratch: "Scratch") -> Run:
     """``run(a, c, out, alpha, gamma)``."""
     named, inferred, extents = modes_of(op)
@@ -227,6 +230,7 @@ def binary(engine: "Engine", op: ElementwiseBinary, scratch: "Scratch") -> Run:
     return lambda a, c, out, alpha, gamma: run(out, (a, c), (alpha, gamma))
 
 
+@plans(ElementwiseTrinary)
 def trinary(engine: "Engine", op: ElementwiseTrinary, scratch: "Scratch") -> Run:
     """``run(a, b, c, out, alpha, beta, gamma)``."""
     named, inferred, extents = modes_of(op)

@@ -1,7 +1,6 @@
 """``CudaTensor``: tensors on a GPU."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.tensor import contraction, elementwise, reductions
@@ -9,35 +8,13 @@ from callboard.backends.cuda.tensor.choice import Choice
 from callboard.backends.cuda.tensor.elementwise import Run
 from callboard.backends.cuda.tensor.engine import Engine, Scratch
 from callboard.core.dtype import DTYPES
-from callboard.core.library import Entry, Library
-from callboard.kernel.tensor import (
-    Contract,
-    Einsum,
-    ElementwiseBinary,
-    ElementwiseTrinary,
-    Permutation,
-    Reduction,
-)
+from callboard.core.library import AnyOp, Library
+from callboard.core.op import info_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
 
 __all__ = ["CudaTensor"]
-
-
-def ready(plan: Callable[[Engine, Any, Scratch], Run], call: str) -> Callable[["CudaTensor", Any], Run]:
-    """Return a function that makes the plan of a message, as the table of plans takes it; errors name ``call``."""
-
-    def make(library: "CudaTensor", op: Any) -> Run:
-        scratch = Scratch()
-        run = plan(library.engine, op, scratch)
-        scratch.base = library.engine.reserve(scratch.size)
-        made = library.engine.cublas.guarded(run, call)
-        made.close = scratch.close  # type: ignore[attr-defined]
-        made.executed_by = scratch.engine  # type: ignore[attr-defined] # for the proofs
-        return made
-
-    return make
 
 
 class CudaTensor(Library):
@@ -57,14 +34,7 @@ class CudaTensor(Library):
 
     name = "tensor"
     max_plans: ClassVar[int | None] = 256
-    table: ClassVar = {
-        Contract: Entry(ready(contraction.contract, "contract")),
-        Einsum: Entry(ready(contraction.einsum, "einsum")),
-        Reduction: Entry(ready(reductions.reduction, "reduction")),
-        Permutation: Entry(ready(elementwise.permutation, "permutation")),
-        ElementwiseBinary: Entry(ready(elementwise.binary, "elementwise_binary")),
-        ElementwiseTrinary: Entry(ready(elementwise.trinary, "elementwise_trinary")),
-    }
+    modules = (contraction, elementwise, reductions)
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
@@ -74,6 +44,15 @@ class CudaTensor(Library):
     @property
     def detail(self) -> str:
         return self.choice.detail
+
+    def prepare(self, op: AnyOp) -> Run:
+        scratch = Scratch()
+        run = self.makers[type(op)](self.engine, op, scratch)
+        scratch.base = self.engine.reserve(scratch.size)
+        made = self.engine.cublas.guarded(run, info_of(type(op)).tag.partition(".")[2])
+        made.close = scratch.close  # type: ignore[attr-defined]
+        made.executed_by = scratch.engine  # type: ignore[attr-defined] # for the proofs
+        return made
 
     def warm_up(self) -> None:
         self.engine.kernel("elementwise", DTYPES["f32"])

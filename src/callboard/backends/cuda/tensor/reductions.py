@@ -19,6 +19,7 @@ from callboard.backends.cuda.tensor.arguments import (
 from callboard.backends.cuda.tensor.cutensor import Refused
 from callboard.backends.cuda.tensor.elementwise import Run, Term, nothing, result_of
 from callboard.core.dtype import DTYPES, DType
+from callboard.core.library import plans
 from callboard.kernel.tensor import Reduction
 from callboard.kernel.tensor.elementwise import modes_of
 from callboard.kernel.tensor.modes import Label, Tensor
@@ -39,6 +40,7 @@ AT_ONCE = 4
 """Packs that a lane of the kernels loads together; also the fewest lanes of a result that has terms enough for them."""
 
 
+@plans(Reduction)
 def reduction(engine: "Engine", op: Reduction, scratch: "Scratch") -> Run:
     """``run(a, out, c, alpha, beta)``."""
     named, inferred, extents = modes_of(op)

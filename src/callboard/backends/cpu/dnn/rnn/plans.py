@@ -11,6 +11,7 @@ from callboard.backends.cpu.dnn.rnn.rows import Rows
 from callboard.backends.cpu.rng.philox import philox_words
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
+from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.dnn.rnn.messages import (
     Recurrent,
@@ -33,6 +34,7 @@ ALIGNED = 64
 """Bytes: where arrays of a reserve begin."""
 
 
+@plans(RnnForward)
 def forward(op: RnnForward) -> Plan:
     """Called with ``(x, weights, hx, cx, lengths, y, h_n, c_n)``."""
     net = Network(op)
@@ -49,6 +51,7 @@ def forward(op: RnnForward) -> Plan:
     return work
 
 
+@plans(RnnForwardTraining)
 def forward_training(op: RnnForwardTraining) -> Plan:
     """Called with ``(x, weights, hx, cx, lengths, y, h_n, c_n, reserve, seed, offset)``."""
     net = Network(op)
@@ -87,6 +90,7 @@ def forward_training(op: RnnForwardTraining) -> Plan:
     return work
 
 
+@plans(RnnBackward)
 def backward(op: RnnBackward) -> Plan:
     """Called with ``(x, weights, hx, cx, lengths, y, reserve, dy, dh_n, dc_n, dx, dweights, dhx, dcx)``."""
     net = Network(op)

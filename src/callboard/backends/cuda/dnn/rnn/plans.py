@@ -7,6 +7,9 @@ from callboard.backends.cuda.dnn.rnn.dropping import Dropping
 from callboard.backends.cuda.dnn.rnn.stages import Stage, Stages, aligned
 from callboard.backends.cuda.readback import CudaStatus
 from callboard.core.errors import UnsupportedOp
+from callboard.core.library import plans
+from callboard.core.op import info_of
+from callboard.core.operand import Operand
 from callboard.kernel.dnn.rnn.messages import Recurrent, RnnBackward, RnnForward, RnnForwardTraining
 from callboard.kernel.dnn.rnn.reserve import FILLED, USED, check_filled
 
@@ -21,6 +24,14 @@ ALIGNMENT = 16
 """Bytes that cuDNN's products read at once."""
 WORD = 4
 """Bytes: of the reserve's state."""
+
+
+def refuses(op: Recurrent[Any]) -> str | None:
+    """Arrays have no gaps."""
+    for leaf in info_of(type(op)).leaves(op):
+        if isinstance(leaf.value, Operand) and not leaf.value.layout.contiguous:
+            return f"{leaf.name} is {leaf.value.layout!r}, with gaps or in another order: pass dev.copy({leaf.name})"
+    return None
 
 
 class RnnPlan:
@@ -66,6 +77,7 @@ class RnnPlan:
         self.driver.check(self.driver.memset_32(reserve, word, 1, stream.native), "cuMemsetD32Async")
 
 
+@plans(RnnForward, refuses=refuses)
 class ForwardPlan(RnnPlan):
     """Called with ``(stream, x, weights, hx, cx, lengths, y, h_n, c_n)``."""
 
@@ -90,6 +102,7 @@ class ForwardPlan(RnnPlan):
         stage.network.forward(stream, x, y, hx, h_n, cx, c_n, packed, self.stages.work, None)
 
 
+@plans(RnnForwardTraining, refuses=refuses)
 class ForwardTrainingPlan(RnnPlan):
     """Called with ``(stream, x, weights, hx, cx, lengths, y, h_n, c_n, reserve, seed, offset)``."""
 
@@ -134,6 +147,7 @@ class ForwardTrainingPlan(RnnPlan):
         self.mark(stream, reserve, FILLED)
 
 
+@plans(RnnBackward, refuses=refuses)
 class BackwardPlan(RnnPlan):
     """Called with ``(stream, x, weights, hx, cx, lengths, y, reserve, dy, dh_n, dc_n, dx, dweights, dhx, dcx)``."""
 

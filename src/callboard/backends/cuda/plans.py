@@ -1,4 +1,7 @@
-"""Scratch memory of a plan: spans of the library's workspace, laid out once all sizes are known."""
+"""Plans that enqueue work in the workspace of their library: their memory, their outcome, their call.
+
+A plan takes spans of the workspace while it is made, and they are laid out once all sizes are known.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -6,22 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from callboard.backends.cuda.copies import copier
-from callboard.backends.cuda.workspace import Room, Workspace
+from callboard.backends.cuda.readback import CudaStatus
+from callboard.backends.cuda.workspace import HasWorkspace, Room
 from callboard.core.layout import Layout, layout_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["PlanMemory", "Span", "storage"]
+__all__ = ["Outcome", "PlanMemory", "Span", "Work"]
 
 ALIGNMENT = 256
 Bring = Callable[[int, int], int]
 """``bring(stream, at)``: enqueue a row-major copy if needed, and return the row-major address."""
-
-
-def storage(layout: Layout) -> "np.dtype[Any]":
-    """The dtype by which elements are handed to ``cuda.compute``: bool as the byte that it is."""
-    return np.dtype(np.uint8) if layout.dtype.kind == "bool" else layout.dtype.np
 
 
 class Span:
@@ -56,16 +56,15 @@ class Span:
 
 
 class PlanMemory:
-    """Spans of a workspace for one plan; their contents last for one call.
+    """Spans of a library's workspace for one plan; their contents last for one call.
 
     Args:
-        device: The device.
-        workspace: Workspace of the library, whose ops follow each other on one stream.
+        library: The library, whose ops follow each other on one stream.
     """
 
-    def __init__(self, device: "CudaDevice", workspace: Workspace) -> None:
-        self.device = device
-        self._workspace = workspace
+    def __init__(self, library: HasWorkspace) -> None:
+        self.device = library.device
+        self._workspace = library.workspace
         self._spans: list[tuple[int, Span]] = []
         self._nbytes = 0
         self._room: Room | None = None
@@ -97,6 +96,14 @@ class PlanMemory:
     def delivered(self, layout: Layout) -> "Delivery":
         """Return the delivery of a result: a row-major buffer, and the copy to its final location."""
         return Delivery(self, layout)
+
+    def work(self, run: Callable[..., Any], outcome: "Outcome | None" = None) -> "Work":
+        """Lay out the spans, and return the plan ``run(native stream, *dynamic)``; an outcome is its status.
+
+        Raises:
+            OutOfMemory
+        """
+        return Work(self, run, outcome)
 
     def settle(self) -> None:
         """Lay out the spans.
@@ -140,3 +147,55 @@ class Delivery:
         """Enqueue the copy to its place, if there is one."""
         if self._copy is not None and self._span is not None:
             self._copy(native, self._span.ptr, at)
+
+
+class Outcome:
+    """Words on the device that the kernels of a plan write: zeros before each launch, a status after it.
+
+    Args:
+        device: The device.
+        nbytes: Size of the words.
+        check: Raises the error for the words.
+    """
+
+    def __init__(self, device: "CudaDevice", nbytes: int, check: Callable[[bytes], object]) -> None:
+        self._device, self._nbytes = device, nbytes
+        self._memory = device.allocate(nbytes)
+        self.address = self._memory.address
+        self.status = CudaStatus(self.address, nbytes, check)
+
+    def clear(self, native: int) -> None:
+        """Enqueue that nothing is wrong."""
+        driver = self._device.driver
+        driver.check(driver.memset_8(self.address, 0, self._nbytes, native), "cuMemsetD8Async")
+
+    def close(self) -> None:
+        """Release it."""
+        self._device.release(self._memory)
+
+
+class Work:
+    """A plan: ``run(native stream, *dynamic)`` in the memory of the plan.
+
+    Its work is enqueued in sequence on the stream of the launch, and can be recorded in a graph: the memory keeps its
+    address until the plan is closed.
+    """
+
+    def __init__(self, memory: PlanMemory, run: Callable[..., Any], outcome: Outcome | None) -> None:
+        memory.settle()
+        self._memory, self._run, self._outcome = memory, run, outcome
+
+    def __call__(self, stream: "CudaStream", *dynamic: Any) -> CudaStatus | None:
+        """Enqueue it."""
+        if self._outcome is None:
+            self._run(stream.native, *dynamic)
+            return None
+        self._outcome.clear(stream.native)
+        self._run(stream.native, *dynamic)
+        return self._outcome.status
+
+    def close(self) -> None:
+        """Free the memory; nothing uses it any more."""
+        self._memory.close()
+        if self._outcome is not None:
+            self._outcome.close()

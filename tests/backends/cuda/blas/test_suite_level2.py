@@ -1,0 +1,8 @@
+"""The conformance suite on the stand-ins: a matrix and vectors."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "conformance"))
+
+from test_blas_level2 import *  # noqa: F403 - its tests, with this folder's session
