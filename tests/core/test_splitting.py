@@ -10,7 +10,7 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.op import OPS, Op, info_of
 from callboard.core.operand import In, Operand, Out, Placeholder, Scalar
 from callboard.core.opinfo import OpInfo
-from callboard.core.splitting import Parts, tellable
+from callboard.core.splitting import Parts, is_cache_key
 
 
 class Single(Op["ToyActor", None], tag="toy.single"):
@@ -137,4 +137,4 @@ class Loose(msgspec.Struct):
     ],
 )
 def test_only_settings_that_can_be_told_apart_by_equality_stand_in_a_key(hint: Any, is_tellable: bool) -> None:
-    assert tellable(hint) is is_tellable
+    assert is_cache_key(hint) is is_tellable

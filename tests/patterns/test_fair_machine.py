@@ -51,7 +51,7 @@ class SchedulerMachine(RequestMachine):
         self.runs[item] = self.runs.get(item, 0) + 1
         assert self.runs[item] <= (6 if self.idempotent else 1)
         while (found := await self.answered(item)) == "step":
-            await self.server.give_way(1)
+            await self.server.yield_slot(1)
         return found
 
     def value_of(self, call: Call) -> Any:

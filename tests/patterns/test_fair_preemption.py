@@ -25,7 +25,7 @@ class Steps:
         name, steps = item
         for step in range(steps):
             if step:
-                await self.scheduler.give_way(1)
+                await self.scheduler.yield_slot(1)
             self.order += name
             self.clock.advance(1.0)
             await asyncio.sleep(0)
@@ -111,7 +111,7 @@ async def test_ends_while_it_waits_in_its_middle(clock: ManualClock, how: str) -
             return item
         await begin.wait()
         try:
-            await scheduler.give_way(5)
+            await scheduler.yield_slot(5)
         finally:
             left.append(item)
         return item
@@ -154,7 +154,7 @@ async def test_one_that_leaves_in_its_middle_leaves_no_slot_too_many(clock: Manu
     async def model(item: str) -> str:
         if item == "long":
             await begin.wait()
-            await scheduler.give_way(5)
+            await scheduler.yield_slot(5)
             return item
         running.append(item)
         await gate.wait()
@@ -186,7 +186,7 @@ async def test_a_timeout_of_the_calls_own_ends_the_wait(clock: ManualClock) -> N
 
     async def model(item: str) -> str:
         if item == "long":
-            waiting.append(asyncio.ensure_future(scheduler.give_way(5)))
+            waiting.append(asyncio.ensure_future(scheduler.yield_slot(5)))
             await asyncio.wait(waiting)
             return "cancelled" if waiting[0].cancelled() else "went on"
         await gate
@@ -207,16 +207,16 @@ async def test_a_timeout_of_the_calls_own_ends_the_wait(clock: ManualClock) -> N
 
 async def test_it_is_for_the_scheduler_s_own_call(clock: ManualClock) -> None:
     async def model(item: float) -> float:
-        await scheduler.give_way(item)
+        await scheduler.yield_slot(item)
         return item
 
     def plain(item: int) -> int:
-        asyncio.run(threaded.give_way())
+        asyncio.run(threaded.yield_slot())
         return item
 
     async with lab(model, clock, tenants={"t": 1}) as scheduler, lab(plain, clock) as threaded:
         with pytest.raises(RuntimeError, match="is for its async function"):
-            await scheduler.give_way()
+            await scheduler.yield_slot()
         with pytest.raises(ValueError, match="finite number"):
             await scheduler.submit(-1.0, tenant="t")
         assert isinstance(await outcome(threaded.submit(1, tenant="t")), RuntimeError)

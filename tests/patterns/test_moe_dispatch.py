@@ -96,7 +96,7 @@ def test_without_some_experts_the_others_take_over(case: tuple[Choice, cb.TopK, 
     choice, rule, capacity = case
     plan = dispatch(choice, rule, capacity)
     failed = {e for e in failed if e < len(plan.load) and plan.load[e]}
-    rest, bereft = without(plan, sorted(failed))
+    rest, unassigned = without(plan, sorted(failed))
     of_expert = np.repeat(np.arange(len(plan.load)), plan.load)
     for token in range(plan.count):
         rows = np.flatnonzero(plan.tokens == token)
@@ -104,12 +104,12 @@ def test_without_some_experts_the_others_take_over(case: tuple[Choice, cb.TopK, 
         if len(alive) == len(rows):
             assert np.array_equal(rest.weights[rows], plan.weights[rows])
         elif not alive:
-            assert token in bereft
+            assert token in unassigned
         else:
             assert rest.weights[alive].sum() == pytest.approx(plan.weights[rows].sum())
             ratio = rest.weights[alive] / plan.weights[alive]
             assert np.allclose(ratio, ratio[0])
-        assert (token in bereft) == (len(rows) > 0 and not alive)
+        assert (token in unassigned) == (len(rows) > 0 and not alive)
 
 
 def plan_of(experts: list[list[int]], weights: Any, count: int) -> Dispatch:

@@ -122,7 +122,7 @@ def deferred(call: Call, values: Sequence[Any]) -> Ref | None:
     if part is None:
         return None
     ref: DeferredRef[Any] = DeferredRef(port, part, part.layout, part._generation)
-    part.owed_to(ref)
+    part.pending_for(ref)
     deferrals.add(ref)
     return ref
 
@@ -213,4 +213,4 @@ def rewritten(x: Ref, call: Call, values: Sequence[Any]) -> bool:
     part = _part_of(call, values, x._port)
     if part is None or part.layout != x.layout:
         return False
-    return deferrals.replace(x, part.owed_to(x))
+    return deferrals.replace(x, part.pending_for(x))

@@ -102,7 +102,7 @@ class Part:
         self._size = size
         self._arrays = arrays
 
-    def owed_to(self, ref: Ref) -> "Part":
+    def pending_for(self, ref: Ref) -> "Part":
         """The ref that it becomes."""
         self._ref = weakref.ref(ref)
         return self

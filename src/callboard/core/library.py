@@ -58,7 +58,7 @@ Extents = Sequence[Sequence[int]]
 class WouldBlock(Exception):
     """From an inline prepare that finds that it has to compile first: it is run again, on the host's helper thread.
 
-    Raised only on the thread that :attr:`AccelDevice.hurried` names.
+    Raised only on the thread that :attr:`AccelDevice.non_blocking_thread` names.
     """
 
 

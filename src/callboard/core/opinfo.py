@@ -17,7 +17,7 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_from_wire
 from callboard.core.operand import Operand, Placeholder, Role, StructOperand, parts_of, role_of
 from callboard.core.settings import convert, converted, stored
-from callboard.core.splitting import Kinds, Parts, kinds_getter, splitter, tellable
+from callboard.core.splitting import Kinds, Parts, is_cache_key, kinds_getter, splitter
 
 __all__ = ["Leaf", "OpField", "OpInfo", "Parts"]
 
@@ -114,7 +114,7 @@ class OpInfo:
         single = (
             all(map(_tellable, dynamic))
             and not any(f.many and (f.structs or Operand in f.takes) for f in dynamic)
-            and all(tellable(hint) for name, hint in self._hints.items() if name not in reals)
+            and all(is_cache_key(hint) for name, hint in self._hints.items() if name not in reals)
         )
         self.split: Callable[[Any], Parts] = (
             splitter(
@@ -305,7 +305,7 @@ def _struct_operand(field: OpField, tag: str, settings: list[Any], marks: list[A
 
 
 def _tellable(field: OpField) -> bool:
-    return all(tellable(hint) for cls in field.structs for hint in get_args(parts_of(cls).types))
+    return all(is_cache_key(hint) for cls in field.structs for hint in get_args(parts_of(cls).types))
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

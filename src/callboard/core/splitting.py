@@ -13,7 +13,7 @@ import msgspec
 
 from callboard.core.operand import StructOperand, parts_of
 
-__all__ = ["Kinds", "Parts", "kinds_getter", "splitter", "tellable"]
+__all__ = ["Kinds", "Parts", "is_cache_key", "kinds_getter", "splitter"]
 
 MAX_SIGNATURES = 8192
 """Signatures cached for one class; when there are more, the cache is cleared."""
@@ -79,7 +79,7 @@ def splitter(
     Args:
         dynamic: Operands, scalars (with the types that they take), struct operands (with their classes), and whether it
             is a tuple: of operands, or of numbers.
-        statics: Settings, all :func:`tellable` but ``reals``.
+        statics: Settings, all :func:`is_cache_key` but ``reals``.
         signature_of: Works a signature out; asked once for all messages with equal settings, layouts and kinds of
             numbers.
         reals: Settings that are floats or None: ``0.0`` and ``-0.0``, which are equal, are represented by words in a
@@ -150,14 +150,14 @@ def _lister(cls: type[StructOperand]) -> Callable[[Any, list[Any]], Any]:
     return _made("\n".join(lines), "lister", {"cls": cls})
 
 
-def tellable(hint: Any) -> bool:
+def is_cache_key(hint: Any) -> bool:
     """True if a checked setting of this type can be part of a key: equal values are interchangeable.
 
     ``0.0`` and ``-0.0``, or ``1`` and ``True``, are equal but not the same; lists cannot be keys. A frozen struct is
-    tellable if its fields are.
+    is_cache_key if its fields are.
     """
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint.__struct_config__.frozen:
-        return all(map(tellable, get_type_hints(hint).values()))
+        return all(map(is_cache_key, get_type_hints(hint).values()))
     kinds = set(_kinds(hint))
     return kinds <= {bool, int, str, bytes, type(None)} and not {bool, int} <= kinds
 
@@ -170,7 +170,12 @@ def _kinds(hint: Any) -> list[Any]:
         return [type(value) for value in arguments]
     if origin is tuple:
         return [kind for one in arguments if one is not ... for kind in _kinds(one)]
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint.__struct_config__.frozen and tellable(hint):
+    if (
+        isinstance(hint, type)
+        and issubclass(hint, msgspec.Struct)
+        and hint.__struct_config__.frozen
+        and is_cache_key(hint)
+    ):
         return [str]  # as good as a word: no other kind of value equals it
     return [hint]
 

@@ -16,7 +16,7 @@ from callboard.serve.encoding.messages import HEADER_LENGTH
 from callboard.serve.errors import BadRequest, HttpError, NotReady, Refusal
 from callboard.serve.generation.events import Events
 from callboard.serve.http.compression import compressed, decompressed, off_loop
-from callboard.serve.http.leaving import ClientLeft, unless_left
+from callboard.serve.http.leaving import ClientLeft, cancel_on_disconnect
 from callboard.serve.http.noted import Noted, noted
 from callboard.serve.http.request import Request, receive_soon
 from callboard.serve.http.rights import Right, right_of
@@ -130,7 +130,7 @@ class Endpoint:
             response = await self._response(request, about)
             status = response.status
             if isinstance(response, Events):
-                await unless_left(response.send(send, partial(self._refused, about=about)), request)
+                await cancel_on_disconnect(response.send(send, partial(self._refused, about=about)), request)
             else:
                 await response.send(send)
         except ClientLeft:
@@ -147,7 +147,7 @@ class Endpoint:
                 self._app.check_right(self._needed, request.headers)
             body = await self._body(request)
             work = self._handler(self._app, request, body)
-            found = await (unless_left(work, request) if self.watched else work)
+            found = await (cancel_on_disconnect(work, request) if self.watched else work)
             if isinstance(found, Body) and b"accept-encoding" in request.headers.raw:
                 await found.compress(request.headers["accept-encoding"])
         except ClientLeft:

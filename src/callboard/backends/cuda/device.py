@@ -85,7 +85,7 @@ class CudaDevice(AccelDevice):
             self.attribute(COMPUTE_CAPABILITY_MINOR),
         )
         self.info = DeviceInfo(info.backend, info.index, info.uuid, info.name, info.total_bytes, capability)
-        self.kernels = Kernels(driver, capability, lambda: self.hurried != threading.get_ident())
+        self.kernels = Kernels(driver, capability, lambda: self.non_blocking_thread != threading.get_ident())
         self._conditionals = CudaConditionals(self, self._context)
         self._slots = Slots(driver)
         self._streams: list[CudaStream] = []

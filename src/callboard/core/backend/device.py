@@ -39,7 +39,7 @@ class AccelDevice(abc.ABC):
     Attributes:
         info: The description by its backend.
         native: Ordinal of the device among those visible to this process.
-        hurried: Id of the thread that must not block now, set by the host; 0: none.
+        non_blocking_thread: Id of the thread that must not block now, set by the host; 0: none.
         branches: Work of several streams can be recorded in one graph, in which it stays concurrent.
         generation: Of the context, set by the host; 0 before there is one.
         managed, shared: Memory of :meth:`allocate_managed` and :meth:`allocate_shared` that was not released yet.
@@ -47,7 +47,7 @@ class AccelDevice(abc.ABC):
 
     info: DeviceInfo
     native: int = 0
-    hurried: int = 0
+    non_blocking_thread: int = 0
     branches: ClassVar[bool] = False
     generation: int = 0
     managed: list[Memory]

@@ -58,7 +58,7 @@ INTERRUPTED = 0.75
 system or the device's own task is cancelled. A host in a thread gets twice as long."""
 
 
-class HostSaid(Msg["DeviceActor"], DeadLetterSuppression):
+class HostMessage(Msg["DeviceActor"], DeadLetterSuppression):
     """A message from a host, except completions, which bypass the mailbox."""
 
     host: Any
@@ -85,7 +85,7 @@ class DeviceActor(Actor):
         starter: Starts hosts.
         port: Sends ops and settles them.
         clock: Monotonic seconds.
-        crew: Hosts and resident actors of the device, if they are referred to before the device is created.
+        parts: Hosts and resident actors of the device, if they are referred to before the device is created.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class DeviceActor(Actor):
         starter: HostStarter,
         port: OpPort,
         clock: Callable[[], float] = time.monotonic,
-        crew: tuple[Fleet, Residents] | None = None,
+        parts: tuple[Fleet, Residents] | None = None,
     ) -> None:
         self.info = info
         self.backend = backend
@@ -125,10 +125,10 @@ class DeviceActor(Actor):
         self._owes_ready = False  # the active host took over while it was still starting as a standby
         self._lost_at = 0.0
         self._fruitless = 0  # losses since a context was last ready
-        if crew is None:
+        if parts is None:
             fleet = Fleet(port.loop, config.max_staged_bytes, starter.isolated, self._serving)
-            crew = fleet, Residents(port, fleet.arenas, self._serving, starter.isolated)
-        self.fleet, self.residents = crew
+            parts = fleet, Residents(port, fleet.arenas, self._serving, starter.isolated)
+        self.fleet, self.residents = parts
         self._standby = Standby(
             self._start,
             self._configured_standby,
@@ -242,7 +242,7 @@ class DeviceActor(Actor):
                 if host is self.host:
                     residents.take(host, message)
             else:
-                ref.tell(HostSaid(host=host, message=message))
+                ref.tell(HostMessage(host=host, message=message))
 
         def on_end(end: HostEnd) -> None:
             if cell:  # else the start was given up
@@ -287,8 +287,8 @@ class DeviceActor(Actor):
 
     # -- messages from hosts -------------------------------------------------------------------------------------------
 
-    @HostSaid.handles
-    def host_said(self, m: HostSaid) -> None:
+    @HostMessage.handles
+    def host_message(self, m: HostMessage) -> None:
         try:
             self._hear(m.host, m.message)
         except Exception as e:  # a host whose message cannot be handled is replaced, whatever the error

@@ -100,14 +100,14 @@ class OwnProcesses:
             self._processes[ref._actor.id] = process
             return ref
 
-        return device.residents.lodge(props, name, start)
+        return device.residents.register_external(props, name, start)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _ended(self, process: "OwnProcess") -> None:
         """Its actor has stopped and rejects calls."""
         if self._processes.pop(process.resident.id, None) is not None:
-            self._device.residents.unlodge(process.resident)
+            self._device.residents.unregister_external(process.resident)
             task = self._device.port.loop.create_task(process.close(), name="callboard-own-process")
             self._closing[process] = task
             task.add_done_callback(lambda _: self._closing.pop(process))

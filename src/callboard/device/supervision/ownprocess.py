@@ -89,7 +89,7 @@ class OwnProcess:
         starter = ProcessStarter(backend.environment(info), config)
 
         def own_process() -> "DeviceActor":
-            device = make(info, backend, config, supervisor, starter, port, crew=(fleet, self.residents))
+            device = make(info, backend, config, supervisor, starter, port, parts=(fleet, self.residents))
             self._answers = Answers(device)
             self._answers.traces = traces
             heard = device.on_loss

@@ -26,7 +26,7 @@ from callboard.multi_device.replay.entries import VERSION, Entry, Input, Recalle
 from callboard.multi_device.replay.errors import JournalCorrupt, JournalFailed
 from callboard.multi_device.replay.journals.memory import MemoryJournal
 from callboard.multi_device.replay.journals.protocol import Journal, checked_page
-from callboard.multi_device.replay.recorder import Pen, RecordingTap
+from callboard.multi_device.replay.recorder import EntryWriter, RecordingTap
 from callboard.multi_device.replay.report import ReplayReport
 from callboard.multi_device.replay.stage import Script
 from callboard.multi_device.replay.writer import JournalStats, JournalWriter, OnFailure
@@ -142,7 +142,7 @@ class ReplayHarness:
             told=told,
         )
         self._codec = self._make_codec()
-        self._pen = Pen(self._writer, self._codec, self._clock, self._strict)
+        self._entry_writer = EntryWriter(self._writer, self._codec, self._clock, self._strict)
         self._script = Script(self._codec, lambda: None)
         self._numbers: dict[str, int] = {}
         self._open = False
@@ -219,7 +219,9 @@ class ReplayHarness:
             return None
         if not self._open:
             raise RuntimeError("the harness is not started: enter it before the system, 'async with harness, system'")
-        return RecordingTap(path, cell, Pen(self._writer, self._codec, cell.port.clock, self._strict), self._every)
+        return RecordingTap(
+            path, cell, EntryWriter(self._writer, self._codec, cell.port.clock, self._strict), self._every
+        )
 
     def _attaches(self, path: str, props: "Props[Any]", cell: "Cell") -> bool:
         if cell.parent is None:
@@ -251,7 +253,7 @@ class ReplayHarness:
             return replayed
         found = make()
         if self.mode is ReplayMode.RECORD:
-            self._pen.recalled("", name, found)
+            self._entry_writer.recalled("", name, found)
         return found
 
     async def recall_async(self, name: str, make: Callable[[], Awaitable[T]], as_type: Any = Any) -> T:
@@ -308,20 +310,20 @@ class ReplayHarness:
         if self.mode is not ReplayMode.RECORD:
             return function
         path = BATCHES + name
-        pen = self._pen
+        entry_writer = self._entry_writer
 
         def begun(items: list[Any]) -> int:
             number = self._numbers[name] = self._numbers.get(name, 0) + 1
-            pen.input(path, number, "batch", items, 0)
+            entry_writer.input(path, number, "batch", items, 0)
             return number
 
         async def awaited(number: int, value: Awaitable[Any]) -> Any:
             try:
                 found = await value
             except Exception as e:  # of any class: it is passed on
-                pen.output(path, number, "error", "", e)
+                entry_writer.output(path, number, "error", "", e)
                 raise
-            pen.output(path, number, "reply", "", found)
+            entry_writer.output(path, number, "reply", "", found)
             return found
 
         @functools.wraps(function)
@@ -330,11 +332,11 @@ class ReplayHarness:
             try:
                 value = function(items)
             except Exception as e:  # likewise
-                pen.output(path, number, "error", "", e)
+                entry_writer.output(path, number, "error", "", e)
                 raise
             if isinstance(value, Awaitable):
                 return awaited(number, value)
-            pen.output(path, number, "reply", "", value)
+            entry_writer.output(path, number, "reply", "", value)
             return value
 
         if asyncio.iscoroutinefunction(function):

@@ -14,12 +14,12 @@ from callboard.multi_device.replay.writer import JournalWriter
 if TYPE_CHECKING:
     from callboard.actors._runtime.cell import Cell
 
-__all__ = ["Pen", "RecordingTap"]
+__all__ = ["EntryWriter", "RecordingTap"]
 
 _log = logging.getLogger("callboard.replay")
 
 
-class Pen:
+class EntryWriter:
     """Makes entries and gives them to the writer.
 
     Args:
@@ -96,17 +96,17 @@ class Pen:
 
 
 class RecordingTap(Tap):
-    """Reports one actor to a pen.
+    """Reports one actor to a entry_writer.
 
     Args:
         path, cell: See :class:`.Tap`.
-        pen: Receives the reports.
+        entry_writer: Receives the reports.
         snapshot_every: Inputs between two snapshots; None: none are taken.
     """
 
-    def __init__(self, path: str, cell: "Cell", pen: Pen, snapshot_every: int | None) -> None:
+    def __init__(self, path: str, cell: "Cell", entry_writer: EntryWriter, snapshot_every: int | None) -> None:
         super().__init__(path, cell)
-        self._pen = pen
+        self._entry_writer = entry_writer
         self._every = snapshot_every
 
     def received(self, kind: InputKind, message: Any, detail: int) -> None:
@@ -114,22 +114,22 @@ class RecordingTap(Tap):
         if self._every is not None and before and before % self._every == 0:
             take = getattr(self.cell.actor, "snapshot", None)
             if take is not None:
-                self._pen.snapshot(self.path, before, take)
-        self._pen.input(self.path, self.count, kind, message, detail)
+                self._entry_writer.snapshot(self.path, before, take)
+        self._entry_writer.input(self.path, self.count, kind, message, detail)
 
     def replied(self, number: int, value: Any) -> None:
-        self._pen.output(self.path, number, "reply", "", value)
+        self._entry_writer.output(self.path, number, "reply", "", value)
 
     def failed(self, number: int, error: BaseException) -> None:
-        self._pen.output(self.path, number, "error", "", error)
+        self._entry_writer.output(self.path, number, "error", "", error)
 
     def sent(self, to: str, message: Any) -> None:
-        self._pen.output(self.path, self.count, "sent", to, message)
+        self._entry_writer.output(self.path, self.count, "sent", to, message)
 
     def refused(self, to: str) -> None:
-        self._pen.output(self.path, self.count, "refused", to, None)
+        self._entry_writer.output(self.path, self.count, "refused", to, None)
 
     def recalled(self, name: str, make: Callable[[], Any], as_type: Any) -> Any:
         value = make()
-        self._pen.recalled(self.path, name, value)
+        self._entry_writer.recalled(self.path, name, value)
         return value

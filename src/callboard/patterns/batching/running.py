@@ -65,8 +65,8 @@ class BatchRunner:
         """Run a batch to the end of all its entries, or back into the queue; returns how many have ended."""
         server = self._server
         self._counters.began(batch.entries)
-        if server._ward is not None:
-            server._ward.keyring.mark()
+        if server._adapter is not None:
+            server._adapter.keyring.mark()
         self._policy.running += 1
         try:
             error = await self._attempt(batch.entries)
@@ -79,10 +79,10 @@ class BatchRunner:
             raise
         finally:
             self._policy.running -= 1
-            if server._ward is not None:
+            if server._adapter is not None:
                 for entry in batch.entries:
                     if entry.state is State.ENDED:  # others wait for their next run
-                        server._ward.ran(entry)
+                        server._adapter.ran(entry)
         return sum(entry.state is State.ENDED for entry in batch.entries)
 
     async def _attempt(self, entries: list[Entry], *, last: bool = True) -> Exception | bool | None:
@@ -144,7 +144,7 @@ class BatchRunner:
     async def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
         """Give each entry its result; returns when those that come in parts are complete."""
         server, now = self._server, self._clock.time()
-        if server._in_order is None and (server._ward is None or server._ward.idle) and are_values(rows):
+        if server._in_order is None and (server._adapter is None or server._adapter.idle) and are_values(rows):
             server._succeed_all(entries, rows, now)  # the rest is padding
             return
         given: set[int] = set()
@@ -154,7 +154,7 @@ class BatchRunner:
                 error = deliverable(row)
                 error = copies(error, 2)[1] if id(row) in given else error
                 given.add(id(row))
-                if server._ward is None or not server._ward.ran(entry, error):
+                if server._adapter is None or not server._adapter.ran(entry, error):
                     server._fail(entry, error)
             elif hasattr(type(row), "__aiter__"):
                 streams.append(self._stream_to(entry, row))
@@ -174,9 +174,9 @@ class BatchRunner:
 
     def _fail_all(self, entries: list[Entry], error: Exception) -> None:
         server, error = self._server, deliverable(error)
-        if (ward := server._ward) is not None:  # it hears of those whose callers have left, too
+        if (adapter := server._adapter) is not None:  # it hears of those whose callers have left, too
             errors = copies(error, len(entries))
-            final = [each for each, own in zip(entries, errors, strict=True) if not ward.ran(each, own)]
+            final = [each for each, own in zip(entries, errors, strict=True) if not adapter.ran(each, own)]
             self._counters.repeated += len(entries) - len(final)
             entries = final
         failed = [entry for entry in entries if entry.state is State.RUNNING]

@@ -14,8 +14,8 @@ from callboard.patterns.batching.running import BatchRunner
 from callboard.patterns.batching.settings import BatchSettings, Dispatch, check_choice
 from callboard.patterns.batching.workers import Workers
 from callboard.patterns.contract.checks import check_callable
+from callboard.patterns.quarantine.adapter import QuarantineAdapter
 from callboard.patterns.quarantine.guard import Quarantine
-from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
@@ -161,9 +161,9 @@ class DynamicBatchingServer(RequestServer[T, R]):
             raise ValueError("ragged batches are not padded; give ragged or pad")
         if block_timeout is not None and not block_timeout > 0:
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
-        self._ward = Ward.of(quarantine, quarantine_key, self, idempotent=idempotent)
-        self._feeders.guard = self._ward
-        self.quarantine = None if self._ward is None else self._ward.quarantine
+        self._adapter = QuarantineAdapter.of(quarantine, quarantine_key, self, idempotent=idempotent)
+        self._feeders.guard = self._adapter
+        self.quarantine = None if self._adapter is None else self._adapter.quarantine
         self._policy = BatchPolicy(settings)
         self._call = UserCall(batch_fn, executor, max_concurrent_batches)
         self._bucket = bucket
@@ -279,8 +279,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
         if self._in_order is None or entry.number not in self._open:
             super()._succeed(entry, value, now)
         else:
-            if self._ward is not None:  # its run is over: an earlier request may wait for its turn until then
-                self._ward.ran(entry)
+            if self._adapter is not None:  # its run is over: an earlier request may wait for its turn until then
+                self._adapter.ran(entry)
             end = super()._succeed
             self._in_order.end(entry.number, lambda: end(entry, value, self._clock.time()))
 

@@ -47,7 +47,7 @@ class FairShareScheduler(RequestServer[T, R]):
     back after a pause has saved nothing up. See :class:`FairTree` for the algorithm and its bound.
 
     A request that is cancelled while it runs cancels the call, if the function is asynchronous. A long call lets others
-    run between its steps with :meth:`give_way`.
+    run between its steps with :meth:`yield_slot`.
 
     Higher priorities come first, of all tenants. Within a tenant and a priority, the request with the earliest deadline
     comes first, then the one that was submitted first.
@@ -158,7 +158,7 @@ class FairShareScheduler(RequestServer[T, R]):
         self._pump()
         return settings
 
-    async def give_way(self, cost: float = 0.0) -> None:
+    async def yield_slot(self, cost: float = 0.0) -> None:
         """Let requests that are due run between two steps of a long call.
 
         For ``dispatcher``, where it is asynchronous. It returns at once where nothing else is to run. Otherwise the
@@ -174,7 +174,7 @@ class FairShareScheduler(RequestServer[T, R]):
         """
         run = CURRENT.get()
         if run is None or run.scheduler is not self:
-            raise RuntimeError(f"give_way() of {self.name} is for its async function, while that runs a request")
+            raise RuntimeError(f"yield_slot() of {self.name} is for its async function, while that runs a request")
         cost = amount("cost", cost)
         entry, now = run.entry, self._clock.time()
         if entry.state is not State.RUNNING or self._loop is None:
@@ -185,9 +185,9 @@ class FairShareScheduler(RequestServer[T, R]):
         at = self._policy.tree.ready_at(now)
         if at is None or at > now or (self._guarded is not None and not self._guarded.pause(entry)):
             return
-        await self._stand_aside(run, now)
+        await self._preempt(run, now)
 
-    async def _stand_aside(self, run: Run, now: float) -> None:
+    async def _preempt(self, run: Run, now: float) -> None:
         assert self._loop is not None
         aside = run.aside = self._loop.create_future()
         self._policy.park(run.entry, run.spent, now)

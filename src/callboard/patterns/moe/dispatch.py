@@ -154,11 +154,11 @@ def without(plan: Dispatch, failed: list[int]) -> tuple[Dispatch, Indices]:
     touched[plan.tokens[~alive]] = True
     before = np.bincount(plan.tokens, plan.weights, plan.count)
     after = np.bincount(plan.tokens, plan.weights * alive, plan.count)
-    bereft = np.flatnonzero(touched & ~(after > 0))
+    unassigned = np.flatnonzero(touched & ~(after > 0))
     factors = np.ones(plan.count)
     np.divide(before, after, out=factors, where=touched & (after > 0))
     weights = (plan.weights * factors[plan.tokens]).astype(plan.weights.dtype)
-    return replace(plan, weights=weights), bereft
+    return replace(plan, weights=weights), unassigned
 
 
 def row_result(found: Any, rows: int, name: str, expert: int | None) -> Array:

@@ -361,11 +361,11 @@ class MoeRouter(RequestServer[Any, MoeResult]):
     def _without(self, plan: Dispatch, errors: dict[int, Exception]) -> Dispatch:
         """The dispatch without the experts that failed; raises the error of one if that is not to be."""
         if self._renormalises:
-            rest, bereft = without(plan, list(errors))
-            if not len(bereft):
+            rest, unassigned = without(plan, list(errors))
+            if not len(unassigned):
                 return rest
-            error = next(errors[e] for e in errors if bereft[0] in plan.tokens[plan.of(e)])
-            error.add_note(f"token {bereft[0]} has no other expert left")
+            error = next(errors[e] for e in errors if unassigned[0] in plan.tokens[plan.of(e)])
+            error.add_note(f"token {unassigned[0]} has no other expert left")
             raise error
         raise next(iter(errors.values()))
 

@@ -105,8 +105,8 @@ class Runs:
         task.add_done_callback(partial(self._ended, run))
 
     async def _answer(self, seat: Seat, entry: Entry) -> Any:
-        if self._pool._ward is not None:
-            self._pool._ward.keyring.mark(entry)
+        if self._pool._adapter is not None:
+            self._pool._adapter.keyring.mark(entry)
         return await self._pool._feeders.feed(entry, await seat.call(entry.item))
 
     def _ended(self, run: Run, task: "asyncio.Task[Any]") -> None:
@@ -134,8 +134,8 @@ class Runs:
             else:  # Ctrl-C: the loop ends
                 self._router.end(member, Outcome.UNKNOWN, seconds, now)
                 self._pool._fail(job.entry, self._pool._stopped(), "stopped")
-        if self._pool._ward is not None and job.entry.state is State.ENDED:
-            self._pool._ward.ran(job.entry)
+        if self._pool._adapter is not None and job.entry.state is State.ENDED:
+            self._pool._adapter.ran(job.entry)
         self._seats.ended(member)
         self._pool._pump()
 
@@ -158,10 +158,10 @@ class Runs:
         outcome = Outcome.FAULT if fault and not lost else Outcome.UNKNOWN
         self._router.end(member, outcome, seconds if began and not lost else 0.0, now)
         self._seats.check(member)
-        if self._pool._ward is not None and began and not run.job.runs and isinstance(error, ContextLost):
+        if self._pool._adapter is not None and began and not run.job.runs and isinstance(error, ContextLost):
             if self._hedger is not None:
                 self._hedger.ended(run.job)
-            if self._pool._ward.ran(run.job.entry, error):
+            if self._pool._adapter.ran(run.job.entry, error):
                 self.repeated += 1
                 return
         self._again_or_fail(run.job, member, error, may_repeat=not began or (fault and self._idempotent), fault=fault)

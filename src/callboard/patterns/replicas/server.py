@@ -7,8 +7,8 @@ from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.patterns.contract.checks import check_whole
+from callboard.patterns.quarantine.adapter import QuarantineAdapter
 from callboard.patterns.quarantine.guard import Quarantine
-from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.replicas.autoscale import Autoscale
 from callboard.patterns.replicas.binding import Binding
 from callboard.patterns.replicas.ejection import Ejection
@@ -137,9 +137,9 @@ class ModelReplicaPool(RequestServer[T, R]):
             raise ValueError("replicas is empty: give at least one, or a number and `make=`")
         if policy == ReplicaPolicy.CONSISTENT_HASH and key is None:
             raise ValueError('policy="consistent_hash" needs `key=`, which gives the key of an item')
-        self._ward = Ward.of(quarantine, quarantine_key, self, idempotent=idempotent)
-        self._feeders.guard = self._ward
-        self.quarantine = None if self._ward is None else self._ward.quarantine
+        self._adapter = QuarantineAdapter.of(quarantine, quarantine_key, self, idempotent=idempotent)
+        self._feeders.guard = self._adapter
+        self.quarantine = None if self._adapter is None else self._adapter.quarantine
         self._router = Router(picker_of(policy, choices, bound), ejection)
         self._seats = Seats(name, self._router, make, max_ongoing, executor, self._wake)
         self._line = WaitingLine(Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)), ageing)
@@ -310,7 +310,7 @@ class ModelReplicaPool(RequestServer[T, R]):
                 self._hedger.ended(job)
             for run in job.runs:  # whose value would be dropped
                 # What a suspect has in flight counts until it ends.
-                if not run.seat.call.on_thread and (self._ward is None or entry.clear):
+                if not run.seat.call.on_thread and (self._adapter is None or entry.clear):
                     run.task.cancel()
         return future
 

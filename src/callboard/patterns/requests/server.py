@@ -15,8 +15,8 @@ from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.hooks import amount, hashable
 from callboard.patterns.contract.options import RequestOptions, checked
 from callboard.patterns.contract.outlet import Outlet
+from callboard.patterns.quarantine.adapter import QuarantineAdapter
 from callboard.patterns.quarantine.guard import Quarantine
-from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import UserCall
 from callboard.patterns.requests.deadlines import Deadlines
@@ -63,7 +63,7 @@ class RequestServer(Callers[T, R]):
         self._deadlines = Deadlines()
         self._alarm = Alarm(self._clock, self._alarmed)
         self._closing = False
-        self._ward: Ward | None = None
+        self._adapter: QuarantineAdapter | None = None
         self.quarantine: Quarantine[Any] | None = None
         self._feeders = Feeders()
         self._all_ended: asyncio.Future[None] | None = None
@@ -151,10 +151,10 @@ class RequestServer(Callers[T, R]):
             entry.outlet = outlet
             outlet.gave_up = partial(self._fail, entry)
         try:
-            if self._ward is None:
+            if self._adapter is None:
                 self._admit(entry, now, may_block=may_block)
             else:
-                self._ward.enter(entry, may_block=may_block)
+                self._adapter.enter(entry, may_block=may_block)
         except DeadlineExceeded:
             self._count("expired")
             raise
@@ -210,7 +210,7 @@ class RequestServer(Callers[T, R]):
             future.set_result(value)
             completed += 1
         self._ends["completed"] += completed
-        self._look_for_the_end()
+        self._notify_if_drained()
 
     def _fail(self, entry: Entry, error: Exception, reason: str = "failed") -> None:
         """End the entry in an error; does nothing if it has ended."""
@@ -240,17 +240,17 @@ class RequestServer(Callers[T, R]):
             for each in self._runs_on():
                 if isinstance(each, UserCall):
                     each.left(entry)
-        if self._ward is not None:
-            self._ward.closed(entry, ran=ran)
+        if self._adapter is not None:
+            self._adapter.closed(entry, ran=ran)
         future, entry.future, entry.item = entry.future, None, None  # no cycle, and no item kept by a stale deadline
         for feeder in self._feeders.tasks.get(entry.number, ()):
             feeder.cancel()  # which closes its iterator
         self._deadlines.ended(entry)
         self._ends[reason] += 1
-        self._look_for_the_end()
+        self._notify_if_drained()
         return future
 
-    def _look_for_the_end(self) -> None:
+    def _notify_if_drained(self) -> None:
         if self._all_ended is not None and not self._open and not self._all_ended.done():
             self._all_ended.set_result(None)
 
@@ -294,8 +294,8 @@ class RequestServer(Callers[T, R]):
 
     # -- a quarantine in front ---------------------------------------------------------------------------------------
 
-    def admit_warded(self, entry: Entry, *, again: bool, may_block: bool) -> None:
-        """Queue an entry that the quarantine admits; for :class:`Ward`."""
+    def admit_quarantined(self, entry: Entry, *, again: bool, may_block: bool) -> None:
+        """Queue an entry that the quarantine admits; for :class:`QuarantineAdapter`."""
         if again:
             self._readmit(entry)
             return
@@ -309,7 +309,7 @@ class RequestServer(Callers[T, R]):
         raise NotImplementedError(type(self))
 
     async def run_on_spare(self, entry: Entry, spare: Any) -> None:
-        """Run an entry alone, elsewhere; for :class:`Ward`."""
+        """Run an entry alone, elsewhere; for :class:`QuarantineAdapter`."""
         entry.state = State.RUNNING
         entry.started = self._clock.time()
         call = UserCall(spare, "auto", 1)
@@ -327,8 +327,8 @@ class RequestServer(Callers[T, R]):
         """The value of one item."""
         return await call(item)
 
-    def fail_warded(self, entry: Entry, error: Exception, reason: str) -> None:
-        """End an entry in an error; for :class:`Ward`."""
+    def fail_quarantined(self, entry: Entry, error: Exception, reason: str) -> None:
+        """End an entry in an error; for :class:`QuarantineAdapter`."""
         self._fail(entry, error, reason)
 
     def quarantined(self) -> tuple[int, int]:
@@ -394,8 +394,8 @@ class RequestServer(Callers[T, R]):
                 self._fail(entry, self._stopped(), "stopped")
             self._alarm.cancel()
             await self._end_work()
-            if self._ward is not None:
-                await self._ward.end()
+            if self._adapter is not None:
+                await self._adapter.end()
         finally:
             self._stopping.set_result(None)
 

@@ -1,4 +1,4 @@
-"""``unless_left``: work for a client, which is cancelled when the client leaves."""
+"""``cancel_on_disconnect``: work for a client, which is cancelled when the client leaves."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 from callboard.serve.http.request import Request
 
-__all__ = ["CONNECTION", "ClientLeft", "Connection", "unless_left"]
+__all__ = ["CONNECTION", "ClientLeft", "Connection", "cancel_on_disconnect"]
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class Connection(Protocol):
         ...
 
 
-async def unless_left(work: Awaitable[T], request: Request) -> T:
+async def cancel_on_disconnect(work: Awaitable[T], request: Request) -> T:
     """Do the work; cancel it when the client leaves.
 
     Raises:

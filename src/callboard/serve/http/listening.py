@@ -40,14 +40,14 @@ promoted, so that the whole heap is searched every few thousand requests."""
 _log = logging.getLogger("callboard.serve")
 
 
-Beside = Callable[[], Awaitable[None]]
+Background = Callable[[], Awaitable[None]]
 
 
-def run_until_signal(app: App, port: Port, beside: Beside | None, signals: Signals | None = None) -> None:
+def run_until_signal(app: App, port: Port, background: Background | None, signals: Signals | None = None) -> None:
     """Implement :func:`callboard.serve`.
 
     Args:
-        app, beside: See there.
+        app, background: See there.
         port: Where to listen.
         signals: Handlers of signals that were entered before.
     """
@@ -56,7 +56,7 @@ def run_until_signal(app: App, port: Port, beside: Beside | None, signals: Signa
         ending = signals or stack.enter_context(Signals())
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
         ending.loop = runner.get_loop()
-        runner.run(_until_signal(app, port, beside, ending))
+        runner.run(_until_signal(app, port, background, ending))
 
 
 @contextlib.contextmanager
@@ -82,8 +82,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _until_signal(app: App, port: Port, beside: Beside | None, ending: Signals) -> None:
-    await _run(app, _server(app, port), ending, beside=beside)
+async def _until_signal(app: App, port: Port, background: Background | None, ending: Signals) -> None:
+    await _run(app, _server(app, port), ending, background=background)
 
 
 @asynccontextmanager
@@ -106,7 +106,7 @@ async def _run(
     server: "_Server",
     ending: Signals,
     accepting: asyncio.Event | None = None,
-    beside: Beside | None = None,
+    background: Background | None = None,
 ) -> None:
     """Serve until ``ending.stop`` is set; the app's life is entered and left by this task."""
     http = asyncio.create_task(server.serve([server.listener]))
@@ -120,7 +120,7 @@ async def _run(
             _log.info("%s accepts requests at %s: %s", app.name, server.url, ", ".join(app.models) or "no models")
             if accepting is not None:
                 accepting.set()
-            async with _running(beside):
+            async with _running(background):
                 await _first(http, ending.stop)
             _log.info("%s drains: %d requests are open", app.name, app.figures.open)
             ending.explain()
@@ -169,12 +169,12 @@ async def _first(task: "asyncio.Task[None]", event: asyncio.Event) -> None:
 
 
 @asynccontextmanager
-async def _running(beside: Beside | None) -> AsyncIterator[None]:
+async def _running(background: Background | None) -> AsyncIterator[None]:
     """Run it during the block; its exceptions are logged, and end nothing else."""
-    if beside is None:
+    if background is None:
         yield
         return
-    task = asyncio.ensure_future(beside())
+    task = asyncio.ensure_future(background())
     try:
         yield
     finally:

@@ -125,7 +125,7 @@ def serve(
     tls: Tls | None = None,
     uds: Path | None = None,
     root_path: str = "",
-    beside: Callable[[], Awaitable[None]] | None = None,
+    background: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Serve the app until SIGTERM or SIGINT comes, then drain it and return.
 
@@ -143,7 +143,8 @@ def serve(
         uds: Path of a Unix socket to listen on, in place of ``host`` and ``port``. The umask determines who may
             connect.
         root_path: Path under which a proxy has the app, and which it takes off, such as ``/models``.
-        beside: An async function that runs from when the app accepts requests until it drains, and is cancelled then.
+        background: An async function that runs from when the app accepts requests until it drains; it is cancelled
+            then.
 
     Raises:
         BackendUnavailable: Starlette or uvicorn is not installed (extra ``serve``).
@@ -151,17 +152,17 @@ def serve(
         OSError: The port cannot be opened; a file of ``tls`` cannot be read, or has the wrong content.
         Exception: Raised by ``lifespan``.
     """
-    serve_until(app, Port(host, port, max_connections, tls, uds, root_path), beside)
+    serve_until(app, Port(host, port, max_connections, tls, uds, root_path), background)
 
 
 def serve_until(
-    app: App, port: Port, beside: Callable[[], Awaitable[None]] | None, signals: Signals | None = None
+    app: App, port: Port, background: Callable[[], Awaitable[None]] | None, signals: Signals | None = None
 ) -> None:
     """As :func:`serve`, until one of these signals."""
     with needs_extra():
         from callboard.serve.http.listening import run_until_signal
     app.load()
-    run_until_signal(app, port, beside, signals)
+    run_until_signal(app, port, background, signals)
 
 
 @asynccontextmanager

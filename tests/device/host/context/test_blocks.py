@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from callboard.core.backend import Memory
 from callboard.core.errors import OutOfMemory
 from callboard.device.host.context.blocks import SPARES, Block, BlockPool, size_class
-from callboard.device.host.context.timelines import SEAL_EVERY, Timeline
+from callboard.device.host.context.timelines import EVENT_INTERVAL, Timeline
 
 
 class Event:
@@ -113,7 +113,7 @@ def test_every_use_runs_after_those_that_it_has_to(program: list[tuple[Any, ...]
                 if block.only is not timeline:
                     block.enter(timeline, writing)
             if timeline.trails:
-                timeline.seal()
+                timeline.record_event()
             timeline.issued += 1
             for block, writing in used:
                 if writing:
@@ -126,8 +126,8 @@ def test_every_use_runs_after_those_that_it_has_to(program: list[tuple[Any, ...]
                     assert not (writing or wrote) or other in before or other == number, (number, other)
             for block, writing in used:
                 history.setdefault(block.address, []).append((number, writing))
-            if timeline.issued - timeline.sealed >= SEAL_EVERY:
-                timeline.seal()
+            if timeline.issued - timeline.recorded >= EVENT_INTERVAL:
+                timeline.record_event()
         elif what == "replace":
             pool.give(arrays[rest[0]])
             arrays[rest[0]] = pool.take(1000)
@@ -135,7 +135,7 @@ def test_every_use_runs_after_those_that_it_has_to(program: list[tuple[Any, ...]
             timeline = timelines[rest[0]]
             stream: Any = timeline.stream
             if rest[2]:
-                timeline.seal()
+                timeline.record_event()
             for op in stream.ops[stream.finished : stream.finished + rest[1]]:
                 if not stream.before[op] <= done:
                     break

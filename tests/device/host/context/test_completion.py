@@ -93,7 +93,7 @@ def test_a_stream_that_has_passed_wakes_the_admitting_thread_once_per_seal(name:
     try:
         stream.submit(go.wait, PATIENCE)
         timeline.issued = 1
-        timeline.seal()
+        timeline.record_event()
         completion.watch([timeline])
         completion.watch([timeline])  # nothing new
         assert completion.wait(flying=True) == WATCHDOG
@@ -102,7 +102,7 @@ def test_a_stream_that_has_passed_wakes_the_admitting_thread_once_per_seal(name:
         go.set()
         woken.wait()
         timeline.issued = 2
-        timeline.seal()
+        timeline.record_event()
         completion.watch([timeline])
         woken.wait()
         stream.synchronize()
@@ -125,12 +125,12 @@ def test_a_stream_with_nothing_in_flight_wakes_nobody(name: str) -> None:
     signalled: list[int] = []
     try:
         with mock.patch.object(CpuStream, "signal", lambda _, at: signalled.append(at)):
-            idle.issued = idle.sealed = idle.completed = 5  # a call of a resident actor, done when it ended
+            idle.issued = idle.recorded = idle.completed = 5  # a call of a resident actor, done when it ended
             completion.watch([idle])
             assert idle not in completion._watched
             assert signalled == []
         busy.issued = 1
-        busy.seal()
+        busy.record_event()
         completion.watch([idle, busy])
         woken.wait()
         assert set(completion._watched) == {busy}

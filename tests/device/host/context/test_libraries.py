@@ -47,7 +47,7 @@ class Compiling(LeftLibrary):
     @prepares(Left, inline=True)
     def plan(self, op: Left) -> Left:
         here = threading.get_ident()
-        if op.n % 2 and self.device.hurried == here:
+        if op.n % 2 and self.device.non_blocking_thread == here:
             raise WouldBlock("it has to be compiled")
         self.outputs.append((op.n, here))
         return op

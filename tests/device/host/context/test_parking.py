@@ -129,7 +129,7 @@ class Host:
         kind, n = event
         if kind == "gate":
             self.opened.add(n)
-            self.parking.come(n)
+            self.parking.notify(n)
         elif kind == "memory":
             self.parking.open()
         elif self.running:

@@ -68,7 +68,7 @@ class Streams:
 
     def seal(self) -> None:
         for timeline in self.timelines.values():
-            timeline.seal()
+            timeline.record_event()
 
     def complete(self, name: str, seq: int) -> None:
         timeline = self.timelines[name]
@@ -117,7 +117,7 @@ def test_the_stream_at_the_root_of_the_waits_is_found(case: str, sealed: bool) -
     for name, *after in ops:
         streams.op(name, *after)
     if sealed:
-        streams.seal()
+        streams.record_event()
     for name, seq in done.items():
         streams.complete(name, seq)
     assert streams.stuck(Stalls(LIMIT)) == root

@@ -32,12 +32,12 @@ def test_an_idle_stream_has_done_all_and_gives_its_events_back() -> None:
     timeline = Timeline(cast(Any, stream))
     for _ in range(2):
         timeline.issued += 1
-        timeline.seal()
+        timeline.record_event()
     timeline.issued += 1
-    assert not timeline.look()
+    assert not timeline.poll_idle()
     assert (timeline.completed, len(timeline.events)) == (0, 2)
     stream.idle = True
-    assert timeline.look()
-    assert timeline.completed == timeline.sealed == timeline.issued == 3
+    assert timeline.poll_idle()
+    assert timeline.completed == timeline.recorded == timeline.issued == 3
     assert (len(stream.recycled), len(timeline.events)) == (2, 0)
     assert not timeline.poll()  # nothing is left to be found

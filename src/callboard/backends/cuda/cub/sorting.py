@@ -23,7 +23,7 @@ from callboard.core.layout import Layout
 from callboard.core.library import plans
 from callboard.kernel import cub
 
-__all__ = ["Taking", "argsort", "merge_sort", "segmented_sort", "sort", "sort_pairs", "top_k"]
+__all__ = ["Gather", "argsort", "merge_sort", "segmented_sort", "sort", "sort_pairs", "top_k"]
 
 FEW_ROWS, LONG_ROW = 32, 1 << 16
 """Rows that are sorted one by one, by the whole GPU each."""
@@ -120,7 +120,7 @@ class Ordering:
         return self._first.ptr
 
 
-class Taking:
+class Gather:
     """Elements taken by their indices.
 
     Args:
@@ -226,7 +226,7 @@ def sort(cccl: Cccl, op: "cub.Sort") -> Work:
     if not _by_lines(layout):
         keys = Keys(cccl, memory, layout)
         ordering = _ordering(cccl, memory, keys, layout, op.descending)
-        take = Taking(cccl, memory, layout, out, ordering.index)
+        take = Gather(cccl, memory, layout, out, ordering.index)
 
         def all_rows(native: int, at: int, result: int) -> None:
             keys(native, at)
@@ -312,8 +312,8 @@ def segmented_sort(cccl: Cccl, op: "cub.SegmentedSort") -> Work:
 
 def _taken(cccl: Cccl, memory: PlanMemory, op: Any, keys: Keys, ordering: Ordering) -> Callable[..., None]:
     """Keys and values by the order of the keys, each with its own bits."""
-    keys_of = Taking(cccl, memory, op.keys.layout, result_layout(op, "out_keys"), ordering.index)
-    values_of = Taking(cccl, memory, op.values.layout, result_layout(op, "out_values"), ordering.index)
+    keys_of = Gather(cccl, memory, op.keys.layout, result_layout(op, "out_keys"), ordering.index)
+    values_of = Gather(cccl, memory, op.values.layout, result_layout(op, "out_values"), ordering.index)
 
     def enqueue(native: int, at: int, values: int, out_keys: int, out_values: int) -> None:
         keys(native, at)
@@ -341,8 +341,8 @@ def merge_sort(cccl: Cccl, op: "cub.MergeSort") -> Work:
         memory, "merge_sort", None, {"num_items": n}, d_in_keys=source, d_in_values=first, d_out_keys=target,
         d_out_values=order, op=comparison(cccl, op.cuda, layout.dtype),
     )  # fmt: skip
-    keys_of = Taking(cccl, memory, layout, result_layout(op, "out_keys"), index)
-    values_of = Taking(cccl, memory, op.values.layout, result_layout(op, "out_values"), index)
+    keys_of = Gather(cccl, memory, layout, result_layout(op, "out_keys"), index)
+    values_of = Gather(cccl, memory, op.values.layout, result_layout(op, "out_values"), index)
 
     def enqueue(native: int, at: int, values: int, out_keys: int, out_values: int) -> None:
         source.ptr, args.out = bring(native, at), first.ptr

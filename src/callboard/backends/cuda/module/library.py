@@ -26,7 +26,7 @@ class CudaModule(Library):
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
         self.images = Images(
-            device.driver, device.info.compute_capability, lambda: device.hurried != threading.get_ident()
+            device.driver, device.info.compute_capability, lambda: device.non_blocking_thread != threading.get_ident()
         )
 
     def close(self) -> None:

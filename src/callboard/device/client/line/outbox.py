@@ -208,7 +208,7 @@ class Outbox:
     def _count(self, came: bool) -> None:
         self._pauses = self._in_vain = 0 if came else min(64, 2 * self._in_vain + 1)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Take the messages that have come. On another thread than the loop's, does nothing."""
         if self.host is not None and get_ident() == self.thread:
             self.host.linger(lambda: False, 0.0)

@@ -53,7 +53,7 @@ class LentCopy:
         except BaseException:  # likewise: nothing else ends the loan
             self._over()
             raise
-        outbox.look()  # a burst keeps the loop from the source's answers, without which no copy begins
+        outbox.poll()  # a burst keeps the loop from the source's answers, without which no copy begins
         return copy
 
     def _held(self, shared: list[Any]) -> None:

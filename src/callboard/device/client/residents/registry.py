@@ -73,7 +73,7 @@ class Residents:
         self.isolated = isolated
         self._hosts = hosts
         self._actors: dict[int, Resident] = {}
-        self._lodgers: dict[int, Resident] = {}  # in processes of their own
+        self._external: dict[int, Resident] = {}  # in processes of their own
         self._held_for: dict[int, StartActor] = {}  # those of them that have used device arrays
         self._given_up: dict[str, ResidentStats] = {}
         self._lock = threading.Lock()
@@ -99,16 +99,18 @@ class Residents:
         on_loop(self.port, lambda: self.post(actor.message))
         return ref_class(ResidentRef, actor.cls, how_to_call)(self, actor)
 
-    def lodge(self, props: Props[A], name: str | None, start: Callable[[str], ResidentRef[A]]) -> ResidentRef[A]:
+    def register_external(
+        self, props: Props[A], name: str | None, start: Callable[[str], ResidentRef[A]]
+    ) -> ResidentRef[A]:
         """List an actor that ``start(name)`` starts in a separate process, under a unique name."""
         with self._lock:
             name = self._named(name or props.name, props.label)
             self._given_up.pop(name, None)
             ref = start(name)
-            self._lodgers[ref._actor.id] = ref._actor
+            self._external[ref._actor.id] = ref._actor
         return ref
 
-    def unlodge(self, actor: Resident) -> None:
+    def unregister_external(self, actor: Resident) -> None:
         """Remove an actor that has ended from the list, unless it failed."""
         self.forget(actor)
 
@@ -221,7 +223,7 @@ class Residents:
             actor.overdue.cancel()
         with self._lock:
             self._actors.pop(actor.id, None)
-            self._lodgers.pop(actor.id, None)
+            self._external.pop(actor.id, None)
             if actor.named and actor.stopped is not None and actor.cause is not None:
                 self._given_up[actor.name] = actor.stats(0.0)
                 for name in list(self._given_up)[:-MAX_GIVEN_UP]:
@@ -234,7 +236,7 @@ class Residents:
         self.on_end(actor)
 
     def _listed(self) -> list[Resident]:
-        return [*self._actors.values(), *self._lodgers.values()]
+        return [*self._actors.values(), *self._external.values()]
 
     async def until_stopped(self, actor: Resident) -> None:
         """Wait until it has ended."""

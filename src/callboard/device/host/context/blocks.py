@@ -129,13 +129,13 @@ class BlockUse(NamedTuple):
         block: The block.
         buffer: Id of the buffer that it held then.
         writes: True if the op writes it.
-        heeds: True if its earlier contents matter: it is read, or only partly overwritten.
+        reads_contents: True if its earlier contents matter: it is read, or only partly overwritten.
     """
 
     block: Block
     buffer: int
     writes: bool
-    heeds: bool
+    reads_contents: bool
 
 
 class Resolved(NamedTuple):
@@ -265,7 +265,7 @@ class BlockPool:
         """True if a block of this size is cached, so :meth:`take` need not call the device."""
         return bool(self._free.get(size_class(nbytes)))
 
-    def furnish(self, block: Block) -> int:
+    def allocate(self, block: Block) -> int:
         """Give memory to a block that has none; returns the address. Raises as :meth:`take`."""
         taken = self.take(block.nbytes)
         block.memory, block.address = taken.memory, taken.address

@@ -166,7 +166,7 @@ class HostFnCompletion(Completion):
         for timeline in timelines:
             if timeline.completed < timeline.issued != self._watched.get(timeline):
                 self._watched[timeline] = timeline.issued
-                timeline.seal()  # the stream is not idle while it posts
+                timeline.record_event()  # the stream is not idle while it posts
                 timeline.stream.signal(self._semaphore)
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class SyncCompletion(Completion):
         for timeline in timelines:
             if timeline.completed < timeline.issued != self._watched.get(timeline):
                 self._watched[timeline] = timeline.issued
-                timeline.seal()
+                timeline.record_event()
                 self._jobs.put(timeline)
 
     def close(self) -> None:

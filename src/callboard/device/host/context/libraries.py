@@ -72,13 +72,13 @@ class LibraryActor:
     def prepare_at_once(self, plan: Plan) -> bool:
         """Like :meth:`prepare`, without blocking the calling thread; False if that is impossible."""
         device = self.library.device
-        device.hurried = threading.get_ident()
+        device.non_blocking_thread = threading.get_ident()
         try:
             self.prepare(plan)
         except WouldBlock:
             return False
         finally:
-            device.hurried = 0
+            device.non_blocking_thread = 0
         return True
 
     def needs_helper(self, plan: Plan) -> bool | None:
@@ -99,7 +99,7 @@ class LibraryActor:
         if self._broken:
             return
         self._broken = True
-        for step in (self.timeline.seal, self.timeline.stream.synchronize, drop_plans, self.library.close):
+        for step in (self.timeline.record_event, self.timeline.stream.synchronize, drop_plans, self.library.close):
             try:
                 step()
             except (ContextPoisoned, Unrecoverable):

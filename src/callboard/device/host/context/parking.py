@@ -237,7 +237,7 @@ class Parking:
                 self._go(self._held_from_writer.pop(b))
         self._admit()
 
-    def come(self, what: object) -> None:
+    def notify(self, what: object) -> None:
         """``what`` has arrived: admit the messages parked ``until`` then, in order."""
         for parked in self._until.pop(what, ()):
             self._go(parked)
@@ -315,7 +315,7 @@ class Parking:
                     users.writer = None
                 if users.writer is None and not users.readers:
                     del self._users[b]
-        self._lead_no_more(parked)
+        self._unlink(parked)
         for other in parked.behind:
             other.ahead -= 1
             if not other.ahead:
@@ -331,7 +331,7 @@ class Parking:
         else:
             self._held_from_readers.setdefault(b, []).append(parked)
 
-    def _lead_no_more(self, parked: Parked) -> None:
+    def _unlink(self, parked: Parked) -> None:
         for lib in parked.libs:
             if self._last.get(lib) is parked:
                 del self._last[lib]

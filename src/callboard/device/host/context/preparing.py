@@ -126,7 +126,7 @@ class PendingSizeQuery:
         timeline.catch_up()
         timeline.issued += 1  # without a launch: it is done when all that the operands wait for is done
         self._next_seq = timeline.issued
-        timeline.seal()
+        timeline.record_event()
 
     @property
     def waits(self) -> bool:
@@ -200,7 +200,7 @@ class Sizing:
         waiting = [m for m in self._size_queries.values() if not m.started]
         for query_size in waiting:
             if not query_size.waits:
-                self._parking.come(query_size)
+                self._parking.notify(query_size)
         return bool(waiting)
 
     def _begin(self, call: Call, plan: Plan) -> PendingSizeQuery | None:
@@ -240,7 +240,7 @@ class Sizing:
     def _sized(self, query_size: PendingSizeQuery, error: BaseException | None) -> None:
         if error is not None:
             query_size.error = self._classified(error, query_size.plan)
-        self._parking.come(query_size)
+        self._parking.notify(query_size)
 
     def _finish(self, call: Call, plan: Plan, extents: Extents) -> None:
         try:

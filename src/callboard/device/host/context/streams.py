@@ -60,13 +60,13 @@ class StreamAllocator(abc.ABC):
             timeline.follow(*self._fence)
         return timeline
 
-    def behind_all(self, timeline: Timeline) -> None:
+    def wait_for_all(self, timeline: Timeline) -> None:
         """Make work that is enqueued there from now on run after all work enqueued so far."""
         for other in self.timelines:
             if other is not timeline:
                 timeline.follow(other, other.issued)
 
-    def all_behind(self, timeline: Timeline) -> None:
+    def block_all_on(self, timeline: Timeline) -> None:
         """Make all work that is enqueued elsewhere from now on run after the last op there."""
         self._fence = timeline, timeline.issued
         for other in self.timelines:

@@ -1,9 +1,9 @@
 """Timelines: a stream with its sequence numbers, and how one timeline waits for another.
 
 Every launched op takes the next sequence number of its timeline. A stream finishes sequence numbers in order, so when
-number 7 is done, all before it are. An event is not recorded per short op, but every ``SEAL_EVERY`` ops, when another
-timeline waits for a sequence number, and before a launch after ops that were polled and not done. The last ops of a
-timeline need none: they are done when the stream is idle.
+number 7 is done, all before it are. An event is not recorded per short op, but every ``EVENT_INTERVAL`` ops, when
+another timeline waits for a sequence number, and before a launch after ops that were polled and not done. The last ops
+of a timeline need none: they are done when the stream is idle.
 """
 
 from collections import deque
@@ -14,9 +14,9 @@ from callboard.core.backend import AccelEvent, AccelStream
 if TYPE_CHECKING:
     from callboard.device.host.context.pending import Pending
 
-__all__ = ["SEAL_EVERY", "Timeline", "seal_every"]
+__all__ = ["EVENT_INTERVAL", "Timeline", "event_interval"]
 
-SEAL_EVERY = 16
+EVENT_INTERVAL = 16
 """Short ops between events inside a batch. Bounds how late the first op of a long batch is reported; an event costs
 about 1 µs."""
 
@@ -24,14 +24,14 @@ LONG_COPY, LONG = 1 << 20, 32 << 20
 """Bytes between host and device, and in arrays on the device, from which an op is long: it takes at least 15 µs."""
 
 
-def seal_every(copied: int, touched: int) -> int:
+def event_interval(copied: int, touched: int) -> int:
     """Ops between events: after a long op there is one, so that its completion does not wait for ops after it.
 
     Args:
         copied: Bytes that an op copies between host and device.
         touched: Bytes of its arrays on the device.
     """
-    return 1 if copied >= LONG_COPY or touched >= LONG else SEAL_EVERY
+    return 1 if copied >= LONG_COPY or touched >= LONG else EVENT_INTERVAL
 
 
 class Follow(NamedTuple):
@@ -53,7 +53,7 @@ class Timeline:
     Attributes:
         stream: The stream.
         issued: Last sequence number taken.
-        sealed: Last sequence number that an event covers.
+        recorded: Last sequence number that an event covers.
         trails: Sequence numbers without an event were polled and not done. They get an event before the next launch, so
             that their completion does not have to wait for that launch as well.
         completed: Last sequence number known to be done.
@@ -62,11 +62,22 @@ class Timeline:
             recordings, which use the workspaces of this timeline's library.
     """
 
-    __slots__ = ("_follows", "_passed", "behind", "completed", "events", "issued", "ops", "sealed", "stream", "trails")
+    __slots__ = (
+        "_follows",
+        "_passed",
+        "behind",
+        "completed",
+        "events",
+        "issued",
+        "ops",
+        "recorded",
+        "stream",
+        "trails",
+    )
 
     def __init__(self, stream: AccelStream) -> None:
         self.stream = stream
-        self.issued = self.sealed = self.completed = 0
+        self.issued = self.recorded = self.completed = 0
         self.events: deque[tuple[int, AccelEvent]] = deque()
         self.ops: deque[Pending] = deque()
         self.trails = False
@@ -76,11 +87,11 @@ class Timeline:
         ] = {}  # by other timeline: the sequence number that this stream waits for already
         self._follows: deque[Follow] = deque()  # in order of ``first``; dropped when that work is done
 
-    def seal(self) -> None:
+    def record_event(self) -> None:
         """Record an event that covers all sequence numbers taken so far."""
-        if self.sealed < self.issued:
+        if self.recorded < self.issued:
             self.events.append((self.issued, self.stream.record()))
-            self.sealed = self.issued
+            self.recorded = self.issued
         self.trails = False
 
     def poll(self) -> bool:
@@ -96,13 +107,13 @@ class Timeline:
             self.stream.recycle(event)
         if not events and self.completed < self.issued:
             if self.stream.query():
-                self.completed = self.sealed = self.issued
+                self.completed = self.recorded = self.issued
                 self.trails = False
             else:
                 self.trails = True
         return self.completed != before
 
-    def look(self) -> bool:
+    def poll_idle(self) -> bool:
         """Return True if all work is done, by one query of the stream; raises as :meth:`poll`."""
         if not self.stream.query():
             return False
@@ -117,7 +128,7 @@ class Timeline:
     def _all_done(self) -> None:
         while self.events:
             self.stream.recycle(self.events.popleft()[1])
-        self.completed = self.sealed = self.issued
+        self.completed = self.recorded = self.issued
         self.trails = False
 
     @property
@@ -145,8 +156,8 @@ class Timeline:
         """Make work that is enqueued from now on run after ``seq`` of another timeline."""
         if seq <= other.completed or seq <= self._passed.get(other, 0):
             return
-        if other.sealed < seq:
-            other.seal()
+        if other.recorded < seq:
+            other.record_event()
         for covered, event in other.events:
             if covered >= seq:
                 self.stream.wait(event)

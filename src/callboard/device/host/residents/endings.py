@@ -170,9 +170,9 @@ class CallEndings:
         done = self._on_host and not follows and timeline.completed == timeline.issued
         timeline.issued += 1
         if done:
-            timeline.sealed = timeline.completed = timeline.issued
-        elif self._on_host or not timeline.look():
-            timeline.seal()  # the stream is not idle while the actor's next call enqueues on it
+            timeline.recorded = timeline.completed = timeline.issued
+        elif self._on_host or not timeline.poll_idle():
+            timeline.record_event()  # the stream is not idle while the actor's next call enqueues on it
         return timeline.issued
 
     def _finish(self, item: Item, actor: "ActorThread | Holder", seq: int) -> None:

@@ -170,13 +170,13 @@ class Admission:
         if fence in ("aside", "ahead"):
             self._answer(call, plan)
             return
-        self._streams.behind_all(timeline)
+        self._streams.wait_for_all(timeline)
         issued = timeline.issued
         fenced = plan.sized(())
         self._launch(call, fenced)
         plan.used, plan.launched = fenced.used, fenced.launched
         if fence == "between" and timeline.issued > issued:
-            self._streams.all_behind(timeline)
+            self._streams.block_all_on(timeline)
 
     def _answer(self, call: Call, plan: Plan) -> None:
         """Answer a call that enqueues nothing."""
@@ -255,7 +255,7 @@ class Admission:
                     plan.refuse(self.refusing.classified(error, plan))
                     # Parked calls find the refusal, and do not prepare again.
                     self.plans.by_signature[signature] = plan
-                self._parking.come(plan)
+                self._parking.notify(plan)
                 if error is not None:
                     self.plans.refused(signature, actor.lib)
 

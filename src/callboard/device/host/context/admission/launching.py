@@ -91,14 +91,14 @@ class Launching:
             known = binding_cache.by_bindings.get(bindings)
             if known is not None:
                 entered = not plan.makes
-                for block, buffer, _, heeds in known.uses:
+                for block, buffer, _, reads_contents in known.uses:
                     if block.buffer != buffer:
                         known = None
                         break
                     if block.only is not timeline:
                         entered = False
                     source = block.source
-                    if heeds and source is not None and source.state != OK:
+                    if reads_contents and source is not None and source.state != OK:
                         if source.state == FAILED:
                             known = None
                             break
@@ -158,7 +158,7 @@ class Launching:
                 if block.only is not timeline:
                     block.enter(timeline, writes)
         if timeline.trails:
-            timeline.seal()
+            timeline.record_event()
         for other in plan.beside:
             timeline.follow(other, other.issued)
             other.behind[timeline] = seq
@@ -187,8 +187,8 @@ class Launching:
                 block.readers[timeline] = seq
         plan.used = seq
         plan.launched += 1
-        if seq - timeline.sealed >= plan.seals:
-            timeline.seal()
+        if seq - timeline.recorded >= plan.event_interval:
+            timeline.record_event()
 
     def _resolve(self, call: Call, plan: Plan, values: list[Any], uses: list[BlockUse], sources: list[Pending]) -> bool:
         """Find the operands of a call and check that they may be used; False: it has been refused, or parks."""
@@ -220,10 +220,10 @@ class Launching:
                     )
                     return False
                 base, size = block.address, block.nbytes
-                heeds = reads or whole != size
+                reads_contents = reads or whole != size
                 source = block.source
                 if source is not None:
-                    if heeds:
+                    if reads_contents:
                         if source.state == FAILED and (reads or not base):
                             failed = failed or source
                             if item == 0:
@@ -233,11 +233,11 @@ class Launching:
                             sources.append(source)
                     elif not base:  # refused before it had memory, and overwritten as a whole now
                         try:
-                            base = self._pool.furnish(block)
+                            base = self._pool.allocate(block)
                         except OutOfMemory as e:
                             self._on_short(call, plan, e)
                             return False
-                uses.append(BlockUse(block, bindings[i], writes, heeds))
+                uses.append(BlockUse(block, bindings[i], writes, reads_contents))
             if host and size >= 0 and plan.library is not None and plan.library.has_lanes:
                 self._follow_transfers(plan.library.timeline, base + offset + low, base + offset + high)
             if offset + low < 0 or offset + high > size:

@@ -18,7 +18,7 @@ from callboard.core.opinfo import read_signature
 from callboard.device.host.context.blocks import BindingCache
 from callboard.device.host.context.parking import ROOM
 from callboard.device.host.context.plans.binding import Binding, binding_of
-from callboard.device.host.context.timelines import SEAL_EVERY, seal_every
+from callboard.device.host.context.timelines import EVENT_INTERVAL, event_interval
 from callboard.device.protocol.messages import Call
 from callboard.device.protocol.recording import Script
 
@@ -67,7 +67,7 @@ class Plan:
         keeps: If the op itself fails, its operands stay usable (:attr:`Op.keeps`).
         awaited: And no reader of them fails with it.
         answers: The op is answered with what its status finds out (:attr:`Op.answers`).
-        seals: Ops between events on its timeline, once it is launched.
+        event_interval: Ops between events on its timeline, once it is launched.
         beside: Timelines of these libraries, whose workspaces its launches use; of a recording.
     """
 
@@ -80,6 +80,7 @@ class Plan:
         "bindings",
         "blank",
         "error",
+        "event_interval",
         "fence",
         "fresh",
         "held",
@@ -98,7 +99,6 @@ class Plan:
         "query_size",
         "reals",
         "recording",
-        "seals",
         "state",
         "tag",
         "used",
@@ -147,7 +147,9 @@ class Plan:
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
         copied = sum(binding.high - binding.low for binding in bindings if binding.host)
         touched = sum(binding.high - binding.low for binding in bindings if not binding.host)
-        self.seals = seal_every(copied, touched + sum(n.nbytes for n in made.values() if not isinstance(n, OpenLayout)))
+        self.event_interval = event_interval(
+            copied, touched + sum(n.nbytes for n in made.values() if not isinstance(n, OpenLayout))
+        )
         self.state: Any = op
 
     def _begin(self, tag: str) -> None:
@@ -162,7 +164,7 @@ class Plan:
         self.late: Callable[..., Status | None] | None = None
         self.query_size: Callable[..., Extents] | None = None
         self.error: AccelError | None = None
-        self.seals = SEAL_EVERY
+        self.event_interval = EVENT_INTERVAL
         self.used = self.launched = self.pins = self.held = self.recording = 0
 
     @classmethod

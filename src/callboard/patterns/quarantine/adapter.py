@@ -1,4 +1,4 @@
-"""``Ward``: the requests of a server, watched by a quarantine."""
+"""``QuarantineAdapter``: the requests of a server, watched by a quarantine."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,26 +12,26 @@ from callboard.patterns.quarantine.keys import Identity
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, QueueFull
 
-__all__ = ["Ward", "Warded"]
+__all__ = ["QuarantineAdapter", "QuarantinedServer"]
 
 
-class Warded(Protocol):
-    """The interface of a server that a ward uses."""
+class QuarantinedServer(Protocol):
+    """The interface of a server that an adapter uses."""
 
     name: str
     _clock: Clock
 
-    def admit_warded(self, entry: Entry, *, again: bool, may_block: bool) -> None:
+    def admit_quarantined(self, entry: Entry, *, again: bool, may_block: bool) -> None:
         """Queue an entry: a new one, which may be refused by raising, or one that has run, at its old place."""
 
     async def run_on_spare(self, entry: Entry, spare: Any) -> None:
         """Run an entry alone elsewhere, to its end; raises ``ContextLost`` without ending it."""
 
-    def fail_warded(self, entry: Entry, error: Exception, reason: str) -> None:
+    def fail_quarantined(self, entry: Entry, error: Exception, reason: str) -> None:
         """End an entry in an error; nothing happens if it has ended."""
 
 
-class Ward:
+class QuarantineAdapter:
     """Takes the requests of a server through a quarantine.
 
     A request that nothing is held against is *clear*: it is queued at once, and costs a count. Where it fails by a lost
@@ -49,7 +49,9 @@ class Ward:
         keyring: The keys of its requests.
     """
 
-    def __init__(self, quarantine: Quarantine[Any], key_of: Callable[[Any], str] | None, server: Warded) -> None:
+    def __init__(
+        self, quarantine: Quarantine[Any], key_of: Callable[[Any], str] | None, server: QuarantinedServer
+    ) -> None:
         self._quarantine = quarantine
         self.keyring = Keyring(key_of, server.name)
         self._server = server
@@ -62,11 +64,11 @@ class Ward:
         cls,
         quarantine: Quarantine[Any] | None,
         key_of: Callable[[Any], str] | None,
-        server: Warded,
+        server: QuarantinedServer,
         *,
         idempotent: bool,
-    ) -> "Ward | None":
-        """The ward of a server with these arguments; None if its requests may run once only.
+    ) -> "QuarantineAdapter | None":
+        """The adapter of a server with these arguments; None if its requests may run once only.
 
         Raises:
             ValueError: There is a function for keys, and nothing that uses it.
@@ -101,7 +103,7 @@ class Ward:
             return
         entry.clear = True
         try:
-            self._server.admit_warded(entry, again=False, may_block=may_block)
+            self._server.admit_quarantined(entry, again=False, may_block=may_block)
         except BaseException:  # it was refused
             entry.clear = False
             self._quarantine.end("failed")
@@ -136,7 +138,7 @@ class Ward:
                 DeadlineExceeded: "expired",
             }
             self._tasks.pop(number, None)
-            self._server.fail_warded(entry, e, reasons.get(type(e), "failed"))
+            self._server.fail_quarantined(entry, e, reasons.get(type(e), "failed"))
         finally:
             self._tasks.pop(number, None)
             self._runs.pop(number, None)
@@ -151,7 +153,7 @@ class Ward:
             return
         attempt = self._attempts[entry.number] = asyncio.get_running_loop().create_future()
         try:
-            self._server.admit_warded(entry, again=again, may_block=may_block)
+            self._server.admit_quarantined(entry, again=again, may_block=may_block)
         except BaseException:  # it was refused
             del self._attempts[entry.number]
             raise
