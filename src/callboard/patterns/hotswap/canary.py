@@ -8,10 +8,30 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from callboard.actors.errors import MailboxFull
 from callboard.patterns.contract.hooks import truth
 from callboard.patterns.hotswap.golden import finite, mismatch
+from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, SlowReader
 
-__all__ = ["Canary", "Trial"]
+__all__ = ["TRIAL_TIMEOUT", "Canary", "Trial", "is_failure"]
+
+TRIAL_TIMEOUT = 600.0
+"""Seconds of a trial at most by default, as many as Kubernetes gives a deployment to make progress: two versions take
+up memory meanwhile, and a version that hangs keeps its share of the requests waiting."""
+
+REFUSED = (MailboxFull, ItemTooLarge, SlowReader)
+"""Errors of requests that were refused before they ran, or whose client did not read."""
+
+
+def is_failure(error: BaseException) -> bool:
+    """True if a request's error counts against the version that it was for.
+
+    All do but those of a request that did not reach the version (a full queue, a deadline that passed in a queue), or
+    that its own client ended. A request that is refused because it has lost contexts has reached it.
+    """
+    if isinstance(error, DeadlineExceeded):
+        return error.stage == "run"
+    return isinstance(error, Exception) and not isinstance(error, REFUSED)
 
 
 def _alike(active: Any, canary: Any) -> bool:
@@ -22,8 +42,11 @@ def _alike(active: Any, canary: Any) -> bool:
 class Canary:
     """The trial of a new version on live requests before it is activated.
 
-    A call fails the trial if it raises, if ``judge`` refuses its response or, with ``shadow``, if ``agree`` does. An
-    exception of ``judge`` or ``agree``, or another value than True or False, withdraws the version at once.
+    A call fails the trial if it raises, loses its context (also where its request is then refused as
+    :class:`Quarantined`), or runs beyond the deadline of its request; if ``judge`` refuses its response or, with
+    ``shadow``, if ``agree`` does. Requests that do not reach the version (its queue is full, their deadline passes
+    there) and requests that their callers cancel do not count. An exception of ``judge`` or ``agree``, or another value
+    than True or False, withdraws the version at once.
 
     Attributes:
         share: Share of the requests that it gets, above 0 and at most 1.
@@ -36,6 +59,7 @@ class Canary:
             answered; its answers are only compared.
         agree: ``agree(active, new)`` compares the two responses of a shadow call; by default their structure, shapes
             and dtypes, as for golden items.
+        timeout: Seconds of the trial at most: a version that is undecided then is withdrawn. None: no limit.
         seed: Seed of the random choice. Requests of equal keys (``key`` of the server) all go to the canary, or none of
             them does.
     """
@@ -47,6 +71,7 @@ class Canary:
     judge: Callable[[Any], bool] | Literal["finite"] | None = None
     shadow: bool = False
     agree: Callable[[Any, Any], bool] = _alike
+    timeout: float | None = TRIAL_TIMEOUT
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -58,6 +83,8 @@ class Canary:
             raise ValueError(f"max_error_rate must be at least 0 and below 1, but is {self.max_error_rate}")
         if self.max_slowdown is not None and not self.max_slowdown > 0:
             raise ValueError(f"max_slowdown must be positive, but is {self.max_slowdown}")
+        if self.timeout is not None and not self.timeout > 0:
+            raise ValueError(f"timeout must be positive seconds, or None for no limit, but is {self.timeout}")
         if not (self.judge is None or self.judge == "finite" or callable(self.judge)):
             raise ValueError(f'judge must be a function, "finite" or None, but is {self.judge!r}')
 
@@ -129,9 +156,13 @@ class Trial:
 
     @property
     def why(self) -> str:
-        """The reason why a version has not passed."""
+        """The reason why a version has not passed, in the time that it had."""
         if self.failed > self.canary.max_error_rate * self.canary.requests:
             return f"{self.failed} of {self.ended} requests failed"
+        if self.ended < self.canary.requests:
+            ends = f"{self.ended} of {self.canary.requests} requests have ended"
+            cure = "give it more time (timeout), a larger share or fewer requests"
+            return f"undecided after {self.canary.timeout:g} s: {ends}; {cure}"
         return (
             f"its requests took {self.slowdown:.3g} times as long, and at most {self.canary.max_slowdown:g} is allowed"
         )

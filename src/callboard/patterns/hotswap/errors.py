@@ -17,7 +17,8 @@ class SwapFailed(AccelError):
         phase: ``"plan"``: there is no room for it beside the active one, and it cannot be swapped in place; nothing was
             changed. ``"update"``: putting its weights into the loaded model failed; those of the active version were
             restored. ``"load"``: ``load`` raised, or its result cannot be called. ``"warm"``: a warm-up call raised.
-            ``"check"``: a golden item had a wrong response, or raised. ``"canary"``: too many of its requests failed.
+            ``"check"``: a golden item had a wrong response, or raised. ``"canary"``: too many of its requests failed,
+            or too few had ended in the time of the trial.
         unload_error: Exception raised by unloading it, or by restoring the old weights; None if that succeeded, or if
             nothing was loaded.
     """

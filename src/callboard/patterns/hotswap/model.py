@@ -6,6 +6,7 @@ from typing import Any
 from callboard.core.ref import GpuRef
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.calling import Executor, UserCall
+from callboard.patterns.requests.entries import Entry
 from callboard.patterns.requests.fitting import check_fits
 from callboard.patterns.requests.needs import needs_of
 from callboard.patterns.requests.server import RequestServer
@@ -51,12 +52,23 @@ class LoadedModel:
         for need in needs_of(self._made):
             await need.ready()
 
-    async def __call__(self, item: Any) -> Any:
-        """Return the response to an item."""
+    async def __call__(self, item: Any, entry: Entry | None = None, timeout: float | None = None) -> Any:
+        """Return the response to an item.
+
+        Args:
+            item: The item.
+            entry: The request for which it is called; see :meth:`left`.
+            timeout: Seconds that a server has for it.
+        """
         if self._call is not None:
-            return await self._call(item)
+            return await self._call(item, entries=None if entry is None else [entry])
         assert self.server is not None
-        return await self.server.submit(item)
+        return await self.server.submit(item, timeout=timeout)
+
+    def left(self, entry: Entry) -> None:
+        """A request has ended before its call: a method of an actor is told so."""
+        if self._call is not None:
+            self._call.left(entry)
 
     async def host(self, item: Any) -> Any:
         """Return the response to an item, copied to the host if it is an array on a device."""

@@ -9,10 +9,11 @@ from typing import Any, Literal, Self, TypeVar
 from callboard.actors.clock import Clock
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.hooks import hashable
-from callboard.patterns.hotswap.canary import Canary
+from callboard.patterns.hotswap.canary import Canary, is_failure
 from callboard.patterns.hotswap.errors import SwapInProgress
 from callboard.patterns.hotswap.memory import DeviceMemory
 from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapReport
+from callboard.patterns.hotswap.shadow import compare
 from callboard.patterns.hotswap.swapping import SwapMode, Swapper
 from callboard.patterns.hotswap.versions import (
     ModelVersion,
@@ -26,7 +27,8 @@ from callboard.patterns.quarantine.guarded import GuardedCalls
 from callboard.patterns.requests.calling import Executor, deliverable
 from callboard.patterns.requests.ending import STOP_TIMEOUT, within
 from callboard.patterns.requests.entries import Entry, State
-from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped
+from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped, Stage
+from callboard.patterns.requests.future import RequestFuture
 from callboard.patterns.requests.passage import PASSAGE
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Histogram
@@ -116,12 +118,15 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         self._block_timeout = block_timeout
         self._line = WaitingLine(Limits(max_queue, None, OverflowPolicy(overflow)), ageing)
         self._book = VersionBook(keep, history)
-        self._swapper = Swapper(self._book, self._clock, executor, max_concurrent or 1, memory, self._pump)
+        self._swapper = Swapper(
+            self._book, self._clock, executor, max_concurrent or 1, memory, self._pump, self._give_up
+        )
         self._guarded = GuardedCalls(None, name, clock) if idempotent else None
         self.quarantine = None if self._guarded is None else self._guarded.quarantine
         self._turn = asyncio.Lock()
         self._swaps: set[asyncio.Task[SwapReport]] = set()
-        self._calls: dict[asyncio.Task[None], Version] = {}
+        self._calls: dict[asyncio.Task[None], tuple[Version, Entry | None]] = {}  # None: of a shadow
+        self._reached: dict[int, Version] = {}  # the version that a request was passed to, until its end was counted
         self._passed_on: dict[int, asyncio.Future[Any]] = {}  # requests in the queue of a version that is a server
         self._queue_time = Histogram()
 
@@ -134,7 +139,8 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
 
         Args:
             version: The new one. Its name may be that of a version that is not loaded any more.
-            canary: Try it on a share of the requests before the flip; too many errors withdraw it.
+            canary: Try it on a share of the requests before the flip; too many errors withdraw it, and so
+                does the end of its time. Its requests then have as long again to end.
             mode: ``"beside"``: it is loaded beside the active version. ``"in_place"``: requests wait until those that
                 run have ended, then its ``update`` puts its weights into the loaded model, golden items are checked,
                 and the weights of the active version are put back where that fails. ``"auto"``: beside, unless
@@ -275,7 +281,37 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         passed_on = self._passed_on.pop(entry.number, None)
         if passed_on is not None:
             passed_on.cancel()
-        return super()._close_entry(entry, reason)
+        version = self._reached.get(entry.number)
+        if reason == "expired":  # the call may never return
+            self._count_run(entry, failed=True)
+        elif reason == "cancelled":
+            self._reached.pop(entry.number, None)
+        future = super()._close_entry(entry, reason)
+        if version is not None and version.model is not None and reason in ("cancelled", "expired"):
+            version.model.left(entry)
+        return future
+
+    def _expired(self, entry: Entry, stage: Stage, now: float) -> DeadlineExceeded:
+        if stage == "run" and not self._has_run(entry):
+            stage = "queue"
+            self._reached.pop(entry.number, None)
+        return super()._expired(entry, stage, now)
+
+    def _has_run(self, entry: Entry) -> bool:
+        """True if a request has left the queues: that of this server, and that of a version that is a server."""
+        behind = self._passed_on.get(entry.number)
+        if not isinstance(behind, RequestFuture):
+            return entry.number in self._reached
+        if not behind.done():
+            return behind.entry.state is State.RUNNING or behind.entry.repeated
+        error = None if behind.cancelled() else behind.exception()
+        return error is None or is_failure(error)
+
+    def _count_run(self, entry: Entry, *, failed: bool, error: Exception | None = None) -> None:
+        """Count the end of a request that has reached a version; once."""
+        version = self._reached.pop(entry.number, None)
+        if version is not None:
+            self._swapper.ended(version, failed=failed, seconds=self._clock.time() - entry.started, error=error)
 
     def _pump(self) -> None:
         """Start the requests that can start, and let those in that wait for room in the queue."""
@@ -311,7 +347,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         version.running += 1
         # In the server's context: what belongs to one request is not to mark what its call leaves behind.
         task = self._loop.create_task(self._run(entry, version), name=self.name, context=self._context.copy())
-        self._calls[task] = version
+        self._calls[task] = version, entry
         task.add_done_callback(self._call_ended)
 
     async def _run(self, entry: Entry, version: Version) -> None:
@@ -329,31 +365,35 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
                 failed = not self._good(version, response)
             except Exception as e:  # of the user's judge: the response is not its business
                 failed, judged = True, deliverable(e)
-            self._shadow(item, version, response)
+            self._shadow(item, version, response, None if entry.deadline is None else entry.deadline - entry.arrived)
             self._succeed(entry, HotSwapReply(response, version.name), now)
         except asyncio.CancelledError:  # with its request, by stop(), or with its loop
             self._fail(entry, self._stopped(), "stopped")
             return
-        except (DeadlineExceeded, QueueFull) as e:
-            version.failed += 1
-            self._fail(entry, e, "expired" if isinstance(e, DeadlineExceeded) else "dropped")
-            return
         except Exception as e:  # of the user's model: its request ends in that
             failed = True
             version.failed += 1
-            self._fail(entry, deliverable(e))
+            if not is_failure(e):
+                self._reached.pop(entry.number, None)
+            ends = {DeadlineExceeded: "expired", QueueFull: "dropped"}
+            self._fail(
+                entry, deliverable(e), next((end for kind, end in ends.items() if isinstance(e, kind)), "failed")
+            )
         except BaseException:  # Ctrl-C
             self._fail(entry, self._stopped(), "stopped")
             raise
-        self._swapper.ended(version, failed=failed, seconds=self._clock.time() - entry.started, error=judged)
+        self._count_run(entry, failed=failed, error=judged)
 
     def _good(self, version: Version, response: Any) -> bool:
         """True if a response does not count against a canary."""
         trial = self._swapper.canary
         return trial is None or trial[0] is not version or trial[1].canary.good(response)
 
-    def _shadow(self, item: Any, version: Version, response: Any) -> None:
-        """Run a request that the active version has answered on a canary as well, if it is drawn and there is room."""
+    def _shadow(self, item: Any, version: Version, response: Any, timeout: float | None) -> None:
+        """Run a request that the active version has answered on a canary as well, if it is drawn and there is room.
+
+        Its call there has as many seconds as the request had.
+        """
         trial = self._swapper.canary
         if trial is None or not trial[1].canary.shadow or version is not self._book.active:
             return
@@ -363,33 +403,35 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
             return
         if drawn and self._has_room(trial[0]) and self._loop is not None and self._stopping is None:
             trial[0].running += 1
-            work = self._compare(item, trial[0], trial[1].canary, response)
+            ended = self._swapper.ended
+            work = compare(trial[0], trial[1].canary, item, response, timeout, self._clock, ended)
             task = self._loop.create_task(work, name=f"{self.name}: shadow", context=self._context.copy())
-            self._calls[task] = trial[0]
+            self._calls[task] = trial[0], None
             task.add_done_callback(self._call_ended)
 
-    async def _compare(self, item: Any, version: Version, canary: Canary, expected: Any) -> None:
-        started, judged = self._clock.time(), None
-        try:
-            server = version.model.server
-            response = await (version.model(item) if server is None else server.submit(item))
-            version.completed += 1
-        except Exception:  # of the user's model: the trial has failed with this request
-            failed = True
-            version.failed += 1
-        else:
-            try:
-                failed = not (canary.good(response) and canary.agrees(expected, response))
-            except Exception as e:  # of the user's functions
-                failed, judged = True, deliverable(e)
-        self._swapper.ended(version, failed=failed, seconds=self._clock.time() - started, error=judged)
+    def _give_up(self, version: Version, everything: bool) -> bool:
+        """End the calls of a version that nobody waits for, or all; False if no request waits for one."""
+        awaited = False
+        for task, (of, entry) in list(self._calls.items()):
+            if of is not version:
+                continue
+            if entry is not None and entry.state is not State.ENDED:
+                awaited = True
+                if not everything:
+                    continue
+                text = f"{self.name}: version {version.name!r} was withdrawn, and the request still ran on it"
+                self._fail(entry, DeadlineExceeded(text, "run", self._clock.time() - entry.arrived), "expired")
+            if not version.model.on_thread:
+                task.cancel()
+        return awaited
 
     async def _respond(self, entry: Entry, item: Any, version: Version) -> Any:
         server = version.model.server
         if server is None and self._guarded is not None:
-            return await self._guarded.run(entry, partial(version.model, item))
+            return await self._guarded.run(entry, partial(self._call, entry, item, version))
         if server is None:
-            return await version.model(item)
+            return await self._call(entry, item, version)
+        self._reached[entry.number] = version
         future = server.submit_nowait(item, deadline=entry.deadline, priority=entry.priority, cost=entry.cost)
         self._passed_on[entry.number] = future
         try:
@@ -397,8 +439,14 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         finally:
             self._passed_on.pop(entry.number, None)
 
+    async def _call(self, entry: Entry, item: Any, version: Version) -> Any:
+        self._reached[entry.number] = version
+        return await version.model(item, entry)
+
     def _call_ended(self, task: asyncio.Task[None]) -> None:
-        version = self._calls.pop(task)
+        version, entry = self._calls.pop(task)
+        if entry is not None:
+            self._reached.pop(entry.number, None)
         version.running -= 1
         if not version.running and version.idle is not None and not version.idle.done():
             version.idle.set_result(None)
@@ -429,7 +477,8 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         rest: set[asyncio.Task[Any]] = {*self._swaps, *self._calls}
         rest.discard(asyncio.current_task())
         for task in rest:
-            if task not in self._calls or not self._calls[task].model.on_thread:
+            model = self._calls[task][0].model if task in self._calls else None
+            if task not in self._calls or (model is not None and not model.on_thread):
                 task.cancel()
         work = asyncio.ensure_future(self._unload_all(rest))
         if not await within(work, STOP_TIMEOUT, self._clock):

@@ -17,6 +17,7 @@ from callboard.patterns.hotswap.model import LoadedModel, made_by, unload
 from callboard.patterns.hotswap.results import SwapReport
 from callboard.patterns.hotswap.versions import Version, VersionBook, VersionState
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.ending import STOP_TIMEOUT, within
 
 __all__ = ["SwapMode", "Swapper"]
 
@@ -39,6 +40,8 @@ class Swapper:
         executor, threads: Executor and thread count for the models; see :class:`LoadedModel`.
         memory: Memory of the device that versions are loaded on; None: every version is assumed to fit.
         changed: Called when requests may start that could not before.
+        give_up: Called with a version that is withdrawn: calls that nobody waits for end; with True, the others as
+            well, and their requests. Returns False if it knows no request that waits for the version.
     """
 
     def __init__(
@@ -49,12 +52,14 @@ class Swapper:
         threads: int,
         memory: DeviceMemory | None,
         changed: Callable[[], None],
+        give_up: Callable[[Version, bool], bool],
     ) -> None:
         self._book, self._clock = book, clock
         self._executor: Executor = executor
         self._threads = threads
         self._memory = memory
         self._changed = changed
+        self._give_up = give_up
         self._decided: asyncio.Future[None] | None = None
         self._seconds: dict[str, Any] = {}
         self.canary: tuple[Version, Trial] | None = None
@@ -99,13 +104,13 @@ class Swapper:
                 with self._timed(phase):
                     await self._try(version, canary)
         except Exception as e:  # of load, the model, check: the user's
-            error = await self._withdraw(version)
+            error = await self._withdraw(version, canary)
             self.failures += 1
             raise SwapFailed(
                 f"version {version.name!r} was not activated: {phase} failed: {e!r}", version.name, phase, error
             ) from e
         except BaseException:  # cancelled
-            await self._withdraw(version)
+            await self._withdraw(version, canary)
             raise
         with self._timed("flip"):
             old = self._book.activate(version, back=back)
@@ -239,17 +244,19 @@ class Swapper:
                 check.close()
 
     async def _try(self, version: Version, canary: Canary) -> None:
-        """Let it have its share of the requests, until enough of them have ended."""
+        """Let it have its share of the requests, until enough of them have ended, or its time is over."""
         active = None if self._book.active is None else self._book.active.run_time.snapshot()
         trial = Trial(canary, active.mean if active is not None and active.count else None)
         version.state = VersionState.CANARY
         self.canary = version, trial
         self._decided = asyncio.get_running_loop().create_future()
         try:
-            await self._decided
+            await within(self._decided, canary.timeout, self._clock)
         finally:
             self.canary = None
             self._changed()  # requests that were drawn for it and have not started go to the active one
+        if trial.passed is None:
+            _log.warning("version %s is withdrawn: %s", version.name, trial.why)
         if not trial.passed:
             if trial.error is not None:
                 raise trial.error
@@ -264,10 +271,20 @@ class Swapper:
             if self.canary[1].passed is not None and self._decided is not None and not self._decided.done():
                 self._decided.set_result(None)
 
-    async def _withdraw(self, version: Version) -> Exception | None:
-        """Unload a version that is not to become active; returns the error raised."""
+    async def _withdraw(self, version: Version, canary: Canary | None) -> Exception | None:
+        """Unload a version that is not to become active; returns the error raised.
+
+        Its requests have as long to end as the trial had. A call on a thread that does not end keeps the model loaded.
+        """
         version.state = VersionState.DRAINING
-        await self._idle(version)
+        awaited = self._give_up(version, False)
+        patience = canary.timeout if canary is not None and awaited else STOP_TIMEOUT
+        if not await self._idle(version, patience):
+            self._give_up(version, True)
+            if not await self._idle(version, STOP_TIMEOUT):
+                _log.warning("version %s is withdrawn, but its calls still run, and it stays loaded", version.name)
+                self._book.unloaded(version, VersionState.FAILED)
+                return TimeoutError(f"calls of version {version.name!r} still run, and it stays loaded")
         return await self.unload(version, VersionState.FAILED)
 
     # -- after the flip ------------------------------------------------------------------------------------------------
@@ -283,14 +300,15 @@ class Swapper:
                     errors.append((version.name, error))
         return replace(report, unloaded=tuple(each.name for each in gone), unload_errors=tuple(errors))
 
-    async def _idle(self, version: Version) -> None:
-        """Wait until no request runs on it."""
+    async def _idle(self, version: Version, timeout: float | None = None) -> bool:
+        """Wait until no request runs on it, at most so many seconds; whether none does."""
         if version.running:
             version.idle = asyncio.get_running_loop().create_future()
             try:
-                await version.idle
+                return await within(version.idle, timeout, self._clock)
             finally:
                 version.idle = None
+        return True
 
     async def unload(self, version: Version, state: VersionState) -> Exception | None:
         """Unload a version, if it is loaded; returns the error raised, or an error if its memory was not released."""

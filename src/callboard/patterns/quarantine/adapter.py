@@ -193,6 +193,7 @@ class QuarantineAdapter:
         if not is_loss(error) or entry.state is not State.RUNNING or entry.has_parts:
             return False
         entry.state = State.NEW
+        entry.repeated = True
         return True
 
     def closed(self, entry: Entry, *, ran: bool) -> None:

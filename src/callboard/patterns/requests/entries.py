@@ -38,7 +38,7 @@ class Entry:
         state: State of the request.
         clear: True while a quarantine lets it run beside all others, with nothing held against it.
         caller_key: The :func:`callboard.request_key` of its caller, where a quarantine needs it.
-        repeated: True if it has been put back into the queue after a lost context.
+        repeated: True if it runs, or is to run, again after a lost context.
         started: When it was taken out of the queue to run.
         future: Receives the end; left alone by policies.
         passage: Its way through several servers; None where that interests nothing.

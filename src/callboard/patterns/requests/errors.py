@@ -30,8 +30,8 @@ class DeadlineExceeded(AccelError, TimeoutError):
 
     Attributes:
         stage: ``"submit"``: refused, since the queue alone would take too long. ``"queue"``: it was never run.
-            ``"run"``: it was running, and its value is dropped. Batches and functions on threads continue; an async
-            call for a single request is cancelled.
+            ``"run"``: it was running, and its value is dropped, or was to run again after a lost context. Batches and
+            functions on threads continue; an async call for a single request is cancelled.
         waited: Seconds since it was submitted.
     """
 

@@ -280,7 +280,7 @@ class RequestServer(Callers[T, R]):
             if entry.state is State.BLOCKED and (entry.deadline is None or entry.deadline > now):
                 self._fail(entry, self._no_room(entry), "rejected")
             elif not self._goes_on(entry):
-                stage: Stage = "run" if entry.state is State.RUNNING else "queue"
+                stage: Stage = "run" if entry.state is State.RUNNING or entry.repeated else "queue"
                 self._fail(entry, self._expired(entry, stage, now), "expired")
         self._set_alarm()
 

@@ -131,13 +131,16 @@ class Served(Handle):
             version: A version that was added; it is loaded if it is not. Or a new one of the same inputs and outputs:
                 it is loaded beside the default and, once it could answer, takes its place. That finishes its requests,
                 and is unloaded if it is a ``ModelVersion``; it can be swapped back to by its name.
-            canary: The trial of the version on a share of the requests before. Of its requests, only those count that
-                end in a value or in an error of the model. ``judge`` and ``agree`` get what the model returns, with
-                its arrays on the host: for one request, or, of a server that gets single inputs of ``/v1/embeddings``,
-                for each. With ``shadow`` at most 16 copies of requests run at once.
+            canary: The trial of the version on a share of the requests before. Of its requests, those count that end in
+                a value or an error of the model, a lost context (and what follows from it: status 422) and a deadline
+                that passes while they run included. It is withdrawn if it is undecided after the canary's ``timeout``.
+                ``judge`` and ``agree`` get what the model returns, with its arrays on the host: for one request, or, of
+                a server that gets single inputs of ``/v1/embeddings``, for each. With ``shadow`` at most 16 copies of
+                requests run at once.
 
         Raises:
-            SwapFailed: The version cannot be loaded, or has failed in its trial; the default is as before.
+            SwapFailed: The version cannot be loaded, has failed in its trial, or was undecided at its end; the default
+                is as before.
             HttpError: There is no such model, or no version of that name.
             ValueError: The new version has the name of one that is served; or ``canary`` has a judge or a shadow, and
                 the model streams, or a shadow, and the model has sequences.

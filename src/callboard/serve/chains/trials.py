@@ -6,11 +6,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from callboard.actors.clock import Clock, LoopClock
 from callboard.core.ref import GpuRef
-from callboard.patterns.hotswap.canary import Canary, Trial
+from callboard.patterns.fairshare.settings import UnknownTenant
+from callboard.patterns.hotswap.canary import Canary, Trial, is_failure
 from callboard.patterns.hotswap.errors import SwapFailed
-from callboard.patterns.quarantine.errors import Quarantined
-from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull
+from callboard.patterns.requests.ending import within
 from callboard.serve.calls import CallServer
 from callboard.serve.errors import BadRequest
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelTrial", "item_for"]
 
-OF_THE_REQUEST = (BadRequest, DeadlineExceeded, QueueFull, Quarantined)
-"""Errors that say nothing about the version that ran."""
+OF_THE_CLIENT = (BadRequest, UnknownTenant)
+"""Errors of requests that no version could answer."""
 SHADOWS = 16
 """Copies of requests that run at once; others that are drawn meanwhile are not copied."""
 
@@ -34,6 +35,7 @@ class ModelTrial:
         old: The version that gets the requests.
         new: The version on trial.
         canary: Settings of the trial.
+        clock: Tells the time; for tests.
 
     Raises:
         ValueError: The canary has a judge or a shadow, and the model streams, or it has a shadow, and the model has
@@ -41,7 +43,7 @@ class ModelTrial:
             form in each version.
     """
 
-    def __init__(self, old: "Model", new: "Model", canary: Canary) -> None:
+    def __init__(self, old: "Model", new: "Model", canary: Canary, clock: Clock | None = None) -> None:
         if (canary.shadow or canary.judge is not None) and old.streams:
             raise ValueError(f"model {old.name!r} streams: its canary can have neither judge nor shadow")
         if canary.shadow and old.has_sequences:
@@ -53,6 +55,7 @@ class ModelTrial:
         self._old = old
         self._canary = canary
         self._trial = Trial(canary)
+        self._clock = clock or LoopClock()
         self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._shadows: set[asyncio.Task[None]] = set()
 
@@ -61,10 +64,10 @@ class ModelTrial:
         return not (self._canary.shadow or self._decided.done()) and self._trial.draws(None)
 
     async def run(self) -> None:
-        """Wait until enough requests have ended.
+        """Wait until enough requests have ended, for ``timeout`` of the canary at most.
 
         Raises:
-            SwapFailed: The version has failed.
+            SwapFailed: The version has failed, or is undecided.
             Exception: Given to :meth:`fail`.
         """
         old, new = self._old, self.new
@@ -74,11 +77,14 @@ class ModelTrial:
         elif self._canary.judge is not None:
             new.on_value = self._judged
         try:
-            await self._decided
+            if await within(self._decided, self._canary.timeout, self._clock):
+                self._decided.result()
         finally:
             old.on_end = new.on_end = old.on_value = new.on_value = None
             for task in self._shadows:
                 task.cancel()
+        if self._trial.passed is None:
+            _log.warning("model %r: version %r is withdrawn: %s", new.name, new.version, self._trial.why)
         if not self._trial.passed:
             why = self._trial.why if self._trial.error is None else f"{self._trial.error!r} in a hook"
             text = f"version {self.new.version!r} of model {self.new.name!r} was not activated: canary failed: {why}"
@@ -91,7 +97,7 @@ class ModelTrial:
 
     def _ended(self, of: "Model", error: BaseException | None, seconds: float, refused: bool) -> None:
         """A request has ended."""
-        if isinstance(error, (asyncio.CancelledError, *OF_THE_REQUEST)):
+        if error is not None and not _counts(error):
             return
         if of is self._old and error is None:
             self._trial.add_baseline(seconds)
@@ -124,9 +130,9 @@ class ModelTrial:
         failed, judged = True, None
         try:
             found = await again(self.new)
-        except OF_THE_REQUEST:
-            return
-        except Exception:  # of the model: the version has failed with this request
+        except Exception as e:  # of the model: the version has failed with this request, if it has reached it
+            if not _counts(e):
+                return
             _log.debug("a copy of a request has failed", exc_info=True)
         else:
             try:
@@ -135,6 +141,11 @@ class ModelTrial:
             except Exception as e:  # of the user's functions
                 judged = e
         self._add(failed=failed, seconds=time.perf_counter() - started, error=judged)
+
+
+def _counts(error: BaseException) -> bool:
+    """True if the error of a request counts against the version that it was for."""
+    return is_failure(error) and not isinstance(error, OF_THE_CLIENT)
 
 
 def item_for(old: "Model", new: "Model", item: Any) -> Any:

@@ -91,7 +91,8 @@ class Versions:
             drain_timeout: Seconds that the requests of the replaced version have.
 
         Raises:
-            SwapFailed: It could not be loaded, or failed in its trial; the default is as before.
+            SwapFailed: It could not be loaded, or failed in its trial, or was undecided at its end; the default is
+                as before.
             HttpError: There is no version of that name.
             ValueError: A version of the new one's name is served; the model streams, or has sequences, which the trial
                 cannot judge or run twice.
