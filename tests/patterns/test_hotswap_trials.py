@@ -1,10 +1,11 @@
 """Evaluation of a canary: by its time, by its responses, and in shadow."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
-from batching_lab import turns
+from batching_lab import Model, turns
 from swap_lab import Held, bounded, lab
 
 import callboard as cb
@@ -91,7 +92,161 @@ async def test_a_hook_that_cannot_judge_withdraws_the_version() -> None:
                 await swap
 
 
+async def loses(_: Any) -> Any:
+    raise cb.ContextPoisoned("killed")
+
+
+def version_of(model: Any, **settings: Any) -> cb.ModelVersion:
+    """Version 2; it is loaded on the loop, within a few turns."""
+
+    async def load() -> Any:
+        return model
+
+    return cb.ModelVersion("2", load, **settings)
+
+
+@pytest.mark.parametrize("shadow", [False, True])
+@pytest.mark.parametrize("batching", [False, True])
+async def test_a_canary_that_loses_its_context_is_withdrawn(batching: bool, shadow: bool) -> None:
+    version = version_of(cb.DynamicBatchingServer[Any, Any](loses) if batching else loses)
+    async with lab(Held("1")) as server:
+        canary = cb.Canary(share=1.0, requests=4, shadow=shadow)
+        swap = asyncio.create_task(server.swap(version, canary=canary))
+        await turns()
+        end = (await asyncio.gather(server.submit(0), return_exceptions=True))[0]
+        assert isinstance(end, cb.HotSwapReply if shadow else cb.Quarantined)
+        with pytest.raises(cb.SwapFailed, match="1 of 1 requests failed"):
+            await bounded(swap)
+
+
+@pytest.mark.parametrize("shadow", [False, True])
+@pytest.mark.parametrize("batching", [False, True])
+async def test_a_canary_that_hangs_is_withdrawn_at_a_deadline(clock: ManualClock, batching: bool, shadow: bool) -> None:
+    two, batches = Held("2", hold=True), Model()
+    version = two.version()
+    if batching:
+        version = version_of(cb.DynamicBatchingServer[Any, Any](batches, clock=clock))
+    async with lab(Held("1"), clock=clock) as server:
+        canary = cb.Canary(share=1.0, requests=4, shadow=shadow)
+        swap = asyncio.create_task(server.swap(version, canary=canary))
+        await turns()
+        work = server.submit_nowait(0, timeout=1.0)
+        await turns()
+        assert (len(two.calls), batches.waiting) == ((0, 1) if batching else (1, 0))
+        clock.advance(1.0)
+        with pytest.raises(cb.SwapFailed, match="1 of 1 requests failed"):
+            await bounded(swap)
+        if shadow:
+            assert (await work).version == "1"
+        else:
+            with pytest.raises(cb.DeadlineExceeded) as late:
+                await work
+            assert late.value.stage == "run"
+        assert (await server.submit(1)).version == "1"
+        assert (two.unloaded, two.calls) == (int(not batching), [])
+
+
+@pytest.mark.parametrize("batching", [False, True])
+async def test_requests_that_do_not_reach_a_canary_do_not_count(clock: ManualClock, batching: bool) -> None:
+    two, batches = Held("2", hold=True), Model()
+    version = two.version()
+    if batching:
+        behind = cb.DynamicBatchingServer[Any, Any](batches, max_batch=1, max_queue=1, max_wait=0, clock=clock)
+        version = version_of(behind)
+    async with lab(Held("1"), clock=clock) as server:
+        swap = asyncio.create_task(server.swap(version, canary=cb.Canary(share=1.0, requests=1)))
+        await turns()
+        runs = server.submit_nowait(0)
+        await turns()
+        late = server.submit_nowait(1, timeout=1.0)
+        await turns()
+        refused = server.submit_nowait(2) if batching else None
+        await turns()
+        clock.advance(1.0)
+        with pytest.raises(cb.DeadlineExceeded) as error:
+            await late
+        assert error.value.stage == "queue"
+        if refused is not None:
+            with pytest.raises(cb.QueueFull):
+                await refused
+        assert not swap.done()
+        await (batches if batching else two).release()
+        assert (await runs).version == "2"
+        assert (await bounded(swap)).version == "2"
+
+
+async def test_a_request_that_its_client_has_cancelled_does_not_count() -> None:
+    two = Held("2", hold=True)
+    async with lab(Held("1")) as server:
+        swap = asyncio.create_task(server.swap(two.version(), canary=cb.Canary(share=1.0, requests=1)))
+        await turns()
+        server.submit_nowait(0).cancel()
+        work = server.submit_nowait(1)
+        await turns()
+        work.cancel()
+        await two.release(ArithmeticError("told that nobody waits"))
+        assert not swap.done()
+        last = server.submit_nowait(2)
+        await turns()
+        await two.release()
+        assert (await last).version == (await bounded(swap)).version == "2"
+
+
+async def test_a_trial_ends_in_time(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    two = Held("2", hold=True)
+    async with lab(Held("1"), clock=clock, max_concurrent=2) as server:
+        swap = asyncio.create_task(server.swap(two.version(), canary=cb.Canary(share=1.0, requests=3, timeout=60)))
+        await turns()
+        hangs, slow = server.submit_nowait(0), server.submit_nowait(1)
+        await turns()
+        clock.advance(60)
+        await turns()
+        assert (await server.submit(2)).version == "1"
+        call = two.calls[1][1]
+        call.set_result("late")  # what still runs may end
+        assert (await slow).response == "late"
+        assert not swap.done()
+        clock.advance(60)
+        with pytest.raises(cb.SwapFailed, match=r"canary failed: .*undecided after 60 s: 0 of 3 requests have ended"):
+            await bounded(swap)
+        with pytest.raises(cb.DeadlineExceeded, match="version '2' was withdrawn"):
+            await hangs
+        assert "version 2 is withdrawn: undecided after 60 s" in caplog.text
+        assert (two.unloaded, two.calls) == (1, [])
+
+
+@pytest.mark.parametrize("shadow", [False, True])
+async def test_a_call_on_a_thread_that_hangs_holds_no_swap_back(clock: ManualClock, shadow: bool) -> None:
+    over, began, unloaded = threading.Event(), threading.Event(), []
+
+    def hang(item: int) -> None:
+        began.set()
+        over.wait(30)
+
+    async with lab(Held("1"), clock=clock) as server:
+        version = version_of(hang, unload=unloaded.append)
+        canary = cb.Canary(share=1.0, requests=3, shadow=shadow)
+        swap = asyncio.create_task(server.swap(version, canary=canary))
+        async with asyncio.timeout(30):
+            await turns()
+            work = server.submit_nowait(0, timeout=1.0)
+            assert await asyncio.to_thread(began.wait, 30)
+            await turns()
+            clock.advance(1.0)
+            while not swap.done():  # as often as it waits for the thread
+                clock.advance(5.0)
+                await turns()
+        with pytest.raises(cb.SwapFailed, match="1 of 1 requests failed") as failed:
+            await swap
+        assert isinstance(failed.value.unload_error, TimeoutError)
+        assert unloaded == []
+        await asyncio.gather(work, return_exceptions=True)
+        over.set()  # the server waits for the thread
+
+
 def test_what_a_trial_may_be() -> None:
+    with pytest.raises(ValueError, match="timeout must be positive seconds, or None for no limit, but is 0"):
+        cb.Canary(timeout=0)
     with pytest.raises(ValueError, match="max_slowdown must be positive, but is 0"):
         cb.Canary(max_slowdown=0)
     with pytest.raises(ValueError, match="judge must be a function"):

@@ -11,7 +11,7 @@ import pytest
 from serve_lab import TIMEOUT, X, Y, anyone, client_of, request_of
 
 import callboard as cb
-from callboard.serve import App, HttpError
+from callboard.serve import App, EdgeLimits, HttpError
 
 INFER = "/v2/models/m/infer"
 LOAD, UNLOAD = "/v2/repository/models/m/load", "/v2/repository/models/m/unload"
@@ -47,8 +47,8 @@ def of(version: str) -> str:
     return f"/v2/models/m/versions/{version}/infer"
 
 
-def app_of(model: Any, **options: Any) -> App:
-    app = App("lab", model_control=True, rights=anyone)
+def app_of(model: Any, limits: EdgeLimits | None = None, **options: Any) -> App:
+    app = App("lab", model_control=True, rights=anyone, limits=limits)
     app.add_model("m", model, inputs=X, outputs=Y, **options)
     return app
 
@@ -256,6 +256,43 @@ async def test_a_shadow_answers_no_client(new: Any, options: Any, why: str | Non
     else:
         assert why in str(swap.exception())
         assert found["after", "1"] == 1
+
+
+@pytest.mark.parametrize("shadow", [False, True])
+@pytest.mark.parametrize("batching", [False, True])
+async def test_a_version_that_loses_contexts_is_withdrawn(batching: bool, shadow: bool) -> None:
+    def loses(*_: Any) -> Any:
+        raise cb.ContextPoisoned("killed")
+
+    new = cb.ModelVersion("2", lambda: cb.DynamicBatchingServer[Any, Any](loses) if batching else loses)
+    found, swap = await trial(app_of(FUNCTIONS["1"]), new, cb.Canary(share=0.5, requests=8, shadow=shadow))
+    assert "requests failed" in str(swap.exception())
+    assert (found[422] > 0, found["after", "1"]) == (not shadow, 1)
+
+
+@pytest.mark.parametrize("shadow", [False, True])
+@pytest.mark.parametrize("batching", [False, True])
+async def test_a_version_that_hangs_is_withdrawn(batching: bool, shadow: bool) -> None:
+    async def hangs(*_: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+    new = cb.ModelVersion("2", lambda: cb.DynamicBatchingServer[Any, Any](hangs) if batching else hangs)
+    app = app_of(FUNCTIONS["1"], EdgeLimits(request_timeout=0.2))
+    async with asyncio.timeout(TIMEOUT), client_of(app) as http:
+        swap = asyncio.create_task(app.swap("m", new, canary=cb.Canary(share=0.5, requests=8, shadow=shadow)))
+        while not swap.done():
+            await answer(http)
+        assert "requests failed" in str(swap.exception())
+
+
+async def test_a_trial_that_is_undecided_in_time_ends(caplog: pytest.LogCaptureFixture) -> None:
+    app = app_of(FUNCTIONS["1"])
+    async with asyncio.timeout(TIMEOUT), client_of(app) as http:
+        with pytest.raises(cb.SwapFailed, match=r"undecided after 0\.01 s: 0 of 8 requests have ended") as failed:
+            await app.swap("m", SECOND, canary=cb.Canary(requests=8, timeout=0.01))
+        assert failed.value.phase == "canary"
+        assert "version '2' is withdrawn: undecided" in caplog.text
+        assert (await answer(http), await answer(http, of("2"))) == ("1", 404)
 
 
 async def test_what_cannot_be_judged_or_copied() -> None:

@@ -90,9 +90,13 @@ class LoadedModel:
         Raises:
             Exception: Raised by ``unload``.
         """
+        self.close()
+        await unload(self._made, settings)
+
+    def close(self) -> None:
+        """Call it no more; a call that runs on a thread continues."""
         if self._call is not None:
             self._call.close()
-        await unload(self._made, settings)
 
 
 async def made_by(settings: ModelVersion) -> Any:

@@ -283,6 +283,7 @@ class Swapper:
             self._give_up(version, True)
             if not await self._idle(version, STOP_TIMEOUT):
                 _log.warning("version %s is withdrawn, but its calls still run, and it stays loaded", version.name)
+                version.model.close()
                 self._book.unloaded(version, VersionState.FAILED)
                 return TimeoutError(f"calls of version {version.name!r} still run, and it stays loaded")
         return await self.unload(version, VersionState.FAILED)
