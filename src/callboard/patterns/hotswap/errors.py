@@ -19,8 +19,8 @@ class SwapFailed(AccelError):
             restored. ``"load"``: ``load`` raised, or its result cannot be called. ``"warm"``: a warm-up call raised.
             ``"check"``: a golden item had a wrong response, or raised. ``"canary"``: too many of its requests failed,
             or too few had ended in the time of the trial.
-        unload_error: Exception raised by unloading it, or by restoring the old weights; None if that succeeded, or if
-            nothing was loaded.
+        unload_error: Exception raised by unloading it, or by restoring the old weights; a ``TimeoutError`` if calls on
+            threads do not end, so that it stays loaded. None if that succeeded, or if nothing was loaded.
     """
 
     def __init__(
