@@ -1,4 +1,4 @@
-"""Large requests for text: refused above a limit that the error names, or prepared without holding up the event loop."""
+"""Large requests for text: refused above a limit that the error names, or prepared off the event loop."""
 
 import threading
 from typing import Any
