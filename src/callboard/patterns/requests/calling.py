@@ -101,10 +101,8 @@ class UserCall:
             if task is not None and task.cancelling():
                 raise
             raise HandlerCancelled(f"{_name(self._function)} was cancelled from within") from e
-        except Exception:
-            raise
         except BaseException as e:  # SystemExit, which would end the loop: it belongs to the caller, as on a thread
-            if of_the_loop(e, task):
+            if isinstance(e, Exception) or of_the_loop(e, task):
                 raise
             raise deliverable(e) from e
         finally:
