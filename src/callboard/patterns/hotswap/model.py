@@ -66,7 +66,7 @@ class LoadedModel:
         return await self.server.submit(item, timeout=timeout)
 
     def left(self, entry: Entry) -> None:
-        """A request has ended before its call: a method of an actor is told so."""
+        """A request has ended before its call; see :meth:`UserCall.left`."""
         if self._call is not None:
             self._call.left(entry)
 

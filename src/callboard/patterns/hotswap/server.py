@@ -26,9 +26,8 @@ from callboard.patterns.hotswap.versions import (
 from callboard.patterns.quarantine.guarded import GuardedCalls
 from callboard.patterns.requests.calling import Executor, deliverable
 from callboard.patterns.requests.ending import STOP_TIMEOUT, within
-from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.entries import Entry, RequestFuture, State
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped, Stage
-from callboard.patterns.requests.future import RequestFuture
 from callboard.patterns.requests.passage import PASSAGE
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Histogram
