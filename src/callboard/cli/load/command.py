@@ -110,9 +110,9 @@ async def _load(given: argparse.Namespace, clock: Clock) -> Samples:
         async def send() -> tuple[str, Stream | None] | str:
             post = next(posts)
             if not post.streamed:
-                return await _sent(connections, post, samples.errors)
+                return await _sent(connections, post, errors=samples.errors)
             stream = Stream(clock.time)
-            return await _sent(connections, post, samples.errors, stream), stream
+            return await _sent(connections, post, stream, samples.errors), stream
 
         end = samples.since + given.seconds
         if given.rate is None:
@@ -139,9 +139,12 @@ async def _shown(work: "asyncio.Future[None]", samples: Samples) -> None:
     work.result()
 
 
-async def _sent(connections: Connections, post: Post, errors: dict[str, str], stream: Stream | None = None) -> str:
+async def _sent(
+    connections: Connections, post: Post, stream: Stream | None = None, errors: dict[str, str] | None = None
+) -> str:
     """Send a request; how it ended. ``errors`` gets what it was told, if it is the first that failed so."""
     came = None if stream is None else stream.feed
+    errors = {} if errors is None else errors
     try:
         found = await connections.request("POST", post.path, post.body, came, **post.headers)
         end = str(found.status) if stream is None else stream.end(found.status)
