@@ -330,24 +330,6 @@ async def test_a_withdrawal_that_nobody_awaits_is_not_logged(caplog: pytest.LogC
     assert not [r for r in caplog.records if "Withdrawn" in r.getMessage()]
 
 
-async def test_what_the_application_itself_ends_is_told_quietly(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "callboard"):
-        async with cb.System("test") as system:
-            dev = await system.device("cpu", isolation="thread", wait=False)
-            dev.put(ones())  # which waits for a context
-            await dev.close()
-            await asyncio.sleep(0)
-            gc.collect()
-            await asyncio.sleep(0)
-            assert system.dead_letters.counts["unretrieved"] == 1
-            assert not [r for r in caplog.records if r.levelno > logging.INFO]
-            system._unretrieved(cb.DeviceStopped("cpu:0: more than 3 contexts lost"))  # not by closing
-    (ended,) = [r for r in caplog.records if "had not ended and was not awaited: cpu:0 was closed" in r.getMessage()]
-    (lost,) = [r for r in caplog.records if r.levelno > logging.INFO]
-    assert ended.levelno == logging.INFO
-    assert "failed and was not awaited: DeviceStopped: cpu:0: more than 3" in lost.getMessage()
-
-
 @pytest.mark.slow
 async def test_a_failure_that_was_seen_is_not_logged(dev: cb.Device, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "callboard"):

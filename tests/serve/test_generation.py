@@ -188,44 +188,6 @@ OF_CHAT: dict[str, Any] = {
 OF_COMPLETIONS = {"best_of": 1, "echo": False, "logprobs": None, "suffix": None}
 
 
-IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
-
-
-@pytest.mark.parametrize(
-    "content, status, says",
-    [
-        ([{"type": "text", "text": "hi"}], 200, ""),
-        ([{"type": "text", "text": "hi"}, IMAGE], 400, "messages[1].content[1] has the type 'image_url'"),
-        ([{"type": "sound"}], 400, "messages[1].content[0] is {'type': 'sound'}, and must be a part"),
-        ([{"type": "text"}], 400, "must be a part"),
-        (["hi"], 400, "must be a part"),
-        (7, 400, "messages[1].content is 7, and must be a text"),
-        ({"type": "text", "text": "hi"}, 400, "must be a text or a list"),
-    ],
-)
-async def test_parts_of_a_message(content: Any, status: int, says: str) -> None:
-    messages = [{"role": "system", "content": "a"}, {"role": "user", "content": content}]
-    async with client_of(writing(Writer())) as http:
-        found = await http.post("/v1/chat/completions", json={"model": "writer", "messages": messages})
-    assert (found.status_code, says in found.text) == (status, True), found.text
-
-
-async def test_a_chat_that_takes_images_gets_the_parts() -> None:
-    asked: list[Any] = []
-    app, server = App(), cb.ContinuousBatchingServer[cb.Decode, int](Writer())
-
-    def chat(messages: list[dict[str, Any]]) -> str:
-        asked.extend(each["content"] for each in messages)
-        return "x"
-
-    app.add_decoder("sees", server, encode=encode, decode=decode, eos=EOS, chat=chat, takes={"image_url"})
-    parts = [[{"type": "text", "text": "h"}, IMAGE], [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]]
-    messages = [{"role": "user", "content": each} for each in [*parts, "text", None]]
-    async with client_of(app) as http:
-        found = await http.post("/v1/chat/completions", json={"model": "sees", "messages": messages})
-    assert (found.status_code, asked) == (200, [parts[0], "hi", "text", None])
-
-
 async def test_neutral_values_are_accepted() -> None:
     messages = [{"role": "user", "content": [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]}]
     prompts = {"messages": messages, **OF_CHAT}, {"prompt": "a", **OF_COMPLETIONS}
