@@ -19,6 +19,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         ([{"type": "text", "text": "hi"}, IMAGE], 400, "messages[1].content[1] has the type 'image_url'"),
         ([{"type": "sound"}], 400, "messages[1].content[0] is {'type': 'sound'}, and must be a part"),
         ([{"type": "text"}], 400, "must be a part"),
+        ([{"type": {}}], 400, "must be a part"),
         (["hi"], 400, "must be a part"),
         (7, 400, "messages[1].content is 7, and must be a text"),
         ({"type": "text", "text": "hi"}, 400, "must be a text or a list"),
