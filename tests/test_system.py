@@ -1,9 +1,13 @@
 """``cb.System`` and ``cb.device``: opening a device, and errors when it is opened the wrong way."""
 
+import asyncio
+import gc
 import importlib.metadata
 import inspect
+import logging
 from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 
 import callboard
@@ -91,3 +95,21 @@ def test_what_the_runtime_calls_is_not_public() -> None:
     leaks = [name for name in ("fatal", "gone", "new_cell", "port_of") if hasattr(cb.System, name)]
     assert leaks == []
     assert not hasattr(Timers, "accept")
+
+
+async def test_what_the_application_itself_ends_is_told_quietly(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "callboard"):
+        async with cb.System("test") as system:
+            dev = await system.device("cpu", isolation="thread", wait=False)
+            dev.put(np.ones(4))  # which waits for a context
+            await dev.close()
+            await asyncio.sleep(0)
+            gc.collect()
+            await asyncio.sleep(0)
+            assert system.dead_letters.counts["unretrieved"] == 1
+            assert not [r for r in caplog.records if r.levelno > logging.INFO]
+            system._unretrieved(cb.DeviceStopped("cpu:0: more than 3 contexts lost"))  # not by closing
+    (ended,) = [r for r in caplog.records if "had not ended and was not awaited: cpu:0 was closed" in r.getMessage()]
+    (lost,) = [r for r in caplog.records if r.levelno > logging.INFO]
+    assert ended.levelno == logging.INFO
+    assert "failed and was not awaited: DeviceStopped: cpu:0: more than 3" in lost.getMessage()

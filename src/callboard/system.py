@@ -12,7 +12,7 @@ import msgspec
 from callboard.actors import ActorSystem, Clock, DeadLetters, Strategy
 from callboard.actors._runtime.recording import Recorder
 from callboard.core import registry
-from callboard.core.errors import Withdrawn
+from callboard.core.errors import DeviceStopped, Withdrawn
 from callboard.device.client.handle import Device
 from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.configure import check_libraries, device_config, warn_of_unknown_variables
@@ -185,7 +185,9 @@ class System(ActorSystem):
 
     def _unretrieved(self, error: BaseException) -> None:
         self.dead_letters.publish(error, f"device {getattr(error, 'device', None)}", "unretrieved")
-        if not isinstance(error, Withdrawn):  # cancelled by the program, which waits for it no more
+        if isinstance(error, DeviceStopped) and error.closed:  # by the program, too, which is told all the same
+            log.info("an op had not ended and was not awaited: %s", str(error))
+        elif not isinstance(error, Withdrawn):  # cancelled by the program, which waits for it no more
             log.error("an op failed and was not awaited: %s: %s", type(error).__name__, str(error))
 
 

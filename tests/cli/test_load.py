@@ -16,7 +16,7 @@ from callboard.cli.load import command
 from callboard.cli.load.bodies import embedding_posts, infer_posts, some_texts
 from callboard.cli.load.driver import Sample, Samples, drive_closed, drive_open
 from callboard.cli.load.figures import drawing, figures_of
-from callboard.serve import App, Tensor
+from callboard.serve import App, HttpError, Tensor
 from callboard.serve.encoding.messages import HEADER_LENGTH, parsed
 
 LIMIT = 20.0
@@ -253,6 +253,25 @@ async def test_requests_that_are_refused_are_told_by_status(capsys: pytest.Captu
     assert set(json.loads(capsys.readouterr().out)["ends"]) == {"500"}
 
 
+async def test_headers_and_what_failed_requests_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def tenant(headers: Any) -> str:
+        if headers.get("x-tenant") != "acme":
+            raise HttpError("no such\x1b[2J tenant\n", 403)
+        return "acme"
+
+    assert await load(small(tenant=tenant), "--clients", "1") == 1
+    assert capsys.readouterr().out.splitlines()[-1] == 'first 403: {"error":"no such\\u001b[2J tenant\\n"}'
+    assert await load(small(tenant=tenant), "--header", "X-Tenant: acme", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (set(found["ends"]), found["errors"]) == ({"200"}, {})
+
+
+def test_what_a_server_says_cannot_move_the_cursor() -> None:
+    assert command._line(b"no\x1b[2J\r\nroom\x00\xff" + b"." * 999).startswith("no\ufffd[2J room\ufffd\ufffd...")
+    assert len(command._line(b"." * 9999)) == command.LONGEST
+    assert command._line(b"") == "no text"
+
+
 async def test_what_cannot_be_loaded_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     app = small()
     app.add_embeddings("m", lambda texts: [[1.0]])
@@ -269,6 +288,10 @@ async def test_what_cannot_be_loaded_is_said(capsys: pytest.CaptureFixture[str])
         (["http://x", "--rate", "0"], "must be above 0"),
         (["http://x", "--rate", "nan"], "not a number of at least 0"),
         (["http://x", "--shape", "x"], "is not a shape"),
+        (["http://x", "--header", "x-tenant"], "is not a header; give NAME:VALUE"),
+        (["http://x", "--header", "x: a\r\nb: c"], "is not a header"),
+        (["http://x", "--header", "x:"], "is not a header"),
+        (["http://x", "--header", "Content-Length:1"], "content-length is set by the requests themselves"),
     ],
 )
 def test_bad_arguments(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -231,11 +231,16 @@ def test_the_demo_has_workers_without_control() -> None:
 
 
 @pytest.mark.slow
-def test_workers_refuse_sequences(tmp_path: Path) -> None:
+def test_workers_refuse_sequences_and_say_once_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "app.toml").write_text('model_control = true\ntoken_env = "KEY"\n')
+    monkeypatch.setenv("KEY", "k")
+    with serving(tmp_path, "app.toml", "--workers", "2") as process:
+        _, log = process.communicate(timeout=LIMIT)
+    assert (process.returncode, log.count("callboard has model_control")) == (2, 1), log
     with serving(tmp_path, "crew_app:sequences", "--workers", "2") as process:
         _, log = process.communicate(timeout=LIMIT)
     assert process.returncode == 2, log
-    assert "each worker has its own sequences, and a client cannot choose one: ['seq']" in log
+    assert log.count("each worker has its own sequences, and a client cannot choose one: ['seq']") == 1
 
 
 def test_workers_refuse_what_one_of_them_alone_would_know() -> None:

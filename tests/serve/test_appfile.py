@@ -66,6 +66,7 @@ tenants = {{a = 1, b = 3}}
 {X}
 [models.letters]
 embeddings = "toml_models:lengths"
+vocabulary = 9
 """,
     )
     app = find_app(str(path))
@@ -76,6 +77,8 @@ embeddings = "toml_models:lengths"
             assert found.json()["outputs"][0]["data"] == [factor, 2 * factor]
         found = await http.post("/v1/embeddings", json={"model": "letters", "input": ["a", "bcd"]})
         assert [each["embedding"] for each in found.json()["data"]] == [[1.0], [3.0]]
+        for tokens, status in (([1, 8], 200), ([9], 400)):
+            assert (await http.post("/v1/embeddings", json={"model": "letters", "input": tokens})).status_code == status
         assert (await http.get("/v1/models", headers={"Authorization": ""})).status_code == 401
         stats: Any = app.models["triple"].server
         assert stats.stats().tenants["b"].served == 1
@@ -161,6 +164,7 @@ async def test_an_onnx_file_that_cannot_be_loaded_is_named_with_its_model(folder
         ("[keys.a]\nrights = ['infer']\n[keys.b]\nrights = ['all']", r"'all' - at `keys\.b\.rights\[0\]`"),
         ("[limits]\nmax_body = 'x'", r"Expected `float`, got `str` - at `limits\.max_body`"),
         ("[models.m]\ncall = 'toml_models:double'\nreplicas = 2\n" + X, "replicas and devices are for onnx only"),
+        ("[models.m]\ncall = 'toml_models:double'\nvocabulary = 2\n" + X, "vocabulary is for embeddings only"),
         ("[models.m]\nonnx = 'a.onnx'\nreplicas = 0", "models.m: replicas must be at least 1, but is 0"),
         ("[models.m]\nonnx = 'a.onnx'\nreplicas = 3\ndevices = ['cpu', 'cpu']", "replicas is 3, but devices names 2"),
         ("[models.m]\n", "models.m: give one of onnx, call and embeddings, not 0"),

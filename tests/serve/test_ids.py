@@ -28,7 +28,7 @@ def app_of(vocabulary: int | None, asked: list[Any]) -> App:
     server = cb.ContinuousBatchingServer[cb.Decode, int](Noting())
     options: Any = {"vocabulary": vocabulary, "takes": ["logit_bias"], "chat": chat, "eos": EOS}
     app.add_decoder("writer", server, encode=encode, decode=decode, **options)
-    app.add_embeddings("vectors", embed, vocabulary=vocabulary)
+    app.add_embeddings("vectors", embed, vocabulary=vocabulary, tokenize=None if vocabulary else lambda given: given)
     return app
 
 

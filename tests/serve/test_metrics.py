@@ -1,8 +1,12 @@
 """The text for Prometheus."""
 
 import asyncio
+import functools
 import math
+import os
 import re
+import signal
+import sys
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from generation_lab import Writer, writing
-from serve_lab import X, Y, client_of, request_of, small_app, until
+from serve_lab import TIMEOUT, X, Y, client_of, request_of, small_app, until
 from tests.patterns.poison_lab import Card
 
 import callboard as cb
+from callboard.cli.serving.live import Watch
+from callboard.patterns.requests.needs import contexts_of, needs_of
 from callboard.serve import App, Tensor
 from callboard.serve.figures import ENDS
 
@@ -85,9 +91,52 @@ async def test_names_are_quoted_and_devices_are_counted() -> None:
         app.add_model('a "b" \\ \n', lambda x: x, inputs=x, outputs=x, device=gpu)
         async with client_of(app) as http:
             found = samples((await http.get("/metrics")).text)
-    label = r'{model="a \"b\" \\ \n",version="1"}'
-    assert found[f"callboard_model_ready{label}"] == found[f"callboard_device_generation{label}"] == 1
-    assert found[f"callboard_device_restarts_total{label}"] == 0
+    label = r'model="a \"b\" \\ \n",version="1"'
+    assert found[f"callboard_model_ready{{{label}}}"] == 1
+    assert found[f'callboard_device_generation{{{label},device="cpu:0"}}'] == 1
+    assert found[f'callboard_device_restarts_total{{{label},device="cpu:0"}}'] == 0
+
+
+class Fragile(cb.ResidentActor):
+    def double(self, x: Any) -> Any:
+        if x[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 2 * x
+
+
+@pytest.mark.fault
+@pytest.mark.skipif(sys.platform != "linux", reason="process isolation is Linux only")
+async def test_losses_of_own_processes_and_of_replicas_are_counted() -> None:
+    async with asyncio.timeout(TIMEOUT), cb.device("cpu") as first, cb.device("cpu") as second:
+        app, own = App(), first.actor_of(cb.Props(Fragile), "own", own_process=True)
+        beside = second.actor_of(cb.Props(Fragile), "beside")
+        double = functools.partial(own.call, Fragile.double)
+        app.add_model("own", double, inputs=X, outputs=Y, idempotent=False)
+        inner = cb.DynamicBatchingServer[Any, Any](lambda rows: rows)
+        replicas = [cb.Replica(inner.submit, device=first), cb.Replica(functools.partial(beside.call, Fragile.double))]
+        version = cb.ModelVersion("1", lambda: cb.ModelReplicaPool[Any, Any](replicas))
+        app.add_model("pool", version, inputs=X, outputs=Y)
+        router = cb.MoeRouter(lambda x: x, [double], top_k=1)
+        assert [port.name for port in contexts_of(needs_of(router, spare=True))] == ["cpu:0/own"]
+        assert not needs_of(router)
+        async with client_of(app) as http:
+            await own.ready()
+            with pytest.raises(cb.ContextPoisoned):
+                await own.call(Fragile.double, np.array([-1.0], "f4"))
+            await own.ready()
+            found = samples((await http.get("/metrics")).text)
+            line = Watch(app, 1, 1.0).line()
+            assert (await http.get("/v2/models/pool/ready")).status_code == 200
+    counted = {name: count for name, count in found.items() if "_device_" in name}
+    assert counted == {
+        'callboard_device_generation{model="own",version="1",device="cpu:0/own"}': 2,
+        'callboard_device_generation{model="pool",version="1",device="cpu:0"}': 1,
+        'callboard_device_generation{model="pool",version="1",device="cpu:0 #2"}': 1,
+        'callboard_device_restarts_total{model="own",version="1",device="cpu:0/own"}': 1,
+        'callboard_device_restarts_total{model="pool",version="1",device="cpu:0"}': 0,
+        'callboard_device_restarts_total{model="pool",version="1",device="cpu:0 #2"}': 0,
+    }
+    assert line.endswith("losses survived: 1")
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,32 @@ def letters(**options: Any) -> App:
     ],
 )
 async def test_embeddings(given: Any, vectors: Any, tokens: int) -> None:
-    async with client_of(letters()) as http:
+    async with client_of(letters(vocabulary=256)) as http:
         found = (await http.post("/v1/embeddings", json={"model": "letters", "input": given})).json()
     assert [each["embedding"] for each in found["data"]] == vectors
     assert [each["index"] for each in found["data"]] == list(range(len(vectors)))
     assert found["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
     assert (found["object"], found["model"]) == ("list", "letters")
+
+
+@pytest.mark.parametrize("given", [[1, 2], [[1], [2]]])
+@pytest.mark.parametrize(
+    "model, options, status",
+    [
+        (lambda texts: [[float(len(text.encode()))] for text in texts], {}, 400),
+        ("server", {}, 400),
+        ("server", {"vocabulary": 3}, 200),
+        (lengths, {"tokenize": str.split}, 400),
+        (lengths, {"tokenize": list}, 200),
+    ],
+)
+async def test_tokens_for_a_model_of_texts(model: Any, options: Any, status: int, given: Any) -> None:
+    if model == "server":
+        model = cb.DynamicBatchingServer[Any, Any](lengths, executor="loop")
+    async with client_of(letters(model=model, **options)) as http:
+        found = await http.post("/v1/embeddings", json={"model": "letters", "input": given})
+    assert found.status_code == status, found.text
+    assert status == 200 or "'letters'" in found.json()["error"]["message"]
 
 
 async def test_vectors_as_base64_and_tokens_that_are_counted() -> None:
@@ -122,7 +142,7 @@ async def test_vectors_are_cut_where_the_model_says_so() -> None:
 async def test_many_inputs_enter_a_small_queue() -> None:
     server = cb.DynamicBatchingServer[Any, Any](lengths, max_batch=16, max_queue=16, executor="loop")
     app = App(tenant=lambda headers: "a")
-    app.add_embeddings("letters", server, tenants={"a": 1}, max_queue=16)
+    app.add_embeddings("letters", server, tenants={"a": 1}, max_queue=16, vocabulary=2)
     async with client_of(app) as http:
         found = await http.post(
             "/v1/embeddings", json={"model": "letters", "input": [[1] * (n % 9 + 1) for n in range(2048)]}

@@ -112,7 +112,13 @@ class Unrecoverable(AccelError):
 
 
 class DeviceStopped(Unrecoverable):
-    """The device has stopped: closed, or given up by its supervisor."""
+    """The device has stopped: closed, or given up by its supervisor.
+
+    Attributes:
+        closed: True if the application closed it.
+    """
+
+    closed = False
 
 
 class LibraryError(AccelError):

@@ -261,9 +261,9 @@ class App(WithRoutes):
 
         Args:
             name: Name in the field ``model`` of requests.
-            model: A function that gets the list of a request's inputs and returns a vector for each: texts, or lists of
-                tokens if the client sends these. Or a ``DynamicBatchingServer`` whose items are single inputs, or a
-                ``ModelVersion`` that loads one. Or several versions, as for :meth:`add_model`.
+            model: A function that gets the list of a request's inputs and returns a vector for each: texts, or, with
+                ``vocabulary``, lists of tokens if the client sends these. Or a ``DynamicBatchingServer`` of single
+                inputs, or a ``ModelVersion`` that loads one. Or several versions, as for :meth:`add_model`.
             version, device, concurrency, max_queue, tenants, idempotent: See :meth:`add_model`. With ``tokenize``,
                 tenants share tokens, else requests.
             tokenize: Function that converts an input, a text or a list of tokens, to the server's item; called on a
@@ -272,7 +272,7 @@ class App(WithRoutes):
                 Without it, the length of a list of tokens, and the number of words of a text.
             dimensions: Lengths of vectors that clients may ask for beside the model's own, such as ``(256, 512)``: the
                 first components, scaled to length 1. For models that were trained for it.
-            vocabulary: Number of the model's tokens; clients that send another one get 400. None: not known.
+            vocabulary: Number of the model's tokens: clients may send lists. Without it and ``tokenize`` these get 400.
 
         Raises:
             ValueError, TypeError, RuntimeError: As for :meth:`add_model`.
@@ -316,14 +316,14 @@ class App(WithRoutes):
                 ends without one was cut, and is reported so.
             chat: Function that returns the prompt, a text or tokens, for a list of messages, for
                 ``/v1/chat/completions``. If it raises ``KeyError``, ``TypeError`` or ``ValueError``, the client gets
-                400. None: the endpoint returns 404.
+                400. Contents are texts; lists with others need ``takes``. None: the endpoint returns 404.
             max_tokens: New tokens of a request at most; it may ask for less.
             takes: Names of further parameters that the decoder reads from ``item.parameters``: ``"top_p"``,
                 ``"logit_bias"``, ``"response_format"``, … Others get 400 unless their values are neutral. With
-                ``"tools"``, ``chat`` is called with ``tools=`` where a request has some. With ``"logprobs"``, the
-                decoder yields ``(token, logprob)``, or ``(token, logprob, {other token: its logprob})``, in place of
-                tokens.
-            vocabulary, version, device: See :meth:`add_embeddings`.
+                ``"tools"``, ``chat`` is called with ``tools=`` where a request has some; with ``"image_url"``,
+                ``"input_audio"`` or ``"file"`` it gets lists with such parts. With ``"logprobs"``, the decoder yields
+                ``(token, logprob)``, or ``(token, logprob, {other: its logprob})``, in place of tokens.
+            vocabulary, version, device: See :meth:`add_embeddings`; lists of tokens are taken without it, too.
 
         Raises:
             ValueError: The name is taken, or an argument is out of range.

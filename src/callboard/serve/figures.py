@@ -123,13 +123,28 @@ def _models(models: list[Model]) -> Iterator[str]:
     for label, (_, refused) in held.items():
         yield f"callboard_model_quarantined_total{{{label}}} {refused}"
     yield from _tenants({labels[key]: found for key, found in stats.items() if isinstance(found, FairShareStats)})
-    generations = {id(model): model.device.health() for model in models if model.device is not None}
-    yield from _head("callboard_device_generation", "gauge", "Ordinal of the context that the model's device has.")
-    for key, health in generations.items():
-        yield f"callboard_device_generation{{{labels[key]}}} {health.ordinal}"
-    yield from _head("callboard_device_restarts_total", "counter", "Contexts that the model's device has lost.")
-    for key, health in generations.items():
-        yield f"callboard_device_restarts_total{{{labels[key]}}} {health.restarts}"
+    losses = {f"{labels[id(model)]},{label}": count for model in models for label, count in _losses(model).items()}
+    yield from _head("callboard_device_generation", "gauge", "Ordinal of the context that the device has.")
+    for label, count in losses.items():
+        yield f"callboard_device_generation{{{label}}} {count + 1}"
+    yield from _head("callboard_device_restarts_total", "counter", "Contexts that the device has lost.")
+    for label, count in losses.items():
+        yield f"callboard_device_restarts_total{{{label}}} {count}"
+
+
+def _losses(model: Model) -> dict[str, int]:
+    """Lost contexts of a model's devices, and of the own processes of its actors, by their labels.
+
+    Devices of one name, such as those of two replicas on one GPU, are numbered.
+    """
+    found: dict[str, int] = {}
+    for port in model.contexts():
+        number, name = 1, port.name
+        while (label := f'device="{_quoted(name)}"') in found:
+            number += 1
+            name = f"{port.name} #{number}"
+        found[label] = port.losses
+    return found
 
 
 def _tenants(shared: dict[str, FairShareStats]) -> Iterator[str]:

@@ -11,12 +11,13 @@ from callboard.actors.errors import ActorStopped
 from callboard.core.errors import DeviceStopped
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
+from callboard.device.client.line.port import OpPort
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
 from callboard.patterns.replicas.errors import NoReplica
-from callboard.patterns.requests.needs import Need, is_ready
+from callboard.patterns.requests.needs import Need, contexts_of, is_ready, needs_of
 from callboard.patterns.requests.passage import PASSAGE, Passage
 from callboard.patterns.requests.stats import SECONDS, Buckets, ServerStats
 from callboard.serve.calls import CallServer
@@ -193,6 +194,11 @@ class Model:
             found = self.chain.needs()
             self._needs = found if self.device is None else [self.device, *found]
         return self._needs
+
+    def contexts(self) -> list[OpPort]:
+        """The contexts that it computes in: of its devices, its replicas, and of the own processes of its actors."""
+        given = [] if self.device is None else [self.device]
+        return contexts_of([*given, *needs_of(self.chain.servers, spare=True)])
 
     def _unready(self) -> Need | None:
         """One that is not ready."""

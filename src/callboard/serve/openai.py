@@ -35,7 +35,7 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     if not isinstance(found, EmbeddingModel):
         raise HttpError(f"model {found.name!r} has no embeddings: ask it under {found.url}", 404)
     await app.until_ready(found)
-    inputs = await off_loop(len(body), lambda: _inputs(asked.input, found.vocabulary))
+    inputs = await off_loop(len(body), lambda: _inputs(asked.input, found))
     if asked.dimensions is not None:
         found.check_dimensions(asked.dimensions)
     tenant = app.tenant_of(request.headers)
@@ -59,8 +59,8 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     return await off_loop(vectors.nbytes, body_of)
 
 
-def _inputs(given: Any, vocabulary: int | None) -> list[Any]:
-    """The single inputs: a text, texts, a list of tokens, or lists of tokens, which the vocabulary has."""
+def _inputs(given: Any, model: EmbeddingModel) -> list[Any]:
+    """The single inputs: a text, texts, a list of tokens, or lists of tokens, which the model takes."""
     inputs: list[Any] = [given] if isinstance(given, str) else given
     if inputs and all(isinstance(each, int) for each in inputs):
         inputs = [inputs]
@@ -68,7 +68,11 @@ def _inputs(given: Any, vocabulary: int | None) -> list[Any]:
         raise BadRequest("input must not be empty")
     if len({type(each) for each in inputs}) > 1:
         raise BadRequest("input must be a text, texts, a list of tokens, or lists of tokens, but mixes them")
-    check_ids("input", given, vocabulary)
+    check_ids("input", given, model.vocabulary)
+    if not isinstance(inputs[0], str) and not model.takes_tokens:
+        raise BadRequest(
+            f"input has tokens, but model {model.name!r} takes texts: add_embeddings(vocabulary=) lets it take tokens"
+        )
     return inputs
 
 

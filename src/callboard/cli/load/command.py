@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,10 @@ __all__ = ["add_load"]
 SHOWN_EVERY = 0.2
 """Seconds between changes of the count on a terminal."""
 MAX_CONNECTIONS = 4096
+LONGEST = 300
+"""Characters of a server's error that are shown."""
+OURS = frozenset(("connection", "content-length", "content-type", "host", "transfer-encoding"))
+"""Headers that belong to the requests."""
 
 
 def add_load(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -60,6 +65,9 @@ def add_load(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument("--texts", type=Path, metavar="FILE", help="texts to send, one per line; default: made up")
     parser.add_argument("--each", type=_count, default=1, help="texts of a request of --embeddings; default: 1")
     parser.add_argument("--token-file", type=Path, help="file with the bearer token to send")
+    parser.add_argument(
+        "--header", action="append", default=[], type=_header, metavar="NAME:VALUE", help="to send; may be repeated"
+    )
     parser.add_argument("--insecure", action="store_true", help="do not check the server's certificate")
     parser.add_argument("--seed", type=int, default=0, help="of times, numbers and texts; default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
@@ -85,7 +93,11 @@ def _run(given: argparse.Namespace) -> int:
 
 
 async def _load(given: argparse.Namespace, clock: Clock) -> Samples:
-    headers = {}
+    headers = dict(given.header)
+    if len(headers) < len(given.header):
+        raise ValueError("two --header have one name: join their values with commas")
+    if given.token_file is not None and "authorization" in headers:
+        raise ValueError("--token-file and --header authorization: give one of them")
     if given.token_file is not None:
         headers["authorization"] = f"Bearer {read_token(given.token_file)}"
     most = MAX_CONNECTIONS if given.rate is not None else given.clients
@@ -98,9 +110,9 @@ async def _load(given: argparse.Namespace, clock: Clock) -> Samples:
         async def send() -> tuple[str, Stream | None] | str:
             post = next(posts)
             if not post.streamed:
-                return await _sent(connections, post)
+                return await _sent(connections, post, errors=samples.errors)
             stream = Stream(clock.time)
-            return await _sent(connections, post, stream), stream
+            return await _sent(connections, post, stream, samples.errors), stream
 
         end = samples.since + given.seconds
         if given.rate is None:
@@ -127,15 +139,32 @@ async def _shown(work: "asyncio.Future[None]", samples: Samples) -> None:
     work.result()
 
 
-async def _sent(connections: Connections, post: Post, stream: Stream | None = None) -> str:
+async def _sent(
+    connections: Connections, post: Post, stream: Stream | None = None, errors: dict[str, str] | None = None
+) -> str:
+    """Send a request; how it ended. ``errors`` gets what it was told, if it is the first that failed so."""
     came = None if stream is None else stream.feed
+    errors = {} if errors is None else errors
     try:
-        status = (await connections.request("POST", post.path, post.body, came, **post.headers)).status
-        return str(status) if stream is None else stream.end(status)
+        found = await connections.request("POST", post.path, post.body, came, **post.headers)
+        end = str(found.status) if stream is None else stream.end(found.status)
+        if found.status >= 300:
+            errors.setdefault(end, _line(found.body))
+        elif stream is not None and stream.error is not None:
+            errors.setdefault(end, _line(stream.error))
+        return end
     except TimeoutError:
         return "timeout"
     except (OSError, ValueError) as e:
-        return f"{type(e).__name__}"
+        end = type(e).__name__
+        errors.setdefault(end, _line(str(e).encode()))
+        return end
+
+
+def _line(text: bytes) -> str:
+    """The beginning of a server's text, as a line that a terminal only shows."""
+    shown = " ".join(text[: 4 * LONGEST].decode(errors="replace").split())
+    return "".join(each if each.isprintable() else "\ufffd" for each in shown)[:LONGEST] or "no text"
 
 
 async def _posts(given: argparse.Namespace, connections: Connections) -> list[Post]:
@@ -200,6 +229,16 @@ def _positive(text: str) -> float:
     if not (found := _seconds(text)):
         raise argparse.ArgumentTypeError("it must be above 0")
     return found
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    name, value = name.strip().lower(), value.strip()
+    if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9a-z-]+", name) or not re.fullmatch(r"[ -~]+", value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a header; give NAME:VALUE, such as x-tenant:acme")
+    if name in OURS:
+        raise argparse.ArgumentTypeError(f"{name} is set by the requests themselves")
+    return name, value
 
 
 def _shape(text: str) -> tuple[str, Sequence[int]]:

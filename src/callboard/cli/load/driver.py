@@ -41,6 +41,7 @@ class Samples:
         since: Requests that were due earlier were warm-up.
         kept: The others.
         warm: Number of warm-up requests.
+        errors: What the first request that ended so was told, by outcome.
         until: When the last one ended.
     """
 
@@ -48,6 +49,7 @@ class Samples:
     kept: list[Sample] = field(default_factory=list)
     warm: int = 0
     until: float = 0.0
+    errors: dict[str, str] = field(default_factory=dict)
 
     def add(self, due: float, now: float, outcome: tuple[str, Stream | None] | str) -> None:
         """Note a request."""

@@ -28,6 +28,7 @@ class Figures:
         requests: Number of requests that ended, with any result.
         warmup: Further ones before, which do not count.
         ends: Number of requests by status, or by the reason why there was none.
+        errors: What the first request that failed so was told, by the same.
         throughput: Requests that ended per second.
         goodput: Requests with a status below 300, per second.
         latency: Seconds of these requests, from their due time: mean, quantiles, maximum. Empty if there are none.
@@ -48,6 +49,7 @@ class Figures:
     tokens: float = 0.0
     first_token: dict[str, float] = field(default_factory=dict)
     between_tokens: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -63,6 +65,8 @@ class Figures:
         ):
             if found:
                 yield f"{name:<10}" + "   ".join(f"{each} {_shown(value)}" for each, value in found.items())
+        for end, text in self.errors.items():
+            yield f"first {end}: {text}"
 
 
 def figures_of(samples: Samples) -> Figures:
@@ -82,6 +86,7 @@ def figures_of(samples: Samples) -> Figures:
         throughput=len(samples.kept) / seconds if seconds else 0.0,
         goodput=good.size / seconds if seconds else 0.0,
         latency=_quantiles(good),
+        errors={end: samples.errors[end] for end in sorted(ends) if end in samples.errors},
         histogram=_histogram(good),
         tokens=sum(stream.tokens for _, stream in streams) / seconds if seconds else 0.0,
         first_token=_quantiles(np.array([stream.times[0] - due for due, stream in streams])),

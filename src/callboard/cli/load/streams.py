@@ -16,13 +16,14 @@ class Stream:
     Attributes:
         times: When each part with text came.
         tokens: Tokens that the server counted; without its count, the number of parts.
+        error: The first event that is an error, or is none of this API.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._rest = b""
         self._counted: int | None = None
-        self._failed = False
+        self.error: bytes | None = None
         self._done = False
         self.times: list[float] = []
 
@@ -42,7 +43,7 @@ class Stream:
         """How the request ended: the status, unless a stream that began well did not end so."""
         if status >= 300:
             return str(status)
-        if self._failed:
+        if self.error is not None:
             return "error in the stream"
         return str(status) if self._done else "unfinished stream"
 
@@ -55,7 +56,7 @@ class Stream:
         except ValueError:
             found = None
         if not isinstance(found, dict) or "error" in found:
-            self._failed = True
+            self.error = self.error or value
             return
         if any(_text(choice) for choice in found.get("choices") or ()):
             self.times.append(self._now())

@@ -7,13 +7,19 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Counted", "Hurry", "Lives", "Message", "Ready", "Total", "decoded", "encoded", "heard", "tell"]
+__all__ = ["Counted", "Hurry", "Lives", "Message", "Ready", "Refused", "Total", "decoded", "encoded", "heard", "tell"]
 
 
 class Ready(msgspec.Struct, tag=True):
     """To the supervisor: the worker accepts requests, and finishes them within ``drain_timeout`` seconds."""
 
     drain_timeout: float
+
+
+class Refused(msgspec.Struct, tag=True):
+    """To the supervisor: why the worker serves nothing, which may hold for the others as well."""
+
+    why: str
 
 
 class Lives(msgspec.Struct, tag=True):
@@ -38,7 +44,7 @@ class Total(msgspec.Struct, tag=True):
     text: str | None = None
 
 
-Message = Ready | Lives | Hurry | Counted | Total
+Message = Ready | Refused | Lives | Hurry | Counted | Total
 
 _decoder = msgspec.json.Decoder(Message)
 

@@ -63,11 +63,11 @@ class Watch:
         if took.count:
             parts.append(f"p50 {took.p50 * 1e3:.3g} ms, p99 {took.p99 * 1e3:.3g} ms")
         parts.append(f"{self._app.figures.open} open")
+        contexts = {id(port): port for model in self._app.served for port in model.contexts()}
+        if contexts:
+            parts.append(f"losses survived: {sum(port.losses for port in contexts.values())}")
         devices = {id(model.device): model.device for model in self._app.served if model.device is not None}
-        if devices:
-            health = [device.health() for device in devices.values()]
-            parts.append(f"losses survived: {sum(each.restarts for each in health)}")
-            parts += [f"device {each.state}" for each in health if not each.ok]
+        parts += [f"device {each.state}" for each in (device.health() for device in devices.values()) if not each.ok]
         return " · ".join(parts)
 
     @property

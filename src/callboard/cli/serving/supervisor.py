@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callboard.cli.serving.channel import Counted, Hurry, Lives, Message, Ready, Total, decoded, encoded
+from callboard.cli.serving.channel import Counted, Hurry, Lives, Message, Ready, Refused, Total, decoded, encoded
+from callboard.cli.serving.logs import told
 from callboard.cli.serving.merging import Totals
 from callboard.serve.http.ending import Signals
 from callboard.serve.http.starting import Port
@@ -110,6 +111,7 @@ class Supervisor:
         self._gathering: asyncio.Task[str] | None = None
         self._restarts = 0
         self._was_ready = False
+        self._told: set[str] = set()
         self._one_more = asyncio.Event()
         """Set when a worker is ready."""
         self._code = 0
@@ -155,6 +157,7 @@ class Supervisor:
                 return
             if self._changes is not None:
                 await _until_changed(changed, code)
+                self._told.clear()
                 continue
             if not self._was_ready or code == 2:
                 self._code = code if code > 0 else 1
@@ -197,6 +200,10 @@ class Supervisor:
                         worker.ready = self._was_ready = True
                         worker.since, worker.drain_timeout = asyncio.get_running_loop().time(), drain_timeout
                         self._one_more.set()
+                    case Refused(why):
+                        if why not in self._told:  # by another worker
+                            self._told.add(why)
+                            told(self._given)(logging.ERROR, why)
                     case Lives(why_not):
                         worker.asked, worker.why_not_live = 0, why_not
                     case Counted(text):

@@ -13,8 +13,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from callboard.cli.serving.channel import Counted, Hurry, Lives, Ready, Total, heard, tell
-from callboard.cli.serving.command import opened, refused
+from callboard.cli.serving.channel import Counted, Hurry, Lives, Ready, Refused, Total, heard, tell
+from callboard.cli.serving.command import opened
 from callboard.cli.serving.live import show
 from callboard.cli.serving.logs import set_up_logs
 from callboard.core.errors import BackendUnavailable
@@ -69,15 +69,20 @@ class Worker:
                 app.all_figures = self._total
             port = self._port(listener, tls, late=late)
         except (BackendUnavailable, OSError, ValueError) as e:
-            return refused(self._given, e)
+            return self._refused(str(e))
         try:
             from callboard.serve.http.listening import run_until_signal
 
             with self._signals:
                 run_until_signal(app, port, functools.partial(self._accepting, app), self._signals)
         except (BackendUnavailable, BadAppFile, CannotListen) as e:
-            return refused(self._given, e)
+            return self._refused(str(e))
         return self.code
+
+    def _refused(self, why: str) -> int:
+        """Have the supervisor tell why nothing is served, once for all workers; the exit code."""
+        tell(self._channel, Refused(why))
+        return REFUSED
 
     def _port(self, listener: int | None, tls: Tls | None, *, late: bool) -> Port:
         given = self._given
@@ -89,8 +94,9 @@ class Worker:
     async def _accepting(self, app: App) -> None:
         sequences = [model.name for model in app.served if isinstance(model.chain.servers[-1], SequenceBatchingServer)]
         if sequences and self._given.workers > 1:
-            _log.error("--workers: each worker has its own sequences, and a client cannot choose one: %s", sequences)
-            self.code = REFUSED
+            self.code = self._refused(
+                f"--workers: each worker has its own sequences, and a client cannot choose one: {sequences}"
+            )
             self._signals.stop.set()
             return
         tell(self._channel, Ready(app.limits.drain_timeout))

@@ -108,7 +108,6 @@ class DeviceActor(Actor):
         self.watch_generation = GenerationWatch()
         self.events = EventFeed()
         self.ordinals = Ordinals()
-        self.restarts = 0
         self.error: AccelError | None = None
         self.host: Host | None = None
         self.on_answer: Callable[[FromHost], None] = lambda _: None
@@ -155,7 +154,9 @@ class DeviceActor(Actor):
     async def post_stop(self) -> None:
         """End all hosts in order; when this returns, the device holds no process, memory or task."""
         if self.state is not State.STOPPED:
-            self._stop(DeviceStopped(f"{self.port.name} was closed"), Event.STOP, "device shutting down")
+            error = DeviceStopped(f"{self.port.name} was closed")
+            error.closed = True
+            self._stop(error, Event.STOP, "device shutting down")
         task = asyncio.current_task()
         cancelled = task is not None and task.cancelling()
         timeout = min(self.close_timeout, INTERRUPTED) if cancelled else self.close_timeout
@@ -341,7 +342,7 @@ class DeviceActor(Actor):
         generation = self.port.generation
         self.watch_generation.publish(generation)
         now = self._clock()
-        if self.restarts:
+        if self.port.losses:
             took = now - self._lost_at
             self.events.publish(Recovered(generation, self._took_over, took, now))
             number = self.ordinals.of(generation)
@@ -398,7 +399,7 @@ class DeviceActor(Actor):
         self.residents.lost()
         self.own.lost()
         self.on_loss(error)
-        self.restarts += 1
+        self.port.losses += 1
         self._enter(event)
         # Logged as text: a stored log record must not keep the error's frames alive, and with them arrays and arenas.
         number = self.ordinals.of(lost)

@@ -77,6 +77,11 @@ class Experts:
         """True if a caller-supplied executor calls them, whose threads :meth:`close` does not wait for."""
         return isinstance(self._executor, concurrent.futures.Executor)
 
+    @property
+    def calls(self) -> list[UserCall]:
+        """All of them."""
+        return [*(replica.call for several in self._replicas for replica in several), *self._shared]
+
     def caller(self, function: Callable[..., Any]) -> UserCall:
         """A callable that is called where the experts are."""
         if self._executor == "thread" or (self._executor == "auto" and not is_quick(function)):

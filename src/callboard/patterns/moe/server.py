@@ -371,6 +371,9 @@ class MoeRouter(RequestServer[Any, MoeResult]):
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
+    def _may_run_on(self) -> list[Any]:
+        return [self._gate, *self._experts.calls]
+
     def _drain(self) -> None:
         self._pump()
 

@@ -71,6 +71,11 @@ class Seat:
         self.call = UserCall(call, "loop" if self._actor is not None else self._executor, self.member.limit)
 
     @property
+    def runs_on(self) -> tuple[Any, ...]:
+        """Its function, and its device if that is given."""
+        return self.call, self._device
+
+    @property
     def watched(self) -> bool:
         """True if a lost context shows in :attr:`state`."""
         return self._actor is not None or self._device is not None

@@ -76,6 +76,10 @@ class Seats:
         self._router.add(member)
         self._changed()
 
+    def runs_on(self) -> list[Any]:
+        """The functions and the devices of all replicas."""
+        return [each for seat in self._seats.values() for each in seat.runs_on]
+
     # -- availability --------------------------------------------------------------------------------------------------
 
     def check(self, member: Member) -> bool:

@@ -338,6 +338,9 @@ class ModelReplicaPool(RequestServer[T, R]):
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
+    def _may_run_on(self) -> list[Any]:
+        return self._seats.runs_on()
+
     def _drain(self) -> None:
         self._wake()
 

@@ -2,7 +2,8 @@
 
 A model is ready when these are. They are found where programs keep them: in a ``functools.partial``, in a bound method,
 in the variables of a nested function, in attributes, in the lists and dicts of these, and behind a server. What is made
-during a call, or kept elsewhere, is not found: name its device with ``device=``.
+during a call, or kept elsewhere, is not found: name its device with ``device=``. ``contexts_of`` has the contexts that
+they live in, of which figures are kept.
 """
 
 import functools
@@ -12,10 +13,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from callboard.device.client.handle import Device
+from callboard.device.client.line.port import OpPort
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.patterns.requests.server import RequestServer
 
-__all__ = ["Need", "is_ready", "needs_of"]
+__all__ = ["Need", "contexts_of", "is_ready", "needs_of"]
 
 Need = ResidentRef[Any] | Device
 
@@ -23,8 +25,13 @@ MOST = 256
 """Objects that are looked at, and that a container may have."""
 
 
-def needs_of(model: Any) -> list[Need]:
-    """The actors and devices that are found in a model: a function, another callable, or a server."""
+def needs_of(model: Any, *, spare: bool = False) -> list[Need]:
+    """The actors and devices that are found in a model: a function, another callable, or a server.
+
+    Args:
+        model: The model.
+        spare: With those that a server can answer without, such as the replicas of a pool.
+    """
     found: list[Need] = []
     seen: dict[int, Any] = {}  # which keeps them: no other object gets such an id
     todo = [model]
@@ -36,7 +43,15 @@ def needs_of(model: Any) -> list[Need]:
                 found.append(each)
             else:
                 todo += _parts(each)
+                if spare and isinstance(each, RequestServer):
+                    todo += each._may_run_on()
     return found
+
+
+def contexts_of(needs: Iterable[Need]) -> list[OpPort]:
+    """The ports of the contexts of these devices and actors, each once: an actor's own process has one."""
+    ports = [need._residents.port if isinstance(need, ResidentRef) else need._port for need in needs]
+    return list({id(port): port for port in ports}.values())
 
 
 def _parts(thing: Any) -> Iterable[Any]:

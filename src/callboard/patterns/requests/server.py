@@ -105,6 +105,10 @@ class RequestServer(Callers[T, R]):
         """The functions, models and servers that it cannot answer without; see ``needs_of``."""
         return []
 
+    def _may_run_on(self) -> list[Any]:
+        """Those any of which may be missing, such as replicas."""
+        return []
+
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def _enter(

@@ -49,6 +49,7 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
     embeddings: str | dict[str, str] | None = None
     inputs: list[_Tensor] = []
     outputs: list[_Tensor] = []
+    vocabulary: int | None = None
     version: str | None = None
     concurrency: int = 1
     max_batch: int = 1
@@ -225,6 +226,8 @@ def _add_function(app: App, name: str, model: _Model, folder: Path) -> None:
     model.check_replicas()
     if kinds != ["call"] and any(tensors.values()):
         raise ValueError(f"inputs and outputs are for call only: {kinds[0]} declares its own")
+    if model.vocabulary is not None and kinds != ["embeddings"]:
+        raise ValueError("vocabulary is for embeddings only: clients may send them lists of tokens then")
     if model.onnx is not None:
         if not (folder / model.onnx).is_file():
             raise ValueError(f"there is no file {folder / model.onnx}, which onnx names")
@@ -243,7 +246,7 @@ def _add_function(app: App, name: str, model: _Model, folder: Path) -> None:
     if model.call is not None:
         app.add_model(name, target, **tensors, **options)
     else:
-        app.add_embeddings(name, target, **options)
+        app.add_embeddings(name, target, vocabulary=model.vocabulary, **options)
 
 
 def _target(name: str, model: _Model, where: str) -> Any:

@@ -170,12 +170,15 @@ async def onnx_version(
 
     async def load() -> Any:
         actor, now = (ready.pop(), file) if ready else await opened(device, path, threads)
-        if (now.inputs, now.outputs) != (file.inputs, file.outputs):
+        try:
+            if (now.inputs, now.outputs) != (file.inputs, file.outputs):
+                raise ValueError(f"{path} has other inputs or outputs than when it was loaded first")
+            joined = Joined(functools.partial(actor.call, OnnxModel.run), file.inputs, file.outputs, path.name)
+            if max_batch > 1:
+                await joined.probe()
+        except BaseException:  # cancelled, too: nothing else would stop it
             actor.stop()
-            raise ValueError(f"{path} has other inputs or outputs than when it was loaded first")
-        joined = Joined(functools.partial(actor.call, OnnxModel.run), file.inputs, file.outputs, path.name)
-        if max_batch > 1:
-            await joined.probe()
+            raise
         server = cb.DynamicBatchingServer(
             joined,
             max_batch=max_batch,

@@ -60,6 +60,11 @@ class EmbeddingModel(Model):
         self.inputs = [Tensor("text", "TEXT", [-1])]
         self.outputs = [Tensor("embedding", "FP32", [-1, -1])]
 
+    @property
+    def takes_tokens(self) -> bool:
+        """True if clients may send lists of tokens: the app converts them, or says how many the model knows."""
+        return self.tokenize is not None or self.vocabulary is not None
+
     async def infer(
         self,
         arrays: tuple[Any, ...],
@@ -143,9 +148,16 @@ class EmbeddingModel(Model):
         tokenize = self.tokenize
         if tokenize is None:
             return inputs
-        if sum(len(each) for each in inputs) < LONG:
-            return [tokenize(each) for each in inputs]
-        return await asyncio.to_thread(lambda: [tokenize(each) for each in inputs])
+
+        def converted() -> list[Any]:
+            try:
+                return [tokenize(each) for each in inputs]
+            except (AttributeError, TypeError) as e:
+                if isinstance(inputs[0], str) or self.vocabulary is not None:
+                    raise
+                raise BadRequest(f"input has tokens, which tokenize of model {self.name!r} does not take") from e
+
+        return converted() if sum(map(len, inputs)) < LONG else await asyncio.to_thread(converted)
 
     async def _counts(self, items: list[Any], size: int) -> list[int]:
         def count() -> list[int]:

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from callboard.serve.generation.choices import Choices
 from callboard.serve.generation.events import Events, event, events_of
 from callboard.serve.generation.ids import check_bias, check_ids
 from callboard.serve.generation.model import Asked, Generation, TextModel, Token
-from callboard.serve.generation.parameters import check_stop, parameters_of
+from callboard.serve.generation.parameters import PARTS, check_stop, parameters_of
 from callboard.serve.generation.quoting import quoted
 from callboard.serve.http.compression import off_loop
 from callboard.serve.http.request import Request
@@ -32,6 +32,8 @@ MOST_PROMPTS = 2048
 """Prompts of a request at most, as in OpenAI's API; and its texts, which are ``n`` for each."""
 
 DONE = b"data: [DONE]\n\n"
+
+PART = '{"type": "text", "text": "…"}'
 
 
 class _StreamOptions(msgspec.Struct):
@@ -200,27 +202,49 @@ async def chat(app: App, request: Request, body: memoryview) -> Body | Events:
     if not asked.messages:
         raise BadRequest("messages is empty")
     tools = {"tools": asked.tools} if asked.tools and "tools" in model.takes else {}
+    messages = await off_loop(len(body), lambda: _messages(asked, model.takes))
     try:
-        prompt = await off_loop(len(body), lambda: _prompt(model, asked, tools))
+        prompt = await off_loop(len(body), lambda: _prompt(model, messages, tools))
     except (KeyError, TypeError, ValueError) as e:
         raise BadRequest(f"the messages do not fit the chat template of {model.name!r}") from e
     limit = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
     return await _answer(app, request, model, asked, [prompt], limit, CHAT)
 
 
-def _prompt(model: TextModel, asked: ChatRequest, tools: dict[str, Any]) -> str | list[int]:
+def _messages(asked: ChatRequest, takes: Collection[str]) -> list[dict[str, Any]]:
+    """The messages, as the model takes them; raises as :func:`_as_text`."""
+    return [_as_text(each, f"messages[{place}].content", takes) for place, each in enumerate(asked.messages)]
+
+
+def _prompt(model: TextModel, messages: list[dict[str, Any]], tools: dict[str, Any]) -> str | list[int]:
     """The conversation as its model's template writes it."""
     assert model.chat is not None
-    prompt = model.chat([_as_text(message) for message in asked.messages], **tools)
+    prompt = model.chat(messages, **tools)
     return prompt if isinstance(prompt, str) else list(prompt)
 
 
-def _as_text(message: dict[str, Any]) -> dict[str, Any]:
-    """A message whose content, if it is a list of texts, is one text."""
+def _as_text(message: dict[str, Any], where: str, takes: Collection[str]) -> dict[str, Any]:
+    """A message whose content is a text, also if it was a list of texts; with other parts only if the model takes them.
+
+    Raises:
+        BadRequest: It has a part that the model does not take, or that is none.
+    """
     parts = message.get("content")
-    if not isinstance(parts, list) or not all(isinstance(part, dict) and part.get("type") == "text" for part in parts):
+    if parts is None or isinstance(parts, str):
         return message
-    return {**message, "content": "".join(str(part.get("text", "")) for part in parts)}
+    if not isinstance(parts, list):
+        raise BadRequest(f"{where} is {quoted(parts)}, and must be a text or a list of parts")
+    for place, part in enumerate(parts):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text" and isinstance(part.get("text"), str):
+            continue
+        if not isinstance(kind, str) or kind not in PARTS:
+            raise BadRequest(f"{where}[{place}] is {quoted(part)}, and must be a part such as {PART}")
+        if kind not in takes:
+            raise BadRequest(f"{where}[{place}] has the type {kind!r}, which the model does not take: send texts")
+    if any(part["type"] != "text" for part in parts):
+        return message
+    return {**message, "content": "".join(part["text"] for part in parts)}
 
 
 async def _model(app: App, asked: _Request) -> TextModel:

@@ -6,7 +6,7 @@ from typing import Any
 from callboard.serve.errors import BadRequest
 from callboard.serve.generation.quoting import quoted
 
-__all__ = ["CHAT_ONLY", "PARAMETERS", "check_stop", "check_takes", "parameters_of"]
+__all__ = ["CHAT_ONLY", "PARAMETERS", "PARTS", "check_stop", "check_takes", "parameters_of"]
 
 PARAMETERS: Mapping[str, tuple[Any, ...]] = {
     "top_p": (1,),
@@ -35,7 +35,10 @@ PARAMETERS: Mapping[str, tuple[Any, ...]] = {
 }
 """Neutral values of each, beside null: these are accepted for every model."""
 
-CHAT_ONLY = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"))
+PARTS = frozenset(("image_url", "input_audio", "file"))
+"""Types of parts of a message's content, beside texts."""
+
+CHAT_ONLY = PARTS | {"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"}
 """Parameters of the prompt rather than of the tokens."""
 
 BY_THE_EDGE = frozenset(("n",))
@@ -63,15 +66,16 @@ def check_stop(stop: Sequence[str]) -> None:
 
 
 def check_takes(model: str, takes: Iterable[str]) -> frozenset[str]:
-    """The names of parameters that a model takes.
+    """The names of parameters, and of types of parts, that a model takes.
 
     Raises:
-        ValueError: One of them is no parameter.
+        ValueError: One of them is neither.
     """
     found = frozenset(takes)
-    unknown = sorted(found - PARAMETERS.keys() - BY_THE_EDGE)
+    known = PARAMETERS.keys() | PARTS
+    unknown = sorted(found - known - BY_THE_EDGE)
     if unknown:
-        raise ValueError(f"model {model!r}: takes has {unknown[0]!r}; it may have {', '.join(sorted(PARAMETERS))}")
+        raise ValueError(f"model {model!r}: takes has {unknown[0]!r}; it may have {', '.join(sorted(known))}")
     return found
 
 

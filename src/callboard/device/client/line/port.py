@@ -48,6 +48,7 @@ class OpPort:
     Attributes:
         name, uuid: Name and UUID of the device.
         generation: The one that ops belong to now.
+        losses: The number of contexts that were lost and replaced.
         stopped: The reason why the device takes no more work; None while it does.
         backend: Name of the backend.
         recordings: Number of recordings that are open.
@@ -74,6 +75,7 @@ class OpPort:
         self.name = name
         self.uuid = uuid
         self.generation = 0
+        self.losses = 0
         self.stopped: str | None = None
         self._stopped_by: BaseException | None = None
         self.recordings = 0
