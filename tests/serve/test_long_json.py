@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serve_lab import X, Y, client_of, tensor
 
 from callboard.serve import App, Tensor, edge
-from callboard.serve.encoding import flat, payload
+from callboard.serve.encoding import flat, payload, results
 from callboard.serve.encoding.messages import parsed
 
 COUNT = flat.LONG // 4
@@ -139,8 +139,8 @@ async def test_long_work_is_done_on_a_thread(monkeypatch: pytest.MonkeyPatch) ->
 
         return noted
 
-    for name in ("_numbers_of", "to_json"):
-        monkeypatch.setattr(payload, name, noting(getattr(payload, name)))
+    for module, name in ((payload, "_numbers_of"), (results, "to_json")):
+        monkeypatch.setattr(module, name, noting(getattr(module, name)))
     values = np.random.default_rng(0).random(40_000, np.float32).tolist()
     async with client_of(app) as http:
         found = await http.post("/v2/models/m/infer", json={"inputs": [tensor("x", "FP32", [40_000], values)]})

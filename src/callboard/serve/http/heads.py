@@ -41,6 +41,9 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
         head_timeout: Seconds from the first byte of a head to its end at most; then 408. Also for a connection that
             sends nothing.
     """
+    if not hasattr(base, "on_headers_complete"):
+        return base
+    from callboard.serve.http.upgrades import Parser  # httptools, which that over h11 does without
 
     class BoundedHeads(base):  # type: ignore[misc]
         _in_head = True
@@ -52,6 +55,7 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
         _timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
+            self.parser: Any = Parser(self)
             super().connection_made(transport)
             self._wait_for_head()
 
@@ -98,6 +102,8 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
                 self._refuse(431, f"the head of the request is longer than {MAX_HEAD} bytes")
             elif len(self.pipeline) >= MAX_PIPELINED:
                 self._refuse(400, f"more than {MAX_PIPELINED} requests were sent ahead of their responses")
+            if self.parser.reads_again:
+                return
             if not self._refused:
                 super().on_headers_complete()
             self._seen = self._body = self._framing = 0
@@ -110,6 +116,8 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
 
         def on_message_complete(self) -> None:
             self._in_head = True
+            if self.parser.reads_again:
+                return
             self._seen = 0
             if not self._refused:
                 super().on_message_complete()
@@ -133,6 +141,8 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
                 self._refuse(408, f"the head of the request did not arrive within {head_timeout:g} s")
 
         def _refuse(self, status: int, why: str) -> None:
+            if self._refused:
+                return
             self._refused = True
             self._stop_waiting()
             _log.debug("a connection is refused: %d %s", status, why)
@@ -159,7 +169,7 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
             self.transport.write_eof()
             self.loop.call_later(LINGER, self.transport.close)
 
-    return BoundedHeads if hasattr(base, "on_headers_complete") else base
+    return BoundedHeads
 
 
 def _length(header: tuple[bytes, bytes]) -> int:
