@@ -178,5 +178,5 @@ def printable(error: BaseException, form: Callable[[object], str] = str) -> str:
     """The text of an exception of a user, whose ``__str__`` and ``__repr__`` may raise; ``form`` is one of these."""
     try:
         return form(error)
-    except Exception as e:
+    except Exception as e:  # of the user's method
         return f"<{type(error).__name__}, whose text raises {type(e).__name__}>"

@@ -197,7 +197,9 @@ def _refused(error: Quarantined, model: str | None) -> str:
 
 
 def _text(error: BaseException) -> str:
-    text = (printable(error) or type(error).__name__).encode(errors="replace").decode()  # half of a surrogate pair is no text
+    text = (
+        (printable(error) or type(error).__name__).encode(errors="replace").decode()
+    )  # half of a surrogate pair is no text
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 

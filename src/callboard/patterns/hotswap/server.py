@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
-from callboard.actors.errors import printable
 from callboard.actors.clock import Clock
+from callboard.actors.errors import printable
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.canary import Canary

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
-from callboard.actors.errors import printable
 from callboard.actors.clock import Clock
+from callboard.actors.errors import printable
 from callboard.patterns.contract.hooks import truth
 from callboard.patterns.hotswap.canary import Canary, Trial
 from callboard.patterns.hotswap.errors import Phase, SwapFailed
@@ -103,7 +103,10 @@ class Swapper:
             error = await self._withdraw(version)
             self.failures += 1
             raise SwapFailed(
-                f"version {version.name!r} was not activated: {phase} failed: {printable(e, repr)}", version.name, phase, error
+                f"version {version.name!r} was not activated: {phase} failed: {printable(e, repr)}",
+                version.name,
+                phase,
+                error,
             ) from e
         except BaseException:  # cancelled
             await self._withdraw(version)
@@ -171,7 +174,10 @@ class Swapper:
                     raise
                 self.failures += 1
                 raise SwapFailed(
-                    f"version {version.name!r} was not activated: {phase} failed: {printable(e, repr)}", version.name, phase, error
+                    f"version {version.name!r} was not activated: {phase} failed: {printable(e, repr)}",
+                    version.name,
+                    phase,
+                    error,
                 ) from e
             self._book.activate(version, back=back)
             self._book.unloaded(old, VersionState.UNLOADED)
@@ -192,7 +198,11 @@ class Swapper:
             await model.update(old.settings)
         except Exception as e:  # raised by the user's `update`: the model's weights are in an unknown state
             self._book.active = None
-            _log.error("the weights of version %s could not be put back: %s; requests wait for a swap", old.name, printable(e, repr))
+            _log.error(
+                "the weights of version %s could not be put back: %s; requests wait for a swap",
+                old.name,
+                printable(e, repr),
+            )
             return await self.unload(old, VersionState.FAILED) or deliverable(e)
         return None
 

@@ -172,7 +172,9 @@ class Runs:
             return truth("fault", self._fault(error))
         except Exception as e:  # of the caller's hook: the request ends in its own error
             _log.exception("%s: `fault` failed for %s", self.name, printable(error, repr))
-            error.add_note(f"{self.name}: `fault`, which was to say whether it is the replica's, failed: {printable(e, repr)}")
+            error.add_note(
+                f"{self.name}: `fault`, which was to say whether it is the replica's, failed: {printable(e, repr)}"
+            )
             return False
 
     def _again_or_fail(self, job: Job, member: Member, error: Exception, *, may_repeat: bool, fault: bool) -> None:

@@ -11,12 +11,21 @@ import msgspec
 
 from callboard.serve.encoding.flat import LONG, check_length, cut
 from callboard.serve.encoding.payload import finite, from_binary, from_json
-from callboard.serve.encoding.results import json_weight, to_binary, to_binary_pieces, to_json_pieces, to_json_text
 from callboard.serve.encoding.regions import Place, Regions
+from callboard.serve.encoding.results import json_weight, to_binary, to_binary_pieces, to_json_pieces, to_json_text
 from callboard.serve.errors import BadRequest
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["HEADER_LENGTH", "InSequence", "InferBody", "InferRequest", "encoded", "encoding_weight", "parsed", "weight_of"]
+__all__ = [
+    "HEADER_LENGTH",
+    "InSequence",
+    "InferBody",
+    "InferRequest",
+    "encoded",
+    "encoding_weight",
+    "parsed",
+    "weight_of",
+]
 
 HEADER_LENGTH = "inference-header-content-length"
 """The HTTP header with the length of a message's JSON, after which raw tensor data begin."""
