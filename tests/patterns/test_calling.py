@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import functools
 import gc
+import signal
 import threading
 import weakref
 from collections.abc import Iterator
@@ -288,6 +289,57 @@ async def test_what_ends_a_loop_belongs_to_the_caller() -> None:
         with pytest.raises(RuntimeError, match=type(error).__name__) as found:
             await UserCall(ends, "auto", 1)(1)
         assert found.value.__cause__ is error
+
+
+@pytest.fixture
+def handled() -> Iterator[None]:
+    """SIGINT is taken by a handler, as a server does."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit])
+@pytest.mark.usefixtures("handled")
+async def test_what_a_model_raises_ends_its_request_only(error: type[BaseException]) -> None:
+    async def ends(items: list[int]) -> list[int]:
+        await asyncio.sleep(0)
+        if items == [0]:
+            raise error
+        return items
+
+    async def parts(items: list[int]) -> list[Any]:
+        return [part(item) for item in items]
+
+    async def part(item: int) -> Any:
+        yield item
+        if item == 0:
+            raise error
+
+    async with asyncio.timeout(LIMIT), DynamicBatchingServer(ends, max_batch=1) as server:
+        with pytest.raises(RuntimeError, match=error.__name__):
+            await server.submit(0)
+        assert await server.submit(1) == 1
+    async with asyncio.timeout(LIMIT), DynamicBatchingServer(parts, max_batch=1) as server:
+        with pytest.raises(RuntimeError, match=error.__name__):
+            await server.submit(0)
+        assert await server.submit(1) == [1]
+
+
+async def test_a_coroutine_that_is_closed_ends() -> None:
+    async def waits(item: int) -> None:
+        await asyncio.Event().wait()
+
+    call = UserCall(waits, "auto", 1)(1)
+    call.send(None)
+    closed = asyncio.Event()
+
+    def close() -> None:  # as by the garbage collection
+        call.close()  # does not raise "coroutine ignored GeneratorExit"
+        closed.set()
+
+    asyncio.get_running_loop().call_soon(close)
+    await closed.wait()
 
 
 async def test_ctrl_c_is_not_held_back() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from functools import partial
+from typing import Any
 
 import pytest
 from tests.device.residents.lab import Gate
@@ -10,7 +11,7 @@ from tests.device.residents.stuck_lab import Stuck
 from tests.faults.load import BOUND
 
 import callboard as cb
-from callboard.patterns.requests import calling
+from callboard.patterns.requests import abandoned
 
 pytestmark = [
     pytest.mark.fault,
@@ -61,18 +62,24 @@ async def test_a_call_that_somebody_waits_for_runs_on(gate: Gate) -> None:
         assert dev.health().restarts == 0
 
 
+@pytest.mark.parametrize("awaits", [False, True], ids=["a method", "a function that awaits it"])
 @pytest.mark.parametrize("neighbour", ["leaves", "waits"])
 async def test_requests_of_a_batch_that_hangs_make_way(
-    gate: Gate, neighbour: str, monkeypatch: pytest.MonkeyPatch
+    gate: Gate, neighbour: str, awaits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calling, "DOUBT_AFTER", 0.05)
-    monkeypatch.setattr(calling, "DOUBT", 0.0)
+    monkeypatch.setattr(abandoned, "DOUBT_AFTER", 0.05)
+    monkeypatch.setattr(abandoned, "DOUBT", 0.0)
     async with (
         asyncio.timeout(BOUND),
         cb.device("cpu", isolation="process", abandoned_after=0.05) as dev,
     ):
         actor = dev.actor_of(cb.Props(Batch, gate.path))
-        async with cb.DynamicBatchingServer(partial(actor.call, Batch.answer), max_batch=4, max_wait=0.0) as server:
+
+        async def answer(numbers: list[int]) -> list[int]:
+            return await actor.call(Batch.answer, numbers)
+
+        function: Any = answer if awaits else partial(actor.call, Batch.answer)
+        async with cb.DynamicBatchingServer(function, max_batch=4, max_wait=0.0) as server:
             assert await server.submit(3) == 6
             server.hold(2)
             hung = [asyncio.ensure_future(server.submit(n)) for n in (-1, 1)]

@@ -4,23 +4,20 @@ import asyncio
 import concurrent.futures
 import functools
 import inspect
-import time
+import signal
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
 from callboard.actors.errors import HandlerCancelled, printable
 from callboard.actors.loops.threads import Threads
 from callboard.device.client.residents.ref import ResidentRef
-from callboard.device.client.residents.reply import CallReply
-from callboard.patterns.requests.entries import Entry, State
+from callboard.device.client.residents.reply import calls_made
+from callboard.patterns.requests.abandoned import Run
+from callboard.patterns.requests.entries import Entry
 from callboard.patterns.requests.fitting import refuse_actors
 from callboard.patterns.requests.inside import part_of_this
 
-__all__ = ["Executor", "UserCall", "deliverable", "is_quick"]
-
-DOUBT, DOUBT_AFTER = 4.0, 10.0
-"""A call of an actor may not return if it has run this many times as long as any before, and for this many seconds, and
-one of its requests has left."""
+__all__ = ["Executor", "UserCall", "deliverable", "is_quick", "of_the_loop"]
 
 Executor = Literal["auto", "loop", "thread"] | concurrent.futures.Executor
 
@@ -49,8 +46,8 @@ class UserCall:
         if not callable(given):
             raise TypeError(f"{given!r} cannot be called")
         self._function = function
-        self._actor_calls: list[_ActorCall] = []
-        self._longest = 0.0  # seconds of an actor's call that gave a result
+        self._runs: list[Run] = []
+        self._longest = 0.0  # seconds of a run that gave a result
         self._own: Threads | None = None
         self._pool: concurrent.futures.Executor | None = None
         if isinstance(executor, concurrent.futures.Executor):
@@ -82,6 +79,12 @@ class UserCall:
             Exception: Raised by the function.
             HandlerCancelled: Something that it waited for was cancelled, though this task was not.
         """
+        task = asyncio.current_task()
+        run: Run | None = None
+        if entries is not None and self._pool is None:
+            run = Run(entries)
+            self._runs.append(run)
+            token = calls_made.set(run)
         try:
             if self._pool is None:
                 found = self._function(*arguments)
@@ -90,46 +93,33 @@ class UserCall:
                 found = await asyncio.get_running_loop().run_in_executor(self._pool, work, self._function, arguments)
                 if isinstance(found, _Raised):
                     found.reraise()
-            if entries is not None and type(found) is CallReply:
-                return await self._answered(entries, found)
-            return found if isinstance(found, list) or not inspect.isawaitable(found) else await found
+            value = found if isinstance(found, list) or not inspect.isawaitable(found) else await found
+            if run is not None:
+                self._longest = max(self._longest, run.end())
+            return value
         except asyncio.CancelledError as e:
-            task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             raise HandlerCancelled(f"{_name(self._function)} was cancelled from within") from e
-        except (Exception, *OF_THE_LOOP):  # what a future can hold, and what must reach the loop
-            raise
         except BaseException as e:  # SystemExit, which would end the loop: it belongs to the caller, as on a thread
+            if isinstance(e, Exception) or of_the_loop(e, task):
+                raise
             raise deliverable(e) from e
-
-    async def _answered(self, entries: "list[Entry]", reply: "CallReply[Any]") -> Any:
-        call = _ActorCall(entries, reply, time.monotonic())
-        self._actor_calls.append(call)
-        try:
-            value = await reply
-            self._longest = max(self._longest, time.monotonic() - call.began)
-            return value
         finally:
-            self._actor_calls.remove(call)
-            if call.doubt is not None:
-                call.doubt.cancel()
+            if run is not None:
+                run.end()
+                self._runs.remove(run)
+                calls_made.reset(token)
 
     def left(self, entry: Entry) -> None:
-        """A request has ended before its call, which was for it and perhaps others.
+        """A request has ended before the run that is for it.
 
-        If it was the last of them, an actor's method is told that it is cancelled. If others wait, it is told so when
-        it has run for :data:`DOUBT` times as long as any call before: it may not return. The call's answer, or the loss
-        of its context, still ends it.
+        If it was the last one of the run, the calls of actors that the function has made are cancelled. If others wait,
+        this happens when the run has taken :data:`DOUBT` times as long as any before: it may not return.
         """
-        for call in self._actor_calls:
-            if entry not in call.entries:
-                continue
-            if all(each.state is State.ENDED for each in call.entries):
-                call.reply.cancel()
-            elif call.doubt is None and self._longest:
-                later = call.began + max(DOUBT_AFTER, DOUBT * self._longest) - time.monotonic()
-                call.doubt = asyncio.get_running_loop().call_later(max(0.0, later), call.reply.cancel)
+        for run in self._runs:
+            if entry in run.entries:
+                run.left(self._longest)
 
     def close(self) -> None:
         """Stop accepting calls; a call that runs on a thread continues."""
@@ -137,20 +127,19 @@ class UserCall:
             self._own.shutdown(wait=False, cancel_futures=True)
 
 
-class _ActorCall:
-    """A call of an actor's method that runs."""
+def of_the_loop(error: BaseException, task: "asyncio.Task[Any] | None") -> bool:
+    """True if an exception in a task's code must reach the loop: Ctrl-C, and the end of a coroutine that is closed.
 
-    __slots__ = ("began", "doubt", "entries", "reply")
-
-    def __init__(self, entries: "list[Entry]", reply: "CallReply[Any]", began: float) -> None:
-        self.entries = entries
-        self.reply = reply
-        self.began = began
-        self.doubt: asyncio.TimerHandle | None = None
-
-
-OF_THE_LOOP = (KeyboardInterrupt, GeneratorExit)
-"""Ctrl-C, and the end of a coroutine that is not awaited any more."""
+    Where a handler of the application takes SIGINT, as in a server, a ``KeyboardInterrupt`` comes from the code itself.
+    """
+    match error:
+        case KeyboardInterrupt():
+            handler: Any = signal.getsignal(signal.SIGINT)
+            runner = getattr(getattr(handler, "func", None), "__self__", None)  # of asyncio.run
+            return handler is signal.default_int_handler or isinstance(runner, asyncio.Runner)
+        case GeneratorExit():
+            return asyncio._get_running_loop() is None or asyncio.current_task() is not task
+    return False
 
 
 class _Raised:

@@ -1,13 +1,16 @@
 """``Entry``: one request inside a server, from its submission to its end."""
 
-from collections.abc import Hashable, Mapping
+import asyncio
+from collections.abc import Callable, Hashable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from callboard.patterns.requests.passage import Passage
 
-__all__ = ["Entry", "State"]
+__all__ = ["Entry", "RequestFuture", "State"]
+
+R = TypeVar("R")
 
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
@@ -86,3 +89,23 @@ class Entry:
 
     def __repr__(self) -> str:
         return f"<Entry {self.number} {self.state.value}, priority {self.priority}, key {self.key!r}>"
+
+
+class RequestFuture(asyncio.Future[R]):
+    """The future of a request: the request leaves its server at once when this is cancelled.
+
+    Attributes:
+        entry: Entry of the request.
+        left: Called with the entry when this is cancelled.
+    """
+
+    __slots__ = ("entry", "left")
+
+    entry: Entry
+    left: Callable[[Entry], None]
+
+    def cancel(self, msg: Any = None) -> bool:
+        done = super().cancel(msg)
+        if done:
+            self.left(self.entry)
+        return done

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterable
 from typing import Any, Protocol
 
 from callboard.patterns.contract.outlet import STREAMED, Outlet
-from callboard.patterns.requests.calling import OF_THE_LOOP, deliverable
+from callboard.patterns.requests.calling import deliverable, of_the_loop
 from callboard.patterns.requests.entries import Entry, State
 
 __all__ = ["Feeders"]
@@ -73,7 +73,7 @@ class Feeders:
 
 async def _feed(answer: AsyncIterable[Any], parts: list[Any] | None, entry: Entry, guard: Pausing | None) -> None:
     """Read an answer to its end, no faster than its reader does, and close it."""
-    source, outlet = aiter(answer), entry.outlet
+    source, outlet, task = aiter(answer), entry.outlet, asyncio.current_task()
     try:
         async for part in source:
             if parts is not None:
@@ -83,9 +83,11 @@ async def _feed(answer: AsyncIterable[Any], parts: list[Any] | None, entry: Entr
             outlet.put(part)
             if outlet.full:
                 await _room(outlet, entry, guard)
-    except (Exception, asyncio.CancelledError, *OF_THE_LOOP):  # what a task can hold, and what must reach the loop
+    except (Exception, asyncio.CancelledError):  # what a task can hold
         raise
     except BaseException as e:  # SystemExit, as of a function: it belongs to the caller
+        if of_the_loop(e, task):
+            raise
         raise deliverable(e) from e
     finally:
         close = getattr(source, "aclose", None)

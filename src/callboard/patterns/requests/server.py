@@ -21,10 +21,9 @@ from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import UserCall
 from callboard.patterns.requests.deadlines import Deadlines
 from callboard.patterns.requests.ending import within
-from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.entries import Entry, RequestFuture, State
 from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, Stage
 from callboard.patterns.requests.feeding import Feeders
-from callboard.patterns.requests.future import RequestFuture
 from callboard.patterns.requests.inside import check_outside
 from callboard.patterns.requests.passage import PASSAGE
 from callboard.patterns.requests.stats import Histogram

@@ -22,7 +22,7 @@ from callboard.device.client.residents.lender import Lender
 from callboard.device.client.residents.lent import LentArguments, LentRoom
 from callboard.device.client.residents.line import accept, on_loop
 from callboard.device.client.residents.loan import Loan
-from callboard.device.client.residents.reply import CallReply
+from callboard.device.client.residents.reply import CallReply, calls_made
 from callboard.device.protocol.arena import ArenaPool, Slot
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.messages import (
@@ -118,6 +118,8 @@ class Caller:
             on_loop(port, lambda: self._orphan(end.id))
         if timeout is not None:
             on_loop(port, lambda: self._expire_after(end, timeout, arguments.tag))
+        if (made := calls_made.get()) is not None:
+            made.add(reply)
         return reply
 
     def _call(self, actor: "Resident", arguments: Arguments, deadline: float) -> tuple[CallEnd, CallReply[Any]]:

@@ -2,16 +2,28 @@
 
 import asyncio
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from callboard.core.reply import DONE, PENDING, Reply
 
 if TYPE_CHECKING:
     from callboard.device.client.residents.caller import Caller
 
-__all__ = ["CallReply"]
+__all__ = ["CallReply", "calls_made"]
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+class CallsMade(Protocol):
+    """Is told of the calls that are made in a context."""
+
+    def add(self, reply: "CallReply[Any]") -> None:
+        """A call was accepted."""
+
+
+calls_made: ContextVar[CallsMade | None] = ContextVar("callboard_calls_made", default=None)
+"""Who is told of the calls of resident actors that are made in this context; None: nobody."""
 
 
 class CallReply(Reply[T_co]):
