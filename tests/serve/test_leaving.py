@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,8 +19,9 @@ from serve_lab import TIMEOUT, Held, X, Y, request_of, until
 import callboard as cb
 from callboard.serve import App, EdgeLimits, listening
 from callboard.serve.http import bounded
+from callboard.serve.http import listening as listening_module
 from callboard.serve.http.ending import Signals
-from callboard.serve.http.listening import _run, _server
+from callboard.serve.http.listening import _own_loop, _run, _running, _server
 from callboard.serve.http.starting import Port
 
 INFER = "/v2/models/double/infer"
@@ -285,6 +288,93 @@ async def test_a_refused_connection_that_asks_nothing_is_closed(monkeypatch: pyt
             assert await reader.read() == b""
             writer.close()
             assert (await one.get("/v2/health/live")).status_code == 200
+
+
+async def swallow() -> None:
+    """Ignore each cancellation."""
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.get_running_loop().create_future()
+
+
+def test_a_task_that_ignores_its_cancellation_is_abandoned(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listening_module, "LAST_TASKS", 0.01)
+    monkeypatch.setattr(listening_module, "_loop_factory", lambda: None)  # uvloop keeps a pipe for the whole process
+    cleaned: list[bool] = []
+
+    async def clean() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            cleaned.append(True)
+
+    async def begin() -> list[asyncio.Task[None]]:
+        tasks = [asyncio.create_task(each()) for each in (swallow, clean)]
+        async with _running(swallow):
+            await asyncio.sleep(0)
+        return tasks
+
+    with _own_loop(Signals()) as loop:
+        tasks = loop.run_until_complete(begin())
+    assert loop.is_closed()
+    assert cleaned == [True]
+    assert [task.done() for task in tasks] == [False, True]
+    assert "beside the app ignores that it is cancelled" in caplog.text
+    assert caplog.text.count("the task of swallow ignores that it is cancelled: it is abandoned") == 2
+
+
+SWALLOWS = """
+import asyncio, logging, sys
+from callboard.serve import App, Tensor, serve
+
+async def swallow(x):
+    print("begun", flush=True)
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            pass
+
+app = App("swallows")
+app.add_model("double", swallow, inputs=[Tensor("x", "FP32", [-1])], outputs=[Tensor("y", "FP32", [-1])])
+
+async def tell():
+    print(sys.argv[1], flush=True)
+
+logging.basicConfig()
+serve(app, port=int(sys.argv[1]), background=tell)
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.fault
+async def test_two_interrupts_end_a_process_whose_model_ignores_its_cancellation() -> None:
+    with reserved_port() as port:
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", SWALLOWS, str(port)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        try:
+            async with httpx.AsyncClient() as http, asyncio.timeout(TIMEOUT):
+                assert child.stdout is not None
+                assert child.stderr is not None
+                assert await child.stdout.readline() == f"{port}\n".encode()
+                asking = asyncio.create_task(http.post(f"http://127.0.0.1:{port}{INFER}", json=request_of([1])))
+                assert await child.stdout.readline() == b"begun\n"
+                child.send_signal(signal.SIGINT)
+                await child.stderr.readuntil(b"press Ctrl-C again")
+                child.send_signal(signal.SIGINT)
+                assert (await asking).status_code == 503
+                said, _ = await child.communicate()
+                assert (said, child.returncode) == (b"ended\n", 0)
+        finally:
+            if child.returncode is None:
+                child.kill()
+                await child.wait()
 
 
 def test_signals_that_last_are_obeyed_until_the_process_ends() -> None:

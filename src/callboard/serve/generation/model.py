@@ -19,7 +19,9 @@ from callboard.patterns.speculative.requests import Decode
 from callboard.patterns.speculative.server import SpeculativeDecoder
 from callboard.serve.errors import BadModelResult, BadRequest
 from callboard.serve.generation.parameters import CHAT_ONLY, check_takes
+from callboard.serve.generation.quoting import quoted
 from callboard.serve.generation.text import Detokenizer, StopStrings
+from callboard.serve.http.compression import off_loop
 from callboard.serve.models import TOKENS, WAITED, Model
 
 __all__ = ["Asked", "Generation", "TextModel", "Token"]
@@ -35,13 +37,13 @@ class Asked:
     """The generation request of a client.
 
     Attributes:
-        prompt: A text, or tokens.
+        prompt: Tokens, which several requests may share; see :meth:`TextModel.encoded`.
         max_tokens: New tokens at most; None: as many as the model gives.
         stop: Strings before which the text ends.
         temperature, seed, parameters: See :class:`callboard.Decode`.
     """
 
-    prompt: str | list[int]
+    prompt: list[int]
     max_tokens: int | None = None
     stop: Sequence[str] = ()
     temperature: float = 0.0
@@ -126,15 +128,12 @@ class TextModel(Model):
             BadRequest: The prompt is empty, or ``asked`` is out of range.
         """
         if asked.max_tokens is not None and not 1 <= asked.max_tokens <= self.most:
-            raise BadRequest(f"max_tokens must be from 1 to {self.most}, but is {asked.max_tokens}")
-        if not all(asked.stop):
-            raise BadRequest("stop has an empty string")
-        tokens = self._encoded(asked.prompt) if isinstance(asked.prompt, str) else asked.prompt
-        if not len(tokens):
+            raise BadRequest(f"max_tokens must be from 1 to {self.most}, but is {quoted(asked.max_tokens)}")
+        if not asked.prompt:
             raise BadRequest("the prompt has no tokens; give at least one, such as that of the beginning of a text")
         try:
             item = Decode(
-                tokens,
+                asked.prompt,
                 max_new_tokens=self.most if asked.max_tokens is None else asked.max_tokens,
                 temperature=asked.temperature,
                 seed=asked.seed,
@@ -146,6 +145,17 @@ class TextModel(Model):
         if isinstance(self.server, FairShareScheduler):
             options["tenant"] = tenant
         return Generation(self, item, asked.stop, options)
+
+    async def encoded(self, prompts: Sequence[str | list[int]]) -> list[list[int]]:
+        """Tokens of prompts that are texts, or tokens already; long texts are encoded on a thread.
+
+        Raises:
+            Exception: Raised by ``encode``.
+        """
+        return await off_loop(
+            sum(len(each) for each in prompts if isinstance(each, str)),
+            lambda: [self._encoded(each) if isinstance(each, str) else each for each in prompts],
+        )
 
     def _encoded(self, prompt: str) -> list[int]:
         tokens: Any = self._encode(prompt)

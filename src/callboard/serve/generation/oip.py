@@ -11,7 +11,8 @@ from callboard.serve.edge import Body, decode_json
 from callboard.serve.errors import BadRequest, HttpError, Refusal, code_of
 from callboard.serve.generation.events import Events, event, events_of
 from callboard.serve.generation.model import Asked, Generation, TextModel
-from callboard.serve.generation.parameters import parameters_of
+from callboard.serve.generation.parameters import check_stop, parameters_of
+from callboard.serve.generation.quoting import quoted
 from callboard.serve.http.request import Request
 
 __all__ = ["GenerateRequest", "failed", "generate", "generate_stream"]
@@ -63,9 +64,11 @@ async def _begun(app: App, request: Request, body: memoryview) -> tuple[Generati
     asked: GenerateRequest = await decode_json(body, GenerateRequest)
     given = asked.parameters
     if given.best_of not in (None, 1):
-        raise BadRequest(f"best_of is {given.best_of}, but only 1 is supported")
+        raise BadRequest(f"best_of is {quoted(given.best_of)}, but only 1 is supported")
     parameters = parameters_of(given, model.takes)
-    what = Asked(asked.text_input, given.max_tokens, given.stop or [], given.temperature or 0.0, given.seed, parameters)
+    check_stop(given.stop or [])
+    [prompt] = await model.encoded([asked.text_input])
+    what = Asked(prompt, given.max_tokens, given.stop or [], given.temperature or 0.0, given.seed, parameters)
     head = {"model_name": model.name, "model_version": model.version, **({"id": asked.id} if asked.id else {})}
     return model.begin(what, app.limits.request_timeout, app.tenant_of(request.headers)), head
 

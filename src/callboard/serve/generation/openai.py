@@ -15,7 +15,9 @@ from callboard.serve.generation.choices import Choices
 from callboard.serve.generation.events import Events, event, events_of
 from callboard.serve.generation.ids import check_bias, check_ids
 from callboard.serve.generation.model import Asked, Generation, TextModel, Token
-from callboard.serve.generation.parameters import parameters_of
+from callboard.serve.generation.parameters import check_stop, parameters_of
+from callboard.serve.generation.quoting import quoted
+from callboard.serve.http.compression import off_loop
 from callboard.serve.http.request import Request
 
 __all__ = ["ChatRequest", "CompletionRequest", "chat", "completions"]
@@ -27,7 +29,7 @@ MOST_CHOICES = 128
 """Texts for one prompt at most, as in OpenAI's API."""
 
 MOST_PROMPTS = 2048
-"""Prompts of a request at most, as in OpenAI's API."""
+"""Prompts of a request at most, as in OpenAI's API; and its texts, which are ``n`` for each."""
 
 DONE = b"data: [DONE]\n\n"
 
@@ -84,20 +86,21 @@ class CompletionRequest(_Request, kw_only=True):
     logprobs: int | bool | None = None
     suffix: str | None = None
 
-    @property
-    def prompts(self) -> list[str | list[int]]:
-        """The prompts: texts, or lists of tokens.
+    def prompts(self, vocabulary: int | None) -> list[str | list[int]]:
+        """The prompts: texts, or lists of tokens that a vocabulary of this size has.
 
         Raises:
-            BadRequest: Tokens and texts are mixed, or there are none, or too many.
+            BadRequest: Tokens and texts are mixed, or there are none, or too many; or one is not a token.
         """
         given: Any = self.prompt
         if isinstance(given, str) or (given and all(isinstance(each, int) for each in given)):
+            check_ids("prompt", given, vocabulary)
             return [given]
         if not given or len({type(each) for each in given}) > 1:
             raise BadRequest("prompt must be a text, texts, a list of tokens, or lists of tokens, not empty or mixed")
         if len(given) > MOST_PROMPTS:
             raise BadRequest(f"prompt has {len(given)} entries, and may have {MOST_PROMPTS}")
+        check_ids("prompt", given, vocabulary)
         prompts: list[str | list[int]] = given
         return prompts
 
@@ -182,10 +185,9 @@ async def completions(app: App, request: Request, body: memoryview) -> Body | Ev
     asked: CompletionRequest = await decode_json(body, CompletionRequest)
     model = await _model(app, asked)
     if asked.best_of not in (None, 1, asked.n):
-        raise BadRequest(f"best_of is {asked.best_of}, but only {asked.n} is supported, which is n")
+        raise BadRequest(f"best_of is {quoted(asked.best_of)}, but only {asked.n} is supported, which is n")
     limit = min(DEFAULT_TOKENS, model.most) if asked.max_tokens is None else asked.max_tokens
-    prompts = asked.prompts
-    check_ids("prompt", asked.prompt, model.vocabulary)
+    prompts = await off_loop(len(body), lambda: asked.prompts(model.vocabulary))
     return await _answer(app, request, model, asked, prompts, limit, COMPLETION)
 
 
@@ -199,12 +201,18 @@ async def chat(app: App, request: Request, body: memoryview) -> Body | Events:
         raise BadRequest("messages is empty")
     tools = {"tools": asked.tools} if asked.tools and "tools" in model.takes else {}
     try:
-        prompt = model.chat([_as_text(message) for message in asked.messages], **tools)
+        prompt = await off_loop(len(body), lambda: _prompt(model, asked, tools))
     except (KeyError, TypeError, ValueError) as e:
         raise BadRequest(f"the messages do not fit the chat template of {model.name!r}") from e
     limit = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
-    prompts = [prompt if isinstance(prompt, str) else list(prompt)]
-    return await _answer(app, request, model, asked, prompts, limit, CHAT)
+    return await _answer(app, request, model, asked, [prompt], limit, CHAT)
+
+
+def _prompt(model: TextModel, asked: ChatRequest, tools: dict[str, Any]) -> str | list[int]:
+    """The conversation as its model's template writes it."""
+    assert model.chat is not None
+    prompt = model.chat([_as_text(message) for message in asked.messages], **tools)
+    return prompt if isinstance(prompt, str) else list(prompt)
 
 
 def _as_text(message: dict[str, Any]) -> dict[str, Any]:
@@ -236,6 +244,12 @@ async def _answer(
     count, seed = asked.n or 1, asked.seed
     parameters = parameters_of(asked, model.takes)
     check_bias(parameters.get("logit_bias"), model.vocabulary)
+    check_stop(asked.stops)
+    if len(prompts) * count > MOST_PROMPTS:
+        raise BadRequest(
+            f"{len(prompts)} prompts with n={count} are {len(prompts) * count} texts: ask for {MOST_PROMPTS} at most"
+        )
+    encoded = await model.encoded(prompts)
     tenant = app.tenant_of(request.headers)
     choices = Choices(
         [
@@ -248,7 +262,7 @@ async def _answer(
                 app.limits.request_timeout,
                 tenant,
             )
-            for prompt in prompts
+            for prompt in encoded
             for number in range(count)
         ]
     )

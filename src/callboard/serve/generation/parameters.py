@@ -1,11 +1,12 @@
 """Parameters of text generation that only some models take, and the values of them that change no answer."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from callboard.serve.errors import BadRequest
+from callboard.serve.generation.quoting import quoted
 
-__all__ = ["CHAT_ONLY", "PARAMETERS", "check_takes", "parameters_of"]
+__all__ = ["CHAT_ONLY", "PARAMETERS", "check_stop", "check_takes", "parameters_of"]
 
 PARAMETERS: Mapping[str, tuple[Any, ...]] = {
     "top_p": (1,),
@@ -40,6 +41,26 @@ CHAT_ONLY = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions
 BY_THE_EDGE = frozenset(("n",))
 """Parameters that need nothing of a model."""
 
+MOST_STOPS = 16
+"""Strings of ``stop`` at most (4 in OpenAI's API): the new text is searched for each of them at every token."""
+LONGEST_STOP = 256
+"""Characters of one at most: a text is held back while it may become one."""
+
+
+def check_stop(stop: Sequence[str]) -> None:
+    """Check the strings of ``stop``.
+
+    Raises:
+        BadRequest: They are too many, or one is too long or empty.
+    """
+    if len(stop) > MOST_STOPS:
+        raise BadRequest(f"stop has {len(stop)} strings, and may have {MOST_STOPS}")
+    for place, each in enumerate(stop):
+        if not each:
+            raise BadRequest("stop has an empty string")
+        if len(each) > LONGEST_STOP:
+            raise BadRequest(f"stop[{place}] has {len(each)} characters, and may have {LONGEST_STOP}")
+
 
 def check_takes(model: str, takes: Iterable[str]) -> frozenset[str]:
     """The names of parameters that a model takes.
@@ -69,5 +90,5 @@ def parameters_of(request: object, takes: Collection[str]) -> dict[str, Any]:
             found[name] = value
         elif value not in neutral:
             only = " or ".join(map(repr, neutral)) or "null"
-            raise BadRequest(f"{name} is {value!r}, but only {only} is supported")
+            raise BadRequest(f"{name} is {quoted(value)}, but only {only} is supported")
     return found

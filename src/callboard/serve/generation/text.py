@@ -62,7 +62,7 @@ class StopStrings:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = list(stops)
+        self._stops = stops
         self._held = ""
         self.stopped = False
 
@@ -70,8 +70,9 @@ class StopStrings:
         """The text that is final with this one; text after a stop is dropped."""
         if self.stopped:
             return ""
+        before = len(self._held)  # no stop is in this part alone
         text = self._held + text
-        found = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        found = [place for stop in self._stops if (place := text.find(stop, max(0, before - len(stop) + 1))) >= 0]
         if found:
             self.stopped, self._held = True, ""
             return text[: min(found)]
@@ -87,5 +88,7 @@ class StopStrings:
 
 def _overlap(text: str, stop: str) -> int:
     """Length of the longest end of the text that the string begins with."""
-    longest = min(len(text), len(stop) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
+    place = text.find(stop[0], max(0, len(text) - len(stop) + 1))
+    while place >= 0 and not stop.startswith(text[place:]):
+        place = text.find(stop[0], place + 1)
+    return 0 if place < 0 else len(text) - place

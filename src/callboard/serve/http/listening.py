@@ -29,6 +29,8 @@ LAST_RESPONSES = 5.0
 """Seconds beyond ``drain_timeout`` in which the last responses can be sent."""
 SOON = 0.5
 """Seconds for a step of an end that is not to wait."""
+LAST_TASKS = 2.0
+"""Seconds in which tasks that are cancelled at the end can end."""
 
 SWITCH_INTERVAL = 0.5e-3
 """Switch interval in seconds: a model's thread waits at most this long for the event loop's each time that it returns
@@ -54,9 +56,42 @@ def run_until_signal(app: App, port: Port, background: Background | None, signal
     with contextlib.ExitStack() as stack:
         stack.enter_context(_own_process())
         ending = signals or stack.enter_context(Signals())
-        runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
-        ending.loop = runner.get_loop()
-        runner.run(_until_signal(app, port, background, ending))
+        ending.loop = stack.enter_context(_own_loop(ending))
+        ending.loop.run_until_complete(_until_signal(app, port, background, ending))
+
+
+@contextlib.contextmanager
+def _own_loop(ending: Signals) -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop. Its end has a bound, unlike that of ``asyncio.Runner``: a task may ignore its cancellation."""
+    loop = (_loop_factory() or asyncio.new_event_loop)()
+    asyncio.set_event_loop(loop)
+    try:
+        yield loop
+    finally:
+        try:
+            loop.run_until_complete(_end_tasks(SOON if ending.hurry.is_set() else LAST_TASKS))
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+async def _end_tasks(timeout: float) -> None:
+    """Cancel all other tasks and end the asynchronous generators; those that have not ended in time are abandoned."""
+    loop = asyncio.get_running_loop()
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    ended, late = await asyncio.wait(tasks, timeout=timeout) if tasks else (set(), set())
+    for task in ended:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s has failed at the end", _named(task), exc_info=error)
+    for task in late:
+        _log.warning("%s ignores that it is cancelled: it is abandoned", _named(task))
+    await asyncio.wait({asyncio.ensure_future(loop.shutdown_asyncgens())}, timeout=timeout)
+
+
+def _named(task: "asyncio.Task[Any]") -> str:
+    return f"the task of {getattr(task.get_coro(), '__qualname__', task.get_name())}"
 
 
 @contextlib.contextmanager
@@ -179,8 +214,10 @@ async def _running(background: Background | None) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
-        await asyncio.wait({task})
-        if not task.cancelled() and (error := task.exception()) is not None:
+        await asyncio.wait({task}, timeout=LAST_TASKS)
+        if not task.done():
+            _log.warning("what runs beside the app ignores that it is cancelled")
+        elif not task.cancelled() and (error := task.exception()) is not None:
             _log.error("what ran beside the app has failed", exc_info=error)
 
 
