@@ -149,6 +149,9 @@ async def test_an_onnx_file_that_cannot_be_loaded_is_named_with_its_model(folder
                 raise AssertionError
 
 
+DOUBLE = "[models.m]\ncall = 'toml_models:double'\n"
+
+
 @pytest.mark.parametrize(
     "text, says",
     [
@@ -186,6 +189,25 @@ async def test_an_onnx_file_that_cannot_be_loaded_is_named_with_its_model(folder
         ("[limits]\nmax_bod = 1", "max_bod"),
         ('shared_memory = ""', "no key of shared memory"),
         ("[limits]\nmax_body = 0", "max_body must be positive"),
+        ("[limits]\nmax_body = inf", r"limits\.max_body must be a whole number of bytes, but is inf"),
+        ("[limits]\nmax_bodies = 1.5", r"limits\.max_bodies must be a whole number of bytes, but is 1.5"),
+        ("[limits]\nbody_timeout = nan", "body_timeout must be positive, but is nan"),
+        ("tenant_header = 'a b'", "tenant_header is 'a b', which is no name of a header"),
+        ("tenant_header = ''", "tenant_header is '', which is no name of a header"),
+        ("device = 'nope'", "device: no device is called 'nope'"),
+        ("device = 'cpu:99'", "device: there is no device 'cpu:99'"),
+        ("[models.m]\nonnx = 'a.onnx'\ndevices = ['nope']", "models.m: devices: no device is called 'nope'"),
+        (DOUBLE + "max_batch = 0\n" + X, "models.m: max_batch must be at least 1, but is 0"),
+        (DOUBLE + "max_batch = -5\n" + X, "models.m: max_batch must be at least 1, but is -5"),
+        (DOUBLE + "max_batch = 2\nmax_queue = -1\n" + X, "models.m: max_queue must be at least 1, but is -1"),
+        ("[models.m]\nonnx = 'a.onnx'\nthreads = -1", "models.m: threads must be at least 0, but is -1"),
+        (DOUBLE + "threads = 2\n" + X, "models.m: threads is for onnx only"),
+        (
+            DOUBLE.replace("models.m", r'models."\u0000"') + X.replace("models.m", r'models."\u0000"'),
+            r"name '\\x00' has",
+        ),
+        ("[keys.a]\nrights = ['infer']\nfile = '/dev/zero'", r"keys\.a: file: /dev/zero has more than \d+ bytes"),
+        ("[keys.a]\nrights = ['infer']\nfile = '.'", r"keys\.a: file: .*directory"),
         ("token_env = 'NOT_SET_HERE'", "variable NOT_SET_HERE, which token_env names, is not set"),
     ],
 )

@@ -112,6 +112,30 @@ async def test_requests_ahead_of_their_responses_are_bounded() -> None:
         writer.close()
 
 
+UPGRADE = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
+
+
+async def test_a_request_to_upgrade_the_connection_is_a_request_like_others() -> None:
+    length = b"content-length: %d\r\n\r\n" % len(BODY) + BODY
+    chunks = b"transfer-encoding: chunked\r\n\r\n%x\r\n" % len(BODY) + BODY + b"\r\n0\r\n\r\n"
+    last = INFER + b"connection: close\r\n" + length
+    async with asyncio.timeout(TIMEOUT), listening(small_app(), port=0) as url:
+        for body in (length, chunks):
+            asked = INFER + UPGRADE + body
+            for parts in (
+                (asked + asked, last),
+                (asked[:100], asked[100:-5], asked[-5:] + asked[:60], asked[60:] + last),
+            ):
+                found = await said(url, *parts)
+                assert found.count(b"HTTP/1.1 200 ") == found.count(b'"data":[2.0]') == 3
+        websocket = b"GET /v2 HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+        assert (await said(url, websocket + last)).count(b"HTTP/1.1 200 ") == 2
+        found = await said(url, INFER, UPGRADE + b"a: b\r\n" * MAX_HEADERS + length)
+        assert found.startswith(b"HTTP/1.1 431 ")
+        assert found.count(b"HTTP/1.1") == 1
+        assert (await said(url, b"CONNECT h:80 HTTP/1.1\r\nhost: h\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+
+
 async def test_a_head_must_arrive_in_time() -> None:
     limits = EdgeLimits(body_timeout=0.05)
     async with asyncio.timeout(TIMEOUT), listening(small_app(limits=limits), port=0) as url:

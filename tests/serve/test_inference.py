@@ -40,6 +40,7 @@ async def test_a_request_without_a_content_type() -> None:
         (request_of([1], parameters={"priority": -1}), "priority must be an integer of at least 0"),
         (request_of([1], parameters={"timeout": "1"}), "timeout must be an integer of at least 0"),
         (request_of([1], outputs=[{"name": "z"}]), "the model has no output 'z'; it has 'y'"),
+        (request_of([1], outputs=[{"name": "y"}] * 20_000), "output 'y' is requested twice"),
         ({"inputs": [{**tensor("x", "FP32", [1], [1]), "parameters": {"binary_data_size": 4}}]}, "has both data and"),
     ],
 )

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serve_lab import X, Y, client_of, tensor
 
-from callboard.serve import App, Tensor, edge
-from callboard.serve.encoding import flat, payload
-from callboard.serve.encoding.messages import parsed
+from callboard.serve import App, Tensor, edge, inference
+from callboard.serve.encoding import flat, payload, results
+from callboard.serve.encoding.messages import encoded, parsed
+from callboard.serve.errors import BadRequest
 
 COUNT = flat.LONG // 4
 """Values of a list that is long enough to be cut out."""
@@ -139,11 +140,78 @@ async def test_long_work_is_done_on_a_thread(monkeypatch: pytest.MonkeyPatch) ->
 
         return noted
 
-    for name in ("_numbers_of", "to_json"):
-        monkeypatch.setattr(payload, name, noting(getattr(payload, name)))
+    for module, name in ((payload, "_numbers_of"), (results, "to_json")):
+        monkeypatch.setattr(module, name, noting(getattr(module, name)))
     values = np.random.default_rng(0).random(40_000, np.float32).tolist()
     async with client_of(app) as http:
         found = await http.post("/v2/models/m/infer", json={"inputs": [tensor("x", "FP32", [40_000], values)]})
     assert found.json()["outputs"][0]["data"] == np.repeat(np.array(values, "f4"), 2).tolist()
     assert len(where) > 3
     assert threading.main_thread() not in where
+
+
+def written(outputs: list[Tensor], arrays: list[Any], *, raw: bool = False) -> tuple[list[Any], bytes]:
+    """The parts of a response, and all of it."""
+    body = json.dumps({"inputs": [], "parameters": {"binary_data_output": raw}}).encode()
+    asked = parsed(memoryview(body), None, [], outputs)
+    parts, _ = encoded("m", "1", asked, {each.name: array for each, array in zip(outputs, arrays, strict=True)})
+    return parts, b"".join(parts)
+
+
+def test_all_outputs_together_have_the_bound_of_what_is_written_at_once() -> None:
+    outputs = [Tensor(f"y{i}", "FP32", [-1]) for i in range(40)]
+    arrays = [np.full(10_000, i + 0.25, np.float32) for i in range(40)]
+    parts, body = written(outputs, arrays)
+    assert max(map(len, parts)) < len(body) / 4
+    assert [each["data"][-1] for each in json.loads(body)["outputs"]] == [i + 0.25 for i in range(40)]
+
+
+TEXTS: dict[str, list[str | bytes]] = {
+    "one": ["a" * 4 * flat.LONG],
+    "characters of several bytes": ["a" + "é€😀" * flat.PIECE, ("a" + "é€😀" * flat.PIECE).encode()],
+    "escapes": ['\x01"\n' * flat.LONG, "", 'b"'],
+    "many": ["a", b"\n", ""] * 40_000,
+    "half of a pair": ["a" * flat.PIECE + "\ud800", "\ud800", "b" * 4 * flat.LONG],
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_long_texts_are_written_in_pieces(name: str) -> None:
+    values = TEXTS[name]
+    array = np.array([*values, None], object)[:-1]
+    plain = [each if isinstance(each, bytes) else each.encode(errors="replace") for each in values]
+    tensor = Tensor("y", "BYTES", [-1])
+    parts, body = written([tensor], [array])
+    assert json.loads(body)["outputs"][0]["data"] == [each.decode() for each in plain]
+    assert max(map(len, parts)) <= 6 * flat.PIECE + flat.LONG
+    parts, body = written([tensor], [array], raw=True)
+    raw = b"".join(len(each).to_bytes(4, "little") + each for each in plain)
+    assert body.endswith(b"}]}" + raw)
+    assert max(map(len, parts)) <= 4 * flat.PIECE + flat.LONG
+
+
+def test_a_long_text_that_ends_within_a_character() -> None:
+    for wrong in (b"a" * flat.LONG + b"\xc3", b"\xff" + b"a" * flat.LONG):
+        with pytest.raises(BadRequest, match="output 'y' is not UTF-8 text"):
+            written([Tensor("y", "BYTES", [-1])], [np.array([wrong], object)])
+
+
+async def test_texts_are_as_long_as_what_they_contain(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App()
+    text = [Tensor("y", "TEXT", [-1])]
+    results_of = {1.0: ["a" * 100_000], 2.0: ["a"] * 10_000, 3.0: ["a" * 1000]}
+    app.add_model("m", lambda x: np.array(results_of[float(x[0])], object), inputs=X, outputs=text)
+    where: list[threading.Thread] = []
+
+    def noted(*arguments: Any) -> Any:
+        where.append(threading.current_thread())
+        return encoded(*arguments)
+
+    monkeypatch.setattr(inference, "encoded", noted)
+    async with client_of(app) as http:
+        for number, texts in results_of.items():
+            for raw in (False, True):
+                asked = {"inputs": [tensor("x", "FP32", [1], [number])], "parameters": {"binary_data_output": raw}}
+                found = await http.post("/v2/models/m/infer", json=asked)
+                assert raw or found.json()["outputs"][0]["data"] == texts
+    assert [each is threading.main_thread() for each in where] == [False] * 4 + [True] * 2

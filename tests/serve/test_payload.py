@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from callboard.serve import DATATYPES, BadModelResult, BadRequest, Tensor
-from callboard.serve.encoding.payload import MAX_NESTING, from_binary, from_json, to_binary, to_json, to_json_text
+from callboard.serve.encoding.payload import MAX_NESTING, from_binary, from_json
+from callboard.serve.encoding.results import to_binary, to_json, to_json_text
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 NUMBERS = [name for name in DATATYPES if name not in ("BF16", "BYTES")]

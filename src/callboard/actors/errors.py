@@ -25,6 +25,7 @@ __all__ = [
     "UnhandledMessage",
     "WatchConflict",
     "WrongThread",
+    "printable",
     "returned",
 ]
 
@@ -171,3 +172,11 @@ class ShutdownError(AccelError):
 def returned(hook: str, value: object, allowed: str) -> TypeError:
     """The error for a hook that returned ``value``, and must return what is ``allowed``."""
     return TypeError(f"{hook} returned {value!r:.200}; it must return {allowed}")
+
+
+def printable(error: BaseException, form: Callable[[object], str] = str) -> str:
+    """The text of an exception of a user, whose ``__str__`` and ``__repr__`` may raise; ``form`` is one of these."""
+    try:
+        return form(error)
+    except Exception as e:  # of the user's method
+        return f"<{type(error).__name__}, whose text raises {type(e).__name__}>"

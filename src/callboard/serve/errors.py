@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from callboard.actors.errors import printable
 from callboard.core.errors import (
     AccelError,
     AskTimeout,
@@ -196,7 +197,9 @@ def _refused(error: Quarantined, model: str | None) -> str:
 
 
 def _text(error: BaseException) -> str:
-    text = (str(error) or type(error).__name__).encode(errors="replace").decode()  # half of a surrogate pair is no text
+    text = (
+        (printable(error) or type(error).__name__).encode(errors="replace").decode()
+    )  # half of a surrogate pair is no text
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 

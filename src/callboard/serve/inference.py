@@ -9,10 +9,10 @@ import callboard
 from callboard.serve.app import App
 from callboard.serve.chains.embedding import EmbeddingModel
 from callboard.serve.edge import Body, decode_json
-from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed, weight_of
+from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, encoding_weight, parsed, weight_of
 from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import BadRequest, HttpError, ModelStopped
-from callboard.serve.http.compression import off_loop
+from callboard.serve.http.compression import LARGE, off_loop
 from callboard.serve.http.request import Request
 from callboard.serve.http.tracing import Tracer
 from callboard.serve.models import Model, TensorModel
@@ -50,8 +50,6 @@ EXTENSIONS = [
     "statistics",
 ]
 PLATFORM = "callboard"
-COPIED = 16
-"""Bytes that are copied in the time in which one becomes JSON."""
 
 
 async def live(app: App, request: Request, body: memoryview) -> Body:
@@ -149,7 +147,7 @@ async def _answered(
         sequence=asked.sequence,
     )
     mark("COMPUTE_END")
-    size = sum(results[tensor.name].nbytes // (COPIED if raw else 1) for tensor, raw in asked.outputs)
+    size = encoding_weight(asked, results, LARGE)
     return await off_loop(size, lambda: Body(*encoded(model.name, model.version, asked, results, app.regions)))
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import numpy as np
 
 from callboard.serve.encoding.messages import HEADER_LENGTH
-from callboard.serve.encoding.payload import to_binary, to_json
+from callboard.serve.encoding.results import to_binary, to_json
 from callboard.serve.tensors import Tensor
 
 __all__ = ["Post", "embedding_posts", "generation_posts", "infer_posts", "some_texts"]

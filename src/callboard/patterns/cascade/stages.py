@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, SupportsFloat
 
+from callboard.actors.errors import printable
 from callboard.patterns.cascade.confidence import margin, max_probability, negative_entropy
 from callboard.patterns.contract.checks import OneOf
 
@@ -78,7 +79,7 @@ class CascadeStage:
         try:
             found = self._confidence(result)
         except Exception as e:  # of a hook
-            raise NoConfidence(f"confidence failed for {result!r:.100}: {e!r}") from e
+            raise NoConfidence(f"confidence failed for {result!r:.100}: {printable(e, repr)}") from e
         return _number(found, result)
 
     def answer(self, result: Any) -> tuple[Any, float]:

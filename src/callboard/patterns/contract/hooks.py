@@ -12,6 +12,9 @@ from callboard.actors.errors import returned
 
 __all__ = ["amount", "awaitable", "hashable", "truth"]
 
+EXACT = 1 << 53
+"""Integers below it are floats as well."""
+
 
 def truth(hook: str, value: Any) -> bool:
     """A truth value, Python's or NumPy's.
@@ -37,6 +40,8 @@ def amount(hook: str, value: Any) -> float:
     """
     if type(value) is float and 0.0 <= value < math.inf:
         return value  # nearly all
+    if type(value) is int and 0 <= value < EXACT:
+        return float(value)
     wrong = f"{hook} is {value!r:.200}, but must be a finite number of at least 0"
     if isinstance(value, bool | str | bytes) or not isinstance(value, SupportsFloat) or getattr(value, "shape", None):
         raise TypeError(wrong)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
+from callboard.actors.errors import printable
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.canary import Canary, is_failure
@@ -492,4 +493,4 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         for version in self._book.all():
             error = await self._swapper.unload(version, VersionState.UNLOADED) if version.model is not None else None
             if error is not None:
-                _log.warning("%s: unloading version %s failed: %r", self.name, version.name, error)
+                _log.warning("%s: unloading version %s failed: %s", self.name, version.name, printable(error, repr))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from callboard.actors.clock import Clock
+from callboard.actors.errors import printable
 from callboard.patterns.contract.hooks import truth
 from callboard.patterns.hotswap.canary import Canary, Trial
 from callboard.patterns.hotswap.errors import Phase, SwapFailed
@@ -91,7 +92,7 @@ class Swapper:
         except Exception as e:  # of the user's `free`, or the plan
             self.failures += 1
             self._book.unloaded(version, VersionState.FAILED)
-            raise SwapFailed(f"version {version.name!r} was not activated: {e}", version.name, phase) from e
+            raise SwapFailed(f"version {version.name!r} was not activated: {printable(e)}", version.name, phase) from e
         if in_place:
             return await self._replace_weights(version, back, flipped)
         phase = "load"
@@ -107,7 +108,10 @@ class Swapper:
             error = await self._withdraw(version, canary)
             self.failures += 1
             raise SwapFailed(
-                f"version {version.name!r} was not activated: {phase} failed: {e!r}", version.name, phase, error
+                f"version {version.name!r} was not activated: {phase} failed: {printable(e, repr)}",
+                version.name,
+                phase,
+                error,
             ) from e
         except BaseException:  # cancelled
             await self._withdraw(version, canary)
@@ -175,7 +179,10 @@ class Swapper:
                     raise
                 self.failures += 1
                 raise SwapFailed(
-                    f"version {version.name!r} was not activated: {phase} failed: {e!r}", version.name, phase, error
+                    f"version {version.name!r} was not activated: {phase} failed: {printable(e, repr)}",
+                    version.name,
+                    phase,
+                    error,
                 ) from e
             self._book.activate(version, back=back)
             self._book.unloaded(old, VersionState.UNLOADED)
@@ -196,7 +203,11 @@ class Swapper:
             await model.update(old.settings)
         except Exception as e:  # raised by the user's `update`: the model's weights are in an unknown state
             self._book.active = None
-            _log.error("the weights of version %s could not be put back: %r; requests wait for a swap", old.name, e)
+            _log.error(
+                "the weights of version %s could not be put back: %s; requests wait for a swap",
+                old.name,
+                printable(e, repr),
+            )
             return await self.unload(old, VersionState.FAILED) or deliverable(e)
         return None
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from callboard.actors.errors import printable
 from callboard.core.ref.hostarrays import refuse_masked
 
 __all__ = ["Array", "Indices", "array_of", "floats_of"]
@@ -26,7 +27,7 @@ def array_of(value: Any, what: str) -> Array:
     try:
         found = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
     except Exception as e:  # each library refuses in a class of its own
-        raise TypeError(f"{what}: {type(value).__name__} does not convert to a NumPy array: {e}") from e
+        raise TypeError(f"{what}: {type(value).__name__} does not convert to a NumPy array: {printable(e)}") from e
     if found.dtype == object:
         raise TypeError(f"{what} must be an array of numbers, but is {value!r}")
     return found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from callboard.actors.errors import ActorStopped, MailboxFull
+from callboard.actors.errors import ActorStopped, MailboxFull, printable
 from callboard.core.errors import DeviceStopped
 from callboard.device.client.handle import Device
 from callboard.device.client.line.status import ResidentState
@@ -44,7 +44,7 @@ class NotSent(Exception):
     """
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
+        super().__init__(printable(error))
         self.error = error
 
 

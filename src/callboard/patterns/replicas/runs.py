@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from callboard.actors.errors import printable
 from callboard.core.errors import ContextLost, Withdrawn
 from callboard.patterns.contract.hooks import truth
 from callboard.patterns.replicas.ejection import Outcome
@@ -170,8 +171,10 @@ class Runs:
         try:
             return truth("fault", self._fault(error))
         except Exception as e:  # of the caller's hook: the request ends in its own error
-            _log.exception("%s: `fault` failed for %r", self.name, error)
-            error.add_note(f"{self.name}: `fault`, which was to say whether it is the replica's, failed: {e!r}")
+            _log.exception("%s: `fault` failed for %s", self.name, printable(error, repr))
+            error.add_note(
+                f"{self.name}: `fault`, which was to say whether it is the replica's, failed: {printable(e, repr)}"
+            )
             return False
 
     def _again_or_fail(self, job: Job, member: Member, error: Exception, *, may_repeat: bool, fault: bool) -> None:

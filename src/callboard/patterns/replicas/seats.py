@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from callboard.actors.errors import AccelError, returned
+from callboard.actors.errors import AccelError, printable, returned
 from callboard.patterns.replicas.member import Member, Phase
 from callboard.patterns.replicas.replica import Replica, Seat
 from callboard.patterns.replicas.router import Router
@@ -107,7 +107,7 @@ class Seats:
             await seat.back()
             phase = Phase.READY
         except AccelError as e:
-            _log.warning("%s: replica %s has stopped: %s", self._pool, member.name, e)
+            _log.warning("%s: replica %s has stopped: %s", self._pool, member.name, printable(e))
             phase = Phase.STOPPED
         finally:
             if self._watching.get(member) is asyncio.current_task():

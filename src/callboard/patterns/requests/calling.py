@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
-from callboard.actors.errors import HandlerCancelled
+from callboard.actors.errors import HandlerCancelled, printable
 from callboard.actors.loops.threads import Threads
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.client.residents.reply import calls_made
@@ -169,7 +169,7 @@ def deliverable(error: BaseException) -> Exception:
     """The error, if a future can hold it; else a ``RuntimeError`` with the error as its cause."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    wrapped = RuntimeError(f"the function raised {error!r}")
+    wrapped = RuntimeError(f"the function raised {printable(error, repr)}")
     wrapped.__cause__ = error
     return wrapped
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.actors.clock import Clock
-from callboard.actors.errors import returned
+from callboard.actors.errors import printable, returned
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.entries import State
 from callboard.patterns.speculative.adaptive import KPolicy, Room
@@ -173,7 +173,7 @@ class Stepper:
 
     def _without_draft(self, sequence: Sequence, error: Exception) -> None:
         self.figures.draft_failures += 1
-        _log.warning("a draft failed; its sequence goes on without one: %r", error)
+        _log.warning("a draft failed; its sequence goes on without one: %s", printable(error, repr))
         if sequence.speculates:
             self._end_draft(sequence)
 

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import os
+import re
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Mapping
@@ -14,6 +15,9 @@ import msgspec
 
 import callboard as cb
 from callboard.actors.errors import ActorStopped
+from callboard.core.errors import BackendUnavailable
+from callboard.core.registry import resolve
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.fairshare.settings import Tenant
 from callboard.serve.app import App, EdgeLimits
 from callboard.serve.encoding.regions import Regions
@@ -23,6 +27,10 @@ from callboard.serve.http.tokens import checked_key, read_token
 from callboard.serve.tensors import Tensor
 
 __all__ = ["AppFile", "app_of"]
+
+HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""The name of a header (RFC 9110, 5.1)."""
+CUDA = re.compile(r"cuda(:\d+)?")
 
 
 class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,8 +76,14 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
             for name, each in self.tenants.items()
         }
 
-    def check_replicas(self) -> None:
-        """Raise unless the settings of replicas can be used."""
+    def check(self) -> None:
+        """Raise unless its numbers, and the settings of replicas, can be used."""
+        check_whole(1, concurrency=self.concurrency, max_batch=self.max_batch, max_queue=self.max_queue)
+        check_whole(0, threads=self.threads)
+        for place in self.devices:
+            _check_device("devices", place)
+        if self.onnx is None and self.threads:
+            raise ValueError("threads is for onnx only: for a function there is concurrency")
         if self.onnx is None and (self.devices or self.replicas != 1):
             raise ValueError("replicas and devices are for onnx only: for a function there is concurrency")
         if self.replicas < 1:
@@ -127,6 +141,9 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
     try:
         file = _converted(tomllib.loads(path.read_text("utf-8")))
         limits = _limits(file)
+        _check_device("device", file.device)
+        if file.tenant_header is not None and not HEADER.fullmatch(file.tenant_header):
+            raise ValueError(f"tenant_header is {file.tenant_header!r}, which is no name of a header")
         if file.shared_memory is not None:
             Regions(file.shared_memory)  # raises unless it is the beginning of a key
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError, TypeError, ValueError) as e:
@@ -150,6 +167,8 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
         raise ValueError(f"{path}: {e}") from e
     sys.path.insert(0, str(path.resolve().parent))
     for name, model in file.models.items():
+        if not name.isprintable():
+            raise ValueError(f"{path}: models: the name {name!r} has a character that cannot be printed")
         try:
             _add_function(app, name, model, path.resolve().parent)
         except (ValueError, TypeError) as e:
@@ -196,7 +215,10 @@ def _rights(keys: Mapping[str, _Key], folder: Path, environ: Mapping[str, str]) 
         if (key.env is None) == (key.file is None):
             raise ValueError(f"keys.{name}: give one of env and file, where the key is")
         if key.file is not None:
-            text = read_token(folder / key.file)
+            try:
+                text = read_token(folder / key.file)
+            except (OSError, ValueError) as e:
+                raise ValueError(f"keys.{name}: file: {e}") from e
         elif not (text := environ.get(key.env or "", "")):
             raise ValueError(f"keys.{name}: the variable {key.env} is not set")
         if not key.rights:
@@ -209,9 +231,21 @@ def _rights(keys: Mapping[str, _Key], folder: Path, environ: Mapping[str, str]) 
 
 
 def _limits(file: AppFile) -> EdgeLimits:
-    whole = ("max_body", "max_bodies")
-    options: dict[str, Any] = {key: int(value) if key in whole else value for key, value in file.limits.items()}
+    options: dict[str, Any] = dict(file.limits)
+    for key in options.keys() & {"max_body", "max_bodies"}:
+        if not options[key].is_integer():
+            raise ValueError(f"limits.{key} must be a whole number of bytes, but is {options[key]}")
+        options[key] = int(options[key])
     return EdgeLimits(**options)
+
+
+def _check_device(key: str, name: str) -> None:
+    """Raise for a device that no machine has, or not this one; one of CUDA may be absent while no model needs it."""
+    if not CUDA.fullmatch(name):
+        try:
+            resolve(name)
+        except BackendUnavailable as e:
+            raise ValueError(f"{key}: {e}") from e
 
 
 def _add_function(app: App, name: str, model: _Model, folder: Path) -> None:
@@ -223,7 +257,7 @@ def _add_function(app: App, name: str, model: _Model, folder: Path) -> None:
         side: [Tensor(each.name, each.datatype, each.shape) for each in getattr(model, side)]
         for side in ("inputs", "outputs")
     }
-    model.check_replicas()
+    model.check()
     if kinds != ["call"] and any(tensors.values()):
         raise ValueError(f"inputs and outputs are for call only: {kinds[0]} declares its own")
     if model.vocabulary is not None and kinds != ["embeddings"]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import callboard as cb
+from callboard.actors.errors import printable
 from callboard.core.errors import ContextLost, Unrecoverable
 from callboard.serve.tensors import DATATYPES, Array
 
@@ -97,7 +98,7 @@ class Joined:
         except Exception as e:  # of the file, which may not be able to compute one of the requests
             alone = await self._each(given)
             if self._left and not _failed(alone):
-                self._separate(f"a batch fails while each of its requests is computed: {e!s:.300}")
+                self._separate(f"a batch fails while each of its requests is computed: {printable(e):.300}")
             return alone
         if together is not None and not self._left:
             return list(together)

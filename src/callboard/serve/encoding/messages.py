@@ -10,24 +10,28 @@ from typing import Any
 import msgspec
 
 from callboard.serve.encoding.flat import LONG, check_length, cut
-from callboard.serve.encoding.payload import (
-    MOST_AT_ONCE,
-    finite,
-    from_binary,
-    from_json,
-    to_binary,
-    to_json_pieces,
-    to_json_text,
-)
+from callboard.serve.encoding.payload import finite, from_binary, from_json
 from callboard.serve.encoding.regions import Place, Regions
+from callboard.serve.encoding.results import json_weight, to_binary, to_binary_pieces, to_json_pieces, to_json_text
 from callboard.serve.errors import BadRequest
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["HEADER_LENGTH", "InSequence", "InferBody", "InferRequest", "encoded", "parsed", "weight_of"]
+__all__ = [
+    "HEADER_LENGTH",
+    "InSequence",
+    "InferBody",
+    "InferRequest",
+    "encoded",
+    "encoding_weight",
+    "parsed",
+    "weight_of",
+]
 
 HEADER_LENGTH = "inference-header-content-length"
 """The HTTP header with the length of a message's JSON, after which raw tensor data begin."""
 CURE = "send tensors as raw data after it, with binary_data_size, or numbers as flat lists"
+COPIED = 16
+"""Bytes that are copied in the time in which one becomes JSON."""
 MICROSECOND = 1e-6
 HIGHEST = 1
 """The most urgent priority of the protocol, where a larger number is less urgent. 0 and none count as this one."""
@@ -176,7 +180,12 @@ def _chosen(request: InferBody, raw: bool, outputs: list[Tensor]) -> list[tuple[
     unknown = next((each.name for each in request.outputs if each.name not in known), None)
     if unknown is not None:
         raise BadRequest(f"the model has no output {unknown!r}; it has {', '.join(map(repr, known))}")
-    return [(known[each.name], _flag(each.parameters, "binary_data", raw)) for each in request.outputs]
+    found: dict[str, tuple[Tensor, bool]] = {}
+    for each in request.outputs:
+        if each.name in found:
+            raise BadRequest(f"output {each.name!r} is requested twice")
+        found[each.name] = known[each.name], _flag(each.parameters, "binary_data", raw)
+    return list(found.values())
 
 
 def _end_of_json(header_length: str | None, size: int) -> int:
@@ -259,6 +268,16 @@ def _number(parameters: dict[str, Any], name: str, default: int | None = 0) -> i
     return value
 
 
+def encoding_weight(request: InferRequest, results: dict[str, Array], most: int) -> int:
+    """Bytes of outputs that become JSON one by one, about; texts are counted up to ``most``, raw numbers hardly."""
+    return sum(
+        results[tensor.name].nbytes // COPIED
+        if raw and tensor.datatype != "BYTES"
+        else json_weight(tensor, results[tensor.name], most)
+        for tensor, raw in request.outputs
+    )
+
+
 def encoded(
     name: str, version: str, request: InferRequest, results: dict[str, Array], regions: Regions | None = None
 ) -> tuple[list[bytes | memoryview], dict[str, str]]:
@@ -270,6 +289,7 @@ def encoded(
     outputs: list[dict[str, Any]] = []
     parts: list[bytes | memoryview] = []
     long: dict[int, Iterator[bytes]] = {}
+    at_once = LONG
     for tensor, binary in request.outputs:
         array = results[tensor.name]
         output: dict[str, Any] = {"name": tensor.name, "shape": array.shape, "datatype": tensor.datatype}
@@ -279,9 +299,11 @@ def encoded(
             _needed(regions).write(place, data)
             output["parameters"] = place.parameters(len(data))
         elif binary:
-            parts.append(to_binary(tensor, array))
-            output["parameters"] = {"binary_data_size": len(parts[-1])}
-        elif array.size <= MOST_AT_ONCE:
+            pieces = to_binary_pieces(tensor, array)
+            parts += pieces
+            output["parameters"] = {"binary_data_size": sum(map(len, pieces))}
+        elif (weight := json_weight(tensor, array, LONG)) <= at_once:
+            at_once -= weight
             output["data"] = to_json_text(tensor, array)
         else:
             long[len(outputs)] = to_json_pieces(tensor, array)

@@ -1,4 +1,4 @@
-"""Tensor data of the Open Inference Protocol: as JSON numbers, and as raw little-endian bytes."""
+"""Inputs of the Open Inference Protocol: arrays of JSON values, and of raw little-endian bytes."""
 
 import json
 import math
@@ -10,24 +10,12 @@ import msgspec
 import numpy as np
 
 from callboard.serve.encoding.flat import pieces
-from callboard.serve.errors import BadModelResult, BadRequest
+from callboard.serve.errors import BadRequest
 from callboard.serve.tensors import Array, Tensor, index_of
 
-__all__ = [
-    "MOST_AT_ONCE",
-    "finite",
-    "from_binary",
-    "from_json",
-    "to_binary",
-    "to_json",
-    "to_json_pieces",
-    "to_json_text",
-]
+__all__ = ["finite", "from_binary", "from_json"]
 
 _LENGTH = struct.Struct("<I")
-HALF = ("FP16", "BF16")
-MOST_AT_ONCE = 32 * 1024
-"""Values that are written as JSON at once."""
 MAX_NESTING = 32
 """Lists in lists, of the data of BYTES; NumPy has its own limit for numbers."""
 
@@ -206,63 +194,3 @@ def _split(tensor: Tensor, data: memoryview, count: int) -> Iterator[bytes]:
         yield bytes(data[position - length : position])
     if position != len(data):
         raise BadRequest(f"input {tensor.name!r} has {len(data) - position} bytes more than its {count} elements")
-
-
-def to_binary(tensor: Tensor, array: Array) -> bytes | memoryview:
-    """An output as raw bytes, not copied if it is contiguous; each element of BYTES follows its length of 4 bytes."""
-    if tensor.datatype != "BYTES":
-        return np.ascontiguousarray(array, tensor.dtype).reshape(-1).view(np.uint8).data
-    parts: list[bytes] = []
-    for each in array.ravel():
-        element = _element(each)
-        parts += [_LENGTH.pack(len(element)), element]
-    return b"".join(parts)
-
-
-def to_json(tensor: Tensor, array: Array) -> list[Any]:
-    """An array as a flat list of JSON values; floats may be NaN or infinite.
-
-    Raises:
-        BadRequest: Bytes that are not UTF-8, which JSON cannot hold.
-    """
-    if tensor.datatype == "BYTES":
-        try:
-            return [_element(each).decode() for each in array.ravel()]
-        except UnicodeDecodeError as e:
-            raise BadRequest(f"output {tensor.name!r} is not UTF-8 text: ask for binary_data") from e
-    return (array.astype(np.float32) if tensor.datatype in HALF else array).ravel().tolist()
-
-
-def to_json_text(tensor: Tensor, array: Array) -> list[Any] | msgspec.Raw:
-    """The same for msgspec's encoder, which has no NaN: it is named as Triton and its clients do, and infinities too.
-
-    Raises:
-        BadRequest: As for :func:`to_json`.
-    """
-    values = to_json(tensor, array)
-    floats = tensor.dtype.kind == "f" or tensor.datatype in HALF
-    # The sum of finite numbers is finite, but for those at the end of the range; it is cheap where they are few.
-    if floats and not math.isfinite(sum(values)) and not np.isfinite(array).all():
-        return msgspec.Raw(json.dumps(values).encode())
-    return values
-
-
-def to_json_pieces(tensor: Tensor, array: Array) -> Iterator[bytes]:
-    """The text of the same, in pieces.
-
-    Raises:
-        BadRequest: As for :func:`to_json`.
-    """
-    flat = array.ravel()
-    for at in range(0, array.size, MOST_AT_ONCE):
-        text = msgspec.json.encode(to_json_text(tensor, flat[at : at + MOST_AT_ONCE]))
-        yield b"%b%b" % (b"," if at else b"[", text[1:-1])
-    yield b"]"
-
-
-def _element(value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode(errors="replace")  # a model may give half of a surrogate pair
-    raise BadModelResult(f"an element of BYTES is {type(value).__name__}: give bytes or str")

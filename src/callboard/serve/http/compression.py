@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from callboard.serve.errors import BadRequest, HttpError
 
-__all__ = ["compressed", "decompressed", "off_loop"]
+__all__ = ["LARGE", "compressed", "decompressed", "off_loop"]
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Bounds of a request's head: its bytes, its headers and the seconds in which it must have arrived.
+"""Heads of requests: bounds of their bytes, headers and seconds; requests to upgrade the connection are ignored.
 
 uvicorn's parser in C keeps a head of any size, before the application sees the request.
 """
@@ -41,6 +41,8 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
         head_timeout: Seconds from the first byte of a head to its end at most; then 408. Also for a connection that
             sends nothing.
     """
+    if not hasattr(base, "on_headers_complete"):
+        return base
 
     class BoundedHeads(base):  # type: ignore[misc]
         _in_head = True
@@ -52,6 +54,7 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
         _timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
+            self.parser: Any = _Parser(self)
             super().connection_made(transport)
             self._wait_for_head()
 
@@ -98,6 +101,8 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
                 self._refuse(431, f"the head of the request is longer than {MAX_HEAD} bytes")
             elif len(self.pipeline) >= MAX_PIPELINED:
                 self._refuse(400, f"more than {MAX_PIPELINED} requests were sent ahead of their responses")
+            if self.parser.reads_again:
+                return
             if not self._refused:
                 super().on_headers_complete()
             self._seen = self._body = self._framing = 0
@@ -110,6 +115,8 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
 
         def on_message_complete(self) -> None:
             self._in_head = True
+            if self.parser.reads_again:
+                return
             self._seen = 0
             if not self._refused:
                 super().on_message_complete()
@@ -133,6 +140,8 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
                 self._refuse(408, f"the head of the request did not arrive within {head_timeout:g} s")
 
         def _refuse(self, status: int, why: str) -> None:
+            if self._refused:
+                return
             self._refused = True
             self._stop_waiting()
             _log.debug("a connection is refused: %d %s", status, why)
@@ -159,8 +168,62 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
             self.transport.write_eof()
             self.loop.call_later(LINGER, self.transport.close)
 
-    return BoundedHeads if hasattr(base, "on_headers_complete") else base
+    return BoundedHeads
 
 
 def _length(header: tuple[bytes, bytes]) -> int:
     return len(header[0]) + len(header[1])
+
+
+class _Parser:
+    """httptools' parser, for which a request to upgrade the connection is a request like others.
+
+    A server may ignore an upgrade (RFC 9110, 7.8), as this one does each; curl and Java's client ask for one to HTTP/2.
+    But httptools takes what follows such a head for the other protocol, and so skips the body. The head is therefore
+    read twice, the second time without the upgrade. It has the methods of ``HttpRequestParser`` that uvicorn calls.
+
+    Args:
+        protocol: Gets the parser's calls, and has the ``url`` and the ``headers`` that they gave.
+    """
+
+    def __init__(self, protocol: Any) -> None:
+        import httptools  # uvicorn's protocol over h11 does without
+
+        self._httptools: Any = httptools
+        self._protocol = protocol
+        self._begin()
+
+    @property
+    def reads_again(self) -> bool:
+        """The head that is complete asks for an upgrade, and will be read again."""
+        return bool(self.should_upgrade()) and self.get_method() != b"CONNECT"  # which is an upgrade by itself
+
+    def feed_data(self, data: bytes) -> None:
+        """Parse what came.
+
+        Raises:
+            HttpParserError: It is no HTTP.
+            HttpParserUpgrade: A request has the method CONNECT.
+        """
+        while True:
+            try:
+                self._parser.feed_data(data)
+                return
+            except self._httptools.HttpParserUpgrade as e:
+                if not self.reads_again:
+                    raise
+                data = self._head() + data[e.args[0] :]
+            self._begin()
+
+    def _begin(self) -> None:
+        parser = self._parser = self._httptools.HttpRequestParser(self._protocol)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does, for a pipeline
+        self.should_upgrade = parser.should_upgrade
+        self.should_keep_alive = parser.should_keep_alive
+        self.get_method = parser.get_method
+        self.get_http_version = parser.get_http_version
+
+    def _head(self) -> bytes:
+        line = b"%b %b HTTP/%b" % (self.get_method(), self._protocol.url, self.get_http_version().encode())
+        fields = [b"%b: %b" % field for field in self._protocol.headers if field[0] != b"upgrade"]
+        return b"\r\n".join([line, *fields, b"", b""])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from callboard.actors.errors import printable
 from callboard.serve.errors import Refusal, refusal_of
 from callboard.serve.http.noted import Noted
 
@@ -75,7 +76,7 @@ class Reports:
         self._suppressed[kind] = 0
         later = self._call_later or asyncio.get_running_loop().call_later
         later(EVERY, lambda: self._close(kind))
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {printable(error)}"
         _log.warning(
             "%s: %d %s; request %s",
             noted.path,

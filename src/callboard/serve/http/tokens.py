@@ -4,6 +4,9 @@ from pathlib import Path
 
 __all__ = ["checked_key", "read_token"]
 
+LONGEST = 16 * 1024
+"""Bytes of a file with a token at most; heads of requests are not much longer."""
+
 
 def checked_key(what: str, key: str) -> str:
     """A key or token that HTTP can carry.
@@ -23,8 +26,12 @@ def read_token(path: Path) -> str:
         ValueError: The file holds anything else; says what, and not the token.
         OSError: It cannot be read.
     """
+    with path.open("rb") as file:
+        content = file.read(LONGEST + 1)  # a device may have no end
+    if len(content) > LONGEST:
+        raise ValueError(f"{path} has more than {LONGEST} bytes: it must hold the token alone")
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         raise ValueError(f"{path} is not UTF-8 text: write the token as one line of ASCII") from e
     lines = text.strip().splitlines()
