@@ -84,7 +84,7 @@ class Naive:
         own.remove(reads, writes)
         self.retry()
 
-    def come(self, what: object) -> None:
+    def notify(self, what: object) -> None:
         self.retry()
 
     def open(self) -> None:

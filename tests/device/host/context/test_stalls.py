@@ -66,7 +66,7 @@ class Streams:
             self.timelines[name].follow(self.timelines[other], seq)
         self.timelines[name].issued += 1
 
-    def seal(self) -> None:
+    def record_event(self) -> None:
         for timeline in self.timelines.values():
             timeline.record_event()
 

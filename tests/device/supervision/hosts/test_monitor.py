@@ -42,6 +42,11 @@ class Watch:
                 await asyncio.sleep(0)
 
 
+def stacks_of(talk: Any) -> str:
+    """The stacks that have come, which are logged when no more comes."""
+    return "\n".join(talk.host._watch.log._stack)
+
+
 def stop(talk: Any) -> None:
     """Stop the process; it beats no more when this returns."""
     os.kill(talk.host.pid, signal.SIGSTOP)
@@ -93,7 +98,7 @@ async def test_stacks_are_logged_before_the_kill(start: Start, watch: Watch, cap
         if "its stacks follow" in caplog.text:
             break
     assert "its admitting loop made no round for 0.3 s; its stacks follow" in caplog.text
-    await watch.turn_until(lambda: "do_stick" in caplog.text and "childcontrol.py" in caplog.text)
+    await watch.turn_until(lambda: "do_stick" in (text := stacks_of(talk)) and "childcontrol.py" in text)
     assert not talk.ends
     watch.now += DUMP_TIME
     end = await ended(watch, talk)
@@ -101,6 +106,7 @@ async def test_stacks_are_logged_before_the_kill(start: Start, watch: Watch, cap
     assert "it was at threading.py:" in end.detail
     assert re.search(r"called from standin\.py:\d+ in do_stick \(thread 0x", end.detail)
     assert "childcontrol.py" in end.details
+    assert "do_stick" in caplog.text
 
 
 async def test_a_thread_that_keeps_the_gil_is_a_hang(
@@ -114,9 +120,10 @@ async def test_a_thread_that_keeps_the_gil_is_a_hang(
     while "no heartbeat" not in caplog.text:
         watch.now += 0.2
         watch.monitor.turn(0)
-    await watch.turn_until(lambda: "do_hold_gil" in caplog.text)
+    await watch.turn_until(lambda: "do_hold_gil" in stacks_of(talk))
     watch.now += DUMP_TIME
     assert (await ended(watch, talk)).reason == "hung"
+    assert "do_hold_gil" in caplog.text
 
 
 async def test_an_announced_step_is_no_hang_up_to_its_limit(
