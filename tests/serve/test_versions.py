@@ -194,6 +194,44 @@ def test_what_is_no_set_of_versions() -> None:
     assert app_of(cb.ModelVersion("2026-11", lambda: lambda x: x)).find("m").version == "2026-11"
 
 
+@pytest.mark.parametrize("good", [True, False])
+async def test_a_canary_over_http(good: bool) -> None:
+    def bad(x: Any) -> Any:
+        raise ValueError("no")
+
+    canary = {"share": 0.5, "requests": 4}
+    async with (
+        asyncio.timeout(TIMEOUT),
+        client_of(app_of({"1": lambda x: x, "2": (lambda x: 2 * x) if good else bad})) as http,
+    ):
+        swap = asyncio.create_task(http.post(LOAD, json={"parameters": {"version": "2", "canary": canary}}))
+        found: Counter[Any] = Counter()
+        while not swap.done():
+            found[await answer(http)] += 1
+        assert (await swap).status_code == (200 if good else 500)
+        assert ("withdrawn in its trial" in (await swap).text) is not good
+        assert await answer(http) == ("2" if good else "1")
+        assert found["1"]
+        assert (found[500] == 1) is not good
+
+
+@pytest.mark.parametrize(
+    "parameters, why",
+    [
+        ({"canary": {}}, "needs 'version'"),
+        ({"version": "2", "canary": {"share": 2}}, "share must be"),
+        ({"version": "2", "canary": {"shares": 1}}, "shares"),
+        ({"version": "2", "canary": 1}, "canary"),
+    ],
+)
+async def test_a_wrong_canary_is_refused(parameters: Any, why: str) -> None:
+    async with client_of(app_of(FUNCTIONS)) as http:
+        found = await http.post(LOAD, json={"parameters": parameters})
+        assert found.status_code == 400
+        assert why in found.text
+        assert await answer(http) == "1"
+
+
 async def trial(app: App, new: cb.ModelVersion, canary: cb.Canary) -> tuple["Counter[Any]", "asyncio.Task[None]"]:
     """Ask until the trial has ended; the versions that answered."""
     async with asyncio.timeout(TIMEOUT), client_of(app) as http:

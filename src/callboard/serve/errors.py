@@ -172,7 +172,10 @@ def refusal_of(error: BaseException, model: str | None = None) -> Refusal:
         case BadModelResult():
             return Refusal(500, "the model returned something else than it declares", told=False)
         case SwapFailed():
-            return Refusal(500, "the model could not be loaded, and is as it was before", told=False)
+            why = (
+                "the version was withdrawn in its trial" if error.phase == "canary" else "the model could not be loaded"
+            )
+            return Refusal(500, f"{why}, and the model is as it was before", told=False)
     return Refusal(500, "the model failed" if model else "the request failed", told=False)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 import callboard
+from callboard.patterns.hotswap.canary import TRIAL_TIMEOUT, Canary
 from callboard.serve.app import App
 from callboard.serve.chains.embedding import EmbeddingModel
 from callboard.serve.edge import Body, decode_json
@@ -179,6 +180,17 @@ async def index(app: App, request: Request, body: memoryview) -> Body:
     return Body(found)
 
 
+class CanaryRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The trial of a version before it gets all requests; see :class:`callboard.Canary`."""
+
+    share: float = 0.05
+    requests: int = 100
+    max_error_rate: float = 0.0
+    max_slowdown: float | None = None
+    shadow: bool = False
+    timeout: float = TRIAL_TIMEOUT
+
+
 class ControlRequest(msgspec.Struct):
     """The body of requests to load and unload, if there is one."""
 
@@ -187,17 +199,23 @@ class ControlRequest(msgspec.Struct):
 
 async def load(app: App, request: Request, body: memoryview) -> Body:
     """Load a model; one that is loaded is replaced while its requests run. Or let another version get its requests."""
-    model, version = await _controlled(app, request, body)
+    model, version, canary = await _controlled(app, request, body, "canary")
     if version is None:
+        if canary is not None:
+            raise BadRequest("the parameter 'canary' needs 'version', the one that is tried")
         await model.chain.load()
     else:
-        await app.swap(model.name, version)
+        try:
+            trial = None if canary is None else Canary(**msgspec.structs.asdict(msgspec.convert(canary, CanaryRequest)))
+        except ValueError as e:
+            raise BadRequest(f"the parameter 'canary': {e}") from e
+        await app.swap(model.name, version, canary=trial)
     return Body({})
 
 
 async def unload(app: App, request: Request, body: memoryview) -> Body:
     """Finish the requests of a model, or of one version, and unload it."""
-    model, _ = await _controlled(app, request, body)
+    model, _, _ = await _controlled(app, request, body)
     await model.chain.unload(app.limits.drain_timeout)
     return Body({})
 
@@ -255,19 +273,19 @@ def _regions(app: App) -> Regions:
     return app.regions
 
 
-async def _controlled(app: App, request: Request, body: memoryview) -> tuple[Model, str | None]:
+async def _controlled(app: App, request: Request, body: memoryview, *takes: str) -> tuple[Model, str | None, Any]:
     model = app.find(request.path_params["model"])
     app.check_accepting()
     if not app.model_control:
         raise HttpError("models are neither loaded nor unloaded over HTTP: the app has no model_control", 403)
     given = (await decode_json(body, ControlRequest)).parameters if body else {}
-    unknown = next((name for name in given if name not in ("unload_dependents", "version")), None)
+    unknown = next((name for name in given if name not in ("unload_dependents", "version", *takes)), None)
     if unknown is not None:
         raise BadRequest(f"the parameter {unknown!r} is not supported: a model is loaded from where its app has it")
     version = given.get("version")
     if not isinstance(version, str | None):
         raise BadRequest(f"the parameter 'version' is {version!r:.100}, and must be the name of a version")
-    return app.find(model.name, version), version
+    return app.find(model.name, version), version, given.get("canary")
 
 
 def _any_model(app: App, request: Request) -> Model:
