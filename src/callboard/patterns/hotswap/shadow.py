@@ -42,12 +42,12 @@ async def compare(
             if timeout is None or version.model.server is not None:
                 response = await version.model(item, timeout=timeout)
             else:
-                call = asyncio.ensure_future(version.model(item))
-                call.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be late
-                late = not await within(call, timeout, clock)
+                call = running = asyncio.ensure_future(version.model(item))
+                running.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be late
+                late = not await within(running, timeout, clock)
                 if late:
                     raise DeadlineExceeded("the call took longer than its request had", "run", timeout)
-                response = call.result()
+                response = running.result()
             version.completed += 1
         except Exception as e:  # of the user's model: the trial has failed with this request, if it has run
             version.failed += 1

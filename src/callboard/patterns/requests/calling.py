@@ -80,11 +80,11 @@ class UserCall:
             HandlerCancelled: Something that it waited for was cancelled, though this task was not.
         """
         task = asyncio.current_task()
-        run: Run | None = None
-        if entries is not None and self._pool is None:
-            run = Run(entries)
+        run = None if entries is None or self._pool is not None else Run(entries)
+        outer = calls_made.get()
+        if run is not None:
             self._runs.append(run)
-            token = calls_made.set(run)
+            calls_made.set(run)
         try:
             if self._pool is None:
                 found = self._function(*arguments)
@@ -109,7 +109,7 @@ class UserCall:
             if run is not None:
                 run.end()
                 self._runs.remove(run)
-                calls_made.reset(token)
+                calls_made.set(outer)
 
     def left(self, entry: Entry) -> None:
         """A request has ended before the run that is for it.
