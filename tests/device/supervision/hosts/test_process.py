@@ -36,12 +36,27 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def children() -> list[str]:
+def _children() -> list[str]:
     found: list[str] = []
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
             found += (thread / "children").read_text().split()
     return found
+
+
+_before: set[str] = set()
+"""Processes that other tests keep, such as the host that all conformance suites share."""
+
+
+@pytest.fixture(autouse=True)
+def before() -> None:
+    _before.clear()
+    _before.update(_children())
+
+
+def children() -> list[str]:
+    """Those that the test has started."""
+    return [pid for pid in _children() if pid not in _before]
 
 
 # -- starting ----------------------------------------------------------------------------------------------------------
