@@ -16,7 +16,7 @@ requests has left."""
 
 
 class Run:
-    """Cancels the calls of resident actors that a function has made, when nobody waits for its result any more.
+    """Cancels the calls of resident actors that a function has made, when all requests that need its result have ended.
 
     A call that runs continues, and its answer, or the loss of its context, still ends it.
 
@@ -56,10 +56,14 @@ class Run:
             self._abandon()
         elif self._doubt is None and longest:
             later = self.began + max(DOUBT_AFTER, DOUBT * longest) - time.monotonic()
-            self._doubt = asyncio.get_running_loop().call_later(max(0.0, later), self._abandon)
+            self._doubt = asyncio.get_running_loop().call_later(max(0.0, later), self._cancel)
 
     def _abandon(self) -> None:
         self._abandoned = True
+        self._cancel()
+
+    def _cancel(self) -> None:
+        """Cancel the calls so far; later ones run, as long as a request waits for the result."""
         for each in self._replies:
             reply = each()
             if reply is not None:

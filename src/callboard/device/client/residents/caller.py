@@ -280,7 +280,7 @@ class Caller:
             self._watch(end)
 
     def _watch(self, end: CallEnd) -> None:
-        """Nobody waits for a call any more: its code must return within ``abandoned_after`` seconds."""
+        """The caller has left a call: its code must return within ``abandoned_after`` seconds."""
         config = self._port.config
         if end.overdue is None and config.abandoned_after is not None and config.isolation == "process":
             end.overdue = self._port.loop.call_later(config.abandoned_after, self._abandoned, end)
@@ -289,7 +289,7 @@ class Caller:
         host = self._port.outbox.host
         if end.id in self._flying and host is not None:
             why = (
-                f"a call of resident actor {end.actor.name} does not return, and nobody waits for it (abandoned_after)"
+                f"a call of resident actor {end.actor.name} does not return after its caller has left (abandoned_after)"
             )
             host.kill(why)
 

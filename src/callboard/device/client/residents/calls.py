@@ -141,7 +141,7 @@ class CallEnd(End):
         lent: Loans to an actor in a process of its own for the call; notified when the call ends.
         room: Memory for the device arrays of its result, likewise.
         timer: Its time limit.
-        overdue: Runs from the moment at which nobody waits for it any more (``abandoned_after``).
+        overdue: Timer that runs once the caller has left (``abandoned_after``).
     """
 
     __slots__ = (

@@ -23,7 +23,7 @@ class CallsMade(Protocol):
 
 
 calls_made: ContextVar[CallsMade | None] = ContextVar("callboard_calls_made", default=None)
-"""Who is told of the calls of resident actors that are made in this context; None: nobody."""
+"""Receives the calls of resident actors that are made in this context; None: they are not collected."""
 
 
 class CallReply(Reply[T_co]):
