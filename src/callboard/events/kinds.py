@@ -1,0 +1,60 @@
+"""The kinds of events, and what follows ``(number, nanoseconds, kind, where)`` in each.
+
+Events hold texts, numbers and classes: no message, no array and no exception, whose memory they would keep.
+"""
+
+from typing import Final
+
+__all__ = [
+    *("ACTOR", "BATCH", "DEAD", "LOST", "MARK", "MESSAGE", "NAMES", "OP", "RECOVERED", "REQUEST", "RESIDENT"),
+    *("SETTLED", "STOPPED", "TRACED"),
+]
+
+MESSAGE: Final = 1
+"""An actor handled a message. Where: its path. Class of the message, ns when the handler began, whether it succeeded."""
+
+ACTOR: Final = 2
+"""An actor changed. Where: its path. ``"started"``, ``"restarted"``, ``"failed"`` or ``"stopped"``; the error's class or
+``""``."""
+
+DEAD: Final = 3
+"""A dead letter. Where: the path of its target. Class of the message, reason."""
+
+OP: Final = 4
+"""An op was called. Where: the device. Id, tag, path of the actor that called it or ``""``."""
+
+SETTLED: Final = 5
+"""Ops have their completions. Where: the device. Ids of those that succeeded, ids of those that failed."""
+
+TRACED: Final = 6
+"""Ops as their context host saw them. Where: the device. A list of
+``(op, tag, stream, began, enqueued, completed, ok)``, in seconds of ``time.monotonic()``."""
+
+LOST: Final = 7
+"""A context was lost. Where: the device. Ordinal, the error's class and text, number of ops that failed, suspects as
+texts."""
+
+RECOVERED: Final = 8
+"""A context took over. Where: the device. Ordinal; ``"hot"``, ``"warm"`` or ``"cold"``; seconds since the loss."""
+
+STOPPED: Final = 9
+"""A device takes no more work. Where: the device. Text of the error."""
+
+RESIDENT: Final = 10
+"""A resident actor changed. Where: the device. Name; ``"ready"``, ``"restarting"``, ``"restarted"`` or ``"stopped"``;
+the error's class or ``""``."""
+
+BATCH: Final = 11
+"""A server ran a batch. Where: the server. Size, ns when it began, whether it succeeded."""
+
+REQUEST: Final = 12
+"""A request to a server ended. Where: the server. Number, ns when it arrived, how it ended, trace context or None."""
+
+MARK: Final = 13
+"""A note. Where: what it is about. Name, a mapping of plain values."""
+
+NAMES: Final = {
+    **{MESSAGE: "message", ACTOR: "actor", DEAD: "dead_letter", OP: "op", SETTLED: "settled", TRACED: "traced"},
+    **{LOST: "lost", RECOVERED: "recovered", STOPPED: "stopped", RESIDENT: "resident", BATCH: "batch"},
+    **{REQUEST: "request", MARK: "mark"},
+}

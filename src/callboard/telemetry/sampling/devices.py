@@ -1,0 +1,138 @@
+"""``Devices``: the open devices of a system: states of the application at once, figures of hosts when they are asked."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from callboard.actors import ActorSystem
+from callboard.core.errors import AccelError
+from callboard.device.client.handle import Device
+from callboard.device.client.line.status import DeviceStats, HostStats, MemoryPoolStats
+from callboard.telemetry.sampling.counting import Counts
+from callboard.telemetry.sampling.snapshot import DeviceFigures, ResidentFigures
+
+__all__ = ["MEASURED", "Devices"]
+
+MEASURED = 64
+"""One op in so many is measured in its host."""
+
+Usage = tuple[int, float, int]
+
+
+class _Known:
+    """What a device's host said last."""
+
+    def __init__(self) -> None:
+        self.stats: DeviceStats | None = None
+        self.pool: MemoryPoolStats | None = None
+        self.usage: Usage | None = None
+        self.fresh = False
+        self.untrace: Callable[[], Awaitable[None]] | None = None
+
+
+class Devices:
+    """Devices of one system.
+
+    Args:
+        system: The system.
+        counts: Counts of their ops.
+    """
+
+    def __init__(self, system: ActorSystem, counts: Counts) -> None:
+        self._system = system
+        self._counts = counts
+        self._known: dict[Device, _Known] = {}
+
+    def open(self) -> list[Device]:
+        """The devices that are open now."""
+        tasks = getattr(self._system, "_devices", {}).values()
+        over = (task.result() for task in list(tasks) if task.done() and not task.cancelled() and not task.exception())
+        return list(over)
+
+    async def refresh(self, timeout: float) -> None:
+        """Ask all hosts at once; those that do not answer keep what they said."""
+        devices = self.open()
+        for gone in self._known.keys() - set(devices):
+            del self._known[gone]
+        await asyncio.gather(*(self._ask(device, timeout) for device in devices))
+
+    async def _ask(self, device: Device, timeout: float) -> None:
+        known = self._known.setdefault(device, _Known())
+        known.fresh = False
+        with contextlib.suppress(AccelError, TimeoutError):
+            async with asyncio.timeout(timeout):
+                known.stats, known.pool = await asyncio.gather(device.stats(), device.pool_stats())
+            known.fresh = True
+
+    def figures(self) -> list[DeviceFigures]:
+        """Figures of all devices. Never waits."""
+        return [self._figures(device) for device in self.open()]
+
+    def _figures(self, device: Device) -> DeviceFigures:
+        health, port = device.health(), device._port
+        known = self._known.get(device) or _Known()
+        counts = self._counts.devices[device.name]
+        figures = DeviceFigures(
+            name=device.name,
+            backend=device.backend,
+            isolation=device.isolation,
+            uuid=device.uuid,
+            state=health.state,
+            generation=health.ordinal,
+            losses=health.restarts,
+            standby=health.standby,
+            standbys_ready=health.standbys_ready,
+            host_pid=health.host_pid,
+            queued=port.queued,
+            in_flight=dict(Counter(entry.tag.partition(".")[0] for entry in port.unanswered.entries.copy().values())),
+            completed=port.unanswered.completed,
+            failed=port.unanswered.failed,
+            ops={tag: msgspec.structs.replace(op) for tag, op in counts.ops.copy().items()},
+            last_loss=counts.last_loss,
+            fresh=known.fresh,
+        )
+        if known.stats is not None:
+            _add_stats(figures, known.stats)
+        if known.pool is not None:
+            figures.memory["peak"] = known.pool.peak_bytes
+            figures.memory["fragmentation"] = known.pool.fragmentation
+        return figures
+
+    def processes(self) -> list[tuple[str, int, Usage | None]]:
+        """Device and process of each host, and what one on another machine says of itself."""
+        found: list[tuple[str, int, Usage | None]] = []
+        for device in self.open():
+            known = self._known.get(device)
+            far = device._actor.remote
+            for host in list(device._actor.fleet.hosts):
+                said = known.usage if known is not None and far and host is device._actor.host else None
+                if said is not None or not far:
+                    found.append((device.name, host.pid, said))
+        return found
+
+    def start(self) -> None:
+        """Have hosts measure some of their ops, and tell of it."""
+
+    async def close(self) -> None:
+        """Have them measure no more."""
+
+
+def _add_stats(figures: DeviceFigures, stats: DeviceStats) -> None:
+    figures.memory = {
+        **{"free": stats.free_bytes, "total": stats.total_bytes, "used": stats.used_bytes},
+        **{"cached": stats.cached_bytes, "staged": stats.staged_bytes},
+    }
+    figures.buffers = stats.buffers
+    figures.parked = stats.parked
+    figures.streams = stats.live_streams
+    figures.plans = {lib: msgspec.to_builtins(plan) for lib, plan in stats.plans.items()}
+    figures.residents = {
+        name: ResidentFigures(
+            found.state, found.actor, found.in_flight, found.completed, found.failed, found.restarts, found.busy
+        )
+        for name, found in stats.residents.items()
+    }
