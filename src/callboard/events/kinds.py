@@ -6,16 +6,29 @@ Events hold texts, numbers and classes: no message, no array and no exception, w
 from typing import Final
 
 __all__ = [
-    *("ACTOR", "BATCH", "DEAD", "LOST", "MARK", "MESSAGE", "NAMES", "OP", "RECOVERED", "REQUEST", "RESIDENT"),
-    *("SETTLED", "STOPPED", "TRACED"),
+    "ACTOR",
+    "BATCH",
+    "DEAD",
+    "LOST",
+    "MARK",
+    "MESSAGE",
+    "NAMES",
+    "OP",
+    "RECOVERED",
+    "REQUEST",
+    "RESIDENT",
+    "SETTLED",
+    "STOPPED",
+    "TRACED",
 ]
 
 MESSAGE: Final = 1
-"""An actor handled a message. Where: its path. Class of the message, ns when the handler began, whether it succeeded."""
+"""An actor handled a message. Where: its path. Class of the message, ns when its handler began, whether it
+succeeded."""
 
 ACTOR: Final = 2
-"""An actor changed. Where: its path. ``"started"``, ``"restarted"``, ``"failed"`` or ``"stopped"``; the error's class or
-``""``."""
+"""An actor changed. Where: its path. ``"started"``, ``"restarted"``, ``"failed"`` or ``"stopped"``; the error's class
+or ``""``."""
 
 DEAD: Final = 3
 """A dead letter. Where: the path of its target. Class of the message, reason."""
@@ -45,16 +58,27 @@ RESIDENT: Final = 10
 the error's class or ``""``."""
 
 BATCH: Final = 11
-"""A server ran a batch. Where: the server. Size, ns when it began, whether it succeeded."""
+"""A server ran a batch, or a step. Where: the server. Number of requests, seconds of the call, whether it succeeded."""
 
 REQUEST: Final = 12
-"""A request to a server ended. Where: the server. Number, ns when it arrived, how it ended, trace context or None."""
+"""A request to a server ended. Where: the server. Number, ns when it arrived and when it was begun, how it ended, trace
+context or None."""
 
 MARK: Final = 13
 """A note. Where: what it is about. Name, a mapping of plain values."""
 
 NAMES: Final = {
-    **{MESSAGE: "message", ACTOR: "actor", DEAD: "dead_letter", OP: "op", SETTLED: "settled", TRACED: "traced"},
-    **{LOST: "lost", RECOVERED: "recovered", STOPPED: "stopped", RESIDENT: "resident", BATCH: "batch"},
-    **{REQUEST: "request", MARK: "mark"},
+    MESSAGE: "message",
+    ACTOR: "actor",
+    DEAD: "dead_letter",
+    OP: "op",
+    SETTLED: "settled",
+    TRACED: "traced",
+    LOST: "lost",
+    RECOVERED: "recovered",
+    STOPPED: "stopped",
+    RESIDENT: "resident",
+    BATCH: "batch",
+    REQUEST: "request",
+    MARK: "mark",
 }

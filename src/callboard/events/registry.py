@@ -1,4 +1,4 @@
-"""What runs in this process, for telemetry that is installed later: servers register themselves once, at their start."""
+"""What runs in this process, for telemetry that is installed later: servers register themselves when they start."""
 
 import weakref
 from typing import Any, Final

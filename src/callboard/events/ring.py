@@ -65,12 +65,18 @@ class _Events:
 
     Attributes:
         ring: The ring to write to; None while telemetry is off.
+        every: New contexts measure one op in so many; 0: none.
     """
 
-    __slots__ = ("ring",)
+    __slots__ = ("every", "ring")
 
     def __init__(self) -> None:
+        self.off()
+
+    def off(self) -> None:
+        """Write no events."""
         self.ring: Ring | None = None
+        self.every = 0
 
 
 EVENTS: Final = _Events()

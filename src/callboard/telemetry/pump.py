@@ -1,6 +1,7 @@
 """``Pump``: a thread that drains the ring and passes the events on. Nothing that writes an event waits for it."""
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 
@@ -20,26 +21,35 @@ END = 2.0
 
 
 class Pump:
-    """Drains the ring every 50 ms and calls the subscribers, on a thread of its own.
+    """Drains the ring every 50 ms and calls the subscribers, on a thread of its own. A process has one at most.
 
     Args:
         capacity: The most events that wait; older ones are dropped and counted.
 
     Attributes:
-        ring: The ring, to which the hooks write from :meth:`start` to :meth:`close`.
+        ring: The ring, to which the hooks write until :meth:`close`.
     """
+
+    _running: "Pump | None" = None
 
     def __init__(self, capacity: int) -> None:
         self.ring = Ring(capacity)
         self._takes: tuple[Take, ...] = ()
+        self._users = 0
         self._lock = threading.RLock()  # one drain at a time, so that events keep their order
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="callboard-telemetry", daemon=True)
 
-    def start(self) -> None:
-        """Have the hooks write, and drain from now on."""
-        EVENTS.ring = self.ring
-        self._thread.start()
+    @classmethod
+    def open(cls, capacity: int) -> "Pump":
+        """The process's pump, for one more user; the first user's capacity holds."""
+        pump = cls._running
+        if pump is None:
+            pump = cls._running = Pump(capacity)
+            EVENTS.ring = pump.ring
+            pump._thread.start()
+        pump._users += 1
+        return pump
 
     def subscribe(self, take: Take) -> Callable[[], None]:
         """Call ``take`` with each list of events from now on; the result ends that."""
@@ -51,15 +61,26 @@ class Pump:
 
         return end
 
-    def flush(self) -> None:
-        """Pass on everything that was written before. Any thread; waits for a drain that is under way."""
-        with self._lock:
-            for _ in range(2):  # what is written while subscribers run must not keep this going for ever
-                events = self.ring.drain(self.ring.maxlen or 0)
-                if not events:
-                    return
+    def flush(self, timeout: float = -1) -> bool:
+        """Pass on everything that was written before. Any thread.
+
+        Args:
+            timeout: Seconds to wait for a drain that is under way; -1: until it has ended.
+
+        Returns:
+            False: the wait was too long, and nothing has been done.
+        """
+        if not self._lock.acquire(timeout=timeout):
+            return False
+        try:
+            left = len(self.ring)  # what is written meanwhile must not keep this going for ever
+            while left > 0 and (events := self.ring.drain(left)):
+                left -= len(events)
                 for take in self._takes:
                     self._pass(take, events)
+        finally:
+            self._lock.release()
+        return True
 
     def _pass(self, take: Take, events: list[Event]) -> None:
         try:
@@ -74,13 +95,24 @@ class Pump:
                 self.flush()
 
     def close(self) -> None:
-        """Have the hooks write no more, and pass on what has been written; waits for an exporter for 2 s at most."""
-        if EVENTS.ring is self.ring:
-            EVENTS.ring = None
-        self._ending.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(END)
-        if self._thread.is_alive():
+        """Pass on what has been written; after the last user, have the hooks write no more, and end.
+
+        Waits for an exporter that is at work for 2 s at most.
+        """
+        self._users -= 1
+        if not self._users:
+            if Pump._running is self:
+                Pump._running = None
+                EVENTS.off()
+            self._ending.set()
+        if not self.flush(END):
             log.error("an exporter of events does not end; %d events are not exported", len(self.ring))
-        else:
-            self.flush()
+
+
+def _forked() -> None:
+    """A forked child has no thread that drains the ring."""
+    Pump._running = None
+    EVENTS.off()
+
+
+os.register_at_fork(after_in_child=_forked)

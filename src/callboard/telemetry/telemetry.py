@@ -37,18 +37,22 @@ class Telemetry:
     def __init__(self, system: ActorSystem, node: str, capacity: int) -> None:
         self.system = system
         self.node = node
-        self.pump = Pump(capacity)
+        self.pump = Pump.open(capacity)
         self.counts = Counts()
         self.devices = Devices(system, self.counts)
         self._sources: tuple[Source, ...] = ()
         self._closers: list[Callable[[], object]] = []
         self._closed = False
-        self.pump.subscribe(self.counts.take)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ends = [self.pump.subscribe(self.counts.take)]
 
     def start(self) -> None:
         """Begin to record; on the system's loop."""
-        self.pump.start()
-        self.devices.start()
+        self.devices.default()
+        if self.devices.open():
+            task = asyncio.get_running_loop().create_task(self.devices.measure(), name="callboard-measure")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     # -- states --------------------------------------------------------------------------------------------------------
 
@@ -108,7 +112,9 @@ class Telemetry:
 
         One that is slow makes the ring drop events, which is counted; what writes them does not wait.
         """
-        return self.pump.subscribe(take)
+        end = self.pump.subscribe(take)
+        self._ends.append(end)
+        return end
 
     def flush(self) -> None:
         """Pass on everything that was written before, on this thread."""
@@ -131,6 +137,8 @@ class Telemetry:
             return
         self._closed = True
         self.pump.close()
+        for end in self._ends:
+            end()
         for close in reversed(self._closers):
             try:
                 close()

@@ -40,10 +40,12 @@ from callboard.device.supervision.generations import Ordinals, next_generation
 from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.starter import HostStarter
 from callboard.device.supervision.lifecycle import Event, State, after
+from callboard.device.supervision.noting import note
 from callboard.device.supervision.own import OwnProcesses
 from callboard.device.supervision.standby import Standby, cores, starts_at_once
 from callboard.device.supervision.supervisor import DeviceSupervisor, decided
-from callboard.device.supervision.watch import EventFeed, GenerationWatch, Lost, Recovered, Stopped
+from callboard.device.supervision.watch import DeviceEvent, EventFeed, GenerationWatch, Lost, Recovered, Stopped
+from callboard.events.ring import EVENTS
 
 __all__ = ["INTERRUPTED", "DeviceActor"]
 
@@ -121,6 +123,7 @@ class DeviceActor(Actor):
         self._clock = clock
         self._took_over = "cold"
         self._new_limit: bytes | None = None
+        self.trace_every = 1 if config.host.trace else EVENTS.every
         self._owes_ready = False  # the active host took over while it was still starting as a standby
         self._lost_at = 0.0
         self._fruitless = 0  # losses since a context was last ready
@@ -338,13 +341,15 @@ class DeviceActor(Actor):
         assert self.host is not None
         if self._new_limit is not None:  # a standby was opened with the configured limit
             self.host.post(Ask(0, "limit", self._new_limit))
+        if self.trace_every:
+            self.host.post(Ask(0, "trace", msgspec.msgpack.encode(self.trace_every)))
         self.port.ready(self.host)
         generation = self.port.generation
         self.watch_generation.publish(generation)
         now = self._clock()
         if self.port.losses:
             took = now - self._lost_at
-            self.events.publish(Recovered(generation, self._took_over, took, now))
+            self._publish(Recovered(generation, self._took_over, took, now))
             number = self.ordinals.of(generation)
             log.warning("%s: generation %d is ready after %.3f s (%s)", self.port.name, number, took, self._took_over)
         self._wake_ready()
@@ -405,7 +410,7 @@ class DeviceActor(Actor):
         number = self.ordinals.of(lost)
         log.error("%s: generation %d is lost, %d ops failed: %s", self.port.name, number, failed, str(error))
         self.ordinals.of(self.port.generation)
-        self.events.publish(Lost(lost, error, failed, now))
+        self._publish(Lost(lost, error, failed, now))
         if event is Event.BUDGET_SPENT:
             self.timers.start_once("retry", StartDue(), self.supervisor.pause(now))
             return
@@ -448,8 +453,8 @@ class DeviceActor(Actor):
                 log.error("%s has stopped, %d ops failed: %s", self.port.name, failed, str(error))
             self.watch_generation.close()
             if loss is not None:
-                self.events.publish(Lost(self.port.generation, loss, failed, now))
-            self.events.publish(Stopped(error, now))
+                self._publish(Lost(self.port.generation, loss, failed, now))
+            self._publish(Stopped(error, now))
             for spare in self._standby.stop():
                 if event is not Event.STOP or not spare.is_ready:  # asked to close, it would first finish that
                     spare.host.kill("its device has stopped")
@@ -463,6 +468,10 @@ class DeviceActor(Actor):
             return False
         self.state = state
         return True
+
+    def _publish(self, event: DeviceEvent) -> None:
+        self.events.publish(event)
+        note(self.port, self.ordinals, event)
 
     def _wake_ready(self) -> None:
         waiting, self._ready = self._ready, []

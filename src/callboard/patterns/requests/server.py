@@ -11,6 +11,10 @@ from typing import Any, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
+from callboard.events.kinds import REQUEST
+from callboard.events.registry import SERVERS
+from callboard.events.ring import EVENTS, Ring
+from callboard.events.ring import now as now_ns
 from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.hooks import amount, hashable
 from callboard.patterns.contract.options import RequestOptions, checked
@@ -198,7 +202,7 @@ class RequestServer(Callers[T, R]):
 
     def _succeed_all(self, entries: list[Entry], values: Sequence[Any], now: float) -> None:
         """As :meth:`_succeed` for entries that have run, none of them a stream, all of them clear."""
-        total_time, completed = self._total_time, 0
+        total_time, completed, ring = self._total_time, 0, EVENTS.ring
         for entry, value in zip(entries, values, strict=False):
             if self._open.pop(entry.number, None) is None:
                 continue
@@ -209,6 +213,8 @@ class RequestServer(Callers[T, R]):
             passage = entry.passage
             if passage is not None and passage.started is None:
                 passage.started = entry.started
+            if ring is not None:
+                _record(ring, self.name, entry, "completed")
             total_time.add(now - entry.arrived)
             future.set_result(value)
             completed += 1
@@ -250,6 +256,9 @@ class RequestServer(Callers[T, R]):
             feeder.cancel()  # which closes its iterator
         self._deadlines.ended(entry)
         self._ends[reason] += 1
+        ring = EVENTS.ring
+        if ring is not None:
+            _record(ring, self.name, entry, reason)
         self._notify_if_drained()
         return future
 
@@ -358,6 +367,7 @@ class RequestServer(Callers[T, R]):
             raise RuntimeError(f"{self.name} was started before; make another one")
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
+        SERVERS.add(self)
         return self
 
     async def drain(self, timeout: float | None = None) -> bool:
@@ -417,3 +427,9 @@ class RequestServer(Callers[T, R]):
     def __repr__(self) -> str:
         how = "new" if self._loop is None else "stopped" if self._stopping else "closing" if self._closing else "open"
         return f"<{type(self).__name__} {self.name!r}, {how}, {len(self._open)} requests>"
+
+
+def _record(ring: Ring, name: str, entry: Entry, end: str) -> None:
+    """Write how a request ended, and when it came and was begun."""
+    times = int(entry.arrived * 1e9), int(entry.started * 1e9)
+    ring.append((next(ring.numbers), now_ns(), REQUEST, name, entry.number, *times, end, None))

@@ -1,4 +1,4 @@
-"""``Text``: groups of metrics in Prometheus' text format 0.0.4. The beginnings of lines are kept from scrape to scrape."""
+"""``Text``: metrics in Prometheus' text format 0.0.4. The beginnings of lines are kept from scrape to scrape."""
 
 from collections.abc import Iterable
 from typing import Any

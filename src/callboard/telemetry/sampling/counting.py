@@ -55,8 +55,13 @@ class Counts:
         self.restarts: defaultdict[str, int] = defaultdict(int)
         self.devices: defaultdict[str, DeviceCounts] = defaultdict(DeviceCounts)
         self._ways = {
-            **{MESSAGE: self._message, ACTOR: self._actor, OP: self._op, SETTLED: self._settled},
-            **{TRACED: self._traced, LOST: self._lost, RECOVERED: self._recovered},
+            MESSAGE: self._message,
+            ACTOR: self._actor,
+            OP: self._op,
+            SETTLED: self._settled,
+            TRACED: self._traced,
+            LOST: self._lost,
+            RECOVERED: self._recovered,
         }
 
     def take(self, events: list[Event]) -> None:

@@ -1,24 +1,26 @@
-"""``Devices``: the open devices of a system: states of the application at once, figures of hosts when they are asked."""
+"""``Devices``: the open devices of a system: what the application knows, and what hosts say when they are asked."""
 
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
 
 from callboard.actors import ActorSystem
 from callboard.core.errors import AccelError
 from callboard.device.client.handle import Device
-from callboard.device.client.line.status import DeviceStats, HostStats, MemoryPoolStats
+from callboard.device.client.line.status import DeviceStats, MemoryPoolStats
+from callboard.events.ring import EVENTS
 from callboard.telemetry.sampling.counting import Counts
 from callboard.telemetry.sampling.snapshot import DeviceFigures, ResidentFigures
 
 __all__ = ["MEASURED", "Devices"]
 
-MEASURED = 64
-"""One op in so many is measured in its host."""
+MEASURED = 61
+"""One op in so many is measured in its host: a prime, so that all ops of a loop have their turn."""
+
+ANSWER = 5.0
+"""Seconds that a host gets to begin or end its measurements."""
 
 Usage = tuple[int, float, int]
 
@@ -31,7 +33,6 @@ class _Known:
         self.pool: MemoryPoolStats | None = None
         self.usage: Usage | None = None
         self.fresh = False
-        self.untrace: Callable[[], Awaitable[None]] | None = None
 
 
 class Devices:
@@ -46,6 +47,8 @@ class Devices:
         self._system = system
         self._counts = counts
         self._known: dict[Device, _Known] = {}
+        self._everything = 0
+        self._measuring: dict[Device, int] = {}
 
     def open(self) -> list[Device]:
         """The devices that are open now."""
@@ -56,9 +59,32 @@ class Devices:
     async def refresh(self, timeout: float) -> None:
         """Ask all hosts at once; those that do not answer keep what they said."""
         devices = self.open()
-        for gone in self._known.keys() - set(devices):
-            del self._known[gone]
+        for known in (self._known, self._measuring):
+            for gone in known.keys() - set(devices):
+                known.pop(gone)
         await asyncio.gather(*(self._ask(device, timeout) for device in devices))
+
+    def default(self) -> int:
+        """Have contexts that are opened from now on measure as many ops as are wanted now: one in so many."""
+        EVENTS.every = 1 if self._everything else MEASURED
+        return EVENTS.every
+
+    async def measure(self) -> None:
+        """Have the hosts of all devices measure some ops, or all of them while that is wanted."""
+        every = self.default()
+        late = [device for device in self.open() if self._measuring.get(device) != every]
+        await asyncio.gather(*(self._measure(device, every) for device in late))
+
+    async def _measure(self, device: Device, every: int) -> None:
+        answers = device._answers
+        answers.sampled = self._measuring[device] = every
+        with contextlib.suppress(AccelError):  # the next context is told of it as soon as it is ready
+            await answers.trace(ANSWER)
+
+    async def everything(self, more: int) -> None:
+        """Measure all ops while the sum of ``more``, which is 1 or -1, is positive."""
+        self._everything += more
+        await self.measure()
 
     async def _ask(self, device: Device, timeout: float) -> None:
         known = self._known.setdefault(device, _Known())
@@ -114,17 +140,18 @@ class Devices:
                     found.append((device.name, host.pid, said))
         return found
 
-    def start(self) -> None:
-        """Have hosts measure some of their ops, and tell of it."""
-
     async def close(self) -> None:
-        """Have them measure no more."""
+        """Have the hosts measure no more."""
+        await asyncio.gather(*(self._measure(device, 0) for device in self.open()))
 
 
 def _add_stats(figures: DeviceFigures, stats: DeviceStats) -> None:
     figures.memory = {
-        **{"free": stats.free_bytes, "total": stats.total_bytes, "used": stats.used_bytes},
-        **{"cached": stats.cached_bytes, "staged": stats.staged_bytes},
+        "free": stats.free_bytes,
+        "total": stats.total_bytes,
+        "used": stats.used_bytes,
+        "cached": stats.cached_bytes,
+        "staged": stats.staged_bytes,
     }
     figures.buffers = stats.buffers
     figures.parked = stats.parked

@@ -5,8 +5,15 @@ from typing import Any
 import msgspec
 
 __all__ = [
-    *("ActorFigures", "BlueprintFigures", "DeviceFigures", "LossFigures", "OpFigures", "ProcessFigures"),
-    *("ResidentFigures", "RingFigures", "Snapshot"),
+    "ActorFigures",
+    "BlueprintFigures",
+    "DeviceFigures",
+    "LossFigures",
+    "OpFigures",
+    "ProcessFigures",
+    "ResidentFigures",
+    "RingFigures",
+    "Snapshot",
 ]
 
 
@@ -42,7 +49,7 @@ class OpFigures(msgspec.Struct):
     Attributes:
         submitted: Ops that were called.
         failed: Ops that failed, by themselves or because an operand or the context was lost.
-        measured: Ops whose times are in ``seconds``: one in 64, or all while a profile runs.
+        measured: Ops whose times are in ``seconds``: one in 61, or all while a profile runs.
         seconds: Seconds from their launch to the known completion.
     """
 
@@ -101,8 +108,8 @@ class DeviceFigures(msgspec.Struct):
         in_flight: Ops without a completion, by library.
         completed, failed: Ops.
         ops: Ops by tag.
-        memory: ``free``, ``total``, ``used``, ``cached``, ``staged``, ``peak`` (bytes), ``fragmentation`` (ratio): those
-            that are known.
+        memory: ``free``, ``total``, ``used``, ``cached``, ``staged``, ``peak`` (bytes), ``fragmentation`` (ratio):
+            those that are known.
         buffers, parked, streams: As in :class:`callboard.DeviceStats`.
         plans: Figures of plan caches by library: ``entries``, ``hits``, ``misses``, ``evictions``.
         residents: Resident actors by name.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import Any
 
+from callboard.actors._runtime.current import CURRENT
 from callboard.core.errors import AccelError, DeviceStopped, MailboxFull, ShapeError
 from callboard.core.library import Library
 from callboard.core.op import Op, Repeated, info_of
@@ -29,6 +30,9 @@ from callboard.device.client.line.unanswered import Unanswered
 from callboard.device.config import DeviceConfig
 from callboard.device.protocol.messages import ActorCall, Call, Completions
 from callboard.device.supervision.hosts.base import Host
+from callboard.events.kinds import OP, SETTLED
+from callboard.events.ring import EVENTS
+from callboard.events.ring import now as now_ns
 from callboard.kernel.recording import recorder
 
 __all__ = ["OpPort", "request_key"]
@@ -221,6 +225,11 @@ class OpPort:
             now: The queue may be sent before this returns.
         """
         pending[call.id] = entry
+        ring = EVENTS.ring
+        if ring is not None:
+            cell = CURRENT.get()
+            path = "" if cell is None else cell.path
+            ring.append((next(ring.numbers), now_ns(), OP, self.name, call.id, entry[1], path))
         if not sent:
             self.outbox.add(call)
         if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet
@@ -311,6 +320,11 @@ class OpPort:
         if self.chains is not None:
             self.chains.spread(message)
         self.unanswered.settle(message, self.generation)
+        ring = EVENTS.ring
+        if ring is not None:
+            done = [*message.done, *(op for op, _ in message.values)] if message.values else message.done
+            failed = [op for op, _ in message.failed]
+            ring.append((next(ring.numbers), now_ns(), SETTLED, self.name, done, failed))
         if self._waiting.waiting:
             self._waiting.poll()
 

@@ -69,6 +69,11 @@ class Unanswered:
         """Number of ops that have had their completion."""
         return self.completed + self.failed
 
+    @property
+    def suspects(self) -> Sequence[Suspect]:
+        """The oldest ops that were in flight when the context was last lost."""
+        return self._last_loss[2]
+
     def settle(self, message: Completions, generation: int) -> None:
         """Settle the replies of ops of ``generation``.
 

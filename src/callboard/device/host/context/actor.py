@@ -19,7 +19,7 @@ from callboard.device.host.context.admission.elsewhere import ExternalBlocks
 from callboard.device.host.context.admission.shares import Shares
 from callboard.device.host.context.blocks import BlockPool, MemoryWatch
 from callboard.device.host.context.completion import completion_for
-from callboard.device.host.context.ledger import Ledger
+from callboard.device.host.context.ledger import MESSAGE_OPS, Ledger
 from callboard.device.host.context.lending import Lending
 from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
@@ -220,7 +220,8 @@ class ContextActor:
                 self._channel.send(completions)
             trace = self.ledger.trace
             if trace is not None and (records := trace.take()):
-                self._channel.send(Traces(records))
+                for at in range(0, len(records), MESSAGE_OPS):
+                    self._channel.send(Traces(records[at : at + MESSAGE_OPS]))
 
     def tell_memory(self) -> None:
         """Tell how much memory there is, if that is watched and the use of it has changed.
@@ -381,8 +382,11 @@ class ContextActor:
     def _watch_memory(self, step: int | None) -> None:
         self.memory_watch = None if step is None else MemoryWatch(step)
 
-    def _trace(self, install: Any) -> None:
-        self.ledger.trace = KernelTrace() if install else None
+    def _trace(self, every: Any) -> None:
+        if self.ledger.trace is not None and every:
+            self.ledger.trace.every = int(every)  # what is in flight stays recorded
+        else:
+            self.ledger.trace = KernelTrace(int(every)) if every else None
 
     def _probe(self, _: Any) -> None:
         dead = self.device.probe()

@@ -72,7 +72,7 @@ class CallEndings:
             or self._issued
             or self.dying
             or context.helper.jobs
-            or context.ledger.trace is not None
+            or (context.ledger.trace is not None and context.ledger.trace.every == 1)
             or not context.ledger.is_empty
             or timeline.completed < timeline.issued
             or not (self._on_host or timeline.stream.query())
@@ -107,7 +107,7 @@ class CallEndings:
     def _trace(self, ended: EndedCall, failed: bool = False) -> None:
         """Record a call that ran, if a trace is installed; of one that succeeded, the ledger notes the completion."""
         trace, item, timeline = self._context.ledger.trace, ended.item, ended.actor.timeline
-        if trace is None or timeline is None or not item.began:
+        if trace is None or trace.every != 1 or timeline is None or not item.began:
             return
         tag = f"actor:{ended.actor.name}.{item.method}"
         trace.called(item.op.id, tag, timeline.stream.id, item.began, item.ended)
