@@ -9,6 +9,7 @@ __all__ = [
     "ACTOR",
     "BATCH",
     "DEAD",
+    "FIELDS",
     "LOST",
     "MARK",
     "MESSAGE",
@@ -82,3 +83,20 @@ NAMES: Final = {
     REQUEST: "request",
     MARK: "mark",
 }
+
+FIELDS: Final = {
+    MESSAGE: ("actor", "message", "began", "ok"),
+    ACTOR: ("actor", "what", "cause"),
+    DEAD: ("actor", "message", "reason"),
+    OP: ("device", "id", "op", "actor"),
+    SETTLED: ("device", "done", "failed"),
+    TRACED: ("device", "records"),
+    LOST: ("device", "generation", "error", "text", "ops", "suspects"),
+    RECOVERED: ("device", "generation", "standby", "seconds"),
+    STOPPED: ("device", "text"),
+    RESIDENT: ("device", "actor", "what", "cause"),
+    BATCH: ("server", "size", "seconds", "ok"),
+    REQUEST: ("server", "id", "arrived", "began", "end", "trace"),
+    MARK: ("about", "name", "values"),
+}
+"""Names of what follows number, time and kind."""

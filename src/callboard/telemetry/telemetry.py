@@ -5,7 +5,8 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from callboard.actors import ActorSystem
 from callboard.telemetry.families import Group, Source
@@ -50,9 +51,23 @@ class Telemetry:
         """Begin to record; on the system's loop."""
         self.devices.default()
         if self.devices.open():
-            task = asyncio.get_running_loop().create_task(self.devices.measure(), name="callboard-measure")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.run(self.devices.measure())
+
+    @property
+    def closed(self) -> bool:
+        """True if nothing is recorded any more."""
+        return self._closed
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done soon, on the running loop."""
+        task = asyncio.get_running_loop().create_task(work, name="callboard-telemetry")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def measure_everything(self, more: int = 1) -> None:
+        """Have all ops measured, rather than one in 61, until as many calls with -1 have been made."""
+        self.devices.everything(more)
+        self.run(self.devices.measure())
 
     # -- states --------------------------------------------------------------------------------------------------------
 

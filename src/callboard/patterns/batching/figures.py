@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.patterns.requests.entries import Entry
-from callboard.patterns.requests.stats import SIZES, Distribution, Histogram, ServerStats
+from callboard.patterns.requests.stats import SECONDS, SIZES, Distribution, Histogram, ServerStats
 
 __all__ = ["BatchCounters", "BatchingStats"]
 
@@ -46,7 +46,8 @@ class BatchCounters:
 
     def __init__(self) -> None:
         self.failed = self.repeated = self.delayed = self.padding = 0
-        self._queue_time, self._run_time, self._batch_size = Histogram(), Histogram(), Histogram(SIZES)
+        self._queue_time, self._run_time = Histogram(SECONDS), Histogram()
+        self._batch_size = Histogram(SIZES)
         self._run_by_size: dict[int, tuple[int, float]] = {}
         self._queued_by_size: dict[int, tuple[int, float]] = {}
 

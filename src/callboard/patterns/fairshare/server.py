@@ -26,7 +26,7 @@ from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, Stage
 from callboard.patterns.requests.passage import PASSAGE
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.stats import SECONDS, Histogram
 
 __all__ = ["FairShareScheduler"]
 
@@ -135,7 +135,7 @@ class FairShareScheduler(RequestServer[T, R]):
         self._timer = Alarm(self._clock, self._pump)
         self._dispatched = self._ended_calls = 0
         self._busy = 0.0
-        self._queue_time = Histogram()
+        self._queue_time = Histogram(SECONDS)
 
     # -- for users -----------------------------------------------------------------------------------------------------
 

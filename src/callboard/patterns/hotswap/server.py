@@ -31,7 +31,7 @@ from callboard.patterns.requests.entries import Entry, RequestFuture, State
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped, Stage
 from callboard.patterns.requests.passage import PASSAGE
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.stats import SECONDS, Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 
 __all__ = ["ModelHotSwapServer"]
@@ -128,7 +128,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         self._calls: dict[asyncio.Task[None], tuple[Version, Entry | None]] = {}  # None: of a shadow
         self._reached: dict[int, Version] = {}  # the version that a request was passed to, until its end was counted
         self._passed_on: dict[int, asyncio.Future[Any]] = {}  # requests in the queue of a version that is a server
-        self._queue_time = Histogram()
+        self._queue_time = Histogram(SECONDS)
 
     # -- for users -----------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import QueueFull
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.stats import SECONDS, Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 
 __all__ = ["MoeRouter"]
@@ -141,7 +141,7 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         self._load = np.zeros(len(experts), np.int64)
         self._failed_calls = np.zeros(len(experts), np.int64)
         self._chosen = np.zeros(len(experts), np.int64)  # since the last update of the bias
-        self._queue_time, self._run_time = Histogram(), Histogram()
+        self._queue_time, self._run_time = Histogram(SECONDS), Histogram()
         self._seconds: float | None = None  # of a request, about
 
     # -- for users -----------------------------------------------------------------------------------------------------

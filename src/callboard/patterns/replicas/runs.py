@@ -21,7 +21,7 @@ from callboard.patterns.replicas.seats import Seats
 from callboard.patterns.requests.calling import deliverable
 from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
 from callboard.patterns.requests.entries import Entry, State
-from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.stats import SECONDS, Histogram
 from callboard.patterns.requests.waiting import WaitingLine
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Runs:
         self._idempotent, self._attempts, self._fault = idempotent, attempts, fault
         self._runs: set[Run] = set()
         self.repeated = self.hedges_won = 0
-        self.queue_time = Histogram()
+        self.queue_time = Histogram(SECONDS)
 
     def expire(self, entry: Entry, now: float) -> None:
         """A request was not begun by its deadline; for :class:`Binding`."""

@@ -30,7 +30,7 @@ from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, 
 from callboard.patterns.requests.feeding import Feeders
 from callboard.patterns.requests.inside import check_outside
 from callboard.patterns.requests.passage import PASSAGE
-from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.stats import SECONDS, Histogram
 
 __all__ = ["RequestServer"]
 
@@ -73,7 +73,7 @@ class RequestServer(Callers[T, R]):
         self._ends: dict[str, int] = dict.fromkeys(
             ("completed", "failed", "cancelled", "expired", "rejected", "dropped", "stopped"), 0
         )
-        self._total_time = Histogram()
+        self._total_time = Histogram(SECONDS)
 
     # -- what a blueprint adds -----------------------------------------------------------------------------------------
 

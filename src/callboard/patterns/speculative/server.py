@@ -16,7 +16,7 @@ from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge, ServerStopped
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.stats import SECONDS, Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 from callboard.patterns.speculative.adaptive import KPolicy
 from callboard.patterns.speculative.drafts import Draft, FunctionDraft
@@ -123,7 +123,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         self._running: list[Sequence] = []
         self._worker: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()  # a reader has made room, or a text has come or ended
-        self._queue_time = Histogram()
+        self._queue_time = Histogram(SECONDS)
 
     def _begin(self) -> KvState:
         """The target's state of a new sequence."""

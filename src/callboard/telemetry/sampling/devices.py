@@ -81,10 +81,10 @@ class Devices:
         with contextlib.suppress(AccelError):  # the next context is told of it as soon as it is ready
             await answers.trace(ANSWER)
 
-    async def everything(self, more: int) -> None:
-        """Measure all ops while the sum of ``more``, which is 1 or -1, is positive."""
+    def everything(self, more: int) -> None:
+        """Measure all ops while the sum of ``more``, which is 1 or -1, is positive: :meth:`measure` has it done."""
         self._everything += more
-        await self.measure()
+        self.default()
 
     async def _ask(self, device: Device, timeout: float) -> None:
         known = self._known.setdefault(device, _Known())

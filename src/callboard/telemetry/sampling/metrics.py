@@ -53,8 +53,8 @@ def _actors(actors: list[ActorFigures]) -> Iterator[Group]:
 def _devices(devices: list[DeviceFigures]) -> Iterator[Group]:
     for name, values in (
         ("callboard_device_ready", [int(each.state == "ready") for each in devices]),
-        ("callboard_device_generation", [each.generation for each in devices]),
-        ("callboard_device_restarts_total", [each.losses for each in devices]),
+        ("callboard_context_generation", [each.generation for each in devices]),
+        ("callboard_context_losses_total", [each.losses for each in devices]),
         ("callboard_device_standbys_ready", [each.standbys_ready for each in devices]),
         ("callboard_device_ops_queued", [each.queued for each in devices]),
         ("callboard_device_ops_completed_total", [each.completed for each in devices]),
@@ -106,7 +106,7 @@ def _histograms(counts: Counts) -> Iterator[Group]:
     devices = counts.devices.copy()
     seconds = [((name, tag), op) for name, each in devices.items() for tag, op in each.seconds.copy().items()]
     yield _group("callboard_op_seconds", seconds)
-    yield _group("callboard_device_recovery_seconds", [((name,), each.recoveries) for name, each in devices.items()])
+    yield _group("callboard_context_recovery_seconds", [((name,), each.recoveries) for name, each in devices.items()])
 
 
 def _servers() -> Iterator[Group]:

@@ -22,7 +22,7 @@ from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge
 from callboard.patterns.requests.inside import Inside
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import SIZES, Distribution, Histogram, ServerStats
+from callboard.patterns.requests.stats import SECONDS, SIZES, Distribution, Histogram, ServerStats
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy
 
 __all__ = ["ContinuousBatchingServer", "ContinuousStats"]
@@ -159,7 +159,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         self._worker: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()  # a reader has made room, or a request has come or ended
         self._failed_steps = self._parts = self._preempted = self._repeated = 0
-        self._queue_time, self._step_time = Histogram(), Histogram()
+        self._queue_time, self._step_time = Histogram(SECONDS), Histogram()
         self._batch_size, self._first_part_time = Histogram(SIZES), Histogram()
 
     # -- for users -----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.fitting import check_fits
 from callboard.patterns.requests.inside import Inside
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import SIZES, Distribution, Histogram, ServerStats
+from callboard.patterns.requests.stats import SECONDS, SIZES, Distribution, Histogram, ServerStats
 
 __all__ = ["SequenceBatchingServer", "SequenceStats"]
 
@@ -133,7 +133,8 @@ class SequenceBatchingServer(RequestServer[T, R]):
         self._idempotent = idempotent
         self._idle = Alarm(self._clock, self._end_idle)
         self._idled = self._lost = self._failed_batches = 0
-        self._queue_time, self._run_time, self._batch_size = Histogram(), Histogram(), Histogram(SIZES)
+        self._queue_time, self._run_time = Histogram(SECONDS), Histogram()
+        self._batch_size = Histogram(SIZES)
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
