@@ -42,7 +42,7 @@ SETTLED: Final = 5
 
 TRACED: Final = 6
 """Ops as their context host saw them. Where: the device. A list of
-``(op, tag, stream, began, enqueued, completed, ok)``, in seconds of ``time.monotonic()``."""
+``(op, tag, stream, began, enqueued, completed, ok, started, seconds)``, in seconds of ``time.monotonic()``."""
 
 LOST: Final = 7
 """A context was lost. Where: the device. Ordinal, the error's class and text, number of ops that failed, suspects as

@@ -102,8 +102,9 @@ class Perfetto:
 
     def _traced(self, each: Event) -> None:
         device = self._device(each[3])
-        for op, tag, stream, began, enqueued, completed, ok in each[4]:
+        for op, tag, stream, began, enqueued, completed, ok, started, seconds in each[4]:
             start, launched, done = int(began * 1e9), int(enqueued * 1e9), int(completed * 1e9)
+            at = int(started * 1e9) or launched
             library = tag.partition(".")[0]
             launches = self._track((device, library), library, device)
             self._slice(launches, tag, start, launched, flow(op))
@@ -111,7 +112,8 @@ class Perfetto:
             more = flow(op, ends=True)
             if not ok:
                 more += annotated("result", "failed")
-            self._slice(executes, tag, max(launched, self._until.get(executes, 0)), done, more)
+            at = max(at, self._until.get(executes, 0))
+            self._slice(executes, tag, at, int((started + seconds) * 1e9) if started else done, more)
 
     def _batch(self, each: Event) -> None:
         _, ended, _, server, size, seconds, ok = each

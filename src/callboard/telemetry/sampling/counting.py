@@ -106,13 +106,14 @@ class Counts:
 
     def _traced(self, event: Event) -> None:
         counts = self.devices[event[3]]
-        for _, tag, _, _, enqueued, completed, _ in event[4]:
+        for _, tag, _, _, enqueued, completed, _, _, measured in event[4]:
+            seconds = measured or completed - enqueued
             figures = counts.ops[tag]
             figures.measured += 1
-            figures.seconds += completed - enqueued
+            figures.seconds += seconds
             if tag not in counts.seconds:
                 counts.seconds[tag] = Bounded(SECONDS)
-            counts.seconds[tag].add(completed - enqueued)
+            counts.seconds[tag].add(seconds)
 
     def _lost(self, event: Event) -> None:
         _, at, _, device, generation, error, text, failed, suspects = event

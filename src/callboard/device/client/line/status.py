@@ -266,6 +266,8 @@ class TraceRecord(NamedTuple):
             was known. Of a call: the actor began it, the method returned and its result was written, and the work that
             it enqueued on the actor's stream finished.
         ok: True if it succeeded.
+        started, seconds: When the stream began the op, and the seconds that it took, by events of the device; both are
+            0.0 if they are not known, and of calls.
     """
 
     op: int
@@ -275,3 +277,5 @@ class TraceRecord(NamedTuple):
     enqueued: float
     completed: float
     ok: bool
+    started: float = 0.0
+    seconds: float = 0.0

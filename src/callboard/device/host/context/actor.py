@@ -1,6 +1,7 @@
 """``ContextActor``: owns an open device and handles the application's messages, on one admitting thread."""
 
 import contextlib
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -108,7 +109,7 @@ class ContextActor:
             lambda: channel.send(Flush()),
         )
         if config.trace:
-            self.ledger.trace = KernelTrace()
+            self._trace(1)
         self.memory_watch: MemoryWatch | None = None
         self.lending = Lending(self)
         self.residents_busy: Callable[[], dict[int, float]] = dict
@@ -383,10 +384,14 @@ class ContextActor:
         self.memory_watch = None if step is None else MemoryWatch(step)
 
     def _trace(self, every: Any) -> None:
-        if self.ledger.trace is not None and every:
-            self.ledger.trace.every = int(every)  # what is in flight stays recorded
-        else:
-            self.ledger.trace = KernelTrace(int(every)) if every else None
+        trace = self.ledger.trace
+        if trace is not None and every:
+            trace.every = int(every)  # what is in flight stays recorded
+            return
+        if trace is not None:
+            trace.close()
+        make = functools.partial(self.device.event, timing=True, blocking=False, interprocess=False)
+        self.ledger.trace = KernelTrace(int(every), make) if every else None
 
     def _probe(self, _: Any) -> None:
         dead = self.device.probe()

@@ -18,6 +18,7 @@ from callboard.device.host.context.parking import ROOM
 from callboard.device.host.context.pending import FAILED, OK, Pending
 from callboard.device.host.context.plans.plan import Plan
 from callboard.device.host.context.timelines import Timeline
+from callboard.device.host.context.trace import Marked
 from callboard.device.protocol.messages import Call
 
 __all__ = ["Launching"]
@@ -68,10 +69,15 @@ class Launching:
             return
         began = trace.clock()
         timeline = plan.library.timeline
-        before = timeline.issued
+        before, stream = timeline.issued, timeline.stream
+        idle = timeline.completed == before
+        start = trace.mark(stream)
+        at = trace.clock() if idle else 0.0
         self.launch(call, plan)
         if timeline.issued > before:
-            trace.enqueued(call.id, plan.tag, timeline.stream.id, began)
+            trace.enqueued(call.id, plan.tag, stream.id, began, Marked(start, trace.mark(stream), at))
+        else:
+            trace.unused(start)
 
     def launch(self, call: Call, plan: Plan) -> None:
         """Launch a call, refuse it, or have it wait for memory.
