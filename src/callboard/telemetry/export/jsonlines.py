@@ -25,6 +25,7 @@ class JsonLines:
     """
 
     def __init__(self, path: "str | os.PathLike[str]") -> None:
+        self._path = path
         self._file = open(path, "ab")  # noqa: SIM115 - closed by close()
         self._encode = msgspec.json.Encoder(enc_hook=_named).encode
         self._offset = time.time_ns() - time.monotonic_ns()
@@ -37,6 +38,8 @@ class JsonLines:
             fields = dict(zip(FIELDS[kind], rest, strict=False))
             lines.append(encode({"at": (ns + offset) / 1e9, "kind": NAMES[kind], **fields}))
         lines.append(b"")
+        if self._file.closed:  # another system of this process began
+            self._file = open(self._path, "ab")  # noqa: SIM115 - likewise
         self._file.write(b"\n".join(lines))
         self._file.flush()
 

@@ -47,6 +47,7 @@ class Perfetto:
     """
 
     def __init__(self, path: "str | os.PathLike[str]", name: str) -> None:
+        self._path = path
         self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
         self.events = 0
         self._uuids: dict[tuple[Any, ...], int] = {}
@@ -76,7 +77,10 @@ class Perfetto:
             way = ways.get(each[2])
             if way is not None:
                 way(each)
+        if self._file.closed:  # another system of this process began
+            self._file = open(self._path, "ab")  # noqa: SIM115 - likewise
         self._file.write(b"".join(self._out))
+        self._file.flush()  # a program that crashes leaves a trace
         self._out.clear()
 
     def close(self) -> None:

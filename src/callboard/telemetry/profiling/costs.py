@@ -4,7 +4,10 @@ import html
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-__all__ = ["Costs", "OpCost"]
+from callboard.events.kinds import TRACED
+from callboard.events.ring import Event
+
+__all__ = ["Costs", "CostsFile", "OpCost"]
 
 
 class OpCost(NamedTuple):
@@ -96,6 +99,29 @@ class Costs:
             lower += [_block(each.op, each.share, number, f"{each.op}: {each.calls:,} calls") for each in costs]
         row = '<div style="display:flex;width:100%;font:12px sans-serif">{}</div>'
         return row.format("".join(upper)) + row.format("".join(lower))
+
+
+class CostsFile:
+    """A subscriber that writes the table of the costliest ops at the end.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._costs = Costs()
+
+    def take(self, events: list[Event]) -> None:
+        """Count the ops among these."""
+        for event in events:
+            if event[2] == TRACED:
+                self._costs.add(event[3], event[4])
+
+    def close(self) -> None:
+        """Write the table."""
+        with open(self._path, "w", encoding="utf-8") as file:
+            file.write(self._costs.table())
 
 
 def _block(name: str, share: float, hue: int, title: str) -> str:
