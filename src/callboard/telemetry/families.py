@@ -1,6 +1,6 @@
 """``Family``, ``Group`` and ``Source``: what metrics are made of."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 __all__ = ["Distributed", "Family", "Group", "Source"]
@@ -40,7 +40,7 @@ class Distributed(Protocol):
         """Sum of the values."""
 
 
-Group = tuple[Family, list[tuple[tuple[str, ...], Any]]]
+Group = tuple[Family, Sequence[tuple[tuple[str, ...], Any]]]
 """A family and its series: the values of its labels, and a number or, for a histogram, a :class:`Distributed`."""
 
 

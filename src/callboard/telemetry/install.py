@@ -157,9 +157,9 @@ def observe_by_environment(system: ActorSystem) -> None:
             )
     if os.environ[VARIABLE].strip() in ("", "0"):
         return
-    observe(system)
+    telemetry = observe(system)
     for kind, where in exporters.items():
         try:
-            observe(system, **{kind: where})
+            EXPORTERS[kind](telemetry, where)
         except OSError as e:  # the program is to run all the same
             log.error("%s: %s:%s cannot be used: %s", VARIABLE, kind, where, e)

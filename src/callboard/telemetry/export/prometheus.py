@@ -1,6 +1,6 @@
 """``Text``: metrics in Prometheus' text format 0.0.4. The beginnings of lines are kept from scrape to scrape."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from callboard.telemetry.families import Family, Group
@@ -21,7 +21,7 @@ class Text:
 
     def render(self, groups: Iterable[Group]) -> str:
         """The text of all groups. Groups of one family are written together; families without series are left out."""
-        merged: dict[Family, list[tuple[tuple[str, ...], Any]]] = {}
+        merged: dict[Family, Sequence[tuple[tuple[str, ...], Any]]] = {}
         for family, series in groups:
             if not series:
                 continue
@@ -41,7 +41,7 @@ class Text:
         lines.append("")
         return "\n".join(lines)
 
-    def _numbers(self, family: Family, series: list[tuple[tuple[str, ...], Any]], lines: list[str]) -> None:
+    def _numbers(self, family: Family, series: Sequence[tuple[tuple[str, ...], Any]], lines: list[str]) -> None:
         name, starts, add = family.name, self._starts, lines.append
         for values, number in series:
             key = (name, values)
@@ -51,7 +51,7 @@ class Text:
                 start = starts[key] = f"{name}{{{labels}}} " if labels else f"{name} "
             add(f"{start}{number!r}")
 
-    def _histograms(self, family: Family, series: list[tuple[tuple[str, ...], Any]], lines: list[str]) -> None:
+    def _histograms(self, family: Family, series: Sequence[tuple[tuple[str, ...], Any]], lines: list[str]) -> None:
         name = family.name
         for values, found in series:
             labels = _labels(family.labels, values)

@@ -1,6 +1,6 @@
 """``groups_of``: the metrics of a snapshot, as the table names them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from callboard.telemetry.families import Group
@@ -26,7 +26,7 @@ def groups_of(snapshot: Snapshot, counts: Counts) -> list[Group]:
     ]
 
 
-def _group(name: str, series: list[tuple[tuple[str, ...], Any]]) -> Group:
+def _group(name: str, series: Sequence[tuple[tuple[str, ...], Any]]) -> Group:
     return family(name), series
 
 
