@@ -51,8 +51,8 @@ def test_tracks_slices_and_arrows(tmp_path: Path) -> None:
     trace = trace_of(tmp_path / "t.pftrace", EVENTS)
     names = {name: trace.tracks.get(parent, ("", 0))[0] for name, parent in trace.tracks.values()}
     assert names == {
-        **{"node-1": "", "/a/doer": "node-1", "cuda:0": "node-1", "blas": "cuda:0", "fft": "cuda:0"},
-        **{"stream 3": "cuda:0", "stream 4": "cuda:0", "echo batches": "node-1", "gpu 0": "node-1"},
+        "node-1": "", "/a/doer": "node-1", "cuda:0": "node-1", "blas": "cuda:0", "fft": "cuda:0",
+        "stream 3": "cuda:0", "stream 4": "cuda:0", "echo batches": "node-1", "gpu 0": "node-1",
     }
     shown = [(each.track, each.name, each.began / 1e9, each.ended and each.ended / 1e9) for each in trace.slices]
     assert shown == [

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from callboard.core.backend import AccelStream, UserEvent
-from callboard.core.errors import AccelError
+from callboard.core.errors import AccelError, UnsupportedOp
 
 __all__ = ["KernelTrace", "Marked"]
 
@@ -41,7 +41,7 @@ class KernelTrace:
         self.every = every
         self.clock = clock
         self.open: dict[int, tuple[str, int, float, float, Marked | None]] = {}
-        self._make = make
+        self._make: Callable[[], UserEvent] | None = make
         self._left = 1
         self._free: list[UserEvent] = []
         self._last: dict[int, tuple[UserEvent, float]] = {}  # by stream: the start of its last op, and when that was
@@ -55,15 +55,30 @@ class KernelTrace:
         self._left = self.every
         return False
 
-    def mark(self, stream: AccelStream) -> UserEvent:
-        """An event at this point of a stream."""
-        event = self._free.pop() if self._free else self._make()
+    def mark(self, stream: AccelStream) -> UserEvent | None:
+        """An event at this point of a stream; None if the backend has none."""
+        if self._make is None:
+            return None
+        try:
+            event = self._free.pop() if self._free else self._make()
+        except UnsupportedOp:
+            self._make = None
+            return None
         event.record(stream)
         return event
 
-    def unused(self, event: UserEvent) -> None:
+    def launched(
+        self, op: int, tag: str, stream: AccelStream, began: float, start: UserEvent | None, at: float
+    ) -> None:
+        """An op was launched behind the event ``start``, which was recorded at ``at`` on an idle stream, or 0.0."""
+        end = self.mark(stream)
+        marked = None if start is None or end is None else Marked(start, end, at)
+        self.enqueued(op, tag, stream.id, began, marked)
+
+    def unused(self, event: UserEvent | None) -> None:
         """Take back an event of an op that was not launched."""
-        self._free.append(event)
+        if event is not None:
+            self._free.append(event)
 
     def enqueued(self, op: int, tag: str, stream: int, began: float, marked: Marked | None = None) -> None:
         """An op was launched; its admission began at ``began``."""

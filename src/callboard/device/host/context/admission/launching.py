@@ -18,7 +18,6 @@ from callboard.device.host.context.parking import ROOM
 from callboard.device.host.context.pending import FAILED, OK, Pending
 from callboard.device.host.context.plans.plan import Plan
 from callboard.device.host.context.timelines import Timeline
-from callboard.device.host.context.trace import Marked
 from callboard.device.protocol.messages import Call
 
 __all__ = ["Launching"]
@@ -75,7 +74,7 @@ class Launching:
         at = trace.clock() if idle else 0.0
         self.launch(call, plan)
         if timeline.issued > before:
-            trace.enqueued(call.id, plan.tag, stream.id, began, Marked(start, trace.mark(stream), at))
+            trace.launched(call.id, plan.tag, stream, began, start, at)
         else:
             trace.unused(start)
 
