@@ -39,7 +39,7 @@ EVENTS: list[Event] = [
     ),
     (6, 21 * SECOND, BATCH, "echo", 4, 3.0, True),
     (7, 22 * SECOND, BATCH, "echo", 2, 2.0, False),  # began while the first one ran
-    (8, 23 * SECOND, LOST, "cuda:0", 1, "ContextPoisoned", "illegal address", 3, ["blas.gemm (x.py:1)"]),
+    (8, 23 * SECOND, LOST, "cuda:0", 1, "ContextPoisoned", "illegal address", 3, ["blas.gemm (x.py:1)"], {"blas.gemm": 3}),
     (9, 24 * SECOND, RECOVERED, "cuda:0", 2, "hot", 0.25),
     (10, 25 * SECOND, DEAD, "/a/doer", Go, "stopped"),
     (11, 26 * SECOND, MARK, "gpu 0", "Xid 31", {"code": 31}),

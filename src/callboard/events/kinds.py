@@ -38,7 +38,7 @@ OP: Final = 4
 """An op was called. Where: the device. Id, tag, path of the actor that called it or ``""``."""
 
 SETTLED: Final = 5
-"""Ops have their completions. Where: the device. Ids of those that succeeded, ids of those that failed."""
+"""Ops have their completions. Where: the device. Ids of those that succeeded, tags of those that failed."""
 
 TRACED: Final = 6
 """Ops as their context host saw them. Where: the device. A list of
@@ -46,7 +46,7 @@ TRACED: Final = 6
 
 LOST: Final = 7
 """A context was lost. Where: the device. Ordinal, the error's class and text, number of ops that failed, suspects as
-texts."""
+texts, and the numbers of ops that failed by tag."""
 
 RECOVERED: Final = 8
 """A context took over. Where: the device. Ordinal; ``"hot"``, ``"warm"`` or ``"cold"``; seconds since the loss."""
@@ -91,7 +91,7 @@ FIELDS: Final = {
     OP: ("device", "id", "op", "actor"),
     SETTLED: ("device", "done", "failed"),
     TRACED: ("device", "records"),
-    LOST: ("device", "generation", "error", "text", "ops", "suspects"),
+    LOST: ("device", "generation", "error", "text", "ops", "suspects", "tags"),
     RECOVERED: ("device", "generation", "standby", "seconds"),
     STOPPED: ("device", "text"),
     RESIDENT: ("device", "actor", "what", "cause"),

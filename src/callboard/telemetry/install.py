@@ -118,7 +118,7 @@ def observe(
         why = "is not started" if port is None else "belongs to another thread"
         raise RuntimeError(f"the system {system.name} {why}: call observe() inside 'async with', on its loop")
     telemetry = _installed.get(system)
-    if telemetry is None:
+    if telemetry is None or telemetry.closed:
         telemetry = Telemetry(system, name or f"{socket.gethostname()}-{os.getpid()}", capacity)
         telemetry.start()
         _installed[system] = telemetry

@@ -38,13 +38,13 @@ class Telemetry:
     def __init__(self, system: ActorSystem, node: str, capacity: int) -> None:
         self.system = system
         self.node = node
-        self.pump = Pump.open(capacity)
         self.counts = Counts()
         self.devices = Devices(system, self.counts)
         self._sources: tuple[Source, ...] = ()
         self._closers: list[Callable[[], object]] = []
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self.pump = Pump.open(capacity)
         self._ends = [self.pump.subscribe(self.counts.take)]
 
     def start(self) -> None:

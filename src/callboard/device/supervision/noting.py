@@ -20,7 +20,8 @@ def note(port: OpPort, ordinals: Ordinals, event: DeviceEvent) -> None:
     if isinstance(event, Lost):
         suspects = [f"{each.op} ({each.request_key or each.where})" for each in port.unanswered.suspects]
         error = type(event.error).__name__, str(event.error)[:LONGEST]
-        rest = LOST, port.name, ordinals.of(event.generation), *error, event.failed, suspects
+        tags = dict(port.unanswered.lost_tags)
+        rest = LOST, port.name, ordinals.of(event.generation), *error, event.failed, suspects, tags
         ring.append((next(ring.numbers), now(), *rest))
     elif isinstance(event, Recovered):
         number = ordinals.of(event.generation)

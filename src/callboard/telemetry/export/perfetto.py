@@ -15,12 +15,12 @@ from callboard.telemetry.export.protobuf import (
     BEGIN,
     END,
     INSTANT,
+    Packets,
     annotated,
+    closed,
     event,
     event_name,
-    first,
     flow,
-    packet,
     track,
 )
 
@@ -52,11 +52,10 @@ class Perfetto:
         self.events = 0
         self._uuids: dict[tuple[Any, ...], int] = {}
         self._names: dict[str, int] = {}
-        self._begins: dict[tuple[int, str], bytes] = {}
-        self._ends: dict[int, bytes] = {}
+        self._kinds: dict[tuple[int, str], tuple[bytes, bytes, bytes]] = {}  # by track and name of a slice
         self._called: defaultdict[str, list[int]] = defaultdict(list)
         self._until: dict[int, int] = {}
-        self._out: list[bytes] = [first()]
+        self._packets = Packets()
         self._root = self._track((), name, 0, pid=os.getpid())
         self._ways = {
             MESSAGE: self._message,
@@ -79,13 +78,12 @@ class Perfetto:
                 way(each)
         if self._file.closed:  # another system of this process began
             self._file = open(self._path, "ab")  # noqa: SIM115 - likewise
-        self._file.write(b"".join(self._out))
+        self._file.write(self._packets.take())
         self._file.flush()  # a program that crashes leaves a trace
-        self._out.clear()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.write(b"".join(self._out))
+        self._file.write(self._packets.take())
         self._file.close()
 
     # -- kinds of events -----------------------------------------------------------------------------------------------
@@ -127,7 +125,7 @@ class Perfetto:
             if self._until.get(where, 0) <= began or lane > ARROWS:
                 break
             lane += 1
-        self._slice(where, f"batch of {size}" if ok else f"batch of {size}: failed", began, ended, b"")
+        self._slice(where, f"batch of {size}" if ok else f"batch of {size}: failed", began, ended)
 
     def _dead(self, each: Event) -> None:
         _, ns, _, path, message, reason = each
@@ -135,13 +133,13 @@ class Perfetto:
         self._instant(where, f"dead letter: {reason}", ns, annotated("message", message.__qualname__))
 
     def _lost(self, each: Event) -> None:
-        _, ns, _, device, generation, error, text, failed, suspects = each
+        _, ns, _, device, generation, error, text, failed, suspects, _ = each
         more = annotated("error", f"{error}: {text}") + annotated("suspects", "; ".join(suspects[:8]))
         self._instant(self._device(device), f"generation {generation} lost, {failed} ops failed", ns, more)
 
     def _recovered(self, each: Event) -> None:
         _, ns, _, device, generation, standby, seconds = each
-        self._instant(self._device(device), f"generation {generation} ready ({standby}, {seconds:.3f} s)", ns, b"")
+        self._instant(self._device(device), f"generation {generation} ready ({standby}, {seconds:.3f} s)", ns)
 
     def _stopped(self, each: Event) -> None:
         self._instant(self._device(each[3]), "stopped", each[1], annotated("error", each[4]))
@@ -160,30 +158,29 @@ class Perfetto:
         uuid = self._uuids.get(key)
         if uuid is None:
             uuid = self._uuids[key] = len(self._uuids) + 1
-            self._out.append(track(uuid, name, parent, pid))
+            self._packets.parts.append(track(uuid, name, parent, pid))
         return uuid
 
     def _name(self, name: str) -> int:
         iid = self._names.get(name)
         if iid is None:
             iid = self._names[name] = len(self._names) + 1
-            self._out.append(event_name(iid, name))
+            self._packets.parts.append(event_name(iid, name))
         return iid
 
-    def _slice(self, where: int, name: str, began: int, ended: int, more: bytes) -> None:
+    def _slice(self, where: int, name: str, began: int, ended: int, more: bytes = b"") -> None:
         self.events += 1
-        if more:
-            begin = event(BEGIN, where, self._name(name), more)
-        else:
-            key = (where, name)
-            found = self._begins.get(key)
-            begin = found or self._begins.setdefault(key, event(BEGIN, where, self._name(name)))
-        end = self._ends.get(where) or self._ends.setdefault(where, event(END, where))
-        ended = max(ended, began)
+        found = self._kinds.get((where, name))
+        if found is None:
+            begins, ends = event(BEGIN, where, self._name(name)), event(END, where)
+            found = self._kinds[where, name] = begins, closed(begins), closed(ends)
+        if ended < began:
+            ended = began
         self._until[where] = ended
-        self._out.append(packet(began, begin))
-        self._out.append(packet(ended, end))
+        add = self._packets.add
+        add(began, closed(found[0], more) if more else found[1])
+        add(ended, found[2])
 
-    def _instant(self, where: int, name: str, ns: int, more: bytes) -> None:
+    def _instant(self, where: int, name: str, ns: int, more: bytes = b"") -> None:
         self.events += 1
-        self._out.append(packet(ns, event(INSTANT, where, self._name(name), more)))
+        self._packets.add(ns, closed(event(INSTANT, where, self._name(name)), more))

@@ -7,7 +7,7 @@ Times have a fixed width, so that everything else of a packet is made once for e
 
 from typing import Final
 
-__all__ = ["BEGIN", "END", "INSTANT", "annotated", "event", "event_name", "first", "flow", "packet", "track"]
+__all__ = ["BEGIN", "END", "INSTANT", "Packets", "annotated", "closed", "event", "event_name", "flow", "track"]
 
 BEGIN: Final = 1
 END: Final = 2
@@ -18,13 +18,35 @@ _LAST: Final = [bytes((0x80 | low, high)) for high in range(128) for low in rang
 
 SEQUENCE: Final = b"\x50\x01"  # TracePacket.trusted_packet_sequence_id = 1
 NEEDS_NAMES: Final = b"\x68\x02"  # TracePacket.sequence_flags = SEQ_NEEDS_INCREMENTAL_STATE
+EVENT: Final = SEQUENCE + NEEDS_NAMES + b"\x5a"  # and TracePacket.track_event
 
 
-def packet(ns: int, rest: bytes) -> bytes:
-    """A ``TracePacket`` at a time, of 56 bits."""
-    time = _CHUNK[ns & 16383] + _CHUNK[ns >> 14 & 16383] + _CHUNK[ns >> 28 & 16383] + _LAST[ns >> 42 & 16383]
-    length = len(rest) + 9
-    return (b"\x0a%c\x40" % length if length < 128 else b"\x0a" + _varint(length) + b"\x40") + time + rest
+class Packets:
+    """Packets in their order, as parts that are joined when they are written.
+
+    Attributes:
+        parts: The parts.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = [first()]
+        self._high = -1
+        self._high_bytes = b""
+
+    def add(self, ns: int, event: bytes) -> None:
+        """Add an :func:`event` at a time, of 56 bits."""
+        high = ns >> 28
+        if high != self._high:  # four times a second
+            self._high, self._high_bytes = high, _CHUNK[high & 16383] + _LAST[high >> 14 & 16383]
+        length = len(event)
+        start = _STARTS[length] if length < 512 else _start(length)
+        self.parts += (start, _CHUNK[ns & 16383], _CHUNK[ns >> 14 & 16383], self._high_bytes, event)
+
+    def take(self) -> bytes:
+        """All of them so far; they are dropped here."""
+        data = b"".join(self.parts)
+        self.parts.clear()
+        return data
 
 
 def first() -> bytes:
@@ -53,17 +75,25 @@ def event_name(iid: int, name: str) -> bytes:
     return _field(1, SEQUENCE + NEEDS_NAMES + _field(12, _field(2, _number(1, iid) + _field(2, name.encode()))))
 
 
-def event(kind: int, uuid: int, name: int = 0, more: bytes = b"") -> bytes:
-    """What follows the time in the packet of an event on a track.
+def event(kind: int, uuid: int, name: int = 0) -> bytes:
+    """The fields of an event on a track, which :func:`closed` makes a packet's.
 
     Args:
         kind: ``BEGIN``, ``END`` or ``INSTANT``.
         uuid: The track.
         name: Number of the name; 0: none.
+    """
+    return _number(9, kind) + _number(11, uuid) + (_number(10, name) if name else b"")
+
+
+def closed(fields: bytes, more: bytes = b"") -> bytes:
+    """What follows the time in the packet of an event, given its fields.
+
+    Args:
+        fields: What :func:`event` returns.
         more: :func:`flow` and :func:`annotated`.
     """
-    inside = _number(9, kind) + _number(11, uuid) + (_number(10, name) if name else b"") + more
-    return SEQUENCE + NEEDS_NAMES + _field(11, inside)
+    return EVENT + _LENGTHS[(len(fields) + len(more)) & 16383] + fields + more
 
 
 def flow(number: int, *, ends: bool = False) -> bytes:
@@ -91,3 +121,12 @@ def _number(field: int, value: int) -> bytes:
 
 def _field(field: int, content: bytes) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _start(length: int) -> bytes:
+    """The beginning of a packet that has so many bytes behind its time, up to that time."""
+    return b"\x0a" + _varint(length + 9) + b"\x40"
+
+
+_LENGTHS: Final = [_varint(length) for length in range(16384)]
+_STARTS: Final = [_start(length) for length in range(512)]

@@ -1,6 +1,7 @@
 """The living actors of a system, read from their cells."""
 
 from collections.abc import Iterator
+from time import monotonic_ns
 from typing import Any
 
 from callboard.actors import ActorSystem
@@ -14,9 +15,11 @@ NONE = Handled()
 
 def actor_figures(system: ActorSystem, counts: Counts) -> list[ActorFigures]:
     """Figures of all living actors, parents first."""
-    found = []
+    found, now = [], monotonic_ns()
     for cell in _cells(system._guardian):
         handled = counts.handled.get(cell.path, NONE)
+        if handled is not NONE:
+            handled.measure(now)
         depth = len(cell.lane.items)
         found.append(
             ActorFigures(

@@ -1,7 +1,7 @@
 """``Counts``: what is counted from events, on the thread that drains the ring."""
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 from callboard.events.kinds import ACTOR, LOST, MESSAGE, OP, RECOVERED, SETTLED, TRACED
@@ -26,7 +26,7 @@ class Handled:
         self._since = self._then = 0
 
     def measure(self, now: int) -> None:
-        """Renew the rate of messages, of which the last few seconds count most."""
+        """Renew the rate of messages, of which the last few seconds count most; before it is read."""
         if not self._since:
             self._since, self._then = now, self.count
         elif now - self._since > 1e8:
@@ -43,7 +43,7 @@ class DeviceCounts:
         self.ops: defaultdict[str, OpFigures] = defaultdict(OpFigures)
         self.seconds: dict[str, Bounded] = {}
         self.recoveries = Bounded(SECONDS)
-        self.tags: dict[int, str] = {}
+        self.shortages = 0
         self.last_loss: LossFigures | None = None
 
 
@@ -57,23 +57,23 @@ class Counts:
         self._ways = {
             MESSAGE: self._message,
             ACTOR: self._actor,
-            OP: self._op,
             SETTLED: self._settled,
             TRACED: self._traced,
             LOST: self._lost,
             RECOVERED: self._recovered,
+            MARK: self._mark,
         }
 
     def take(self, events: list[Event]) -> None:
         """Count these."""
+        called = Counter([(event[3], event[5]) for event in events if event[2] == OP])  # most events
+        for (device, tag), count in called.items():
+            self.devices[device].ops[tag].submitted += count
         ways = self._ways
         for event in events:
             way = ways.get(event[2])
             if way is not None:
                 way(event)
-        now = events[-1][1]
-        for handled in list(self.handled.values()):
-            handled.measure(now)
 
     def _message(self, event: Event) -> None:
         _, ended, _, path, _, began, ok = event
@@ -87,22 +87,15 @@ class Counts:
         if event[4] == "restarted":
             self.restarts[event[3]] += 1
 
-    def _op(self, event: Event) -> None:
-        _, _, _, device, op, tag, _ = event
-        counts = self.devices[device]
-        counts.ops[tag].submitted += 1
-        counts.tags[op] = tag
-
     def _settled(self, event: Event) -> None:
-        _, _, _, device, done, failed = event
-        counts = self.devices[device]
-        tags = counts.tags
-        for op in done:
-            tags.pop(op, None)
-        for op in failed:
-            tag = tags.pop(op, None)
-            if tag is not None:
-                counts.ops[tag].failed += 1
+        if event[5]:
+            ops = self.devices[event[3]].ops
+            for tag in event[5]:
+                ops[tag].failed += 1
+
+    def _mark(self, event: Event) -> None:
+        if event[4] == "out of memory":
+            self.devices[event[3]].shortages += 1
 
     def _traced(self, event: Event) -> None:
         counts = self.devices[event[3]]
@@ -116,11 +109,10 @@ class Counts:
             counts.seconds[tag].add(seconds)
 
     def _lost(self, event: Event) -> None:
-        _, at, _, device, generation, error, text, failed, suspects = event
+        _, at, _, device, generation, error, text, failed, suspects, tags = event
         counts = self.devices[device]
-        for tag in counts.tags.values():
-            counts.ops[tag].failed += 1
-        counts.tags.clear()
+        for tag, count in tags.items():
+            counts.ops[tag].failed += count
         unix = time.time() - (time.monotonic_ns() - at) / 1e9
         counts.last_loss = LossFigures(unix, generation, error, text, failed, suspects)
 

@@ -106,6 +106,7 @@ def _histograms(counts: Counts) -> Iterator[Group]:
     devices = counts.devices.copy()
     seconds = [((name, tag), op) for name, each in devices.items() for tag, op in each.seconds.copy().items()]
     yield _group("callboard_op_seconds", seconds)
+    yield _group("callboard_device_out_of_memory_total", [((name,), each.shortages) for name, each in devices.items()])
     yield _group("callboard_context_recovery_seconds", [((name,), each.recoveries) for name, each in devices.items()])
 
 

@@ -34,6 +34,7 @@ class KernelTrace:
         clock: Monotonic seconds.
 
     Attributes:
+        left: Ops until the next one that is recorded.
         open: Ops that were recorded and have no completion yet.
     """
 
@@ -42,17 +43,17 @@ class KernelTrace:
         self.clock = clock
         self.open: dict[int, tuple[str, int, float, float, Marked | None]] = {}
         self._make: Callable[[], UserEvent] | None = make
-        self._left = 1
+        self.left = 1
         self._free: list[UserEvent] = []
         self._last: dict[int, tuple[UserEvent, float]] = {}  # by stream: the start of its last op, and when that was
         self._records: list[Record] = []
 
     def skips(self) -> bool:
         """True if the next op is not recorded."""
-        self._left -= 1
-        if self._left > 0:
+        self.left -= 1
+        if self.left > 0:
             return True
-        self._left = self.every
+        self.left = self.every
         return False
 
     def mark(self, stream: AccelStream) -> UserEvent | None:
