@@ -4,7 +4,7 @@ import time
 from collections import Counter, defaultdict
 from typing import Any
 
-from callboard.events.kinds import ACTOR, LOST, MESSAGE, OP, RECOVERED, SETTLED, TRACED
+from callboard.events.kinds import ACTOR, LOST, MARK, MESSAGE, OP, RECOVERED, SETTLED, TRACED
 from callboard.events.ring import Event
 from callboard.telemetry.sampling.histogram import SECONDS, Bounded
 from callboard.telemetry.sampling.snapshot import LossFigures, OpFigures
