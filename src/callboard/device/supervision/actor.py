@@ -34,6 +34,7 @@ from callboard.device.protocol.messages import (
     Ready,
     Returned,
     RoomWanted,
+    Traces,
 )
 from callboard.device.supervision.fleet import Fleet
 from callboard.device.supervision.generations import Ordinals, next_generation
@@ -229,7 +230,7 @@ class DeviceActor(Actor):
     async def _start(self, role: str) -> Host:
         """Start a host.
 
-        Its messages about calls go directly to the port and the residents, in order; all others go to this actor's
+        Its messages about calls, and records of ops, are passed on directly and in order; all others go to this actor's
         mailbox.
         """
         cell: list[Host] = []
@@ -245,6 +246,9 @@ class DeviceActor(Actor):
             elif isinstance(message, RoomWanted | DeviceRoomWanted | Held | Returned):
                 if host is self.host:
                     residents.take(host, message)
+            elif type(message) is Traces:  # also while the device is being closed, when the mailbox is
+                if host is self.host:
+                    self.on_answer(message)
             else:
                 ref.tell(HostMessage(host=host, message=message))
 
