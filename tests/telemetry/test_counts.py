@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,10 +121,10 @@ async def application(run: Run, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = Run()
     asyncio.run(application(run, tmp_path_factory.mktemp("telemetry")))
-    yield run
+    return run
 
 
 def test_counts_of_ops_equal_what_was_called_also_over_a_loss(run: Run) -> None:

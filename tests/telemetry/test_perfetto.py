@@ -39,7 +39,18 @@ EVENTS: list[Event] = [
     ),
     (6, 21 * SECOND, BATCH, "echo", 4, 3.0, True),
     (7, 22 * SECOND, BATCH, "echo", 2, 2.0, False),  # began while the first one ran
-    (8, 23 * SECOND, LOST, "cuda:0", 1, "ContextPoisoned", "illegal address", 3, ["blas.gemm (x.py:1)"], {"blas.gemm": 3}),
+    (
+        8,
+        23 * SECOND,
+        LOST,
+        "cuda:0",
+        1,
+        "ContextPoisoned",
+        "illegal address",
+        3,
+        ["blas.gemm (x.py:1)"],
+        {"blas.gemm": 3},
+    ),
     (9, 24 * SECOND, RECOVERED, "cuda:0", 2, "hot", 0.25),
     (10, 25 * SECOND, DEAD, "/a/doer", Go, "stopped"),
     (11, 26 * SECOND, MARK, "gpu 0", "Xid 31", {"code": 31}),
@@ -51,8 +62,15 @@ def test_tracks_slices_and_arrows(tmp_path: Path) -> None:
     trace = trace_of(tmp_path / "t.pftrace", EVENTS)
     names = {name: trace.tracks.get(parent, ("", 0))[0] for name, parent in trace.tracks.values()}
     assert names == {
-        "node-1": "", "/a/doer": "node-1", "cuda:0": "node-1", "blas": "cuda:0", "fft": "cuda:0",
-        "stream 3": "cuda:0", "stream 4": "cuda:0", "echo batches": "node-1", "gpu 0": "node-1",
+        "node-1": "",
+        "/a/doer": "node-1",
+        "cuda:0": "node-1",
+        "blas": "cuda:0",
+        "fft": "cuda:0",
+        "stream 3": "cuda:0",
+        "stream 4": "cuda:0",
+        "echo batches": "node-1",
+        "gpu 0": "node-1",
     }
     shown = [(each.track, each.name, each.began / 1e9, each.ended and each.ended / 1e9) for each in trace.slices]
     assert shown == [

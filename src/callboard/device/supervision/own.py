@@ -17,6 +17,7 @@ from callboard.device.client.line.status import HostStats, TraceRecord
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.config import DeviceConfig
 from callboard.device.protocol.residents.actor import ResidentActor
+from callboard.device.supervision.hosts.base import Host
 from callboard.device.supervision.ownprocess import OwnProcess
 from callboard.events.ring import EVENTS
 
@@ -105,6 +106,11 @@ class OwnProcesses:
             return ref
 
         return device.residents.register_external(props, name, start)
+
+    @property
+    def hosts(self) -> list[Host]:
+        """The processes, and their standbys."""
+        return [host for process in self._processes.values() for host in process.hosts]
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -111,6 +111,11 @@ class OwnProcess:
     def _serving(self) -> list[Host]:
         return [] if self._device is None else self._device._serving()
 
+    @property
+    def hosts(self) -> list[Host]:
+        """The process, and its standbys."""
+        return [] if self._device is None else list(self._device.fleet.hosts)
+
     # -- losses --------------------------------------------------------------------------------------------------------
 
     def _lost(self, heard: Callable[[AccelError], None], error: AccelError) -> None:

@@ -92,6 +92,8 @@ class Devices:
         with contextlib.suppress(AccelError, TimeoutError):
             async with asyncio.timeout(timeout):
                 known.stats, known.pool = await asyncio.gather(device.stats(), device.pool_stats())
+                if device._actor.remote:  # the processes of this machine are looked at here
+                    known.usage = (await device._answers.ask("stats", timeout=timeout, type=HostStats)).usage
             known.fresh = True
 
     def figures(self) -> list[DeviceFigures]:
@@ -134,7 +136,7 @@ class Devices:
         for device in self.open():
             known = self._known.get(device)
             far = device._actor.remote
-            for host in list(device._actor.fleet.hosts):
+            for host in [*device._actor.fleet.hosts, *device._actor.own.hosts]:
                 said = known.usage if known is not None and far and host is device._actor.host else None
                 if said is not None or not far:
                     found.append((device.name, host.pid, said))

@@ -51,6 +51,7 @@ class HostStats(msgspec.Struct, frozen=True, kw_only=True):
     plans: "dict[str, PlanStats]"
     libraries: dict[str, str]
     residents_busy: dict[int, float] = {}
+    usage: tuple[int, float, int] | None = None
 
 
 class PlanStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,6 +43,7 @@ from callboard.device.protocol.messages import (
     Traces,
     UnmapArena,
 )
+from callboard.events.usage import usage
 
 __all__ = ["ContextActor"]
 
@@ -334,6 +335,7 @@ class ContextActor:
             "plans": self.admission.plans.stats(),
             "compute_capability": list(self.device.info.compute_capability),
             "residents_busy": self.residents_busy(),
+            "usage": usage(),
             "time": time.monotonic(),
         }
 
