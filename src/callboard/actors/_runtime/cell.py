@@ -328,7 +328,8 @@ class Cell:
                         result = await result
                 except BaseException as error:  # whatever a handler raises is for the supervisor
                     if ring is not None:
-                        ring = self._record(ring, item, began, ok=False)
+                        self._record(ring, item, began, ok=False)
+                        ring = None
                     await self._failed(error, item)
                 else:
                     if self.current is item:
@@ -346,7 +347,8 @@ class Cell:
                             completion.follow(self, result, item)
                 except BaseException as error:  # likewise
                     if ring is not None:
-                        ring = self._record(ring, item, began, ok=False)
+                        self._record(ring, item, began, ok=False)
+                        ring = None
                     await self._failed(error, item)
             self.current = TAKEN
             if ring is not None:

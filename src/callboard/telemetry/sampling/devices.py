@@ -9,7 +9,7 @@ import msgspec
 from callboard.actors import ActorSystem
 from callboard.core.errors import AccelError
 from callboard.device.client.handle import Device
-from callboard.device.client.line.status import DeviceStats, MemoryPoolStats
+from callboard.device.client.line.status import DeviceStats, HostStats, MemoryPoolStats
 from callboard.events.ring import EVENTS
 from callboard.telemetry.sampling.counting import Counts
 from callboard.telemetry.sampling.snapshot import DeviceFigures, ResidentFigures
