@@ -431,5 +431,5 @@ class RequestServer(Callers[T, R]):
 
 def _record(ring: Ring, name: str, entry: Entry, end: str) -> None:
     """Write how a request ended, and when it came and was begun."""
-    times = int(entry.arrived * 1e9), int(entry.started * 1e9)
-    ring.append((next(ring.numbers), now_ns(), REQUEST, name, entry.number, *times, end, None))
+    number = next(ring.numbers)
+    ring.append((number, now_ns(), REQUEST, name, entry.number, entry.arrived, entry.started, end, None))

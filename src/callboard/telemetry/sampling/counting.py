@@ -1,7 +1,7 @@
 """``Counts``: what is counted from events, on the thread that drains the ring."""
 
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import Any
 
 from callboard.events.kinds import ACTOR, LOST, MARK, MESSAGE, OP, RECOVERED, SETTLED, TRACED
@@ -66,14 +66,20 @@ class Counts:
 
     def take(self, events: list[Event]) -> None:
         """Count these."""
-        called = Counter([(event[3], event[5]) for event in events if event[2] == OP])  # most events
-        for (device, tag), count in called.items():
-            self.devices[device].ops[tag].submitted += count
+        called: dict[str, defaultdict[str, int]] = {}
         ways = self._ways
         for event in events:
-            way = ways.get(event[2])
-            if way is not None:
+            kind = event[2]
+            if kind == OP:  # most events
+                ops = called.get(event[3])
+                if ops is None:
+                    ops = called[event[3]] = defaultdict(int)
+                ops[event[5]] += 1
+            elif (way := ways.get(kind)) is not None:
                 way(event)
+        for device, ops in called.items():
+            for tag, count in ops.items():
+                self.devices[device].ops[tag].submitted += count
 
     def _message(self, event: Event) -> None:
         _, ended, _, path, _, began, ok = event
