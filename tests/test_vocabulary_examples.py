@@ -51,7 +51,7 @@ class Target(NamedTuple):
 
 
 def examples_of(text: str) -> Iterator[Example]:
-    for block in re.split(r"\n\n+", text):
+    for block in re.split(r"\n\n(?=\S)", text):
         words, _, code = block.partition("\n")
         if not words.startswith("#") and words:
             yield Example(words.split("; "), textwrap.dedent(code))
@@ -129,8 +129,8 @@ class Used:
 
     def has(self, target: Target, code: str) -> bool:
         value = target.value
-        if inspect.isclass(value) and issubclass(value, Op):
-            return value in self.messages
+        if inspect.isclass(value) and value in self.messages:
+            return True
         return bool(code_of(value) & self.codes) or re.search(rf"\b{target.name}\b", code) is not None
 
 
@@ -167,8 +167,10 @@ async def wrong(example: Example, targets: Mapping[str, Target], used: Used, nam
     """What an example does not show."""
     known = dict(names)
     for target in targets.values():
-        shown = target.value if inspect.isclass(target.value) or inspect.ismodule(target.holder) else target.holder
-        known[getattr(shown, "__name__", target.name)] = shown
+        if inspect.ismodule(target.holder):
+            known[target.name] = target.value
+        else:
+            known[target.holder.__name__] = target.holder
     exec(compiled(example.code), known)
     try:
         with used.only():

@@ -115,7 +115,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
         live_streams: Streams of the context.
         completed, failed: Ops, over all generations.
         out_of_memory: Ops and calls that failed for lack of memory, over all generations; not those that failed because
-            they use the results of such an op.
+            they use the results of such an op. ``zeros`` and ``full`` are two ops, each of which asks for the memory.
         fused: Kernels that were not launched, because another kernel computed their result (``fuse``), or because it
             was dropped before it was needed.
         recorded: Ops that were not sent one by one, as the replay of a chain stood for them (``auto_record``).
