@@ -15,8 +15,9 @@ import textwrap
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from functools import cache
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -31,6 +32,8 @@ from callboard.core.op import Op, Repeated
 from callboard.device.client.line.port import OpPort
 
 FILE = Path(__file__).parent / "data" / "vocabulary_examples.txt"
+SETTINGS = "callboard.kernel.", "callboard.patterns.", "callboard.device.config", "callboard.device.client."
+"""Where structs are that applications fill in or read."""
 ROWS = [row for row in rows_of(PAGE.read_text("utf-8")) if not row.where.startswith("later")]
 
 
@@ -74,14 +77,21 @@ def target_of(row: Row) -> Target | None:
     return Target(holder, name, inspect.getattr_static(holder, name, None))
 
 
-def is_request(target: Target) -> bool:
-    """Whether applications send, call or set it: messages and settings, and what ``cb`` and ``dev.<library>`` have."""
+@cache
+def public_classes() -> set[type]:
+    """What ``cb`` has, with the bases, and the methods of libraries."""
     public = {value for name in cb.__all__ if inspect.isclass(value := getattr(cb, name))}
     public |= {base for cls in public for base in cls.__mro__ if base.__module__.startswith("callboard.")}
-    public |= {plugins.api_class(name) for name in plugins.library_names()}
+    return public | {plugins.api_class(name) for name in plugins.library_names()}
+
+
+def is_request(target: Target) -> bool:
+    """Whether applications send, call or set it: messages and settings, and what ``cb`` and ``dev.<library>`` have."""
+    public = public_classes()
     found = target.value if inspect.isclass(target.value) else target.holder
     if inspect.isclass(found):
-        return found is not Op and (found in public or issubclass(found, Op | msgspec.Struct))
+        settings = issubclass(found, msgspec.Struct) and found.__module__.startswith(SETTINGS)
+        return found is not Op and (found in public or issubclass(found, Op) or settings)
     return any(target.value is getattr(cb, name) for name in cb.__all__)
 
 
@@ -121,11 +131,15 @@ class Used:
         """Forget what ran before, and notice what runs now."""
         self.codes.clear()
         self.messages.clear()
-        sys.setprofile(lambda frame, *_: self.codes.add(frame.f_code))
+        before = sys.gettrace()
+        sys.settrace(self._note)
         try:
             yield
         finally:
-            sys.setprofile(None)
+            sys.settrace(before)
+
+    def _note(self, frame: FrameType, *_: Any) -> None:
+        self.codes.add(frame.f_code)
 
     def has(self, target: Target, code: str) -> bool:
         value = target.value
