@@ -1,4 +1,4 @@
-"""The extras of ``pyproject.toml``: the aggregates hold what their names promise, and what is installed can be imported.
+"""The extras of ``pyproject.toml``: the aggregates hold what their names say, and what is installed can be imported.
 
 ``scripts/release`` installs each of them into an environment of its own.
 """
