@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from devtools.release import NOT_FOR_USERS
+
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
@@ -114,3 +116,11 @@ def test_each_package_of_the_aggregates_is_a_library_or_has_its_module() -> None
     names = {name_of(one) for extra in AGGREGATES for cuda in ("12", "13") for one in closure(extra_of(extra, cuda))}
     libraries = {name for name in names if re.search(r"-cu1[23]$|^cuda-toolkit$", name)}
     assert names - libraries == MODULES.keys()
+
+
+def test_the_features_matrix_has_each_extra_for_users() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "guides" / "features.md").read_text("utf-8")
+    goals, _, aggregates = page.partition("\nAggregates")
+    cells = [line.split("|")[2] for line in goals.splitlines() if line.startswith("|")]
+    named = re.findall(r"`([\w-]+)`", "".join(cells)) + re.findall(r"^\| `([\w-]+)` \|", aggregates, re.MULTILINE)
+    assert sorted(named) == sorted({extra for extra in EXTRAS if not extra.endswith("12")} - NOT_FOR_USERS)

@@ -54,7 +54,11 @@ async def test_too_much_fails_typed_and_nothing_else_does(dev: cb.Device) -> Non
     assert dev.health().restarts == 0
     stats = await dev.stats()
     assert stats.parked == 0
-    assert (stats.allocations, stats.out_of_memory, stats.failed) == (2, 2, 3)  # no room for the result of the reader either
+    assert (stats.allocations, stats.out_of_memory, stats.failed) == (
+        2,
+        2,
+        3,
+    )  # no room for the result of the reader either
 
 
 async def test_refs_dropped_behind_the_call_are_sent_and_make_room(dev: cb.Device) -> None:
