@@ -108,7 +108,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
         cached_bytes: Kept by our pool for reuse.
         staged_bytes: Host memory in arenas that is in use.
         buffers: Arrays on the device.
-        allocations: Blocks of memory that the present context has given to arrays and workspaces, new and reused ones.
+        allocations: Blocks of memory that the present context has given to arrays, new and reused ones.
         queue_depth: Calls not yet sent.
         in_flight: Ops without a completion.
         parked: Ops that wait in the host for a plan, a call or memory.
