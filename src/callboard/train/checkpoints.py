@@ -64,7 +64,7 @@ def write(folder: Path, state: State, cursor: Cursor, keep: int | None = None) -
         shutil.rmtree(place, ignore_errors=True)
         partial.rename(place)
         _sync(folder)
-    except BaseException:
+    except BaseException:  # nothing half written stays, whatever ends it
         shutil.rmtree(partial, ignore_errors=True)
         raise
     if keep is not None:

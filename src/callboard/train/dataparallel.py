@@ -120,7 +120,7 @@ class DataParallelTrainer(Handle):
             await self._members.change(devices)
             await self._until_agreed(self._members)
             await self._snapshot(self._members)
-        except BaseException:
+        except BaseException:  # also a cancelled start gives its devices back
             await self.close()
             raise
         return self
@@ -225,7 +225,7 @@ class DataParallelTrainer(Handle):
                 for replica, own, means in zip(members.replicas, buckets, averages, strict=True)
             ]
             update: Update = (await every([*updates, *sums]))[0]
-        except BaseException:
+        except BaseException:  # also a cancelled step leaves replicas apart
             members.doubt()
             raise
         return update
@@ -337,7 +337,7 @@ class DataParallelTrainer(Handle):
             self._snapshots.take(state)
             try:
                 await self._load(members)
-            except Exception:
+            except Exception:  # a checkpoint of another model: nothing has changed
                 if before is not None:
                     self._snapshots.take(before)
                 raise
