@@ -182,6 +182,12 @@ async def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(
         assert await training.resume(tmp_path) == 1
         with pytest.raises(FileNotFoundError, match="has no checkpoint"):
             await training.resume(tmp_path / "elsewhere")
+    async with trainer(pair[:1], lambda: torch.nn.Linear(6, 40)) as other:
+        before = await other.state_dict()
+        with pytest.raises(RuntimeError, match="state_dict"):
+            await other.resume(tmp_path)
+        after = await other.state_dict()
+        assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 @pytest.mark.parametrize(

@@ -333,13 +333,13 @@ class DataParallelTrainer(Handle):
         state, cursor = await asyncio.to_thread(read, Path(folder))
         async with self._lock:
             members = self._training()
-            before = self._snapshots.state
+            before = await self._state_now(members)
             self._snapshots.take(state)
             try:
                 await self._load(members)
-            except Exception:  # a checkpoint of another model: nothing has changed
-                if before is not None:
-                    self._snapshots.take(before)
+            except Exception:  # a checkpoint of another model, part of which may be loaded
+                self._snapshots.take(before)
+                await self._load(members)
                 raise
             self._done, self.cursor = state.step, cursor
         return state.step
