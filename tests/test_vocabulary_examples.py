@@ -221,9 +221,17 @@ async def wrong_examples(examples: list[Example]) -> list[str]:
 EXAMPLES = list(examples_of(FILE.read_text("utf-8")))
 
 
+def sections() -> Iterator[Any]:
+    """Those that need a package beside callboard's own, ``## training (torch)``, are slow: it is loaded for them only."""
+    for section in dict.fromkeys(example.section for example in EXAMPLES):
+        yield pytest.param(section, marks=pytest.mark.slow if section.endswith(")") else ())
+
+
 @pytest.mark.few(len(EXAMPLES))
-@pytest.mark.parametrize("section", dict.fromkeys(example.section for example in EXAMPLES))
+@pytest.mark.parametrize("section", sections())
 def test_each_example_shows_what_its_rows_say(section: str) -> None:
+    if needed := re.search(r"\((\w+)\)$", section):
+        pytest.importorskip(needed[1], reason=f"{needed[1]} is not installed")
     found = asyncio.run(wrong_examples([example for example in EXAMPLES if example.section == section]))
     assert not found, "\n".join(found)
 
