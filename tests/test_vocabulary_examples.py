@@ -221,10 +221,10 @@ async def wrong_examples(examples: list[Example]) -> list[str]:
 EXAMPLES = list(examples_of(FILE.read_text("utf-8")))
 
 
-def sections() -> Iterator[Any]:
-    """Those that need a package beside callboard's own, ``## training (torch)``, are slow: it is loaded for them only."""
-    for section in dict.fromkeys(example.section for example in EXAMPLES):
-        yield pytest.param(section, marks=pytest.mark.slow if section.endswith(")") else ())
+def sections() -> list[Any]:
+    """Those that need a package of an extra, ``## training (torch)``, are slow: it is loaded for them only."""
+    names = dict.fromkeys(example.section for example in EXAMPLES)
+    return [pytest.param(name, marks=pytest.mark.slow if name.endswith(")") else ()) for name in names]
 
 
 @pytest.mark.few(len(EXAMPLES))
