@@ -235,6 +235,11 @@ from callboard.system import System as System
 from callboard.system import device as device
 from callboard.telemetry.install import observe as observe
 from callboard.telemetry.telemetry import Telemetry as Telemetry
+from callboard.train.dataparallel import DataParallelTrainer as DataParallelTrainer
+from callboard.train.history import History as History
+from callboard.train.kinds import LossKind as LossKind
+from callboard.train.kinds import OptimizerKind as OptimizerKind
+from callboard.train.stats import StepStats as StepStats
 
 __version__: str
 """Of the installed distribution, ``"0+unknown"`` for a source tree that is not installed."""

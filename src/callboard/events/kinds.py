@@ -62,8 +62,8 @@ BATCH: Final = 11
 """A server ran a batch, or a step. Where: the server. Number of requests, seconds of the call, whether it succeeded."""
 
 REQUEST: Final = 12
-"""A request to a server ended. Where: the server. Number, when it arrived and when it was begun in seconds of the server's
-clock (the loop's), how it ended, trace context or None."""
+"""A request to a server ended. Where: the server. Number; when it arrived and when it was begun, in seconds of the
+server's clock (the loop's); how it ended; trace context or None."""
 
 MARK: Final = 13
 """A note. Where: what it is about. Name, a mapping of plain values."""

@@ -45,7 +45,7 @@ _ROWS = (
     ("callboard_device_ops_in_flight", "gauge", "", ("device", "library"), "Ops without a completion."),
     ("callboard_device_ops_completed_total", "counter", "", DEVICE, "Ops that succeeded."),
     ("callboard_device_ops_failed_total", "counter", "", DEVICE, "Ops that failed."),
-    ("callboard_device_out_of_memory_total", "counter", "", DEVICE, "Times that the device had no memory for an op."),
+    ("callboard_device_out_of_memory_total", "counter", "", DEVICE, "Ops that failed for lack of memory."),
     ("callboard_device_ops_parked", "gauge", "", DEVICE, "Ops that wait in the host for a plan, a call or memory."),
     (
         "callboard_device_memory_bytes",

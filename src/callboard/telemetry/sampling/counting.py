@@ -4,7 +4,7 @@ import time
 from collections import defaultdict
 from typing import Any
 
-from callboard.events.kinds import ACTOR, LOST, MARK, MESSAGE, OP, RECOVERED, SETTLED, TRACED
+from callboard.events.kinds import ACTOR, LOST, MESSAGE, OP, RECOVERED, SETTLED, TRACED
 from callboard.events.ring import Event
 from callboard.telemetry.sampling.histogram import SECONDS, Bounded
 from callboard.telemetry.sampling.snapshot import LossFigures, OpFigures
@@ -43,7 +43,6 @@ class DeviceCounts:
         self.ops: defaultdict[str, OpFigures] = defaultdict(OpFigures)
         self.seconds: dict[str, Bounded] = {}
         self.recoveries = Bounded(SECONDS)
-        self.shortages = 0
         self.last_loss: LossFigures | None = None
 
 
@@ -61,7 +60,6 @@ class Counts:
             TRACED: self._traced,
             LOST: self._lost,
             RECOVERED: self._recovered,
-            MARK: self._mark,
         }
 
     def take(self, events: list[Event]) -> None:
@@ -98,10 +96,6 @@ class Counts:
             ops = self.devices[event[3]].ops
             for tag in event[5]:
                 ops[tag].failed += 1
-
-    def _mark(self, event: Event) -> None:
-        if event[4] == "out of memory":
-            self.devices[event[3]].shortages += 1
 
     def _traced(self, event: Event) -> None:
         counts = self.devices[event[3]]

@@ -119,6 +119,7 @@ class Devices:
             in_flight=dict(Counter(entry.tag.partition(".")[0] for entry in port.unanswered.entries.copy().values())),
             completed=port.unanswered.completed,
             failed=port.unanswered.failed,
+            out_of_memory=port.unanswered.out_of_memory,
             ops={tag: msgspec.structs.replace(op) for tag, op in counts.ops.copy().items()},
             last_loss=counts.last_loss,
             fresh=known.fresh,

@@ -59,6 +59,7 @@ def _devices(devices: list[DeviceFigures]) -> Iterator[Group]:
         ("callboard_device_ops_queued", [each.queued for each in devices]),
         ("callboard_device_ops_completed_total", [each.completed for each in devices]),
         ("callboard_device_ops_failed_total", [each.failed for each in devices]),
+        ("callboard_device_out_of_memory_total", [each.out_of_memory for each in devices]),
         ("callboard_device_ops_parked", [each.parked for each in devices]),
         ("callboard_device_buffers", [each.buffers for each in devices]),
         ("callboard_device_streams", [each.streams for each in devices]),
@@ -106,7 +107,6 @@ def _histograms(counts: Counts) -> Iterator[Group]:
     devices = counts.devices.copy()
     seconds = [((name, tag), op) for name, each in devices.items() for tag, op in each.seconds.copy().items()]
     yield _group("callboard_op_seconds", seconds)
-    yield _group("callboard_device_out_of_memory_total", [((name,), each.shortages) for name, each in devices.items()])
     yield _group("callboard_context_recovery_seconds", [((name,), each.recoveries) for name, each in devices.items()])
 
 

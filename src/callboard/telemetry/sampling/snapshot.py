@@ -106,7 +106,7 @@ class DeviceFigures(msgspec.Struct):
         standby, standbys_ready, host_pid: As in :class:`callboard.DeviceHealth`.
         queued: Calls that are not sent yet.
         in_flight: Ops without a completion, by library.
-        completed, failed: Ops.
+        completed, failed, out_of_memory: Ops; the last are those that failed for lack of memory.
         ops: Ops by tag.
         memory: ``free``, ``total``, ``used``, ``cached``, ``staged``, ``peak`` (bytes), ``fragmentation`` (ratio):
             those that are known.
@@ -131,6 +131,7 @@ class DeviceFigures(msgspec.Struct):
     in_flight: dict[str, int]
     completed: int
     failed: int
+    out_of_memory: int
     ops: dict[str, OpFigures]
     memory: dict[str, float] = {}
     buffers: int = 0

@@ -30,7 +30,7 @@ from callboard.device.client.line.unanswered import Unanswered
 from callboard.device.config import DeviceConfig
 from callboard.device.protocol.messages import ActorCall, Call, Completions
 from callboard.device.supervision.hosts.base import Host
-from callboard.events.kinds import MARK, OP, SETTLED
+from callboard.events.kinds import OP, SETTLED
 from callboard.events.ring import EVENTS
 from callboard.events.ring import now as now_ns
 from callboard.kernel.recording import recorder
@@ -324,8 +324,6 @@ class OpPort:
             done = [*message.done, *(op for op, _ in message.values)] if message.values else message.done
             failed = [self.unanswered.entries[op].tag for op, _ in message.failed if op in self.unanswered.entries]
             ring.append((next(ring.numbers), now_ns(), SETTLED, self.name, done, failed))
-            if any(cause.error == "OutOfMemory" for cause in message.causes):
-                ring.append((next(ring.numbers), now_ns(), MARK, self.name, "out of memory", {}))
         self.unanswered.settle(message, self.generation)
         if self._waiting.waiting:
             self._waiting.poll()
