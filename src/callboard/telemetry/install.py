@@ -12,6 +12,7 @@ from callboard.events.ring import CAPACITY, Event
 from callboard.telemetry.export.jsonlines import JsonLines
 from callboard.telemetry.export.perfetto import Perfetto
 from callboard.telemetry.export.scrape import Scrape
+from callboard.telemetry.nvidia.nvml import watch_gpus
 from callboard.telemetry.profiling.costs import CostsFile
 from callboard.telemetry.telemetry import Telemetry
 
@@ -121,6 +122,7 @@ def observe(
     if telemetry is None or telemetry.closed:
         telemetry = Telemetry(system, name or f"{socket.gethostname()}-{os.getpid()}", capacity)
         telemetry.start()
+        watch_gpus(telemetry)
         _installed[system] = telemetry
         system.on_termination(telemetry.end)
     for kind, where in exporters.items():

@@ -9,6 +9,7 @@ ACTOR = ("actor",)
 DEVICE = ("device",)
 OP = ("device", "op")
 MODEL = ("model", "version")
+GPU = ("gpu", "uuid")
 
 _ROWS = (
     # events
@@ -214,6 +215,105 @@ _ROWS = (
         "Ordinal of the context that a model's device has.",
     ),
     ("callboard_device_restarts_total", "counter", "", (*MODEL, "device"), "Contexts that a model's device has lost."),
+    # GPUs, by NVML; the names of DCGM's exporter are in parentheses
+    ("callboard_gpu_lost", "gauge", "", GPU, "Whether the GPU does not answer any more."),
+    ("callboard_gpu_power_watts", "gauge", "watts", GPU, "Power (DCGM_FI_DEV_POWER_USAGE)."),
+    ("callboard_gpu_power_limit_watts", "gauge", "watts", GPU, "Enforced limit of power."),
+    (
+        "callboard_gpu_energy_joules_total",
+        "counter",
+        "joules",
+        GPU,
+        "Energy since the driver was loaded (DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION, in mJ).",
+    ),
+    ("callboard_gpu_temperature_celsius", "gauge", "celsius", GPU, "Temperature (DCGM_FI_DEV_GPU_TEMP)."),
+    (
+        "callboard_gpu_memory_temperature_celsius",
+        "gauge",
+        "celsius",
+        GPU,
+        "Temperature of the memory (DCGM_FI_DEV_MEMORY_TEMP).",
+    ),
+    (
+        "callboard_gpu_clock_hertz",
+        "gauge",
+        "hertz",
+        (*GPU, "clock"),
+        "Clocks: sm, memory, video (DCGM_FI_DEV_SM_CLOCK, DCGM_FI_DEV_MEM_CLOCK, in MHz).",
+    ),
+    (
+        "callboard_gpu_throttled",
+        "gauge",
+        "",
+        (*GPU, "reason"),
+        "1 for each reason why clocks are lowered (DCGM_FI_DEV_CLOCK_THROTTLE_REASONS).",
+    ),
+    (
+        "callboard_gpu_utilization_ratio",
+        "gauge",
+        "ratio",
+        GPU,
+        "Share of the time with a kernel (DCGM_FI_DEV_GPU_UTIL, in %).",
+    ),
+    (
+        "callboard_gpu_memory_utilization_ratio",
+        "gauge",
+        "ratio",
+        GPU,
+        "Share of the time with memory traffic (DCGM_FI_DEV_MEM_COPY_UTIL, in %).",
+    ),
+    (
+        "callboard_gpu_memory_bytes",
+        "gauge",
+        "bytes",
+        (*GPU, "kind"),
+        "Memory: total, used, free (DCGM_FI_DEV_FB_USED, DCGM_FI_DEV_FB_FREE, in MiB).",
+    ),
+    (
+        "callboard_gpu_ecc_errors_total",
+        "counter",
+        "",
+        (*GPU, "kind"),
+        "Memory errors since the driver was loaded (DCGM_FI_DEV_ECC_SBE_VOL_TOTAL, DCGM_FI_DEV_ECC_DBE_VOL_TOTAL).",
+    ),
+    (
+        "callboard_gpu_remapped_rows_total",
+        "counter",
+        "",
+        (*GPU, "kind"),
+        "Rows that were remapped (DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS, DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS).",
+    ),
+    (
+        "callboard_gpu_row_remap_failed",
+        "gauge",
+        "",
+        GPU,
+        "Whether a row could not be remapped (DCGM_FI_DEV_ROW_REMAP_FAILURE).",
+    ),
+    (
+        "callboard_gpu_pcie_bytes_total",
+        "counter",
+        "bytes",
+        (*GPU, "direction"),
+        "Bytes over PCIe (DCGM_FI_DEV_PCIE_TX_THROUGHPUT, DCGM_FI_DEV_PCIE_RX_THROUGHPUT are its rates).",
+    ),
+    ("callboard_gpu_pcie_replays_total", "counter", "", GPU, "Packets sent again (DCGM_FI_DEV_PCIE_REPLAY_COUNTER)."),
+    (
+        "callboard_gpu_nvlink_bytes_total",
+        "counter",
+        "bytes",
+        (*GPU, "direction"),
+        "Bytes over NVLink (DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL is the rate of both).",
+    ),
+    ("callboard_gpu_processes", "gauge", "", GPU, "Processes with a context."),
+    ("callboard_gpu_mig_enabled", "gauge", "", GPU, "Whether the GPU is divided into MIG devices."),
+    (
+        "callboard_gpu_xid_errors_total",
+        "counter",
+        "",
+        (*GPU, "xid"),
+        "Xid events by number (DCGM_FI_DEV_XID_ERRORS is the last number).",
+    ),
 )
 
 TABLE: dict[str, Family] = {row[0]: Family(*row) for row in _ROWS}

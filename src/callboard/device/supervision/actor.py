@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from callboard.actors import Actor, DeadLetterSuppression, Msg
+from callboard.actors import Actor
 from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import AccelError, BackendUnavailable, ContextPoisoned, DeviceStopped, Unrecoverable
 from callboard.device.client.line.port import OpPort
@@ -41,6 +41,7 @@ from callboard.device.supervision.generations import Ordinals, next_generation
 from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.starter import HostStarter
 from callboard.device.supervision.lifecycle import Event, State, after
+from callboard.device.supervision.mail import ContextSuspected, HostEnded, HostMessage, StartDue
 from callboard.device.supervision.noting import note
 from callboard.device.supervision.own import OwnProcesses
 from callboard.device.supervision.standby import Standby, cores, starts_at_once
@@ -59,22 +60,6 @@ DELAYS = (0.0, 0.05, 0.5, 2.0, 10.0)
 INTERRUPTED = 0.75
 """Seconds that work in flight gets to finish when the application is interrupted: by Ctrl-C, or because the body of the
 system or the device's own task is cancelled. A host in a thread gets twice as long."""
-
-
-class HostMessage(Msg["DeviceActor"], DeadLetterSuppression):
-    """A message from a host, except completions, which bypass the mailbox."""
-
-    host: Any
-    message: Any
-
-
-class HostEnded(Msg["DeviceActor"], DeadLetterSuppression):
-    host: Any
-    end: Any
-
-
-class StartDue(Msg["DeviceActor"]):
-    """Start the active host (again)."""
 
 
 class DeviceActor(Actor):
@@ -331,6 +316,15 @@ class DeviceActor(Actor):
             self._standby.failed(m.host, str(m.end))
         elif m.host is self.host:
             self._lose(m.end.as_loss(self.port.name))
+
+    @ContextSuspected.handles
+    def context_suspected(self, m: ContextSuspected) -> None:
+        if self.host is None or self.state is not State.READY:
+            return  # a host that opens its context finds the error itself
+        if m.dead:
+            self._lose(ContextPoisoned(f"{self.port.name}: {m.reason}"))
+        else:
+            self.host.post(Ask(0, "probe"))
 
     def _context_ready(self, message: Ready) -> None:
         if message.generation != self.port.generation:

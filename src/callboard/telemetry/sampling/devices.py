@@ -14,7 +14,7 @@ from callboard.events.ring import EVENTS
 from callboard.telemetry.sampling.counting import Counts
 from callboard.telemetry.sampling.snapshot import DeviceFigures, ResidentFigures
 
-__all__ = ["MEASURED", "Devices"]
+__all__ = ["MEASURED", "Devices", "open_devices"]
 
 MEASURED = 61
 """One op in so many is measured in its host: a prime, so that all ops of a loop have their turn."""
@@ -23,6 +23,12 @@ ANSWER = 5.0
 """Seconds that a host gets to begin or end its measurements."""
 
 Usage = tuple[int, float, int]
+
+
+def open_devices(system: ActorSystem) -> list[Device]:
+    """The devices of a system that are open now."""
+    tasks = getattr(system, "_devices", {}).values()
+    return [task.result() for task in list(tasks) if task.done() and not task.cancelled() and not task.exception()]
 
 
 class _Known:
@@ -52,9 +58,7 @@ class Devices:
 
     def open(self) -> list[Device]:
         """The devices that are open now."""
-        tasks = getattr(self._system, "_devices", {}).values()
-        over = (task.result() for task in list(tasks) if task.done() and not task.cancelled() and not task.exception())
-        return list(over)
+        return open_devices(self._system)
 
     async def refresh(self, timeout: float) -> None:
         """Ask all hosts at once; those that do not answer keep what they said."""

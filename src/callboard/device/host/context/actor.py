@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from callboard.core.backend import AccelBackend, AccelDevice, DeviceInfo
-from callboard.core.errors import AccelError, ContextPoisoned
+from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission import Admission, Arenas
@@ -316,6 +316,8 @@ class ContextActor:
                 raise NotImplementedError(f"this context host does not support the request {ask.what!r}")
             argument = msgspec.msgpack.decode(ask.argument) if ask.argument else None
             self._channel.send(Answer(ask.id, msgspec.msgpack.encode(handler(argument))))
+        except (ContextPoisoned, Unrecoverable):  # found by the request
+            raise
         except (AccelError, MemoryError, NotImplementedError, msgspec.DecodeError) as e:
             self._channel.send(Answer(ask.id, b"", as_failure(ask.id, e)))
 
@@ -397,6 +399,9 @@ class ContextActor:
         self.ledger.trace = KernelTrace(int(every), make) if every else None
 
     def _probe(self, _: Any) -> None:
+        """Find out whether the context is dead. Work in flight tells it itself, and is not waited for."""
+        if any(timeline.completed < timeline.issued for timeline in self.streams.timelines):
+            return
         dead = self.device.probe()
         if dead is not None:
             raise dead
