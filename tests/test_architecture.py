@@ -67,6 +67,11 @@ LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
     "multi_device/machines/rayengine.py": ({"ray"}, "a cluster's engine, which is an extra"),
     **{f"train/{name}.py": TRAINS for name in ("checkpoints", "kinds", "replica", "states")},
+    "device/host/profiling/activity.py": ({"cupti"}, "a profiler, an extra; loaded in the host while it is on"),
+    "device/host/profiling/ranges.py": (
+        {"nvtx"},
+        "marks for a profiler, an extra; loaded in the host while they are on",
+    ),
     "telemetry/nvidia/reading.py": (
         {"pynvml"},
         "figures of GPUs, an extra; read in the application, without a context",

@@ -1,5 +1,17 @@
-"""``observability.install(system, "node-1")``: see :func:`callboard.observe`."""
+"""``observability.install(system, "node-1")``: see :func:`callboard.observe`; and the profilers of NVIDIA's GPUs."""
 
 from callboard.telemetry.install import install, observe
+from callboard.telemetry.nvidia.cupti import CuptiSession
+from callboard.telemetry.nvidia.nvml import GpuSnapshot, NvmlActor, SetInterval, Shutdown
+from callboard.telemetry.nvidia.nvtx import NvtxKernelTrace
 
-__all__ = ["install", "observe"]
+__all__ = [
+    "CuptiSession",
+    "GpuSnapshot",
+    "NvmlActor",
+    "NvtxKernelTrace",
+    "SetInterval",
+    "Shutdown",
+    "install",
+    "observe",
+]

@@ -110,6 +110,7 @@ class DeviceActor(Actor):
         self._took_over = "cold"
         self._new_limit: bytes | None = None
         self.trace_every = 1 if config.host.trace else EVENTS.every
+        self.profiling: dict[str, bytes] = {}  # requests of profilers, which each context is sent
         self._owes_ready = False  # the active host took over while it was still starting as a standby
         self._lost_at = 0.0
         self._fruitless = 0  # losses since a context was last ready
@@ -341,6 +342,8 @@ class DeviceActor(Actor):
             self.host.post(Ask(0, "limit", self._new_limit))
         if self.trace_every:
             self.host.post(Ask(0, "trace", msgspec.msgpack.encode(self.trace_every)))
+        for what, argument in self.profiling.items():
+            self.host.post(Ask(0, what, argument))
         self.port.ready(self.host)
         generation = self.port.generation
         self.watch_generation.publish(generation)

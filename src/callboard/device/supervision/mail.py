@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.actors import DeadLetterSuppression, Msg
 
 if TYPE_CHECKING:
-    from callboard.device.supervision.actor import DeviceActor
+    from callboard.device.supervision.actor import DeviceActor  # noqa: F401 - in the bases
 
 __all__ = ["ContextSuspected", "HostEnded", "HostMessage", "StartDue"]
 
@@ -18,6 +18,8 @@ class HostMessage(Msg["DeviceActor"], DeadLetterSuppression):
 
 
 class HostEnded(Msg["DeviceActor"], DeadLetterSuppression):
+    """A host has ended."""
+
     host: Any
     end: Any
 

@@ -1,6 +1,7 @@
 """``NvmlActor``: power, temperatures, clocks, memory and errors of the GPUs, and their Xid events as they happen."""
 
 import asyncio
+import contextlib
 import functools
 import logging
 import math
@@ -65,8 +66,9 @@ class _Alarmed(Msg["NvmlActor"], DeadLetterSuppression):
 
 
 class NvmlActor(Actor):
-    """Watches the GPUs of this machine. All calls of NVML run on threads of their own, so a driver that hangs stops
-    the readings and nothing else.
+    """Watches the GPUs of this machine.
+
+    All calls of NVML run on threads of their own, so a driver that hangs stops the readings and nothing else.
 
     An Xid event becomes an event of telemetry (``MARK``), and the devices of the system on that GPU look at once
     whether their context is dead. After an Xid that no context survives, they are given a new one.
@@ -230,10 +232,8 @@ def _aside(work: Callable[[], R]) -> "asyncio.Future[R]":
             result = work()
         except Exception as e:  # the caller's, who reads the future
             error = e
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the result is not wanted any more
             loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:  # the loop is closed: the result is not wanted any more
-            pass
 
     threading.Thread(target=run, name="callboard-nvml", daemon=True).start()
     return future

@@ -28,6 +28,7 @@ from callboard.device.host.context.preparing import Helper
 from callboard.device.host.context.stalls import Stalls
 from callboard.device.host.context.streams import allocator_for
 from callboard.device.host.context.trace import KernelTrace
+from callboard.device.host.profiling.around import Around, Profiling
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.lending import LendingRequest
 from callboard.device.protocol.messages import (
@@ -109,8 +110,10 @@ class ContextActor:
             Arenas(channel, self.device, lambda: self._trim(None)),
             lambda: channel.send(Flush()),
         )
-        if config.trace:
-            self._trace(1)
+        self._every = int(config.trace)
+        self._around: Around | None = None
+        self._install_trace()
+        self.profiling = Profiling(self._profile)
         self.memory_watch: MemoryWatch | None = None
         self.lending = Lending(self)
         self.residents_busy: Callable[[], dict[int, float]] = dict
@@ -129,6 +132,7 @@ class ContextActor:
             "probe": self._probe,
             "recording": self.admission.graphs.stats,
             "trace": self._trace,
+            **self.profiling.asks,
         }
 
     def warm_up(self) -> None:
@@ -257,6 +261,7 @@ class ContextActor:
             self.report()
             if all(timeline.completed == timeline.issued for timeline in self.streams.timelines):
                 break  # else ops that waited for these have been launched
+        self.profiling.close()
         self.lending.close()
         self.arrivals.close()
         self.completion.close()
@@ -285,6 +290,7 @@ class ContextActor:
 
     def give_up(self) -> None:
         """Drop what has not begun; the context is dead, or the application does not wait for it any longer."""
+        self.profiling.close()
         self.helper.close()
         self.arrivals.close()
         self.completion.close()
@@ -389,14 +395,26 @@ class ContextActor:
         self.memory_watch = None if step is None else MemoryWatch(step)
 
     def _trace(self, every: Any) -> None:
+        self._every = int(every or 0)
+        self._install_trace()
+
+    def _profile(self, around: Around | None) -> None:
+        self._around = around
+        self._install_trace()
+
+    def _install_trace(self) -> None:
         trace = self.ledger.trace
-        if trace is not None and every:
-            trace.every = int(every)  # what is in flight stays recorded
+        if not self._every and self._around is None:
+            if trace is not None:
+                trace.close()
+            self.ledger.trace = None
             return
-        if trace is not None:
-            trace.close()
-        make = functools.partial(self.device.event, timing=True, blocking=False, interprocess=False)
-        self.ledger.trace = KernelTrace(int(every), make) if every else None
+        if trace is None:
+            make = functools.partial(self.device.event, timing=True, blocking=False, interprocess=False)
+            trace = self.ledger.trace = KernelTrace(self._every, make)
+        elif trace.every != self._every:
+            trace.measure(self._every)
+        trace.around = self._around
 
     def _probe(self, _: Any) -> None:
         """Find out whether the context is dead. Work in flight tells it itself, and is not waited for."""

@@ -1,11 +1,13 @@
 """``KernelTrace``: when each op was enqueued, executed and done. Nothing of it runs while no trace is installed."""
 
+import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from callboard.core.backend import AccelStream, UserEvent
 from callboard.core.errors import AccelError, UnsupportedOp
+from callboard.device.host.profiling.around import Around
 
 __all__ = ["KernelTrace", "Marked"]
 
@@ -29,24 +31,30 @@ class KernelTrace:
     """Collects records in the host; they travel in batches, beside the completions.
 
     Args:
-        every: Record one op in so many; 1: all of them, and all calls of actors.
+        every: Record one op in so many; 1: all of them, and all calls of actors; 0: none.
         make: Makes an event that keeps its time.
         clock: Monotonic seconds.
 
     Attributes:
+        around: What profilers do around launches.
         left: Ops until the next one that is recorded.
         open: Ops that were recorded and have no completion yet.
     """
 
     def __init__(self, every: int, make: Callable[[], UserEvent], clock: Callable[[], float] = time.monotonic) -> None:
-        self.every = every
+        self.measure(every)
+        self.around: Around | None = None
         self.clock = clock
         self.open: dict[int, tuple[str, int, float, float, Marked | None]] = {}
         self._make: Callable[[], UserEvent] | None = make
-        self.left = 1
         self._free: list[UserEvent] = []
         self._last: dict[int, tuple[UserEvent, float]] = {}  # by stream: the start of its last op, and when that was
         self._records: list[Record] = []
+
+    def measure(self, every: int) -> None:
+        """Record one op in so many from now on; what is in flight stays recorded."""
+        self.every = every
+        self.left = 1 if every else sys.maxsize
 
     def skips(self) -> bool:
         """True if the next op is not recorded."""

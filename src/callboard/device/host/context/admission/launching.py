@@ -63,6 +63,16 @@ class Launching:
         trace = self._ledger.trace
         assert trace is not None
         assert plan.library is not None
+        around = trace.around
+        if around is not None:
+            trace.around = None
+            around.begin(call.id, plan.tag)
+            try:
+                self.launch_traced(call, plan)
+            finally:
+                around.end()
+                trace.around = around
+            return
         if trace.left > 1:  # most ops, while one in many is recorded
             trace.left -= 1
             self.launch(call, plan)
