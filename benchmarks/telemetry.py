@@ -3,9 +3,10 @@
     python benchmarks/telemetry.py --json telemetry.json
 
 Off and on alternate in one process, on the same device. On means ``cb.observe(system)``: every event is written and
-counted, one op in 61 is measured. ``traced`` also writes a trace file, for which all ops are measured.
+counted, one op in 127 is measured. ``traced`` also writes a trace file, for which all ops are measured.
 
-Events and texts are measured in processor time, the least of several runs. A peer for the text of 10,000 series is prometheus_client, where it is installed.
+Events and texts are measured in processor time, the least of several runs. A peer for the text
+of 10,000 series is prometheus_client, where it is installed.
 """
 
 import asyncio
