@@ -141,6 +141,7 @@ from callboard.patterns.batching.sequences.server import SequenceStats as Sequen
 from callboard.patterns.batching.sequences.slots import SequenceLost as SequenceLost
 from callboard.patterns.batching.sequences.slots import SequenceSlot as SequenceSlot
 from callboard.patterns.batching.server import DynamicBatchingServer as DynamicBatchingServer
+from callboard.patterns.batching.settings import BatchOptions as BatchOptions
 from callboard.patterns.batching.settings import Dispatch as Dispatch
 from callboard.patterns.batching.settings import pow2_length as pow2_length
 from callboard.patterns.cascade.calibration import Calibration as Calibration
@@ -209,6 +210,7 @@ from callboard.patterns.requests.errors import QueueFull as QueueFull
 from callboard.patterns.requests.errors import ServerStopped as ServerStopped
 from callboard.patterns.requests.errors import SlowReader as SlowReader
 from callboard.patterns.requests.waiting import OverflowPolicy as OverflowPolicy
+from callboard.patterns.requests.waiting import QueueOptions as QueueOptions
 from callboard.patterns.speculative.drafts import Draft as Draft
 from callboard.patterns.speculative.drafts import Proposal as Proposal
 from callboard.patterns.speculative.figures import SpeculativeStats as SpeculativeStats

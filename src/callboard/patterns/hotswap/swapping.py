@@ -18,7 +18,7 @@ from callboard.patterns.hotswap.model import LoadedModel, made_by, unload
 from callboard.patterns.hotswap.results import SwapReport
 from callboard.patterns.hotswap.versions import Version, VersionBook, VersionState
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
-from callboard.patterns.requests.ending import STOP_TIMEOUT, within
+from callboard.patterns.requests.workers import STOP_TIMEOUT, within
 
 __all__ = ["SwapMode", "Swapper"]
 

@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,18 +20,19 @@ from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import UserCall
 from callboard.patterns.requests.deadlines import Deadlines
-from callboard.patterns.requests.ending import within
 from callboard.patterns.requests.entries import Entry, RequestFuture, State
 from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, Stage
 from callboard.patterns.requests.feeding import Feeders
 from callboard.patterns.requests.inside import check_outside
 from callboard.patterns.requests.passage import PASSAGE
 from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.workers import within
 
 __all__ = ["RequestServer"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+V = TypeVar("V")
 
 
 class RequestServer(Callers[T, R]):
@@ -69,7 +70,7 @@ class RequestServer(Callers[T, R]):
         self._ends: dict[str, int] = dict.fromkeys(
             ("completed", "failed", "cancelled", "expired", "rejected", "dropped", "stopped"), 0
         )
-        self._total_time = Histogram()
+        self._queue_time, self._total_time = Histogram(), Histogram()
 
     # -- what a blueprint adds -----------------------------------------------------------------------------------------
 
@@ -100,6 +101,19 @@ class RequestServer(Callers[T, R]):
     def _cost(self, item: T) -> float:
         """The cost of an item for which the caller gives none."""
         return 1
+
+    def _figures(self, queued: int, blocked: int, queued_cost: float) -> dict[str, Any]:
+        """The fields of :class:`ServerStats`."""
+        return {
+            "submitted": sum(self._ends.values()) + len(self._open),
+            **self._ends,
+            "queued": queued,
+            "blocked": blocked,
+            "running": len(self._open) - queued - blocked,
+            "queued_cost": queued_cost,
+            "queue_time": self._queue_time.snapshot(),
+            "total_time": self._total_time.snapshot(),
+        }
 
     def _runs_on(self) -> list[Any]:
         """The functions, models and servers that it cannot answer without; see ``needs_of``."""
@@ -176,6 +190,11 @@ class RequestServer(Callers[T, R]):
 
     def _stopped(self) -> ServerStopped:
         return ServerStopped(f"{self.name} stopped before the request was done")
+
+    def _spawn(self, work: Coroutine[Any, Any, V], what: str) -> "asyncio.Task[V]":
+        """Run it in a task, in the server's context: what belongs to one request, such as its key, marks no other."""
+        assert self._loop is not None
+        return self._loop.create_task(work, name=f"{self.name}: {what}", context=self._context.copy())
 
     def _on_loop(self, work: Callable[[], None]) -> None:
         """Call this on the server's loop: now, or soon from another thread; not at all once it has stopped."""
@@ -383,7 +402,7 @@ class RequestServer(Callers[T, R]):
         """Stop now: every request that has not ended ends in ``ServerStopped``. Stopping twice is harmless.
 
         An async function that runs is cancelled; one that runs on a thread cannot be. This waits until they have ended,
-        at most :data:`STOP_TIMEOUT <callboard.patterns.requests.ending.STOP_TIMEOUT>` seconds.
+        at most :data:`STOP_TIMEOUT <callboard.patterns.requests.workers.STOP_TIMEOUT>` seconds.
         """
         self._closing = True
         if self._loop is None:

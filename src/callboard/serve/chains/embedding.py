@@ -10,10 +10,10 @@ import numpy as np
 from callboard.device.client.handle import Device
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.hooks import amount
-from callboard.patterns.requests.entering import as_room_comes
 from callboard.patterns.requests.stats import Buckets
 from callboard.serve.calls import CallServer
 from callboard.serve.chains.chain import Chain
+from callboard.serve.chains.entering import as_room_comes
 from callboard.serve.encoding.messages import InSequence
 from callboard.serve.errors import BadModelResult, BadRequest
 from callboard.serve.models import TOKENS, Model, on_host
