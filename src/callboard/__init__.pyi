@@ -147,10 +147,10 @@ from callboard.patterns.batching.settings import pow2_length as pow2_length
 from callboard.patterns.cascade.calibration import Calibration as Calibration
 from callboard.patterns.cascade.drift import Drift as Drift
 from callboard.patterns.cascade.drift import DriftAlarm as DriftAlarm
-from callboard.patterns.cascade.server import CascadeReply as CascadeReply
-from callboard.patterns.cascade.server import CascadeStats as CascadeStats
 from callboard.patterns.cascade.server import InferenceCascade as InferenceCascade
+from callboard.patterns.cascade.stages import CascadeReply as CascadeReply
 from callboard.patterns.cascade.stages import CascadeStage as CascadeStage
+from callboard.patterns.cascade.stages import CascadeStats as CascadeStats
 from callboard.patterns.contract.options import RequestOptions as RequestOptions
 from callboard.patterns.fairshare.server import FairShareScheduler as FairShareScheduler
 from callboard.patterns.fairshare.settings import FairOverflow as FairOverflow

@@ -10,8 +10,8 @@ import pytest
 from batching_lab import Model, outcome, turns
 
 from callboard.actors import ManualClock
-from callboard.patterns.cascade.server import CascadeReply, InferenceCascade
-from callboard.patterns.cascade.stages import CascadeStage
+from callboard.patterns.cascade.server import InferenceCascade
+from callboard.patterns.cascade.stages import CascadeReply, CascadeStage
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped
 from callboard.patterns.requests.waiting import QueueOptions
 

@@ -11,7 +11,7 @@ from callboard.actors.clock import Clock
 from callboard.core.ref import GpuRef
 from callboard.patterns.contract.checks import check_choice, check_whole
 from callboard.patterns.moe.arrays import Array, array_of
-from callboard.patterns.moe.backward import MoeBackward, MoeGradients, Tape, loss_gradient, of_logits, of_rows
+from callboard.patterns.moe.backward import MoeBackward, MoeGradients, Tape, gradients
 from callboard.patterns.moe.balance import entropy, load_of, updated_bias
 from callboard.patterns.moe.dispatch import Capacity, CapacityPolicy, Dispatch, combine, dispatch, without
 from callboard.patterns.moe.errors import BadGate
@@ -178,27 +178,7 @@ class MoeRouter(QueueServer[Any, MoeResult]):
         given = array_of(grad, "the gradient")
         if given.shape != result.output.shape:
             raise ValueError(f"the gradient is {list(given.shape)}, and the output {list(result.output.shape)}")
-        flat = given.reshape(len(tape.tokens), -1)
-        numbers = [number for number, load in enumerate(tape.plan.load.tolist()) if load]
-        parts = {number: of_rows(tape, flat, number) for number in numbers}
-        calls = [(f"backward of expert {n}", ways.experts[n], parts[n][0], parts[n][1]) for n in numbers]
-        calls += [(f"backward of shared expert {n}", way, tape.tokens, flat) for n, way in enumerate(ways.shared)]
-        found = await self._experts.backward(calls)
-        of_weights = np.zeros(result.choice.logits.shape, flat.dtype)
-        dtype = np.result_type(flat, *found) if found else flat.dtype
-        tokens = np.zeros(tape.tokens.shape, dtype)
-        for number, rows in zip(numbers, found, strict=False):
-            where = tape.plan.tokens[tape.plan.of(number)]
-            tokens[where] += rows
-            of_weights[where, number] = parts[number][2]
-        for rows in found[len(numbers) :]:
-            tokens += rows
-        logits = of_logits(tape, result.choice, of_weights)
-        logits += loss_gradient(result.choice, tape.rule, load_balancing, z)
-        seen = tape.tokens if tape.factors is None else tape.tokens * tape.factors
-        (of_gate,) = await self._experts.backward([("backward of the gate", ways.gate, seen, logits)])
-        tokens += of_gate if tape.factors is None else of_gate * tape.factors
-        return MoeGradients(tokens.reshape(*result.output.shape[:-1], tape.tokens.shape[1]), logits)
+        return await gradients(ways, self._experts, tape, result.choice, given, load_balancing, z)
 
     def stats(self) -> MoeStats:
         """Figures since the start. It reads counters only; on the server's loop."""
