@@ -33,7 +33,7 @@ class Workers(WorkerPool):
     def pump(self) -> None:
         """Start a worker, or set the timer for when one will be needed."""
         policy, server = self._policy, self._batching
-        running = len(self.tasks) - len(self._delivering)
+        running = len(self.tasks - self._delivering) if self._delivering else len(self.tasks)
         busy = self.starting or self._settling or running >= policy.settings.max_concurrent_batches
         if busy or server._loop is None or server._stopping is not None:
             return
@@ -56,6 +56,7 @@ class Workers(WorkerPool):
         worker = asyncio.current_task()
         if worker is None:
             return
+        self._delivering &= self.tasks
         self._delivering.add(worker)
         self.pump()
         await asyncio.sleep(0)  # in which the other worker calls the function
@@ -63,7 +64,7 @@ class Workers(WorkerPool):
     async def _work(self) -> None:
         """Run batches as long as there are any."""
         server = self._batching
-        self.begun()
+        self.starting = 0
         while server._stopping is None and (batch := self._policy.take(server._clock.time())) is not None:
             self._policy.line.admit_blocked()
             self._fail_late(batch)
@@ -72,7 +73,7 @@ class Workers(WorkerPool):
             self.pump()  # another executor may be free, and there may be more
             with Inside(server):
                 ended = await server._runner.run(batch)
-            if asyncio.current_task() in self._delivering:
+            if self._delivering and asyncio.current_task() in self._delivering:
                 break
             if ended > 1:
                 await self._settle(ended)
@@ -93,7 +94,3 @@ class Workers(WorkerPool):
         server, now = self._batching, self._batching._clock.time()
         for entry in batch.late:
             server._fail(entry, server._expired(entry, "queue", now), "expired")
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._delivering.discard(task)
-        super()._ended(task)

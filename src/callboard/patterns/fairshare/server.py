@@ -305,7 +305,7 @@ class FairShareScheduler(RequestServer[T, R]):
 
     async def _work(self) -> None:
         """Run requests as long as there are any."""
-        self._workers.begun()
+        self._workers.starting = 0
         while self._stopping is None:
             if (
                 len(self._workers.tasks) - self._aside > self._max_in_flight

@@ -210,14 +210,14 @@ class MoeRouter(QueueServer[Any, MoeResult]):
         if self._loop is None or self._stopping is not None:
             return
         workers = self._workers
-        while self._line.count > len(workers.starting) and len(workers.tasks) < self._max_concurrent:
+        while self._line.count > workers.starting and len(workers.tasks) < self._max_concurrent:
             workers.start(self._work())
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         """Run requests as long as there are any."""
-        self._workers.begun()
+        self._workers.starting = max(0, self._workers.starting - 1)
         while self._stopping is None and (entry := self._take()) is not None:
             await self._run(entry)
 

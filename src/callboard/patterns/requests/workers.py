@@ -29,34 +29,33 @@ class WorkerPool:
 
     Attributes:
         tasks: Those that have not ended.
-        starting: Those that have not begun: they have not taken from the queue what they were started for.
+        starting: The number of those that have not taken from the queue what they were started for; the server counts
+            it down.
     """
 
     def __init__(self, server: "RequestServer[Any, Any]", what: str, pump: Callable[[], None]) -> None:
         self._server = server
-        self._what = what
+        self._name = f"{server.name}: {what}"
         self._pump = pump
         self.tasks: set[asyncio.Task[None]] = set()
-        self.starting: set[asyncio.Task[None]] = set()
+        self.starting = 0
 
     def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Run this in a task, which calls :meth:`begun` when it has taken what it was started for."""
-        task = self._server._spawn(work, self._what)
+        """Run this in a task, in the server's context: what belongs to one request, such as its key, marks no other."""
+        loop = self._server._loop
+        assert loop is not None
+        task = loop.create_task(work, name=self._name, context=self._server._context.copy())
         self.tasks.add(task)
-        self.starting.add(task)
+        self.starting += 1
         task.add_done_callback(self._ended)
         return task
 
-    def begun(self) -> None:
-        """The current task takes work from the queue from now on."""
-        self.starting.discard(asyncio.current_task())
-
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self.tasks.discard(task)
-        self.starting.discard(task)  # it was cancelled before it began
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            text = "%s: an internal error ended its %s; the requests in them have failed"
-            _log.error(text, self._server.name, self._what, exc_info=error)
+        if task.cancelled():
+            self.starting = 0  # it may not have begun
+        elif isinstance(error := task.exception(), Exception):
+            _log.error("%s: ended by an internal error; the requests in them have failed", self._name, exc_info=error)
         self._pump()
 
     async def end(
