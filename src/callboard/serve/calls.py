@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.actors.clock import Clock
-from callboard.patterns.quarantine.guarded import GuardedCalls
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.queueing import QueueServer
@@ -64,9 +63,7 @@ class CallServer(QueueServer[tuple[Any, ...], Any]):
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, but is {concurrency}")
         self._call = UserCall(function, executor, concurrency)
-        self._guarded = GuardedCalls(name, clock) if idempotent else None
-        self._feeders.guard = self._guarded
-        self.quarantine = None if self._guarded is None else self._guarded.quarantine
+        self._guard_calls(idempotent=idempotent)
         self._concurrency = concurrency
         self._workers = WorkerPool(self, "calls", self._pump)
         self._interruptible: dict[int, asyncio.Task[None]] = {}  # those whose function has not returned
@@ -78,11 +75,6 @@ class CallServer(QueueServer[tuple[Any, ...], Any]):
 
     def _runs_on(self) -> list[Any]:
         return [self._call]
-
-    def _add(self, entry: Entry, now: float, *, may_block: bool) -> list[Entry]:
-        if self._guarded is not None:
-            self._guarded.read_key(entry)
-        return super()._add(entry, now, may_block=may_block)
 
     def _retry_after(self) -> float | None:
         run_time = self._run_time.snapshot()
@@ -108,10 +100,7 @@ class CallServer(QueueServer[tuple[Any, ...], Any]):
         if entry.state is State.ENDED:  # before the function was called
             return
         try:
-            if self._guarded is None:
-                value = await self._attempt(entry, arguments)
-            else:
-                value = await self._guarded.run(entry, functools.partial(self._attempt, entry, arguments))
+            value = await self._guarded_run(entry, functools.partial(self._attempt, entry, arguments))
         except Exception as e:  # of the user's function, which may raise anything
             self._fail(entry, deliverable(e))
         except BaseException:  # the task was cancelled, by stop() or with its loop, or Ctrl-C came

@@ -18,7 +18,6 @@ from callboard.patterns.fairshare.policy import FairPolicy
 from callboard.patterns.fairshare.preemption import CURRENT, Run
 from callboard.patterns.fairshare.settings import FairOverflow, Tenant, path_of
 from callboard.patterns.fairshare.stats import FairShareStats, TenantStats, jain
-from callboard.patterns.quarantine.guarded import GuardedCalls
 from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.entries import Entry, State
@@ -122,9 +121,7 @@ class FairShareScheduler(RequestServer[T, R]):
         self._cost_of = cost
         self._charge = charge
         self._block_timeout = block_timeout
-        self._guarded = GuardedCalls(name, clock) if idempotent else None
-        self._feeders.guard = self._guarded
-        self.quarantine = None if self._guarded is None else self._guarded.quarantine
+        self._guard_calls(idempotent=idempotent)
         self._workers = WorkerPool(self, "calls", self._pump)
         self._running: dict[int, Run] = {}  # by the number of a request
         self._aside = 0  # workers whose calls wait in their middle, which takes no slot
@@ -252,8 +249,6 @@ class FairShareScheduler(RequestServer[T, R]):
         return [self._call]
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
-        if self._guarded is not None:
-            self._guarded.read_key(entry)
         for dropped in self._policy.add(entry, entry.key, now, may_block=may_block, retry_after=self._retry_after()):
             self._fail(dropped, self._no_room(dropped), "dropped")
         if entry.state is State.BLOCKED and self._block_timeout is not None:
@@ -346,10 +341,7 @@ class FairShareScheduler(RequestServer[T, R]):
         CURRENT.set(run)
         PASSAGE.set(entry.passage)
         try:
-            if self._guarded is None:
-                value = await self._attempt(entry, item)
-            else:
-                value = await self._guarded.run(entry, partial(self._attempt, entry, item))
+            value = await self._guarded_run(entry, partial(self._attempt, entry, item))
         except Exception as e:  # the user's function may raise anything: its request ends in that
             error = deliverable(e)
         except BaseException as e:  # cancelled, by its caller, by stop() or with its loop, or Ctrl-C

@@ -10,7 +10,6 @@ from callboard.patterns.hotswap.model import LoadedModel
 from callboard.patterns.hotswap.results import HotSwapReply
 from callboard.patterns.hotswap.shadow import compare
 from callboard.patterns.hotswap.versions import Version
-from callboard.patterns.quarantine.guarded import GuardedCalls
 from callboard.patterns.requests.calling import deliverable
 from callboard.patterns.requests.entries import Entry, RequestFuture, State
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull
@@ -27,7 +26,6 @@ class VersionRuns:
 
     Args:
         server: Ends requests.
-        guarded: Repeats calls of functions after a loss; None: they run once.
         key_of: The user's key of an item, for trials; None: there is none.
         max_concurrent: Requests that run at once on one version; None: 1, and no bound where it is a server.
     """
@@ -35,12 +33,10 @@ class VersionRuns:
     def __init__(
         self,
         server: "ModelHotSwapServer[Any, Any]",
-        guarded: GuardedCalls | None,
         key_of: Callable[[Any], Hashable] | None,
         max_concurrent: int | None,
     ) -> None:
         self._server = server
-        self._guarded = guarded
         self._key_of = key_of
         self._max_concurrent = max_concurrent
         self._calls: dict[asyncio.Task[None], tuple[Version, Entry | None]] = {}  # None: of a shadow
@@ -137,10 +133,8 @@ class VersionRuns:
 
     async def _respond(self, entry: Entry, item: Any, version: Version) -> Any:
         server = version.model.server
-        if server is None and self._guarded is not None:
-            return await self._guarded.run(entry, partial(self._call, entry, item, version))
         if server is None:
-            return await self._call(entry, item, version)
+            return await self._server._guarded_run(entry, partial(self._call, entry, item, version))
         self._reached[entry.number] = version
         future = server.submit_nowait(item, deadline=entry.deadline, priority=entry.priority, cost=entry.cost)
         self._passed_on[entry.number] = future

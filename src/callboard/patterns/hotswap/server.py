@@ -23,7 +23,6 @@ from callboard.patterns.hotswap.versions import (
     VersionStats,
     check_version,
 )
-from callboard.patterns.quarantine.guarded import GuardedCalls
 from callboard.patterns.requests.calling import Executor
 from callboard.patterns.requests.entries import Entry
 from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, Stage
@@ -105,9 +104,8 @@ class ModelHotSwapServer(QueueServer[T, HotSwapReply[R]]):
         self._refuses = concurrent_swaps == "refuse"
         self._key_of = key
         self._book = VersionBook(keep, history)
-        self._guarded = GuardedCalls(name, clock) if idempotent else None
-        self.quarantine = None if self._guarded is None else self._guarded.quarantine
-        self._runs = VersionRuns(self, self._guarded, key, max_concurrent)
+        self._guard_calls(idempotent=idempotent)
+        self._runs = VersionRuns(self, key, max_concurrent)
         self._swapper = Swapper(
             self._book, self._clock, executor, max_concurrent or 1, memory, self._pump, self._runs.give_up
         )
@@ -235,11 +233,6 @@ class ModelHotSwapServer(QueueServer[T, HotSwapReply[R]]):
     def _cost(self, item: T) -> float:
         model = None if self._book.active is None else self._book.active.model
         return 1 if model is None or model.server is None else model.server._cost(item)
-
-    def _add(self, entry: Entry, now: float, *, may_block: bool) -> list[Entry]:
-        if self._guarded is not None:
-            self._guarded.read_key(entry)
-        return super()._add(entry, now, may_block=may_block)
 
     def _close_entry(self, entry: Entry, reason: str) -> Any:
         left = self._runs.leave(entry, reason)

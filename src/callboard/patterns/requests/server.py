@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,6 +17,7 @@ from callboard.patterns.contract.options import RequestOptions, checked
 from callboard.patterns.contract.outlet import Outlet
 from callboard.patterns.quarantine.adapter import QuarantineAdapter
 from callboard.patterns.quarantine.guard import Quarantine
+from callboard.patterns.quarantine.guarded import GuardedCalls
 from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import UserCall
 from callboard.patterns.requests.deadlines import Deadlines
@@ -64,6 +65,7 @@ class RequestServer(Callers[T, R]):
         self._alarm = Alarm(self._clock, self._alarmed)
         self._closing = False
         self._adapter: QuarantineAdapter | None = None
+        self._guarded: GuardedCalls | None = None
         self.quarantine: Quarantine[Any] | None = None
         self._feeders = Feeders()
         self._all_ended: asyncio.Future[None] | None = None
@@ -169,6 +171,8 @@ class RequestServer(Callers[T, R]):
             outlet.gave_up = partial(self._fail, entry)
         try:
             if self._adapter is None:
+                if self._guarded is not None:
+                    self._guarded.read_key(entry)
                 self._admit(entry, now, may_block=may_block)
             else:
                 self._adapter.enter(entry, may_block=may_block)
@@ -313,6 +317,18 @@ class RequestServer(Callers[T, R]):
     @abstractmethod
     def _no_room(self, entry: Entry) -> Exception:
         """The error of an entry for which no room became free in time."""
+
+    # -- calls for single requests, guarded by a quarantine -----------------------------------------------------------
+
+    def _guard_calls(self, *, idempotent: bool) -> None:
+        """Repeat calls after a loss, and refuse requests that cause losses, if requests may run again."""
+        if idempotent:
+            self._feeders.guard = self._guarded = GuardedCalls(self.name, self._clock)
+            self.quarantine = self._guarded.quarantine
+
+    async def _guarded_run(self, entry: Entry, attempt: Callable[[], Awaitable[V]]) -> V:
+        """The value of a request: of one call, or of several after losses."""
+        return await attempt() if self._guarded is None else await self._guarded.run(entry, attempt)
 
     # -- a quarantine in front ---------------------------------------------------------------------------------------
 

@@ -7,15 +7,13 @@ from typing import Any
 from callboard.actors.clock import Clock
 from callboard.actors.errors import returned
 from callboard.core.errors import ContextLost
+from callboard.patterns.batching.continuous.base import StepServer
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.outlet import STREAMED
-from callboard.patterns.quarantine.steps import StepGuard
 from callboard.patterns.requests.calling import Executor, deliverable
-from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.entries import State
 from callboard.patterns.requests.errors import ItemTooLarge
-from callboard.patterns.requests.queueing import QueueServer
 from callboard.patterns.requests.waiting import QueueOptions, WaitingLine
-from callboard.patterns.requests.workers import WorkerPool
 from callboard.patterns.speculative.adaptive import KPolicy
 from callboard.patterns.speculative.drafts import Draft, FunctionDraft
 from callboard.patterns.speculative.figures import SpeculativeStats
@@ -27,7 +25,7 @@ from callboard.patterns.speculative.stepping import Stepper
 __all__ = ["SpeculativeDecoder"]
 
 
-class SpeculativeDecoder(QueueServer[Decode, Decoded]):
+class SpeculativeDecoder(StepServer[Decode, Decoded]):
     """Continues texts with a language model; several tokens per pass where a draft can guess them.
 
     ::
@@ -90,7 +88,7 @@ class SpeculativeDecoder(QueueServer[Decode, Decoded]):
         name: str = "decoder",
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(name, clock, WaitingLine(max_queue, queue))
+        super().__init__(name, clock, WaitingLine(max_queue, queue), "passes", idempotent=idempotent)
         if max_total_tokens < 2:
             raise ValueError(f"max_total_tokens must be at least 2, but is {max_total_tokens}")
         check_whole(1, max_batch=max_batch)
@@ -104,11 +102,7 @@ class SpeculativeDecoder(QueueServer[Decode, Decoded]):
         trees = used is not None and used.trees and getattr(target, "forward_tree", None) is not None
         self._policy = KPolicy(k, adaptive=adaptive, trees=trees)
         self._stepper = Stepper(target, used, self._policy, executor, self._clock, self._sequence_failed)
-        self._guard = StepGuard(name, clock, idempotent=idempotent)
-        self.quarantine = self._guard.quarantine
         self._running: list[Sequence] = []
-        self._worker = WorkerPool(self, "passes", self._pump)
-        self._changed = asyncio.Event()  # a reader has made room, or a text has come or ended
 
     def _begin(self) -> KvState:
         """The target's state of a new sequence."""
@@ -156,23 +150,7 @@ class SpeculativeDecoder(QueueServer[Decode, Decoded]):
     def _runs_on(self) -> list[Any]:
         return [self._stepper.call]
 
-    def _add(self, entry: Entry, now: float, *, may_block: bool) -> list[Entry]:
-        self._guard.enter(entry)
-        return super()._add(entry, now, may_block=may_block)
-
-    def _close_entry(self, entry: Entry, reason: str) -> Any:
-        self._changed.set()
-        self._guard.forget(entry, completed=reason == "completed")
-        return super()._close_entry(entry, reason)
-
     # -- passes --------------------------------------------------------------------------------------------------------
-
-    def _pump(self) -> None:
-        """Start the worker, if there is anything to do."""
-        self._changed.set()
-        if self._loop is not None and self._stopping is None and self._line.count and not self._worker.tasks:
-            # It takes requests when it runs: what is submitted in this iteration of the loop is in the first pass.
-            self._worker.start(self._work())
 
     async def _work(self) -> None:
         """Run passes as long as there is a text."""
@@ -216,8 +194,6 @@ class SpeculativeDecoder(QueueServer[Decode, Decoded]):
             except Exception as e:  # of the user's model, or of a prefix that is none: this request ends in it
                 self._fail(entry, deliverable(e))
                 continue
-            if entry.outlet is not None:
-                entry.outlet.room_made = self._changed.set
             self._running.append(sequence)
             self._stepper.open(sequence)
 

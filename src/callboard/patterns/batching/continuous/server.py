@@ -8,19 +8,17 @@ from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
+from callboard.patterns.batching.continuous.base import StepServer
 from callboard.patterns.batching.continuous.policy import Preemption, StepPolicy, StepSettings
 from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
 from callboard.patterns.batching.results import Rows, copies, rows_of
 from callboard.patterns.contract.outlet import STREAMED
-from callboard.patterns.quarantine.steps import StepGuard
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge
 from callboard.patterns.requests.inside import Inside
-from callboard.patterns.requests.queueing import QueueServer
 from callboard.patterns.requests.stats import SIZES, Distribution, Histogram, ServerStats
 from callboard.patterns.requests.waiting import QueueOptions
-from callboard.patterns.requests.workers import WorkerPool
 
 __all__ = ["ContinuousBatchingServer", "ContinuousStats"]
 
@@ -60,7 +58,7 @@ class ContinuousStats(ServerStats):
     first_part_time: Distribution
 
 
-class ContinuousBatchingServer(QueueServer[T, list[P]]):
+class ContinuousBatchingServer(StepServer[T, list[P]]):
     """Runs many sequences in steps, such as texts token by token. A new one joins between two steps.
 
     ::
@@ -131,13 +129,9 @@ class ContinuousBatchingServer(QueueServer[T, list[P]]):
             max_batch, max_batch_cost, part_cost, max_admitted_cost, Preemption(preemption), max_queue, queue
         )
         self._policy = StepPolicy(settings)
-        super().__init__(name, clock, self._policy.line, cost)
+        super().__init__(name, clock, self._policy.line, "steps", idempotent=idempotent, cost=cost)
         self._call = UserCall(step, executor, 1)
-        self._guard = StepGuard(name, clock, idempotent=idempotent)
-        self.quarantine = self._guard.quarantine
         self._close_slot = close
-        self._worker = WorkerPool(self, "steps", self._pump)
-        self._changed = asyncio.Event()  # a reader has made room, or a request has come or ended
         self._failed_steps = self._parts = self._preempted = self._repeated = 0
         self._step_time, self._batch_size, self._first_part_time = Histogram(), Histogram(SIZES), Histogram()
 
@@ -165,29 +159,13 @@ class ContinuousBatchingServer(QueueServer[T, list[P]]):
         return [self._call]
 
     def _add(self, entry: Entry, now: float, *, may_block: bool) -> list[Entry]:
-        self._guard.enter(entry)
-        dropped = self._policy.add(entry, may_block=may_block)
-        if entry.outlet is not None:
-            entry.outlet.room_made = self._changed.set
-        return dropped
+        return self._policy.add(entry, may_block=may_block)
 
     def _leave(self, entry: Entry) -> None:
         self._policy.forget(entry)
         super()._leave(entry)
 
-    def _close_entry(self, entry: Entry, reason: str) -> Any:
-        self._changed.set()
-        self._guard.forget(entry, completed=reason == "completed")
-        return super()._close_entry(entry, reason)
-
     # -- steps ---------------------------------------------------------------------------------------------------------
-
-    def _pump(self) -> None:
-        """Start the worker, if there is anything to do."""
-        self._changed.set()
-        if self._loop is not None and self._stopping is None and self._policy.line.count and not self._worker.tasks:
-            # It takes requests when it runs: what is submitted in this iteration of the loop is in the first step.
-            self._worker.start(self._work())
 
     async def _work(self) -> None:
         """Run steps as long as there is a sequence."""
