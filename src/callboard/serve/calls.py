@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.actors.clock import Clock
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.queueing import QueueServer
@@ -60,8 +61,7 @@ class CallServer(QueueServer[tuple[Any, ...], Any]):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(name, clock, WaitingLine(max_queue, QueueOptions()))
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, but is {concurrency}")
+        check_whole(1, concurrency=concurrency)
         self._call = UserCall(function, executor, concurrency)
         self._guard_calls(idempotent=idempotent)
         self._concurrency = concurrency

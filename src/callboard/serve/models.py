@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 from callboard.actors.errors import ActorStopped
 from callboard.core.errors import DeviceStopped
@@ -40,10 +40,6 @@ TOKENS = tuple(float(1 << n) for n in range(18))
 
 WAITED: ContextVar[float] = ContextVar("callboard.waited", default=0.0)
 """Seconds that the request of this context has waited for its model's device."""
-
-
-class _Server(Protocol):
-    def stats(self) -> ServerStats: ...
 
 
 class _Noted:
@@ -215,11 +211,11 @@ class Model:
 
     def stats(self) -> ServerStats:
         """Figures of the server that takes its requests."""
-        return _stats(self.server)
+        return self.server.stats()
 
     def run_stats(self) -> ServerStats:
         """Figures of the server that runs them: of the active version alone, where versions replace one another."""
-        return _stats(self.chain.last)
+        return self.chain.last.stats()
 
     def quarantined(self) -> tuple[int, int]:
         """Keys that its servers refuse now, and requests that they have refused or ended for that."""
@@ -356,11 +352,6 @@ def check_tensors(name: str, **sides: Sequence[Tensor]) -> None:
         names = [tensor.name for tensor in tensors]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"model {name!r}: {side} must be tensors of different names, but are {names}")
-
-
-def _stats(server: Any) -> ServerStats:
-    found: _Server = server
-    return found.stats()
 
 
 async def on_host(value: Any) -> Any:

@@ -221,10 +221,6 @@ class DynamicBatchingServer(QueueServer[T, R]):
             self._loop.call_soon(self._in_order.release)
         return future
 
-    def _readmit(self, entry: Entry) -> None:
-        self._policy.line.restore([entry])
-        self._pump()
-
     async def _alone(self, call: UserCall, item: Any) -> Any:
         (row,) = rows_of(await call([item]), 1)
         if isinstance(row, BaseException):

@@ -273,10 +273,6 @@ class ModelReplicaPool(QueueServer[T, R]):
                     run.task.cancel()
         return future
 
-    def _readmit(self, entry: Entry) -> None:
-        self._line.restore([entry])
-        self._pump()
-
     # -- routing -------------------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:

@@ -72,6 +72,10 @@ class QueueServer(RequestServer[T, R]):
         if self._line.admit_blocked():
             self._pump()
 
+    def _readmit(self, entry: Entry) -> None:
+        self._line.restore([entry])
+        self._pump()
+
     def _take(self) -> Entry | None:
         """Take the most urgent request to run it now; None where none is left that is in time."""
         while self._line.count:

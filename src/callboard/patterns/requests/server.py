@@ -26,7 +26,7 @@ from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, 
 from callboard.patterns.requests.feeding import Feeders
 from callboard.patterns.requests.inside import check_outside
 from callboard.patterns.requests.passage import PASSAGE
-from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.stats import Histogram, ServerStats
 from callboard.patterns.requests.workers import within
 
 __all__ = ["RequestServer"]
@@ -92,6 +92,10 @@ class RequestServer(Callers[T, R]):
     async def _end_work(self) -> None:
         """All entries have ended; end, or wait for, running calls, at most ``STOP_TIMEOUT`` seconds."""
 
+    @abstractmethod
+    def stats(self) -> ServerStats:
+        """Figures since the start."""
+
     def _key(self, item: T) -> Hashable:
         """Entries of equal keys may be batched."""
         return None
@@ -132,12 +136,12 @@ class RequestServer(Callers[T, R]):
     ) -> "asyncio.Future[R]":
         now = self._clock.time()
         if self._closing or self._loop is None:
-            self._count("rejected")
+            self._ends["rejected"] += 1
             raise self._refusal()
         try:
             check_outside(self, self.name)
         except RuntimeError:
-            self._count("rejected")
+            self._ends["rejected"] += 1
             raise
         deadline: float | None = None
         cost: float | None = None
@@ -151,7 +155,7 @@ class RequestServer(Callers[T, R]):
                 cost = amount("cost", cost)
             key = hashable(self._key_hook, self._key_with(item, options))
         except Exception:  # of a hook or an argument: it fails this request alone
-            self._count("failed")
+            self._ends["failed"] += 1
             raise
         entry = Entry(next(self._numbers), item, now, deadline, priority, cost, key)
         if self._takes:
@@ -162,7 +166,7 @@ class RequestServer(Callers[T, R]):
             if passage.arrived is None:
                 passage.arrived = now
         if deadline is not None and deadline <= now:
-            self._count("expired")
+            self._ends["expired"] += 1
             raise self._expired(entry, "submit", now)
         future: RequestFuture[R] = RequestFuture(loop=self._loop)
         entry.future, future.entry, future.left = future, entry, self._cancelled
@@ -177,10 +181,10 @@ class RequestServer(Callers[T, R]):
             else:
                 self._adapter.enter(entry, may_block=may_block)
         except DeadlineExceeded:
-            self._count("expired")
+            self._ends["expired"] += 1
             raise
         except Exception:  # QueueFull, ItemTooLarge: the request was not accepted
-            self._count("rejected")
+            self._ends["rejected"] += 1
             raise
         self._open[entry.number] = entry
         if entry.deadline is not None or entry.admit_by is not None:
@@ -279,9 +283,6 @@ class RequestServer(Callers[T, R]):
     def _notify_if_drained(self) -> None:
         if self._all_ended is not None and not self._open and not self._all_ended.done():
             self._all_ended.set_result(None)
-
-    def _count(self, reason: str) -> None:
-        self._ends[reason] += 1
 
     def _expired(self, entry: Entry, stage: Stage, now: float) -> DeadlineExceeded:
         text = {"submit": "would not be done by its deadline", "queue": "was not run by its deadline"}

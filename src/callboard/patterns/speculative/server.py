@@ -89,8 +89,7 @@ class SpeculativeDecoder(StepServer[Decode, Decoded]):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(name, clock, WaitingLine(max_queue, queue), "passes", idempotent=idempotent)
-        if max_total_tokens < 2:
-            raise ValueError(f"max_total_tokens must be at least 2, but is {max_total_tokens}")
+        check_whole(2, max_total_tokens=max_total_tokens)
         check_whole(1, max_batch=max_batch)
         if not callable(getattr(target, "forward", None)) or not callable(getattr(target, "begin", None)):
             raise TypeError(f"target is {target!r}; it must have forward(states, tokens, rows) and begin()")

@@ -28,14 +28,8 @@ class StepSettings:
     """The settings of steps; checked when created.
 
     Attributes:
-        max_batch: Sequences that run at once.
-        max_batch_cost: Summed cost of the running sequences at most; None means no bound.
-        part_cost: Cost that each part adds to its sequence, such as a token in a cache.
-        max_admitted_cost: Summed cost of the sequences that join between two steps, if there is more than one; None is
-            no bound. It keeps the first step of new sequences, which reads their prompts, short for the others.
-        preemption: When a sequence gives its place up.
-        max_queue: Requests that wait at most.
-        queue: Further options of the queue.
+        max_batch, max_batch_cost, part_cost, max_admitted_cost, preemption, max_queue, queue: See
+            :class:`ContinuousBatchingServer <callboard.ContinuousBatchingServer>`.
     """
 
     max_batch: int = 32
