@@ -231,7 +231,8 @@ class Quarantine(Generic[T]):
     def end(self, how: str) -> None:
         """A request that has begun ended: ``"completed"``, ``"failed"`` or ``"cancelled"``."""
         self._counts[how] += 1
-        self._tell(self._gate.end())
+        if admitted := self._gate.end():
+            self._tell(admitted)
 
     def pause(self) -> None:
         """A request that has begun does nothing for now: others need not wait for it."""

@@ -16,7 +16,7 @@ from callboard.serve.chains.chain import Chain
 from callboard.serve.chains.entering import as_room_comes
 from callboard.serve.encoding.messages import InSequence
 from callboard.serve.errors import BadModelResult, BadRequest
-from callboard.serve.models import TOKENS, Model, on_host
+from callboard.serve.models import TOKENS, Model, RequestNote, on_host
 from callboard.serve.tensors import Array, Tensor
 
 __all__ = ["EmbeddingModel"]
@@ -98,7 +98,7 @@ class EmbeddingModel(Model):
             BadModelResult: The model returned another number of vectors, or vectors of different lengths.
             Exception: Raised by ``submit`` of the server, or by ``tokenize``.
         """
-        with self._asked():
+        with RequestNote(self):
             items = await self._tokens(inputs)
             if isinstance(self.chain.last, CallServer):
                 rows = await on_host(await self._submit((items,), tenant, timeout, priority))
