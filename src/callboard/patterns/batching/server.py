@@ -14,7 +14,6 @@ from callboard.patterns.batching.running import BatchRunner
 from callboard.patterns.batching.settings import BatchOptions, BatchSettings
 from callboard.patterns.batching.workers import Workers
 from callboard.patterns.contract.checks import check_callable, check_choice
-from callboard.patterns.quarantine.adapter import QuarantineAdapter
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.entries import Entry, State
@@ -109,9 +108,7 @@ class DynamicBatchingServer(QueueServer[T, R]):
             raise ValueError("join_buckets=True needs bucket, which gives the length of an item")
         if on_error != "fail" and not idempotent:
             raise ValueError(f'on_error="{on_error}" runs items again, which needs idempotent=True')
-        self._adapter = QuarantineAdapter.of(quarantine, self, idempotent=idempotent)
-        self._feeders.guard = self._adapter
-        self.quarantine = None if self._adapter is None else self._adapter.quarantine
+        self._guard_queue(quarantine, idempotent=idempotent)
         self._call = UserCall(batch_fn, executor, max_concurrent_batches)
         self._bucket = bucket
         self._in_order = InOrder(self._open) if batches.preserve_order else None

@@ -55,19 +55,6 @@ class QuarantineAdapter:
         self._attempts: dict[int, asyncio.Future[None]] = {}
         self._runs: dict[int, int] = {}
 
-    @classmethod
-    def of(
-        cls,
-        quarantine: Quarantine[Any] | None,
-        server: QuarantinedServer,
-        *,
-        idempotent: bool,
-    ) -> "QuarantineAdapter | None":
-        """The adapter of a server with these arguments; None if its requests may run once only."""
-        if quarantine is None and not idempotent:
-            return None
-        return cls(quarantine or Quarantine(None, clock=server._clock), server)
-
     @property
     def quarantine(self) -> Quarantine[Any]:
         """Decides which requests run together and which are refused."""

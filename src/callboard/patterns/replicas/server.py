@@ -7,7 +7,6 @@ from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.patterns.contract.checks import check_whole
-from callboard.patterns.quarantine.adapter import QuarantineAdapter
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.replicas.autoscale import Autoscale
 from callboard.patterns.replicas.binding import Binding
@@ -124,9 +123,7 @@ class ModelReplicaPool(QueueServer[T, R]):
             raise ValueError("replicas is empty: give at least one, or a number and `make=`")
         if policy == ReplicaPolicy.CONSISTENT_HASH and key is None:
             raise ValueError('policy="consistent_hash" needs `key=`, which gives the key of an item')
-        self._adapter = QuarantineAdapter.of(quarantine, self, idempotent=idempotent)
-        self._feeders.guard = self._adapter
-        self.quarantine = None if self._adapter is None else self._adapter.quarantine
+        self._guard_queue(quarantine, idempotent=idempotent)
         self._router = Router(picker_of(policy, choices, bound), ejection)
         self._seats = Seats(name, self._router, make, max_ongoing, executor, self._pump)
         self._hedger: Hedger[Job] | None = None if hedging is None else Hedger(hedging)

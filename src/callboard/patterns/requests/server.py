@@ -333,6 +333,12 @@ class RequestServer(Callers[T, R]):
 
     # -- a quarantine in front ---------------------------------------------------------------------------------------
 
+    def _guard_queue(self, quarantine: Quarantine[Any] | None, *, idempotent: bool) -> None:
+        """Take requests through this quarantine, or through one of their own if they may run again."""
+        if quarantine is not None or idempotent:
+            self.quarantine = quarantine or Quarantine(None, clock=self._clock)
+            self._feeders.guard = self._adapter = QuarantineAdapter(self.quarantine, self)
+
     def admit_quarantined(self, entry: Entry, *, again: bool, may_block: bool) -> None:
         """Queue an entry that the quarantine admits; for :class:`QuarantineAdapter`."""
         if again:
