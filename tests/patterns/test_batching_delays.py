@@ -135,4 +135,4 @@ def test_late_entries_come_last_in_their_order(
 
 def test_the_action_is_one_of_two() -> None:
     with pytest.raises(ValueError, match='timeout_action must be "reject" or "delay"'):
-        cb.DynamicBatchingServer(lambda items: items, batches=cb.BatchOptions(timeout_action="drop"))
+        cb.DynamicBatchingServer(lambda items: items, batches=cb.BatchOptions(timeout_action="drop"))  # type: ignore[arg-type]

@@ -97,7 +97,7 @@ MOVED: dict[str, Callable[..., object]] = {
     "hot swap": lambda **moved: cb.ModelHotSwapServer(cb.ModelVersion("1", lambda: echo), **moved),
     "mixture of experts": lambda **moved: cb.MoeRouter(echo, [echo, echo], **moved),
     "replicas": lambda **moved: cb.ModelReplicaPool([echo], **moved),
-    "speculative": lambda **moved: cb.SpeculativeDecoder(cb.Cacheless(echo), **moved),
+    "speculative": lambda **moved: cb.SpeculativeDecoder(cb.Cacheless(lambda texts, rows: texts), **moved),
 }
 
 
@@ -126,5 +126,5 @@ def test_each_place_is_named(moved: str, place: str) -> None:
 
 def test_a_keyword_that_a_server_never_took_has_not_moved() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'overflow'"):
-        cb.SequenceBatchingServer(echo, overflow="block")  # type: ignore[call-arg]
+        cb.SequenceBatchingServer(lambda items, slots: items, overflow="block")  # type: ignore[call-arg]
     assert cb.FairShareScheduler(echo, overflow="block").stats().blocked == 0
