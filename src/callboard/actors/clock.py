@@ -36,7 +36,7 @@ class Clock(ABC):
 class LoopClock(Clock):
     """The real clock."""
 
-    time = staticmethod(time.monotonic)  # without a call of Python code in between
+    time = staticmethod(time.monotonic)  # pyright: ignore[reportAssignmentType] -- no call of Python code in between
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Cancellable:
         return asyncio.get_running_loop().call_later(delay, callback, *args)
