@@ -68,6 +68,7 @@ from callboard.device.config import DeviceConfig as DeviceConfig
 from callboard.device.config import HostConfig as HostConfig
 from callboard.device.protocol.residents.actor import HostContext as HostContext
 from callboard.device.protocol.residents.actor import ResidentActor as ResidentActor
+from callboard.device.supervision.decisions import DeviceDecision as DeviceDecision
 from callboard.device.supervision.remote.place import Node as Node
 from callboard.device.supervision.supervisor import DeviceSupervisor as DeviceSupervisor
 from callboard.device.supervision.watch import Lost as Lost
