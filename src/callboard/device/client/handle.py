@@ -312,6 +312,7 @@ class Device(DeviceApi[Asynchronous]):
             failed=port.unanswered.failed,
             plans=host.plans,
             libraries=host.libraries,
+            library_restarts=host.library_restarts,
             residents=actor.residents.stats(busy),
         )
 
