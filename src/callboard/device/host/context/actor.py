@@ -25,7 +25,7 @@ from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.preparing import Helper
 from callboard.device.host.context.stalls import Stalls
-from callboard.device.host.context.streams import allocator_for
+from callboard.device.host.context.streams import streams_for
 from callboard.device.host.context.trace import KernelTrace
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.lending import LendingRequest
@@ -91,7 +91,7 @@ class ContextActor:
         self.pool = BlockPool(self.device, config.memory_limit)
         self.pool.release = self.shares.release
         self.elsewhere = ExternalBlocks(self.device, self.pool)
-        self.streams = allocator_for(self.device, config)
+        self.streams = streams_for(self.device, config)
         self.libraries = Libraries(self.device, backend.libraries(), self.streams, backend.name)
         self.helper = Helper(self.device.use, channel.busy, channel.wake)
         self.completion = completion_for(
