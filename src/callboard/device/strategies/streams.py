@@ -116,10 +116,10 @@ class PooledAllocator(StreamAllocator):
     def acquire(self, actor: str, priority: int, new: NewStream) -> AccelStream:
         if priority:
             return new(priority)
-        at = next(self._turn) % self._size
-        if at == len(self._pool):
+        if len(self._pool) < self._size:
             self._pool.append(new(0))
-        return self._pool[at]
+            return self._pool[-1]
+        return self._pool[next(self._turn) % self._size]
 
     def release(self, stream: AccelStream) -> bool:
         return not any(stream is pooled for pooled in self._pool)
