@@ -1,4 +1,4 @@
-"""A supervisor of one's own decides about each kind of failure: a lost context, no memory, a library, an unusable device."""
+"""A supervisor of one's own: a lost context, no memory, a library that fails, a device that cannot be used any more."""
 
 import asyncio
 import sys
@@ -44,7 +44,7 @@ async def provoke(kind: str, gpu: cb.Device, mine: Mine) -> None:
         await (a @ a)
     except cb.AccelError as e:
         print(f"{kind}: the operation fails with {type(e).__name__}")
-    print(f"    it goes on: {await works(gpu)}" if kind != "unrecoverable" else f"    {gpu.health().error}")
+    mine.notes.append(gpu.health().error or f"it goes on: {await works(gpu)}")
     print("\n".join(f"    {note}" for note in mine.notes))
 
 

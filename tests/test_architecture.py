@@ -41,8 +41,9 @@ LAYERS["root"] = LAYERS["cli"] - {"root", "serve"}
 # op that a resident actor calls inside the host has both sides at once.
 SIDES: dict[str, set[str]] = {
     "protocol": {"inside"},  # the type of HostContext.device
-    "host": {"protocol", "inside"},
-    "inside": {"protocol", "host", "client"},
+    "strategies": {"protocol"},  # a user's object is sent like a resident actor's class
+    "host": {"protocol", "inside", "strategies"},
+    "inside": {"protocol", "host", "client", "strategies"},
     "client": {"protocol", "supervision"},
     "supervision": {"protocol", "client", "host"},
 }

@@ -149,9 +149,9 @@ async def test_a_wrong_strategy_stops_the_device_and_is_named(options: Any, text
 
 
 async def test_a_stream_that_another_actor_has_is_not_closed() -> None:
-    with pytest.raises(cb.Unrecoverable, match=r"Wrong\.release\(\) returned True; return False: \d other actors"):
-        async with asyncio.timeout(BOUND), cb.device("cpu", isolation="thread", streams=Wrong("closes")) as dev:
-            await dev.blas.gemm(dev.put(np.eye(2)), dev.put(np.eye(2)))
+    async with asyncio.timeout(BOUND), cb.device("cpu", isolation="thread", streams=Wrong("closes")) as dev:
+        await dev.blas.gemm(dev.put(np.eye(2)), dev.put(np.eye(2)))
+        with pytest.raises(cb.Unrecoverable, match=r"Wrong\.release\(\) returned True; return False: \d other actors"):
             await use(dev)
 
 
@@ -195,3 +195,72 @@ async def test_the_settings_of_a_host_take_them_too() -> None:
     async with asyncio.timeout(BOUND), cb.device("cpu", isolation="thread", host=host) as dev:
         await use(dev)
         assert (await dev.stats()).live_streams == 2
+
+
+# -- the suites find what is wrong -------------------------------------------------------------------------------------
+
+GLOBAL: dict[str, Any] = {}
+
+
+class Leaks(CopiesApart):
+    def acquire(self, actor: str, priority: int, new: Callable[[int], Any]) -> Any:
+        return new(priority)
+
+
+class Forgets(CopiesApart):
+    def release(self, stream: Any) -> bool:
+        return stream is not self.streams.get(True)
+
+
+class AcrossContexts(CopiesApart):
+    def acquire(self, actor: str, priority: int, new: Callable[[int], Any]) -> Any:
+        return GLOBAL.setdefault("stream", None) or GLOBAL.update(stream=new(priority)) or GLOBAL["stream"]
+
+
+class TriesOnce(CopiesApart):
+    def acquire(self, actor: str, priority: int, new: Callable[[int], Any]) -> Any:
+        self.tried, tried = True, getattr(self, "tried", False)
+        return self.streams["all"] if tried else self.streams.setdefault("all", new(0))  # type: ignore[call-overload]
+
+
+class Spins(Naps):
+    def wait(self, flying: bool) -> float | None:
+        return 0
+
+
+class LeavesThread(Naps):
+    def open(self, wake: Any, enter: Any) -> None:
+        self.over = GLOBAL["over"] = threading.Event()
+        threading.Thread(target=self.over.wait, daemon=True).start()
+
+
+class Blocks(Naps):
+    def watch(self, timelines: Any) -> None:
+        for timeline in timelines:
+            if timeline.completed < timeline.issued:
+                timeline.stream.synchronize()  # not on the admitting thread: it has other streams to admit for
+
+
+@pytest.mark.parametrize(
+    "make, test",
+    [
+        (Leaks, "test_actors_that_come_and_go_leave_no_streams"),
+        (Forgets, "test_a_stream_that_was_closed_is_not_given_again"),
+        (AcrossContexts, "test_each_context_has_streams_of_its_own"),
+        (TriesOnce, "test_a_stream_that_cannot_be_made_is_asked_for_again"),
+        (Spins, "test_it_does_not_poll_forever_at_rest"),
+        (LeavesThread, "test_closing_ends_its_threads"),
+        (Blocks, "test_a_stream_that_fails_does_not_end_it"),
+        (lambda: WrongNaps(-1.0), "test_waits_are_seconds_or_none"),
+    ],
+)
+def test_the_suites_can_fail(make: Any, test: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.testing.strategies.BOUND", 0.05)
+    suite = StreamAllocatorTests() if isinstance(make(), cb.StreamAllocator) else CompletionStrategyTests()
+    try:
+        with pytest.raises((AssertionError, cb.AccelError)):
+            getattr(suite, test)(make)
+    finally:
+        for left in GLOBAL.values():
+            (left.set if isinstance(left, threading.Event) else left.close)()
+        GLOBAL.clear()

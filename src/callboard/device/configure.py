@@ -60,7 +60,7 @@ _CURES = {
     "streams": "use one of 'chained', 'per_actor', 'single', 'pooled', or an object of a class that derives from "
     "cb.StreamAllocator",
     "standby": "use one of 'hot', 'warm', None, or a number of standbys, 0 to 64, or both: ('hot', 2), in the "
-    'environment ["hot", 2]'
+    'environment ["hot", 2]',
 }
 """What a setting takes that has words and other values."""
 

@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 import callboard as cb
-from callboard.backends.cpu.stream import CpuStream
+from callboard.core import registry
 from callboard.device.host.context.completion import completion_for
-from callboard.device.host.context.streams import Streams
+from callboard.device.host.context.streams import SharedStreams
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.strategies.carried import carried, unpacked
 
@@ -35,18 +35,30 @@ ACTORS = ("memory", "blas", "elementwise", "solver", "memory.d2h", "fft", "embed
 BOUND = 30.0
 
 
+def _stream_class() -> type[Any]:
+    """The class of the CPU's streams, whose work is functions."""
+    backend = registry.backend("cpu")
+    device = backend.open(backend.devices()[0])
+    try:
+        stream = device.stream()
+        stream.close()
+        return type(stream)
+    finally:
+        device.close()
+
+
 class _Device:
     """Makes streams of the CPU; ``refuses`` so many times first."""
 
     def __init__(self, refuses: int = 0) -> None:
         self.refuses = refuses
-        self.made: list[CpuStream] = []
+        self.made: list[Any] = []
 
-    def stream(self, priority: int = 0) -> CpuStream:
+    def stream(self, priority: int = 0) -> Any:
         if self.refuses:
             self.refuses -= 1
             raise cb.OutOfMemory("no stream is left")
-        self.made.append(CpuStream(priority))
+        self.made.append(_stream_class()(priority))
         return self.made[-1]
 
 
@@ -58,10 +70,10 @@ class StreamAllocatorTests:
 
     @staticmethod
     @contextmanager
-    def streams(allocator: Any, device: _Device | None = None, **priorities: int) -> Iterator[Streams]:
+    def streams(allocator: Any, device: _Device | None = None, **priorities: int) -> Iterator[SharedStreams]:
         """The streams of a context that uses a copy of an allocator, as a host makes it."""
         device = device or _Device()
-        streams = Streams(device, priorities, unpacked("streams", carried("streams", allocator)))  # type: ignore[arg-type]
+        streams = SharedStreams(device, priorities, unpacked("streams", carried("streams", allocator)))  # type: ignore[arg-type]
         try:
             yield streams
         finally:
@@ -120,9 +132,7 @@ class CompletionStrategyTests:
     @contextmanager
     def opened(strategy: Any, wake: Callable[[], None] = lambda: None) -> Iterator[Any]:
         """A copy of a strategy, open, as a host makes it."""
-        opened = completion_for(
-            carried("completion", strategy), 1e-4, wake, lambda: None, shared=False, looks=True
-        )
+        opened = completion_for(carried("completion", strategy), 1e-4, wake, lambda: None, shared=False, looks=True)
         try:
             yield opened
         finally:
@@ -146,7 +156,7 @@ class CompletionStrategyTests:
 
     def test_work_that_ends_is_noticed(self, make: Make) -> None:
         woken = threading.Event()
-        stream, go = CpuStream(0), threading.Event()
+        stream, go = _stream_class()(0), threading.Event()
         timeline = Timeline(stream)
         try:
             with self.opened(make(), woken.set) as strategy:
@@ -163,7 +173,9 @@ class CompletionStrategyTests:
             stream.close()
 
     def test_a_stream_that_fails_does_not_end_it(self, make: Make) -> None:
-        class Failing(CpuStream):
+        streams = _stream_class()
+
+        class Failing(streams):  # type: ignore[misc,valid-type]
             def synchronize(self) -> None:
                 raise cb.ContextPoisoned("by the test")
 
@@ -171,7 +183,7 @@ class CompletionStrategyTests:
                 return True  # like a stream with a sticky error, it never posts
 
         woken = threading.Event()
-        failing, stream = Failing(0), CpuStream(0)
+        failing, stream = Failing(0), streams(0)
         bad, good = Timeline(failing), Timeline(stream)
         try:
             with self.opened(make(), woken.set) as strategy:

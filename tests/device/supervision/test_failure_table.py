@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from tests.device.supervision.scripted import ScriptedStarter
+from tests.device.supervision.test_supervisor_hook import Starter
 from tests.faults.load import BOUND
 
 import callboard as cb
@@ -153,13 +153,12 @@ async def test_the_host_decides_by_itself_like_the_default(row: str, dispatcher:
 
 
 async def test_missing_packages() -> None:
-    starter, supervisor = ScriptedStarter(), Noting()
+    starter, supervisor = Starter(), Noting()
     with mock.patch.object(callboard.system, "starter_for", return_value=starter):
         async with asyncio.timeout(BOUND), cb.System("table") as system:
             dev = await system.device("cpu", isolation="process", standby=None, supervisor=supervisor, wait=False)
             ref = dev.put(np.ones(3))
-            while not starter.hosts:
-                await asyncio.sleep(0)
+            await asyncio.wait_for(starter.started.wait(), BOUND)
             starter.hosts[0].report(cb.BackendUnavailable("no such package"))
             with pytest.raises(cb.DeviceStopped) as caught:
                 await ref

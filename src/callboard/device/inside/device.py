@@ -15,7 +15,7 @@ from callboard.core.ref import GpuRef
 from callboard.device.client.api import DeviceApi, Shape
 from callboard.device.client.line.interop import is_foreign
 from callboard.device.host.context.libraries import Libraries
-from callboard.device.host.context.streams import Streams
+from callboard.device.host.context.streams import SharedStreams
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.inside.arrays import LocalArrays
 from callboard.device.inside.memory import LocalMemory
@@ -116,7 +116,7 @@ class LocalDevice(DeviceApi[Blocking]):
         return f"<LocalDevice {self._port.name}>"
 
 
-class _OneStream(Streams):
+class _OneStream(SharedStreams):
     def __init__(self, device: AccelDevice, timeline: Timeline) -> None:
         super().__init__(device, {}, SingleStreamAllocator())
         self._timeline = timeline

@@ -73,8 +73,6 @@ class HostEnded(Msg["DeviceActor"], DeadLetterSuppression):
 
 
 class ActorFailed(Msg["DeviceActor"], DeadLetterSuppression):
-    """A resident actor has stopped after a failure."""
-
     generation: int
     error: Any
 

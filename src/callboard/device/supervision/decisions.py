@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from callboard.actors.supervision import Directive
 
-__all__ = ["PIECES", "DeviceDecision", "Piece", "checked_decision"]
+__all__ = ["PIECES", "DeviceDecision", "FailureKind", "checked_decision"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class DeviceDecision:
             raise TypeError(f"DeviceDecision: reason is {reason!r:.200}; use a text")
 
 
-class Piece(NamedTuple):
+class FailureKind(NamedTuple):
     """One method of :class:`DeviceSupervisor`.
 
     Attributes:
@@ -69,10 +69,10 @@ _CONTEXT: Final = {
 }
 _ESCALATE: Final = "the context counts as lost; on_context_lost decides"
 
-PIECES: Final[Mapping[str, Piece]] = {
-    "on_context_lost": Piece("a context was lost", _CONTEXT, pause=True),
-    "on_unrecoverable": Piece("the device reported an unrecoverable error", _CONTEXT, pause=True),
-    "on_out_of_memory": Piece(
+PIECES: Final[Mapping[str, FailureKind]] = {
+    "on_context_lost": FailureKind("a context was lost", _CONTEXT, pause=True),
+    "on_unrecoverable": FailureKind("the device reported an unrecoverable error", _CONTEXT, pause=True),
+    "on_out_of_memory": FailureKind(
         "an op has no memory",
         {
             Directive.RESUME: "the op fails with OutOfMemory",
@@ -81,7 +81,7 @@ PIECES: Final[Mapping[str, Piece]] = {
         },
         trim=True,
     ),
-    "on_library_failure": Piece(
+    "on_library_failure": FailureKind(
         "a library has failed; its op fails with LibraryError",
         {
             Directive.RESUME: "the library keeps its handle and plans",
@@ -90,7 +90,7 @@ PIECES: Final[Mapping[str, Piece]] = {
             Directive.STOP: "the device stops",
         },
     ),
-    "on_actor_stopped": Piece(
+    "on_actor_stopped": FailureKind(
         "a resident actor has stopped after a failure",
         {
             Directive.RESUME: "the device and its other actors continue",
@@ -120,7 +120,7 @@ def checked_decision(piece: str, given: Any) -> DeviceDecision:
     return decision
 
 
-def _choices(piece: Piece) -> str:
+def _choices(piece: FailureKind) -> str:
     words = ", ".join(f"cb.Directive.{directive.name}" for directive in piece.directives)
     if piece.pause:
         return f"one of {words}, or cb.DeviceDecision(cb.Directive.RESTART, pause=seconds)"

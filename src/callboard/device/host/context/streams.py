@@ -1,4 +1,4 @@
-"""``Streams``: the streams of a context with their work, as a :class:`StreamAllocator` shares them."""
+"""``SharedStreams``: the streams of a context with their work, as a :class:`StreamAllocator` shares them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ from callboard.device.strategies.streams import (
     StreamAllocator,
 )
 
-__all__ = ["Streams", "streams_for"]
+__all__ = ["SharedStreams", "streams_for"]
 
 
-class Streams:
+class SharedStreams:
     """Assigns a timeline to each actor.
 
     Args:
@@ -96,14 +96,16 @@ class Streams:
             return getattr(self._allocator, method)(*arguments)
         except AccelError:  # of the device
             raise
-        except Exception as e:
+        except Exception as e:  # of a user: whatever it is, the next context would meet it as well
             if type(self._allocator).__module__ == StreamAllocator.__module__:
                 raise
-            name = type(self._allocator).__qualname__  # a user's: it would fail again in the next context
+            name = type(self._allocator).__qualname__
             raise Unrecoverable(f"{name}.{method}{call} failed: {type(e).__name__}: {e}") from e
 
     def _wrong(self, method: str, call: str, given: object, wanted: str) -> Unrecoverable:
-        return Unrecoverable(f"{type(self._allocator).__qualname__}.{method}{call} returned {given!r:.200}; return {wanted}")
+        return Unrecoverable(
+            f"{type(self._allocator).__qualname__}.{method}{call} returned {given!r:.200}; return {wanted}"
+        )
 
     def wait_for_all(self, timeline: Timeline) -> None:
         """Make work that is enqueued there from now on run after all work enqueued so far."""
@@ -119,13 +121,13 @@ class Streams:
                 other.follow(timeline, timeline.issued)
 
 
-def streams_for(device: AccelDevice, config: HostConfig) -> Streams:
-    """Streams, shared as the configuration says.
+def streams_for(device: AccelDevice, config: HostConfig) -> SharedStreams:
+    """SharedStreams, shared as the configuration says.
 
     Raises:
         Unrecoverable: A user's allocator cannot be made here.
     """
-    return Streams(device, config.priorities, _allocator(config))
+    return SharedStreams(device, config.priorities, _allocator(config))
 
 
 def _allocator(config: HostConfig) -> StreamAllocator:

@@ -26,7 +26,7 @@ from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.plans.cache import Plans
 from callboard.device.host.context.plans.plan import Plan, read_plan, unreadable
 from callboard.device.host.context.preparing import Helper, Sizing
-from callboard.device.host.context.streams import Streams
+from callboard.device.host.context.streams import SharedStreams
 from callboard.device.protocol.messages import Call, Plain
 from callboard.device.protocol.recording import MARK
 
@@ -55,7 +55,7 @@ class Admission:
         pool: BlockPool,
         elsewhere: ExternalBlocks,
         libraries: Libraries,
-        streams: Streams,
+        streams: SharedStreams,
         ledger: Ledger,
         parking: Parking,
         helper: Helper,
