@@ -10,7 +10,7 @@ from callboard.testing.faults import open_faulty
 
 
 class Mine(cb.DeviceSupervisor):
-    """Notes what it decides, and differs from the default in each piece."""
+    """Notes what it decides; each piece differs from the default."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,8 +52,7 @@ async def main(name: str) -> None:
     for kind in ("context_poisoned", "library", "unrecoverable"):
         async with open_faulty(kind, at=2, backend=name, supervisor=(mine := Mine())) as gpu:
             await provoke(kind, gpu, mine)
-    options = {"isolation": "process", "standby": None, "memory_limit": 1 << 20}
-    async with cb.device(name, supervisor=(mine := Mine()), **options) as gpu:
+    async with cb.device(name, supervisor=(mine := Mine()), isolation="process", memory_limit=1 << 20) as gpu:
         await provoke("no memory", gpu, mine)
 
 

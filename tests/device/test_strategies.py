@@ -220,7 +220,7 @@ class AcrossContexts(CopiesApart):
 class TriesOnce(CopiesApart):
     def acquire(self, actor: str, priority: int, new: Callable[[int], Any]) -> Any:
         self.tried, tried = True, getattr(self, "tried", False)
-        return self.streams["all"] if tried else self.streams.setdefault("all", new(0))  # type: ignore[call-overload]
+        return self.streams["all"] if tried else self.streams.setdefault("all", new(0))  # type: ignore[index]
 
 
 class Spins(Naps):
