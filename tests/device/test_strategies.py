@@ -214,13 +214,17 @@ class Forgets(CopiesApart):
 
 class AcrossContexts(CopiesApart):
     def acquire(self, actor: str, priority: int, new: Callable[[int], Any]) -> Any:
-        return GLOBAL.setdefault("stream", None) or GLOBAL.update(stream=new(priority)) or GLOBAL["stream"]
+        if "stream" not in GLOBAL:
+            GLOBAL["stream"] = new(priority)
+        return GLOBAL["stream"]
 
 
 class TriesOnce(CopiesApart):
     def acquire(self, actor: str, priority: int, new: Callable[[int], Any]) -> Any:
-        self.tried, tried = True, getattr(self, "tried", False)
-        return self.streams["all"] if tried else self.streams.setdefault("all", new(0))  # type: ignore[index]
+        tried, self.tried = getattr(self, "tried", False), True
+        if not tried:
+            self.streams[True] = new(0)
+        return self.streams[True]
 
 
 class Spins(Naps):

@@ -131,11 +131,14 @@ class LibraryError(AccelError):
             made again (:meth:`DeviceSupervisor.on_library_failure`).
     """
 
+    unexpected = False
+
     def __init__(self, message: str = "", lib: str = "", code: int = 0, unexpected: bool = False) -> None:
         super().__init__(message)
         self.lib = lib
         self.code = code
-        self.unexpected = unexpected
+        if unexpected:
+            self.unexpected = True
 
 
 class NumericalError(AccelError, ArithmeticError):

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ class _Device:
 class StreamAllocatorTests:
     """The conformance suite of :class:`callboard.StreamAllocator`."""
 
-    isolations: ClassVar[tuple[str, ...]] = ("thread", "process")
+    isolations: ClassVar[tuple[Literal["thread", "process"], ...]] = ("thread", "process")
     """The isolations of the devices that the last test opens."""
 
     @staticmethod
@@ -125,7 +125,7 @@ class StreamAllocatorTests:
 class CompletionStrategyTests:
     """The conformance suite of :class:`callboard.CompletionStrategy`."""
 
-    isolations: ClassVar[tuple[str, ...]] = ("thread", "process")
+    isolations: ClassVar[tuple[Literal["thread", "process"], ...]] = ("thread", "process")
     """The isolations of the devices that the last test opens."""
 
     @staticmethod

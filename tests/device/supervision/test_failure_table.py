@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import numpy as np
@@ -93,7 +93,9 @@ async def stopping(dev: cb.Device) -> None:
 
 LOST = {"kill_at": 2}
 HALF = {"max_restarts": 0, "on_exhausted": "half_open", "within": 0.01}
-ROWS: dict[str, tuple[dict[str, Any], str, dict[str, Any], Callable[[cb.Device], Awaitable[None]]]] = {
+ROWS: dict[
+    str, tuple[dict[str, Any], Literal["process", "thread"], dict[str, Any], Callable[[cb.Device], Awaitable[None]]]
+] = {
     "a context is lost": (LOST, "process", {}, product),
     "more contexts are lost than `max_restarts` within `within`": (LOST, "process", {"max_restarts": 0}, product),
     'the same with `on_exhausted="half_open"`': (LOST, "process", HALF, product),
@@ -110,7 +112,7 @@ ROWS: dict[str, tuple[dict[str, Any], str, dict[str, Any], Callable[[cb.Device],
 }
 
 
-async def observed(row: str, tmp_path: Path, supervisor: Any, dispatcher: str = "own") -> Cells:
+async def observed(row: str, tmp_path: Path, supervisor: Any, dispatcher: Literal["own", "caller"] = "own") -> Cells:
     """What the row's cells should say."""
     faults, isolation, _, work = ROWS[row]
     faulty = FaultyBackend("cpu", once=str(tmp_path / "struck"), **faults)
@@ -146,9 +148,11 @@ async def test_what_the_guide_says_happens(row: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dispatcher", ["own", "caller"])
 @pytest.mark.parametrize("row", [row for row in ROWS if "memory" in row or "library" in row])
-async def test_the_host_decides_by_itself_like_the_default(row: str, dispatcher: str, tmp_path: Path) -> None:
+async def test_the_host_decides_by_itself_like_the_default(
+    row: str, dispatcher: Literal["own", "caller"], tmp_path: Path
+) -> None:
     supervisor = Plain()
-    assert asked(supervisor) == ()
+    assert asked(supervisor) == []
     assert await observed(row, tmp_path, supervisor, dispatcher) == tuple(TABLE[row])
 
 

@@ -96,7 +96,7 @@ class Open(Plain, tag=3):
     generation: int
     config: bytes
     hot: bool = False
-    asks: tuple[str, ...] = ()
+    asks: list[str] = []
 
 
 class MapArena(Plain, tag=4):

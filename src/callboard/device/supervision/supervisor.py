@@ -144,13 +144,13 @@ def checked(supervisor: Any) -> DeviceSupervisor:
     return supervisor
 
 
-def asked(supervisor: DeviceSupervisor) -> tuple[str, ...]:
+def asked(supervisor: DeviceSupervisor) -> list[str]:
     """The decisions for which a host asks its supervisor, because a subclass has overridden them."""
-    return tuple(
+    return [
         piece
         for piece in ("on_out_of_memory", "on_library_failure")
         if getattr(getattr(supervisor, piece), "__func__", None) is not getattr(DeviceSupervisor, piece)
-    )
+    ]
 
 
 def decided(supervisor: DeviceSupervisor, piece: str, error: AccelError, now: float) -> DeviceDecision:
