@@ -39,7 +39,7 @@ class Noting(cb.DeviceSupervisor):
 
     def __init__(self, **budget: Any) -> None:
         super().__init__(**budget)
-        self.last = "", ""
+        self.last: tuple[str, str] = ("", "")
 
 
 def _noting(piece: str) -> Callable[..., Any]:
