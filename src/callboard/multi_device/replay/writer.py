@@ -155,6 +155,15 @@ class JournalWriter:
         if len(self._queue) > self._max_pending:
             self._hold()
 
+    def check(self) -> None:
+        """Raise what :meth:`put` would raise now.
+
+        Raises:
+            JournalFailed
+        """
+        if (self.failure is not None or self._thread is None) and self._on_failure == "fail":
+            self._refuse(0)
+
     def _refuse(self, count: int) -> None:
         failure = self.failure
         if failure is None:

@@ -86,6 +86,12 @@ class Arguments:
         """The refs that have been found since the last call are in the argument of this name."""
         self.names += [name] * (len(self.refs) - len(self.names))
 
+    def staged(self) -> "_Own":
+        """A copy of what travels beside the message."""
+        own = _Own(np.empty(self.packer.nbytes, np.uint8))
+        self.packer.stage(own)
+        return own
+
     def check(self, port: Any) -> None:
         """Check that the device arrays can be used now.
 
