@@ -26,6 +26,7 @@ from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.transfers import Transfers
 from callboard.device.config import DeviceConfig
 from callboard.device.protocol.messages import ActorCall, Call
+from callboard.device.protocol.recording import MARK, read_script
 from callboard.device.protocol.residents.classes import known_class
 from callboard.device.protocol.residents.foreign import host_values
 from callboard.device.protocol.residents.values import Unpacker, decode
@@ -35,6 +36,8 @@ __all__ = ["DeviceLog", "RecordedPort", "RecordedTransfers"]
 
 UNREAD = ("event", "ipc")
 """Libraries whose results differ in each run: times and handles."""
+SCRIPTS = 256
+"""Recordings whose ops are not reported again with each replay."""
 FETCHED = 256 << 20
 """Bytes of results that are being read back for a log at most; those beyond are not read."""
 
@@ -86,6 +89,7 @@ class RecordedPort(OpPort):
         self.deferrals = None
         self._nested = threading.local()
         self._fetched = 0
+        self._scripts: dict[bytes, str] = {}
 
     def beside(self, name: str, config: DeviceConfig) -> OpPort:
         port = super().beside(name, config)
@@ -137,13 +141,30 @@ class RecordedPort(OpPort):
         super().enter(call, entry, pending, sent, now=now)
         # Parts of collectives and replays of recordings come here without `submit`.
         if isinstance(call, Call) and entry.tag != "memory.empty" and self.reports:
-            arguments: dict[str, Any] = {"numbers": call.numbers}
-            with contextlib.suppress(ValueError):  # a recording, whose ops were not reported
-                _, arguments["settings"], arguments["layouts"] = read_signature(call.signature)
+            arguments = {"numbers": call.numbers, **self._described(call.signature)}
             reply = entry.reply()
             refs = getattr(reply, "refs", (reply,))
             arrays = [ref for ref in refs if isinstance(ref, GpuRef)]
             self._note(entry.tag, arguments, {f"out.{n}": ref for n, ref in enumerate(arrays)}, None)
+
+    def _described(self, signature: bytes) -> dict[str, Any]:
+        """What a signature says: settings and layouts; of a recording its ops, with the first replay."""
+        if not signature.startswith(MARK):
+            _, settings, layouts = read_signature(signature)
+            return {"settings": settings, "layouts": layouts}
+        known = self._scripts.get(signature)
+        if known is not None:
+            return {"recording": known}
+        script = read_script(signature)
+        if len(self._scripts) >= SCRIPTS:
+            self._scripts.clear()
+        self._scripts[signature] = f"the one with {len(script.steps)} ops that was replayed before"
+        steps = []
+        for step in script.steps:
+            op, settings, layouts = read_signature(step.signature)
+            drawn = [0 if at in step.drawn else number for at, number in enumerate(step.numbers)]
+            steps.append({"op": op, "settings": settings, "layouts": layouts, "numbers": drawn})
+        return {"recording": steps}
 
     def _note(self, op: str, arguments: dict[str, Any], outputs: dict[str, GpuRef[Any]], reply: Any) -> None:
         number = self.log.called(op, arguments, outputs)
