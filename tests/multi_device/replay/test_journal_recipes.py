@@ -15,12 +15,14 @@ import pytest
 from callboard.testing.journals import JournalTests
 
 ROOT = Path(__file__).parents[3]
-RECIPES = {"mongodb": "MongoJournal", "cassandra": "CassandraJournal", "dynamodb": "DynamoJournal"}
-CLIENTS = {"mongodb": fake_clients.Collection, "cassandra": fake_clients.Session, "dynamodb": fake_clients.Table}
+RECIPES = {"mongo": "MongoJournal", "cassandra": "CassandraJournal", "dynamo": "DynamoJournal"}
+CLIENTS = {"mongo": fake_clients.Collection, "cassandra": fake_clients.Session, "dynamo": fake_clients.Table}
 
 
 def recipe(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"recipe_{name}", ROOT / "examples" / "journals" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        f"recipe_{name}", ROOT / "examples" / "journals" / f"{name}_journal.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -61,7 +63,7 @@ class InMemory(JournalTests):
 
 
 class TestMongo(InMemory):
-    name = "mongodb"
+    name = "mongo"
 
 
 class TestCassandra(InMemory):
@@ -69,7 +71,7 @@ class TestCassandra(InMemory):
 
 
 class TestDynamo(InMemory):
-    name = "dynamodb"
+    name = "dynamo"
 
 
 del InMemory
@@ -98,7 +100,7 @@ class TestMongoServer(JournalTests):
     @pytest.fixture
     def make(self, collection: Any) -> Callable[[], Any]:
         collection.drop()
-        return lambda: recipe("mongodb")(collection)
+        return lambda: recipe("mongo")(collection)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +149,7 @@ class TestDynamoServer(JournalTests):
             AttributeDefinitions=[{"AttributeName": name, "AttributeType": of} for name, _, of in key],
             BillingMode="PAY_PER_REQUEST",
         )
-        return lambda: recipe("dynamodb")(table)
+        return lambda: recipe("dynamo")(table)
 
     @pytest.mark.skip(reason="moto copies the whole table for each transaction: minutes")
     def test_a_thousand_records_in_one_group(self, make: Callable[[], Any]) -> None: ...

@@ -8,7 +8,7 @@ ends depends on the iterations of the loop, and would differ between a recording
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,9 +27,7 @@ from callboard.device.client.line.transfers import Transfers
 from callboard.device.config import DeviceConfig
 from callboard.device.protocol.messages import ActorCall, Call
 from callboard.device.protocol.recording import MARK, read_script
-from callboard.device.protocol.residents.classes import known_class
 from callboard.device.protocol.residents.foreign import host_values
-from callboard.device.protocol.residents.values import Unpacker, decode
 from callboard.kernel.recording import recorder
 
 __all__ = ["DeviceLog", "RecordedPort", "RecordedTransfers"]
@@ -196,26 +194,9 @@ class RecordedPort(OpPort):
             self._fetched -= size
             self.log.unread(number, name)
 
-    def report_call(self, tag: str, body: bytes, refs: list[GpuRef[Any]], staged: Any, reply: Reply[Any]) -> None:
-        """Report a call of a resident actor.
-
-        Args:
-            tag: Tag of the call.
-            body, refs: Its encoded method and arguments, and the device arrays in them.
-            staged: Makes the memory of the arguments that travel beside the message.
-            reply: Its reply.
-        """
-        unpacker = Unpacker(staged(), refs, known_class)
-
-        def unpack(packed: Any) -> Any:
-            try:
-                return unpacker.unpack(packed)
-            except Exception:  # of any class: one of the application's, which is sent by value, or refuses the value
-                return packed
-
-        _, args, named = decode(body)
-        arguments = {f"args[{n}]": unpack(each) for n, each in enumerate(args)}
-        arguments |= {name: unpack(each) for name, each in named.items()}
+    def report_call(self, tag: str, args: Sequence[Any], named: Mapping[str, Any], reply: Reply[Any]) -> None:
+        """Report a call of a resident actor."""
+        arguments = {f"args[{n}]": each for n, each in enumerate(args)} | dict(named)
         number = self.log.called(tag, arguments, {})
         observe(reply, lambda value: self.log.returned(number, "result", value))
 
@@ -257,7 +238,7 @@ class RecordedTransfers(Transfers):
         port.log.ready()
         with port.unrecorded():
             ref = super().put(array, dtype, non_blocking, out, depth + 1)
-        arguments = {"array": host_values("put", array, None if dtype is None else as_dtype(dtype))}
+        arguments: dict[str, Any] = {"array": host_values("put", array, None if dtype is None else as_dtype(dtype))}
         if out is not None:
             arguments["out"] = out
         port.log.called("memory.put", arguments, {"out": ref})

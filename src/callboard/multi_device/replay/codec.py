@@ -290,7 +290,7 @@ def binary(size: int) -> bytes:
     """Return the MessagePack header of ``size`` bytes."""
     if size < 1 << 8:
         return b"\xc4" + size.to_bytes(1)
-    return b"\xc5" + size.to_bytes(2) if size < 1 << 16 else b"\xc6" + size.tocontents_of(4)
+    return b"\xc5" + size.to_bytes(2) if size < 1 << 16 else b"\xc6" + size.to_bytes(4)
 
 
 def _extension(code: int, size: int) -> bytes:
@@ -300,7 +300,7 @@ def _extension(code: int, size: int) -> bytes:
     elif size < 1 << 8:
         head = b"\xc7" + size.to_bytes(1)
     else:
-        head = b"\xc8" + size.to_bytes(2) if size < 1 << 16 else b"\xc9" + size.tocontents_of(4)
+        head = b"\xc8" + size.to_bytes(2) if size < 1 << 16 else b"\xc9" + size.to_bytes(4)
     return head + code.to_bytes(1)
 
 

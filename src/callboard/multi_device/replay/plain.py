@@ -59,10 +59,12 @@ def plain(value: Any, ref: Callable[[GpuRef[Any]], str], array: Callable[[Array,
         array: Receives each host array, with the hash of its elements.
         depth: Levels above it.
     """
-    if value is None or isinstance(value, bool | float | str):
-        return value if type(value) is not np.float64 else float(value)
+    if value is None or type(value) in (bool, float, str):
+        return value
     if isinstance(value, enum.Enum):
         return plain(value.value, ref, array, depth + 1)
+    if isinstance(value, float | str):
+        return float(value) if isinstance(value, float) else "".join(value)
     if isinstance(value, int):
         return int(value) if -(1 << 63) <= value < 1 << 64 else str(value)
     if isinstance(value, GpuRef):

@@ -122,8 +122,8 @@ class Caller:
             on_loop(port, lambda: self._expire_after(end, timeout, arguments.tag))
         if (made := calls_made.get()) is not None:
             made.add(reply)
-        if port.recorded is not None:
-            port.recorded.report_call(arguments.tag, arguments.body, arguments.refs, arguments.staged, reply)
+        if port.recorded is not None and arguments.given is not None:
+            port.recorded.report_call(arguments.tag, *arguments.given, reply)
         return reply
 
     def _call(self, actor: "Resident", arguments: Arguments, deadline: float) -> tuple[CallEnd, CallReply[Any]]:

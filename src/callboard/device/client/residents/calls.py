@@ -45,6 +45,9 @@ class Arguments:
         positional: Names of the parameters that take positional arguments; none if they are not known.
         frozen: Names of the parameters whose device arrays are only read.
 
+    Attributes:
+        given: The arguments, by position and by name; None for a step of a stream but the first.
+
     Raises:
         TypeError: An argument that cannot travel, by its name.
         ValueError: They are too many.
@@ -60,6 +63,7 @@ class Arguments:
         frozen: frozenset[str],
     ) -> None:
         self.tag = tag
+        self.given: tuple[Sequence[Any], Mapping[str, Any]] | None = args, kwargs
         self.packer = packer = Packer(_is_ref, with_code=True, cure=CURE)
         self.refs: list[GpuRef[Any]] = packer.refs
         self.names: list[str] = []  # names of the arguments that contain the refs
@@ -85,12 +89,6 @@ class Arguments:
     def _name(self, name: str) -> None:
         """The refs that have been found since the last call are in the argument of this name."""
         self.names += [name] * (len(self.refs) - len(self.names))
-
-    def staged(self) -> "_Own":
-        """A copy of what travels beside the message."""
-        own = _Own(np.empty(self.packer.nbytes, np.uint8))
-        self.packer.stage(own)
-        return own
 
     def check(self, port: Any) -> None:
         """Check that the device arrays can be used now.

@@ -1,6 +1,6 @@
 """A journal in MongoDB: one document for each record, a unique index, and ``insert_many(ordered=True)``.
 
-``python examples/journals/mongodb.py mongodb://localhost`` records to a server and reads the records back.
+``python examples/journals/mongo_journal.py mongodb://localhost`` records to a server and reads the records back.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A journal in Cassandra: a partition for each range of sequences, and ``INSERT … IF NOT EXISTS``.
 
-``python examples/journals/cassandra.py 127.0.0.1`` records to a cluster and reads the records back.
+``python examples/journals/cassandra_journal.py 127.0.0.1`` records to a cluster and reads the records back.
 """
 
 import sys

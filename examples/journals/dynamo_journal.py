@@ -1,7 +1,7 @@
 """A journal in DynamoDB: an item for each record, and ``TransactWriteItems`` with ``attribute_not_exists``.
 
-``python examples/journals/dynamodb.py journal`` records to a table and reads the records back. Its key is ``identity``
-(S) and ``sequence`` (N). An item has at most 400 KB: keep messages below that.
+``python examples/journals/dynamo_journal.py journal`` records to a table and reads the records back. Its key is
+``identity`` (S) and ``sequence`` (N). An item has at most 400 KB: keep messages below that.
 """
 
 import sys
