@@ -33,7 +33,8 @@ from callboard.kernel.recording import recorder
 __all__ = ["DeviceLog", "RecordedPort", "RecordedTransfers"]
 
 UNREAD = ("event", "ipc")
-"""Libraries whose results differ in each run: times and handles."""
+"""Libraries whose numbers and results differ in each run: times and handles."""
+RUN = "collective.run"
 SCRIPTS = 256
 """Recordings whose ops are not reported again with each replay."""
 FETCHED = 256 << 20
@@ -139,7 +140,8 @@ class RecordedPort(OpPort):
         super().enter(call, entry, pending, sent, now=now)
         # Parts of collectives and replays of recordings come here without `submit`.
         if isinstance(call, Call) and entry.tag != "memory.empty" and self.reports:
-            arguments = {"numbers": call.numbers, **self._described(call.signature)}
+            numbers = call.numbers[1:] if entry.tag == RUN else call.numbers  # the first is the id of the world
+            arguments = {"numbers": numbers, **self._described(call.signature)}
             reply = entry.reply()
             refs = getattr(reply, "refs", (reply,))
             arrays = [ref for ref in refs if isinstance(ref, GpuRef)]
@@ -165,8 +167,13 @@ class RecordedPort(OpPort):
         return {"recording": steps}
 
     def _note(self, op: str, arguments: dict[str, Any], outputs: dict[str, GpuRef[Any]], reply: Any) -> None:
+        library = op.partition(".")[0]
+        if library == "collective" and op != RUN:
+            return  # forming and leaving a world: by callboard, under an id of its own
+        if library in UNREAD:
+            arguments = {name: value for name, value in arguments.items() if isinstance(value, GpuRef)}
         number = self.log.called(op, arguments, outputs)
-        if op == "memory.empty" or op.partition(".")[0] in UNREAD:
+        if op == "memory.empty" or library in UNREAD:
             return
         for name, ref in outputs.items():
             self._fetch(number, name, ref)

@@ -51,7 +51,10 @@ class DeviceNames:
         self._open: WeakSet[Allocation] = WeakSet()
 
     def name(self, ref: GpuRef[Any]) -> str:
-        """``op 3.out f32[2, 2]``; with the op that wrote it last, if that is another."""
+        """``op 3.out f32[2, 2]``; with the op that wrote it last, if that is another, and its device, likewise."""
+        recorded = getattr(ref._port, "recorded", None)
+        if recorded is not None and recorded.log is not self and isinstance(recorded.log, DeviceNames):
+            return f"{recorded.log.actor} {recorded.log.name(ref)}"
         owner = ref.allocation
         made = self._made.get(owner)
         if made is None:

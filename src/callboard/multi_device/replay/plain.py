@@ -44,6 +44,7 @@ def checked_tolerances(given: Mapping[str, float]) -> dict[str, float]:
         ValueError: A tolerance is negative or no number.
         TypeError: No such dtype.
     """
+    value: Any  # whatever a caller passed
     for dtype, value in given.items():
         if not (isinstance(value, int | float) and value >= 0):
             raise ValueError(f"tolerances: {dtype} is {value!r}; pass a number from 0")
