@@ -1,6 +1,6 @@
 """Ops of devices, calls of resident actors, choices and losses in a journal, and what a replay says of them."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -21,6 +21,14 @@ class Model(cb.ResidentActor):
 
     def scale(self, x: Any, by: float) -> Any:
         return x * by * Model.factor
+
+
+class Counting(cb.ResidentActor):
+    def items(self, n: int) -> Iterator[int]:
+        yield from range(n)
+
+    def fail(self) -> None:
+        raise ValueError("no")
 
 
 async def chain(system: cb.System, alpha: float = 1.0) -> Any:
@@ -214,7 +222,7 @@ async def test_calls_of_resident_actors_are_compared(monkeypatch: pytest.MonkeyP
 
 async def test_a_loss_is_an_entry_and_is_told_by_the_report() -> None:
     async def program(system: cb.System, lost: bool = False) -> None:
-        gpu = await system.device("cpu", isolation="process" if lost else "thread")
+        gpu = await system.device("cpu", isolation="process" if lost else "thread", standby=None)
         a = gpu.put(ONES)
         await a
         if lost:
@@ -362,3 +370,42 @@ async def test_replays_of_a_recording_are_told_by_its_ops() -> None:
     first = (await replay(journal, lambda system: program(system, 2.0))).first
     assert first is not None
     assert (first.op, first.expected) == ("graph.replay", "argument recording[0].numbers[0]: 1.0")
+
+
+async def test_copies_between_devices_and_collectives_are_the_same_in_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
+
+    async def program(system: cb.System, value: float = 1.0) -> None:
+        one, other = [await system.device(f"cpu:{n}", isolation="thread") for n in range(2)]
+        array = one.put(ONES * value)
+        await array.to(other).get()
+        async with cb.world([one, other]) as world:
+            summed = await world.all_reduce([array, other.put(ONES)])
+            await summed[0].get()
+
+    journal = await record(program)
+    ops = {op.op: op for op in of(journal, DeviceOp) if op.actor == "devices/2"}
+    assert list(ops) == ["memory.copy_from", "memory.get", "memory.put", "collective.run"]
+    assert ops["memory.copy_from"].arguments == {"src": "devices/1 op 1.out f32[2, 2]"}
+    (await replay(journal, program)).check()
+    report = await replay(journal, lambda system: program(system, 2.0))
+    assert [(d.actor, d.op) for d in report.divergences[:2]] == [
+        ("devices/1", "memory.put"),
+        ("devices/2", "memory.copy_from"),
+    ]
+
+
+async def test_a_stream_is_told_by_its_opening_and_a_failed_call_by_its_error() -> None:
+    async def program(system: cb.System) -> None:
+        gpu = await system.device("cpu", isolation="thread")
+        model = gpu.actor_of(cb.Props(Counting), "counting")
+        assert [item async for item in model.stream(Counting.items, 3)] == [0, 1, 2]
+        with pytest.raises(ValueError, match="no"):
+            await model.call(Counting.fail)
+
+    journal = await record(program)
+    calls = [(op.op, op.arguments) for op in of(journal, DeviceOp)]
+    assert calls == [("counting.items", {"args[0]": 3}), ("counting.fail", {})]
+    (error,) = [r.value for r in of(journal, DeviceResult) if r.value is not None]
+    assert error == {"error": "builtins:ValueError", "text": "no"}
+    (await replay(journal, program)).check()
