@@ -25,7 +25,8 @@ async def train(system: cb.System, device: str, rate: float = 0.5) -> float:
         error = gpu.blas.gemm(inputs, weights) - wanted
         slope = gpu.blas.gemm(inputs, error, alpha=1 / 64, transpose_a=True)
         weights = gpu.blas.axpy(slope, weights, alpha=-rate if step == 2 else -0.5)
-    return float(await gpu.xp.mean(error * error).get())
+    rest = gpu.blas.gemm(inputs, weights) - wanted
+    return float(await gpu.xp.mean(rest * rest).get())
 
 
 async def main(device: str) -> None:

@@ -31,9 +31,9 @@ class Counting(cb.ResidentActor):
         raise ValueError("no")
 
 
-async def chain(system: cb.System, alpha: float = 1.0) -> Any:
+async def chain(system: cb.System, alpha: float = 1.0, device: str = "cpu") -> Any:
     """put, gemm, gemm, exp, get."""
-    gpu = await system.device("cpu", isolation="thread")
+    gpu = await system.device(device, isolation="thread" if device == "cpu" else None)
     a = gpu.put(ONES)
     b = gpu.blas.gemm(a, a)
     c = gpu.blas.gemm(b, a, alpha=alpha)
@@ -409,3 +409,31 @@ async def test_a_stream_is_told_by_its_opening_and_a_failed_call_by_its_error() 
     (error,) = [r.value for r in of(journal, DeviceResult) if r.value is not None]
     assert error == {"error": "builtins:ValueError", "text": "no"}
     (await replay(journal, program)).check()
+
+
+@pytest.mark.gpu
+async def test_a_run_on_a_gpu_replays_on_the_cpu() -> None:
+    journal = await record(lambda system: chain(system, device="cuda"))
+    report = await replay(journal, chain)
+    report.check()
+    assert (report.device_ops, report.device_results, report.unread) == (5, 4, 0)
+    first = (await replay(journal, lambda system: chain(system, alpha=2.0))).first
+    assert first is not None
+    assert (first.number, first.op) == (3, "blas.gemm")
+
+
+async def test_entries_are_read_in_the_hook_that_is_told_of_a_failure() -> None:
+    class Failing(cb.MemoryJournal):
+        def append(self, first: int, records: Any) -> None:
+            if first > 1:
+                raise OSError("gone")
+            super().append(first, records)
+
+    seen: list[int] = []
+    told: Callable[[Any], None] = lambda failure: seen.append(len(list(harness.entries())) if failure else 0)
+    harness = cb.ReplayHarness("record", Failing(), on_failure="degrade", told=told, retry=60.0)
+    async with harness:
+        await harness.committed()
+        harness.recall("value", lambda: 1)
+        await harness.committed()
+    assert seen == [1]

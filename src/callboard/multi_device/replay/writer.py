@@ -193,6 +193,8 @@ class JournalWriter:
             JournalFailed: It was not written, and the policy is ``fail``.
             TimeoutError: It took longer.
         """
+        if threading.current_thread() is self._thread:
+            return  # in `told`: this thread writes
         with self._progress:
             goal = self._hasten()
             self._wake.set()
