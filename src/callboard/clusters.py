@@ -132,8 +132,9 @@ class Cluster(Handle):
             PlacementFailed: It was not started, or did not answer, within ``place_timeout`` seconds.
         """
         host, port, token = await self._engine.registry(self._tls, self._place_timeout)
-        tls = self._tls
-        return Address(host, port, token, tls and tls.client(), tls.server_name if tls is not None else "")
+        if self._tls is None:
+            return Address(host, port, token)
+        return Address(host, port, token, self._tls.client(), self._tls.server_name)
 
     async def close_devices(self) -> None:
         """Close the devices and give their places back. Closing twice is harmless."""

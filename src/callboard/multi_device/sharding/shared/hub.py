@@ -159,7 +159,7 @@ class Hub:
         shard = self.ledger.shards[relay.call.shard]
         waiting = self._waiting[relay.call.shard]
         if shard.member in self._sends and not shard.closing and not waiting:
-            self._relay(relay, shard.member, shard.fence)  # type: ignore[arg-type]
+            self._relay(relay, shard.member, shard.fence)
         elif shard.member is None and not self.ledger.has_devices:
             self._close(relay, RegionStopped(f"region {self.region}: none of its applications has a device"))
         else:

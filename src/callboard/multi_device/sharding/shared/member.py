@@ -180,6 +180,7 @@ class Membership:
                 self._events.take(message)
 
         def end(why: str, _: bool) -> None:
+            self._disconnected(why)
             if not ended.done():
                 ended.set_result(why)
 
@@ -202,10 +203,12 @@ class Membership:
         finally:
             link.end("given up", flush=True)
             self._link = None
-            if self._joined:
-                self._joined = False
-                self._down = self._loop.time()
-                self._events.cut(ended.result() if ended.done() else "the application leaves the region")
+
+    def _disconnected(self, why: str) -> None:
+        if self._joined:
+            self._joined = False
+            self._down = self._loop.time()
+            self._events.cut(why)
 
     def _enter(self, message: Joined) -> None:
         self._lease = message.lease
@@ -228,6 +231,6 @@ class Membership:
             return
         self._timer = None
         self._valid = -math.inf
-        self._events.expired()
         if self._link is not None:
             self._link.end("the lease has expired")
+        self._events.expired()

@@ -229,7 +229,7 @@ class Sharing:
             stopped = ActorStopped(f"the actor of entity {call.entity!r} was stopped")
             self._send(EntityAnswer(call.id, b"", described(0, stopped)))
         except Exception as e:  # an answer, too
-            self._send(EntityAnswer(call.id, b"", described(0, e)))
+            self._send(EntityAnswer(call.id, b"", described(0, e.with_traceback(None))))
         else:
             self._send(EntityAnswer(call.id, packed))
 
