@@ -8,12 +8,12 @@ import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from tests.multi_device.machines.lab import LOST_AFTER, LocalEngine, clustered
-from tests.multi_device.shared.app_process import SHARDS, Logged, Place
+from tests.multi_device.shared.app_process import SHARDS, Place, load, logged
 from tests.multi_device.waiting import until
 
 import callboard as cb
@@ -32,9 +32,9 @@ Region = cb.PlacementShardingAdapter
 class Cart(cb.ResidentActor):
     """Remembers what it is given; all carts of the process write ``log``."""
 
-    log: "dict[str, list[Any]]" = defaultdict(list)
-    gate = threading.Event()
-    inside = threading.Event()
+    log: ClassVar[dict[str, list[Any]]] = defaultdict(list)
+    gate: ClassVar[threading.Event] = threading.Event()
+    inside: ClassVar[threading.Event] = threading.Event()
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -101,10 +101,10 @@ async def test_two_applications_reach_the_same_entity(devices: list[cb.Device], 
             with pytest.raises(TypeError, match=r"'.*' of region carts: add\(self, item: .*too many positional"):
                 other.call(Cart.add, 1, 2)  # type: ignore[call-arg]
             with pytest.raises(
-                TypeError, match="an argument of add of entity .* a GpuRef is a handle inside one process"
+                TypeError, match=r"an argument of add of entity .* a GpuRef is a handle inside one process"
             ):
                 other.call(Cart.add, devices[1].put(np.ones(3)))
-            with pytest.raises(TypeError, match="the result of of_the_device .* cannot be sent"):
+            with pytest.raises(TypeError, match=r"the result of of_the_device .* cannot be sent"):
                 await other.call(Cart.of_the_device)
             with pytest.raises(TypeError, match="is not a method"):
                 other.call(Cart, 1)
@@ -218,41 +218,14 @@ async def test_an_application_that_is_killed(devices: list[cb.Device], place: Pl
     assert process.stdout is not None
     try:
         assert await process.stdout.readline() == b"joined\n"
-        async with Region(
-            "logged", devices[:1], lambda key: cb.Props(Logged, str(tmp_path), key), shards=SHARDS, shared=place
-        ) as region:
-            calls: list[tuple[int, asyncio.Future[int]]] = []
-            ends = 0
-            async with asyncio.timeout(BOUND):
-                for number in range(600):
-                    calls.append((number, region.entity(str(number % 8)).call(Logged.add, number)))
-                    if number == 300:
-                        await calls[200][1]
-                        process.kill()
-                    await asyncio.sleep(0)
-                outcomes = await asyncio.gather(*(call for _, call in calls), return_exceptions=True)
-            answered = [number for (number, _), end in zip(calls, outcomes, strict=True) if end == number]
-            lost = [end for end in outcomes if isinstance(end, BaseException)]
-            ends = len(answered) + len(lost)
-            assert ends == 600
-            assert all(isinstance(end, cb.ContextLost) for end in lost), lost
+        async with logged(devices[:1], str(tmp_path), place) as region, asyncio.timeout(BOUND):
+            assert len({region._sharing.holds(str(n), region._shard(str(n))) for n in range(8)}) == 2  # type: ignore[union-attr]
+            await load(region, process.kill, str(tmp_path))
             assert {region.entity(str(n)).device for n in range(8)} == {devices[0].uuid}
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
-    done: list[int] = []
-    for path in tmp_path.iterdir():
-        lines = [line.split() for line in path.read_text().splitlines()]
-        begun = [number for what, number, _ in lines if what == "begin"]
-        assert len(begun) == len(set(begun))
-        for (what, number, pid), (later, after, next_pid) in zip(lines, lines[1:], strict=False):
-            if what == "begin":  # ends before the next, unless its process was killed
-                assert (later, after, next_pid) == ("end", number, pid) or next_pid != pid
-        done += [int(number) for what, number, _ in lines if what == "end" and int(number) < 1_000_000]
-        last = [int(number) for number in begun if int(number) < 1_000_000]
-        assert last == sorted(last)
-    assert set(done) >= set(answered)
 
 
 async def test_the_applications_of_a_cluster_share_its_regions(devices: list[cb.Device]) -> None:

@@ -23,6 +23,8 @@ __all__ = ["RayEngine"]
 NODE_LABEL = "ray.io/node-id"
 REGISTRY = "callboard-regions"
 NAMESPACE = "callboard"
+AGAIN = 0.2
+"""Seconds between two attempts to reach an actor that is being restarted."""
 
 
 class RayAgent:
@@ -154,19 +156,22 @@ class RayEngine:
 
     async def registry(self, tls: NodeTls | None, timeout: float) -> tuple[str, int, str]:
         ray = self._ray
+        what = f"Ray's actor {REGISTRY!r} (namespace {NAMESPACE!r})"
+        why = ""
         try:
             async with asyncio.timeout(timeout):
-                handle = await asyncio.to_thread(self._registered, tls)
-                found: tuple[str, int, str] = await handle.reach.remote()
+                while True:
+                    try:
+                        handle = await asyncio.to_thread(self._registered, tls)
+                        found: tuple[str, int, str] = await handle.reach.remote()
+                        return found
+                    except ray.exceptions.RayActorError as e:  # it is being restarted, or has just ended
+                        why = f": {type(e).__name__}: {e}"
+                        await asyncio.sleep(AGAIN)
         except TimeoutError:
-            raise PlacementFailed(
-                f"Ray's actor {REGISTRY!r} (namespace {NAMESPACE!r}) has not answered within {timeout:g} s"
-            ) from None
+            raise PlacementFailed(f"{what} has not answered within {timeout:g} s{why}") from None
         except (ray.exceptions.RayError, ValueError) as e:
-            raise PlacementFailed(
-                f"Ray's actor {REGISTRY!r} (namespace {NAMESPACE!r}) cannot be used: {type(e).__name__}: {e}"
-            ) from e
-        return found
+            raise PlacementFailed(f"{what} cannot be used: {type(e).__name__}: {e}") from e
 
     def _registered(self, tls: NodeTls | None) -> Any:
         options: dict[str, Any] = {
