@@ -26,6 +26,7 @@ class Application:
         self.owned: dict[int, tuple[str, int]] = {}
         self.up: deque[tuple[str, Any]] = deque()
         self.down: deque[Granted | Closing] = deque()
+        self.known = 0, 0
         self.newest = 0
         """Generation of its newest context."""
 
@@ -68,6 +69,7 @@ class Shared(RuleBasedStateMachine):
         app.connected = True
         app.valid = self.now + SHARE * LEASE
         self.fences.heard(self.ms + app.ahead, self.ms)
+        self.fences.seen(*app.known)
         offered = {f"{who}{index}": 1.0 for index in range(devices)}
         self.tell(self.ledger.join(who, offered, app.owned, self.now, self.ms))
 
@@ -96,6 +98,7 @@ class Shared(RuleBasedStateMachine):
         if kind == "renew":
             assert self.ledger.renew(who, self.now)
             app.valid = max(app.valid, value + SHARE * LEASE)
+            app.known = self.fences.last, self.fences.ahead
         elif kind == "offer":
             self.tell(self.ledger.offer(who, value, self.now, self.ms))
         else:

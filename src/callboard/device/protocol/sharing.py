@@ -18,10 +18,10 @@ __all__ = [
     "Leave",
     "Offer",
     "Owners",
+    "OwnersSettled",
     "Released",
     "Renew",
     "Renewed",
-    "Settled",
     "ToHolder",
 ]
 
@@ -38,6 +38,7 @@ class Join(Plain, tag=74):
         claims: Shards that the application owned when a connection was cut, as ``{shard: (device, fence)}``.
         clock: Wall clock of the application in milliseconds.
         number: See :class:`Offer`.
+        fence, ahead: Of the last :class:`Renewed`; 0 if there was none.
     """
 
     region: str
@@ -48,6 +49,8 @@ class Join(Plain, tag=74):
     claims: dict[int, tuple[str, int]]
     clock: int
     number: int
+    fence: int = 0
+    ahead: int = 0
 
 
 class Joined(Plain, tag=75):
@@ -57,13 +60,13 @@ class Joined(Plain, tag=75):
 
 
 class Offer(Plain, tag=76):
-    """The application's devices have changed. ``number`` counts these messages; see :class:`Settled`."""
+    """The application's devices have changed. ``number`` counts these messages; see :class:`OwnersSettled`."""
 
     devices: dict[str, float]
     number: int
 
 
-class Settled(Plain, tag=77):
+class OwnersSettled(Plain, tag=77):
     """All shards have the owners that follow from the devices, those of offer ``number`` included."""
 
     number: int
@@ -77,9 +80,17 @@ class Renew(Plain, tag=78):
 
 
 class Renewed(Plain, tag=79):
-    """The lease was extended, by the message of this number."""
+    """The lease was extended, by the message of this number.
+
+    Attributes:
+        number: See :class:`Renew`.
+        fence: The greatest fence that was given.
+        ahead: Milliseconds by which an application's clock is ahead of the holder's, at most.
+    """
 
     number: int
+    fence: int
+    ahead: int
 
 
 class Grant(Plain, tag=80):
@@ -140,4 +151,4 @@ class Leave(Plain, tag=87):
 
 
 ToHolder = Join | Offer | Renew | Released | EntityCall | Bounced | EntityAnswer | Leave
-FromHolder = Joined | Settled | Renewed | Grant | CloseShard | EntityCall | EntityAnswer | Owners
+FromHolder = Joined | OwnersSettled | Renewed | Grant | CloseShard | EntityCall | EntityAnswer | Owners

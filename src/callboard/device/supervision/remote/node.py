@@ -70,7 +70,7 @@ class Guest(Protocol):
     def cut(self) -> None: ...
 
 
-class Holder(Protocol):
+class RegionHolder(Protocol):
     """Holds the tables of shared regions."""
 
     def enter(self, message: Join, send: Callable[[Plain], None], end: Callable[[str], None]) -> Guest:
@@ -91,7 +91,7 @@ class NodeServer:
         ValueError: The token is too short.
     """
 
-    def __init__(self, token: str, tls: ssl.SSLContext | None = None, holder: Holder | None = None) -> None:
+    def __init__(self, token: str, tls: ssl.SSLContext | None = None, holder: RegionHolder | None = None) -> None:
         if len(token) < LEAST:
             raise ValueError(f"the token has {len(token)} characters; it needs at least {LEAST}")
         self._token = token
@@ -139,7 +139,7 @@ class Session:
         over: Set when nothing of it is left.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, holder: Holder | None) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, holder: RegionHolder | None) -> None:
         self.over = asyncio.Event()
         self._holder = holder
         self._guest: Guest | None = None

@@ -23,10 +23,10 @@ from callboard.device.protocol.sharing import (
     Leave,
     Offer,
     Owners,
+    OwnersSettled,
     Released,
     Renew,
     Renewed,
-    Settled,
 )
 from callboard.multi_device.sharding.errors import RegionStopped
 from callboard.multi_device.sharding.shared.ledger import Closing, Granted, Ledger
@@ -123,7 +123,7 @@ class Hub:
             self._bounced(name, message)
         elif isinstance(message, Renew):
             self.ledger.renew(name, now)
-            self._send(name, Renewed(message.number))
+            self._send(name, Renewed(message.number, self.ledger.fences.last, self.ledger.fences.ahead))
         elif isinstance(message, Released):
             self._check_shard(message.shard)
             self._tell(self.ledger.released(name, message.shard, message.fence, now, ms))
@@ -250,7 +250,7 @@ class Hub:
                     self._flush(number)
         if self._offers and self.ledger.settled:
             for name, number in self._offers.items():
-                self._send(name, Settled(number))
+                self._send(name, OwnersSettled(number))
             self._offers.clear()
 
     def _tell_owners(self, names: Iterable[str]) -> None:

@@ -38,24 +38,31 @@ class Fences:
 
     A generation is ``unix_ms << 20 | counter`` by its application's clock, which may be ahead of this one. The members
     tell their clocks; a message is at most a lease old when it arrives, or its sender's lease has expired.
+
+    Members keep what is known here, and tell it to another holder of the table.
+
+    Attributes:
+        last: The greatest fence.
+        ahead: Milliseconds by which a member's clock is ahead of the holder's, at most.
     """
 
     def __init__(self) -> None:
-        self._last = 0
-        self._ahead = 0
+        self.last = 0
+        self.ahead = 0
 
     def heard(self, clock: int, now: int) -> None:
         """Note a member's clock; both in milliseconds."""
-        self._ahead = max(self._ahead, clock - now)
+        self.ahead = max(self.ahead, clock - now)
 
-    def seen(self, fence: int) -> None:
-        """Note a fence that an earlier holder of the table has given."""
-        self._last = max(self._last, fence)
+    def seen(self, fence: int, ahead: int = 0) -> None:
+        """Note what an earlier holder of the table knew."""
+        self.last = max(self.last, fence)
+        self.ahead = max(self.ahead, ahead)
 
     def next(self, now: int, lease: float) -> int:
         """The next fence. The distance of 1 ms leaves room for the owner's own generations after it."""
-        self._last = max(self._last + (1 << 20), (now + self._ahead + int(lease * 1000)) << 20)
-        return self._last
+        self.last = max(self.last + (1 << 20), (now + self.ahead + int(lease * 1000)) << 20)
+        return self.last
 
 
 class Member:
@@ -103,7 +110,7 @@ class Ledger:
         self.opens = opens
         self.members: dict[str, Member] = {}
         self.shards = [Shard() for _ in range(shards)]
-        self._fences = fences
+        self.fences = fences
         self._target = ShardTable.empty(shards)
         self._waits = False  # a change of the target waits for `opens`
 
@@ -122,7 +129,7 @@ class Ledger:
                 self._free(shard)
             if claimed is None:
                 continue
-            self._fences.seen(fence)
+            self.fences.seen(fence)
             if shard.member is None and now < self.opens and fence > shard.fence:
                 shard.member, (shard.device, shard.fence) = name, claimed
             elif shard.member != name or shard.closing:
@@ -221,7 +228,7 @@ class Ledger:
                 name, _, device = target.partition("/")
                 if not self.members[name].away:
                     shard.member, shard.device = name, device
-                    shard.fence = self._fences.next(ms, self.lease)
+                    shard.fence = self.fences.next(ms, self.lease)
                     told.append(Granted(name, number, device, shard.fence))
         return told
 

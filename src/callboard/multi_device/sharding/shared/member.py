@@ -70,6 +70,9 @@ class Membership:
         region: Name of the region, for logs and errors.
         keeper: Where the table is held.
         events: Gets the messages and the changes.
+
+    Attributes:
+        known: What the holder knew of fences and clocks, for the next holder.
     """
 
     def __init__(self, region: str, keeper: Keeper, events: Events) -> None:
@@ -79,6 +82,7 @@ class Membership:
         self._loop = asyncio.get_running_loop()
         self._member = secrets.token_hex(16)
         self._lease = keeper.lost_after
+        self.known = 0, 0
         self._valid = -math.inf
         self._timer: asyncio.TimerHandle | None = None
         self._link: Link[Plain] | None = None
@@ -173,6 +177,7 @@ class Membership:
             elif isinstance(message, Joined):
                 self._enter(message)
             elif isinstance(message, Renewed):
+                self.known = message.fence, message.ahead
                 sent = self._sent.pop(message.number, None)
                 if sent is not None:
                     self._renewed(sent)

@@ -41,6 +41,7 @@ class Guest:
             earlier.cut()
         regions.guests[message.region, message.member] = self
         regions.fences.heard(message.clock, _ms())
+        regions.fences.seen(message.fence, message.ahead)
         self._hub.join(message, send, time.monotonic(), _ms())
 
     def take(self, message: Plain) -> None:

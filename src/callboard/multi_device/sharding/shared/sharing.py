@@ -25,8 +25,8 @@ from callboard.device.protocol.sharing import (
     Join,
     Offer,
     Owners,
+    OwnersSettled,
     Released,
-    Settled,
 )
 from callboard.device.supervision.generations import generations_after
 from callboard.multi_device.sharding.entity import Entity, Waiting
@@ -300,6 +300,7 @@ class Sharing:
     def join(self, member: str) -> Join:
         """The first message of a connection."""
         region = self._region
+        known = (0, 0) if self._membership is None else self._membership.known
         claims = {**self._draining, **self._mine}
         return Join(
             region=region.region_id,
@@ -310,6 +311,8 @@ class Sharing:
             claims=claims,
             clock=int(time.time() * 1000),
             number=self._offers,
+            fence=known[0],
+            ahead=known[1],
         )
 
     def joined(self) -> None:
@@ -336,7 +339,7 @@ class Sharing:
                 self._send(Released(message.shard, message.fence))
         elif isinstance(message, Owners):
             self._show(message)
-        elif isinstance(message, Settled):
+        elif isinstance(message, OwnersSettled):
             for number, settled in self._settling:
                 if number <= message.number and not settled.done():
                     settled.set_result(None)
