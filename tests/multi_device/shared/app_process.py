@@ -100,7 +100,8 @@ async def main(address: str, token: str, folder: str, lease: str) -> None:
     async with placed(address, token, float(lease)) as (place, device), logged([device], folder, place) as region:
         print("joined", flush=True)
         for number in itertools.count(OTHERS):
-            await region.entity(str(number % 8)).call(Logged.add, number)
+            with contextlib.suppress(cb.ContextLost):
+                await region.entity(str(number % 8)).call(Logged.add, number)
 
 
 if __name__ == "__main__":

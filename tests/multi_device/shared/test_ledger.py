@@ -27,6 +27,7 @@ class Application:
         self.up: deque[tuple[str, Any]] = deque()
         self.down: deque[Granted | Closing] = deque()
         self.known = 0, 0
+        """What survives of the holder's knowledge; that an application of those that knew it is left is assumed."""
         self.newest = 0
         """Generation of its newest context."""
 

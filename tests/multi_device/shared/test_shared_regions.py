@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import signal
 import sys
 import threading
 from collections import defaultdict
@@ -13,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from tests.multi_device.machines.lab import LOST_AFTER, LocalEngine, clustered
-from tests.multi_device.shared.app_process import SHARDS, Place, load, logged
+from tests.multi_device.shared.app_process import SHARDS, Logged, Place, check, load, logged
 from tests.multi_device.waiting import until
 
 import callboard as cb
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.leaves_nothing, pytest.mark.timeout(120)]
 TOKEN = "a token of 24 characters"
 BOUND = 60.0
 ROOT = Path(__file__).parents[3]
+SIGNALS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP}
 Region = cb.PlacementShardingAdapter
 
 
@@ -206,7 +208,8 @@ async def test_an_owner_whose_lease_has_expired_answers_nobody(devices: list[cb.
 
 
 @pytest.mark.fault
-async def test_an_application_that_is_killed(devices: list[cb.Device], place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["killed", pytest.param("frozen", marks=pytest.mark.slow)])
+async def test_an_application_that_is_lost(devices: list[cb.Device], place: Place, tmp_path: Path, how: str) -> None:
     """No call is lost without an error, none is executed twice, and no two owners work at once."""
     place.lost_after = 1.0
     process = await asyncio.create_subprocess_exec(
@@ -220,8 +223,15 @@ async def test_an_application_that_is_killed(devices: list[cb.Device], place: Pl
         assert await process.stdout.readline() == b"joined\n"
         async with logged(devices[:1], str(tmp_path), place) as region, asyncio.timeout(BOUND):
             assert len({region._sharing.holds(str(n), region._shard(str(n))) for n in range(8)}) == 2  # type: ignore[union-attr]
-            await load(region, process.kill, str(tmp_path))
-            assert {region.entity(str(n)).device for n in range(8)} == {devices[0].uuid}
+            await load(region, lambda: process.send_signal(SIGNALS[how]), str(tmp_path))
+            await until(lambda: len(region._sharing._mine) == SHARDS)  # type: ignore[union-attr]
+            if how == "frozen":  # it goes on, and takes part again
+                process.send_signal(signal.SIGCONT)
+                await until(lambda: len(region._sharing._mine) < SHARDS)  # type: ignore[union-attr]
+                numbers = range(600, 700)
+                calls = [region.entity(str(number % 8)).call(Logged.add, number) for number in numbers]
+                assert await asyncio.gather(*calls) == list(numbers)
+                check(str(tmp_path), list(numbers))
     finally:
         if process.returncode is None:
             process.kill()
