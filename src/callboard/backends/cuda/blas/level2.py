@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.blas.level1 import HALVES, nothing, vector_at, vector_copy
+from callboard.backends.cuda.blas.level1 import HALVES, vector_at, vector_copy
 from callboard.backends.cuda.blas.products import (
     PREFIX,
     Product,
@@ -15,6 +15,7 @@ from callboard.backends.cuda.blas.products import (
     types_of,
 )
 from callboard.backends.cuda.blas.scalars import Factor, factor_of, pointers
+from callboard.backends.cuda.plans import nothing
 from callboard.core.layout import Layout
 from callboard.core.library import plans
 from callboard.core.operand import Operand
