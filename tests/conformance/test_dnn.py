@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dnn_lab import drawn
-from tests.kernel.computed import message_of
+from tests.kernel import computed
 
 from callboard.core.op import OPS
 from callboard.kernel import dnn
@@ -24,7 +24,11 @@ def trained(session: Any) -> Any:
 @pytest.mark.parametrize("op", sorted({c for t, c in OPS.items() if t.startswith("dnn.")}, key=lambda c: c.__name__))
 def test_every_message_runs(session: Any, op: Any) -> None:
     library = ops_of(session.backend.name)[op]
-    message = trained(session) if op is dnn.RnnBackward else message_of(session, op, library, ("f32", "f16"))
+    message = (
+        trained(session)
+        if op is dnn.RnnBackward
+        else computed.message_of(session, op, library, ("f32",), computed.drawn)
+    )
     replies = session.submit(message)
     for reply in replies if isinstance(replies, tuple) else (replies,):
         if reply is not None:
