@@ -7,6 +7,7 @@ order, and every launch on whatever machine has a compiler.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from host_backend import HostSession
@@ -53,6 +54,20 @@ def alike(host: HostSession, cpu: LibrarySession, make: Callable[[Any], Any], to
 def test_every_kernel(host: HostSession, cpu: LibrarySession, op: Any) -> None:
     library = ops_of("cpu")[op]
     alike(host, cpu, lambda s: computed.message_of(s, op, library, ("f32",), computed.drawn))
+
+
+@pytest.mark.parametrize(
+    "op", [dnn.ActivationBackward, pytest.param(dnn.Softmax, marks=pytest.mark.slow)], ids=lambda op: op.__name__
+)
+def test_a_result_is_scaled_and_added(host: HostSession, cpu: LibrarySession, op: Any) -> None:
+    def accumulated(session: Any, **factors: Any) -> Any:
+        one = computed.message_of(session, op, ops_of("cpu")[op], ("f32",), computed.drawn)
+        into = session.put(computed.drawn(one.x.layout))
+        return msgspec.structs.replace(one, addend=into, **{op.returns[0]: into}, **factors)
+
+    alike(host, cpu, lambda s: accumulated(s))
+    alike(host, cpu, lambda s: accumulated(s, alpha=-2.0, beta=0.5))
+    alike(host, cpu, lambda s: accumulated(s, alpha=3.0, beta=0.0))
 
 
 def drawn(shape: tuple[int, ...], dtype: str = "f4", seed: int = 0) -> Array:

@@ -3,6 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
+from callboard.backends.cuda.dnn.accumulating import accumulating
 from callboard.backends.cuda.dnn.kernels import Launch, aligned, arguments, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowsIn, RowsOut, moved_last, pack_of, row_shape, row_step
 from callboard.backends.cuda.plans import PlanMemory, Work, nothing
@@ -29,6 +30,7 @@ def _kept(pack: int, itemsize: int, arrays: int) -> tuple[int, int]:
 
 
 @plans(LogSoftmax, Softmax)
+@accumulating
 def forward(library: "CudaDnn", op: Softmax | LogSoftmax) -> Work:
     """A plan: called with ``(x, out)``."""
     work = _plan(library, [op.x.layout], made(op), op.axis % op.x.ndim, isinstance(op, LogSoftmax))
@@ -36,6 +38,7 @@ def forward(library: "CudaDnn", op: Softmax | LogSoftmax) -> Work:
 
 
 @plans(LogSoftmaxBackward, SoftmaxBackward)
+@accumulating
 def backward(library: "CudaDnn", op: SoftmaxBackward | LogSoftmaxBackward) -> Work:
     """A plan: called with ``(dy, y, dx)``."""
     layouts = [op.dy.layout, op.y.layout]
