@@ -12,7 +12,7 @@ from callboard.kernel.dnn.accumulation import accumulation_of, is_accumulated, p
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
     from callboard.backends.cuda.stream import CudaStream
-    from callboard.core.backend import Memory
+    from callboard.backends.cuda.workspace import Room
 
 __all__ = ["accumulating"]
 
@@ -46,16 +46,16 @@ class Alone:
 
 
 class Accumulated:
-    """A plan whose op writes to memory of the plan, from where a kernel adds the result to its place."""
+    """A plan whose op writes to a workspace, from where a kernel adds the result to its place."""
 
     def __init__(self, library: "CudaDnn", op: Any, make: Make) -> None:
         out = made_of(op, op.returns[0])
         result = layout_of(out.dtype, out.shape)
         program, layouts, self._factors = accumulation_of(op, result)
-        self._device, self._reads_addend, self._at = library.device, len(layouts) == 2, place_of_result(op)
-        # not in the workspace: both plans may work there
-        self._memory: Memory | None = library.device.allocate(result.nbytes)
-        self._result = self._memory.address
+        self._reads_addend, self._at = len(layouts) == 2, place_of_result(op)
+        self._workspace = library.results  # both plans may work in the other one
+        self._room: Room | None = self._workspace.lease(result.nbytes)
+        self._result = self._room.memory.address
         self._plans: list[Any] = []
         try:
             self._plans.append(make(library, without_addend(op, result)))
@@ -72,9 +72,9 @@ class Accumulated:
         return status
 
     def close(self) -> None:
-        """Free the memory; nothing uses it any more."""
+        """Free its share of the workspaces; its work is done."""
         while self._plans:
             self._plans.pop().close()
-        if self._memory is not None:
-            memory, self._memory = self._memory, None
-            self._device.release(memory)
+        if self._room is not None:
+            self._workspace.leave(self._room)
+            self._room = None

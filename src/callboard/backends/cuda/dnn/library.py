@@ -31,6 +31,7 @@ class CudaDnn(Library):
         frontend: Makes plans of operation graphs.
         repeats: Recordings of convolutions that are repeated with the same operands.
         workspace: Workspace of all plans.
+        results: Workspace for results that are then scaled and added.
     """
 
     name = "dnn"
@@ -42,7 +43,7 @@ class CudaDnn(Library):
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
         self.cudnn = Cudnn()
-        self.workspace = Workspace(device)
+        self.workspace, self.results = Workspace(device), Workspace(device)
         self.frontend = Frontend(device, self.cudnn, self.workspace)
         self.repeats = Repeats(device)
 
@@ -54,3 +55,4 @@ class CudaDnn(Library):
         self.repeats.close()
         self.cudnn.close()
         self.workspace.close()
+        self.results.close()
