@@ -42,3 +42,12 @@ def test_an_op_is_named_in_five_files(texts: dict[str, str], tag: str) -> None:
     ]
     fits = len(found) == len(wanted) and all(map(re.fullmatch, wanted, found))
     assert fits, f"{tag} is named in {found}; what of it is a list that the registry could give?"
+
+
+@pytest.mark.parametrize("library", ["cub", "dnn"])
+def test_every_message_has_a_case(texts: dict[str, str], library: str) -> None:
+    """Beside the general one, which only runs it."""
+    plugins.import_messages(library)
+    suites = "".join(text for file, text in texts.items() if file.startswith(f"tests/conformance/test_{library}"))
+    words = set(re.findall(r"\w+", suites))
+    assert {op.__name__ for tag, op in OPS.items() if tag.startswith(f"{library}.")} <= words
