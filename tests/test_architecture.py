@@ -76,6 +76,7 @@ LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
 NOT_LIBRARIES: dict[str, str] = {
     "api": "the base of the libraries' methods, which are behind dev.<library>",
     "checks": "the error of an operand that does not fit, which every library raises",
+    "exports": "what the libraries' packages export",
     "methods": "builds the libraries' methods from their messages",
     "conditional": "what of a recording runs: every AccelDevice says whether it can have the device decide",
     "recording": "which recording takes the ops of the calling task; generators of random numbers ask, too",
