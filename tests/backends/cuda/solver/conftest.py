@@ -13,7 +13,6 @@ from callboard.backends.cuda.kernels import source_text
 from callboard.backends.cuda.solver import cudss as cudss_module
 from callboard.backends.cuda.solver import cusolver as module
 
-
 SCALING = "".join(
     f"\nRUN({name}_{dtype}, SolverArgs, {name}_{dtype}(p))"
     for name in ("extents", "equilibrate", "centre", "centre_factors", "uncentre", "restore", "determinant")
