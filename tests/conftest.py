@@ -19,8 +19,9 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import threadpoolctl  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
 from hypothesis.internal.conjecture import providers  # noqa: E402
-from tests import early, gpu_cases, gpu_only, rewritten, thorough  # noqa: E402
+from tests import early, gpu_cases, gpu_only, letters, rewritten, thorough  # noqa: E402
 
 from callboard.device.client import handle  # noqa: E402
 from callboard.testing import census, plugin  # noqa: E402
@@ -32,6 +33,8 @@ _began, _was_long = 0.0, False
 # No deadline: on a shared machine the time of one example says nothing. `derandomize`: the same examples each time.
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
+
+st.register_type_strategy(str, st.text(letters.LETTERS))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

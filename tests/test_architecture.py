@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -117,9 +118,7 @@ class Import:
 
 
 def _imports(node: ast.AST, package: tuple[str, ...], *, lazy: bool, by_name: bool) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.expr) and not by_name:
-            continue  # most nodes
+    for child in ast.iter_child_nodes(node) if by_name else _statements(node):
         match child:
             case ast.Import(names=names):
                 yield from (Import(name.name, child.lineno, lazy) for name in names)
@@ -131,6 +130,13 @@ def _imports(node: ast.AST, package: tuple[str, ...], *, lazy: bool, by_name: bo
                 yield Import(name, child.lineno, lazy)
         inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         yield from _imports(child, package, lazy=inside, by_name=by_name)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements below a statement, without the expressions, which are most nodes."""
+    return chain.from_iterable(
+        getattr(node, field, ()) for field in ("body", "orelse", "finalbody", "handlers", "cases")
+    )
 
 
 def _imports_by_name(function: ast.expr) -> bool:
@@ -157,12 +163,16 @@ class Tree:
             for path, text in zip(files, texts, strict=True)
         ]
 
+    @cached_property
+    def packages(self) -> frozenset[str]:
+        return frozenset(path.name for path in self.source.iterdir() if path.is_dir())
+
     def layer_of(self, target: str) -> str | None:
         """The layer that an absolute import names, None for other distributions."""
         first, *rest = target.split(".")
         if first != "callboard":
             return None
-        return rest[0] if rest and (self.source / rest[0]).is_dir() else "root"
+        return rest[0] if rest and rest[0] in self.packages else "root"
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
@@ -313,8 +323,8 @@ def mirrored_tests(tree: Tree) -> Iterator[str]:
 def broad_excepts(tree: Tree) -> Iterator[str]:
     """Who catches everything says on that line why."""
     for module in tree.modules:
-        if not re.search(r"except\s*:|except[^:]*Exception", module.text):
-            continue
+        if not re.search(r"^\s*except\b(?=\s*:|.*Exception|.*\($)[^#\n]*$", module.text, re.MULTILINE):
+            continue  # none is without a reason
         lines = module.text.splitlines()
         for node in ast.walk(module.tree):
             if not isinstance(node, ast.ExceptHandler) or _names(node.type).isdisjoint(BROAD):
