@@ -24,7 +24,7 @@ __all__ = ["COMPILER", "CompiledKernels", "CompilingDriver", "HostCompiler"]
 
 COMPILER = shutil.which("g++")
 THREADS = Path(__file__).parent / "host_threads.hpp"
-OPTIONS = "-std=c++17 -O1 -w -fwrapv -ffp-contract=off -fno-strict-aliasing -fPIC"
+OPTIONS = "-std=c++17 -O1 -U_FORTIFY_SOURCE -w -fwrapv -ffp-contract=off -fno-strict-aliasing -fPIC"
 CONVERSIONS = {
     'asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x.bits));': "_Float16 h; memcpy(&h, &x, 2); f = (float)h;",
     'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(x));': "_Float16 h = (_Float16)x; memcpy(&half, &h, 2);",

@@ -2,6 +2,7 @@
 // all run in turn until they meet at a barrier or a shuffle. A barrier that not all threads reach ends the launch.
 
 #include <cmath>
+#include <csetjmp>
 #include <cstdlib>
 #include <cstring>
 #include <ucontext.h>
@@ -28,20 +29,37 @@ alignas(16) static double shared_block[1 << 16];
 
 struct Fiber {
     ucontext_t context;
+    jmp_buf at;  // switches without a call of the kernel
     char stack[1 << 16];
-    bool ended;
+    bool made, ended;
 };
-static ucontext_t main_context;
+static jmp_buf scheduler;
 static Fiber* fibers;
 static void (*body)(const void*);
 static const void* given;
 static unsigned current;
 static bool progress;  // since all threads were last given their turn
 
+static void pause_thread() {
+    if (!_setjmp(fibers[current].at)) _longjmp(scheduler, 1);
+}
 static void enter() {
-    body(given);
-    fibers[current].ended = progress = true;
-    swapcontext(&fibers[current].context, &main_context);
+    for (;;) {
+        body(given);
+        fibers[current].ended = progress = true;
+        pause_thread();
+    }
+}
+static __attribute__((noinline)) void resume_thread() {
+    Fiber& f = fibers[current];
+    if (_setjmp(scheduler)) return;
+    if (f.made) _longjmp(f.at, 1);
+    f.made = true;
+    getcontext(&f.context);
+    f.context.uc_stack.ss_sp = f.stack;
+    f.context.uc_stack.ss_size = sizeof f.stack;
+    makecontext(&f.context, enter, 0);
+    setcontext(&f.context);
 }
 
 struct Barrier {
@@ -54,7 +72,7 @@ struct Barrier {
             ++turn;
             return;
         }
-        while (turn == mine) swapcontext(&fibers[current].context, &main_context);
+        while (turn == mine) pause_thread();
     }
 };
 static Barrier whole, warps[32];
@@ -165,25 +183,20 @@ static int run(void (*kernel)(const void*), const void* args, unsigned x, unsign
         whole = Barrier();
         for (Barrier& warp : warps) warp = Barrier();
         memset(shared_block, 0xff, sizeof shared_block);
-        for (unsigned t = 0; t < threads; ++t) {
-            Fiber& f = fibers[t];
-            f.ended = false;
-            getcontext(&f.context);
-            f.context.uc_stack.ss_sp = f.stack;
-            f.context.uc_stack.ss_size = sizeof f.stack;
-            f.context.uc_link = &main_context;
-            makecontext(&f.context, enter, 0);
-        }
+        for (unsigned t = 0; t < threads; ++t) fibers[t].ended = false;
         for (unsigned left = threads; left;) {
             left = 0;
             progress = false;
             for (current = 0; current < threads; ++current) {
                 if (fibers[current].ended) continue;
                 threadIdx = {current, 0, 0};
-                swapcontext(&main_context, &fibers[current].context);
+                resume_thread();
                 left += !fibers[current].ended;
             }
-            if (left && !progress) return 719;
+            if (left && !progress) {
+                for (unsigned t = 0; t < threads; ++t) fibers[t].made = fibers[t].ended;
+                return 719;
+            }
         }
     }
     return 0;

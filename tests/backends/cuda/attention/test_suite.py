@@ -22,4 +22,4 @@ from test_attention_paged import (  # noqa: F401 - likewise
     test_what_is_appended_and_copied,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
