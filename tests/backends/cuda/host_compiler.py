@@ -31,9 +31,7 @@ CONVERSIONS = {
     'asm("cvt.rn.f16.f64 %0, %1;" : "=h"(half.bits) : "d"(x));': "_Float16 h = (_Float16)x; memcpy(&half, &h, 2);",
 }
 """Instructions of the device, and what does the same. The others, of fp8, are left out: they cannot be tested here."""
-KERNEL = re.compile(
-    r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(const (?:__grid_constant__ )?(\w+) \w\) \{'
-)
+KERNEL = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\(.*?\)\s+)?(\w+)\(')
 SHARED = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) (\w+)\[\];")
 
 
@@ -48,22 +46,18 @@ class HostCompiler:
         self._folder = folder
         self._open: dict[str, ctypes.CDLL] = {}
 
-    def library(self, text: str, launches: str = "") -> ctypes.CDLL:
-        """Functions ``run_<name>(argument, x, y, threads)``, which give a status of the driver.
-
-        Args:
-            text: CUDA C++, whose kernels have one argument.
-            launches: ``RUN`` for each kernel that is not written out in the text.
-        """
+    def library(self, text: str) -> ctypes.CDLL:
+        """Functions ``run_<name>(addresses of the arguments, x, y, threads)``, which give a status of the driver."""
         if text not in self._open:
             whole = text.replace("#line 1\n", "")
             for instruction, same in CONVERSIONS.items():
                 whole = whole.replace(instruction, same)
             whole = re.sub(r"asm\(.*?\);", ";", whole)
             whole = SHARED.sub(r"\1* const \2 = (\1*)shared_block;", whole)
-            whole = KERNEL.sub(r'extern "C" void \1(const \2); RUN(\1, \2, \1(p)) \g<0>', whole) + launches
             # The header takes longer to read than most kernels: it is compiled once.
             header = self._kept(THREADS.read_text(), "-x c++-header", ".hpp.gch").with_suffix("")
+            names = KERNEL.findall(self._kept(text, "-E -P -DEMULATED -x c++", ".cpp").read_text())
+            whole += "".join(f"\nRUN({name})" for name in names)
             found = self._kept(whole, f"-include {header} -shared -x c++", ".so")
             self._open[text] = ctypes.CDLL(str(found))
         return self._open[text]
@@ -103,7 +97,7 @@ class CompilingDriver(HostDriver):
         assert 0 < grid_x < 2**31
         assert 0 < grid_y < 2**16
         self.grids.append((grid_x, grid_y))
-        code: int = run(ctypes.c_void_p(params[0]), grid_x, grid_y, block)
+        code: int = run(params, grid_x, grid_y, block)
         return code or self._enqueued(f"kernel {self.functions[function]}", stream)
 
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ucontext.h>
+#include <utility>
 using namespace std;
 
 #define EMULATED
@@ -17,12 +18,6 @@ using namespace std;
 #define __grid_constant__
 #define __shared__ static
 #define __align__(n) alignas(n)
-// A function that launches what follows the type of its argument, p.
-#define RUN(NAME, ARGS, ...)                                                                                         \
-    extern "C" int run_##NAME(const void* a, unsigned x, unsigned y, unsigned threads) {                             \
-        return run([](const void* a) { const ARGS& p = *(const ARGS*)a; __VA_ARGS__; }, a, x, y, threads);           \
-    }
-
 struct Index { unsigned x, y, z; };
 static Index threadIdx, blockIdx, blockDim, gridDim;
 alignas(16) static double shared_block[1 << 16];
@@ -201,3 +196,14 @@ static int run(void (*kernel)(const void*), const void* args, unsigned x, unsign
     }
     return 0;
 }
+
+// A function run_NAME(addresses of the arguments, grid, grid, block) for a kernel.
+template <auto K> struct Kernel;
+template <typename... A, void (*K)(A...)> struct Kernel<K> {
+    template <size_t... I> static void call(void* const* at, index_sequence<I...>) { K(*(A*)at[I]...); }
+    static void call(const void* at) { call((void* const*)at, index_sequence_for<A...>()); }
+};
+#define RUN(NAME)                                                                                                    \
+    extern "C" int run_##NAME(const void* at, unsigned x, unsigned y, unsigned threads) {                            \
+        return run(Kernel<&::NAME>::call, at, x, y, threads);                                                           \
+    }

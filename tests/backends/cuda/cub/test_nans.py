@@ -14,18 +14,17 @@ from callboard.backends.cuda.kernels import source_text
 from callboard.core.dtype import DTYPES
 
 THREADS = 256
-TYPES = {"f16": "Half", "bf16": "Brain", "f32": "float", "f64": "double"}
-LAUNCHES = "".join(
-    f"\nRUN({work}_{name}, CubArgs, {work}<{kind}, {'double' if name == 'f64' else 'float'}>(p))"
-    for work in (*WORKS, "even")
-    for name, kind in TYPES.items()
-)
 
 
 @pytest.fixture(scope="module")
 def kernels(compiler: HostCompiler) -> Any:
     """Functions ``run_<work>_<dtype>``."""
-    return compiler.library(source_text("cub").decode(), LAUNCHES)
+    return compiler.library(source_text("cub-f16-bf16-f32-f64").decode())
+
+
+def launch(kernels: Any, name: str, args: CubArgs, blocks: int) -> None:
+    at = (ctypes.c_void_p * 1)(ctypes.addressof(args))
+    assert getattr(kernels, f"run_{name}")(at, blocks, 1, THREADS) == 0
 
 
 def drawn(dtype: str, n: int, part: float, signs: tuple[int, ...]) -> Any:
@@ -61,7 +60,7 @@ def test_nans_come_together_in_their_order(kernels: Any, dtype: str, size: int, 
             addresses = [one.ctypes.data for one in given]
             args = CubArgs(*addresses, n=n, m=blocks, k=size, room=room, least=descending)
             for at, work in enumerate(WORKS):
-                getattr(kernels, f"run_{work}_{dtype}")(ctypes.byref(args), 1 if at == 0 else blocks, 1, THREADS)
+                launch(kernels, f"{work}_{dtype}", args, 1 if at == 0 else blocks)
             assert out.tobytes() == keys[want].tobytes()
             if size:
                 np.testing.assert_array_equal(second, values[want])
@@ -76,6 +75,6 @@ def test_a_histogram_counts_each_sample_once(kernels: Any, dtype: str, shared: i
         out = np.zeros(10, np.int64)
         args = CubArgs(x.ctypes.data, 0, 0, 0, out.ctypes.data, n=n, m=1, k=1, bins=10, shared=shared)
         args.lower, args.upper, args.scale = 0.0, 1.0, 10.0
-        getattr(kernels, f"run_even_{dtype}")(ctypes.byref(args), 3, 1, THREADS)
+        launch(kernels, f"even_{dtype}", args, 3)
         inside = x[(x >= 0) & (x < 1)].astype(np.float64)
         np.testing.assert_array_equal(out, np.bincount(np.minimum(np.floor(inside * 10), 9).astype(int), minlength=10))

@@ -1,4 +1,3 @@
-import ctypes
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,23 +12,17 @@ from callboard.backends.cuda.kernels import source_text
 from callboard.backends.cuda.solver import cudss as cudss_module
 from callboard.backends.cuda.solver import cusolver as module
 
-SCALING = "".join(
-    f"\nRUN({name}_{dtype}, SolverArgs, {name}_{dtype}(p))"
-    for name in ("extents", "equilibrate", "centre", "centre_factors", "uncentre", "restore", "determinant")
-    for dtype in ("f32", "f64", "c64", "c128")
-)
-
 
 @pytest.fixture
 def scaling(request: pytest.FixtureRequest) -> Callable[[str], Any]:
     """The kernels of ``data/solver_scaling.cu`` by name, compiled for the CPU when the first of them is asked for."""
 
     def found(name: str) -> Callable[[Any, int, int], None]:
-        library = request.getfixturevalue("compiler").library(source_text("solver_scaling").decode(), SCALING)
+        library = request.getfixturevalue("compiler").library(source_text("solver_scaling").decode())
         run = getattr(library, f"run_{name}")
 
         def launch(params: Any, blocks: int, threads: int) -> None:
-            assert run(ctypes.c_void_p(params[0]), blocks, 1, threads) == 0
+            assert run(params, blocks, 1, threads) == 0
 
         return launch
 

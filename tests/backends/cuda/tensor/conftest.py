@@ -1,12 +1,9 @@
 """Sessions on the stand-ins for cuBLAS and cuTENSOR: with our own kernels alone, and with cuTENSOR."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from host_backend import HostSession
-from host_cublas import HostCublas
 from host_cutensor import HostCutensor
 from host_driver import HostDriver
 
