@@ -50,6 +50,7 @@ SIDES: dict[str, set[str]] = {
 
 # (file or folder under src/callboard, layer): why it may import a layer that the table above denies it.
 LAYER_EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("train/opening.py", "root"): "a trainer opens the devices that it is given by name, in a system of its own",
     ("__main__.py", "cli"): "`python -m callboard` is the command line",
     ("core/ref/operators.py", "arrays"): "the type of `ref.__array_namespace__()`, which the device brings at run time",
 }
@@ -59,9 +60,11 @@ VENDORS = {
     *("pynvml", "ray", "tensorrt", "torch", "triton", "warp"),
 }
 # File under src/callboard: (packages that it may import inside functions, why).
+TRAINS = {"torch"}, "the engine of the trainers, which are an extra; their models run in the context hosts"
 LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
     "multi_device/machines/rayengine.py": ({"ray"}, "a cluster's engine, which is an extra"),
+    **{f"train/{name}.py": TRAINS for name in ("checkpoints", "kinds", "replica", "states")},
     "serve/bundled/minilm_torch.py": ({"torch"}, "a resident actor's model, which runs in the context host"),
 }
 

@@ -232,6 +232,11 @@ from callboard.serve.http.starting import serve as serve
 from callboard.support import supports as supports
 from callboard.system import System as System
 from callboard.system import device as device
+from callboard.train.dataparallel import DataParallelTrainer as DataParallelTrainer
+from callboard.train.history import History as History
+from callboard.train.kinds import LossKind as LossKind
+from callboard.train.kinds import OptimizerKind as OptimizerKind
+from callboard.train.stats import StepStats as StepStats
 
 __version__: str
 """Of the installed distribution, ``"0+unknown"`` for a source tree that is not installed."""

@@ -1,0 +1,1 @@
+"""Training blueprints: trainers whose steps survive the loss of a device; their engine is PyTorch (extra ``train``)."""

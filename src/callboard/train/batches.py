@@ -1,0 +1,73 @@
+"""Batches: arrays side by side, cut by rows into the parts of the replicas."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Batch", "as_arrays", "part", "rows_of", "shares"]
+
+Batch = Any
+"""Arrays whose first axis is that of the samples, in tuples, lists or dicts: ``(x, y)``, ``{"ids": ids, ...}``."""
+
+
+def as_arrays(batch: Batch) -> Batch:
+    """The same batch with NumPy arrays in place of tensors and lists.
+
+    Raises:
+        TypeError: It holds something that is no array of numbers; the text says where.
+    """
+    return _mapped(batch, "batch")
+
+
+def _mapped(value: Any, where: str) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_mapped(item, f"{where}[{at}]") for at, item in enumerate(value))
+    if isinstance(value, dict):
+        return {key: _mapped(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if hasattr(value, "detach"):  # a tensor of torch
+        value = value.detach().cpu().numpy()
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{where} is {value!r:.60}, of dtype {array.dtype}; pass arrays of numbers")
+    if not array.ndim:
+        raise TypeError(f"{where} is the single number {value!r:.60}; an array of a batch has an axis for the samples")
+    return array
+
+
+def rows_of(batch: Batch) -> int:
+    """The number of samples.
+
+    Raises:
+        ValueError: No array, or arrays with different numbers of rows.
+    """
+    rows = {len(array) for array in _leaves(batch)}
+    if len(rows) != 1:
+        counts = " and ".join(map(str, sorted(rows))) or "no"
+        raise ValueError(f"the batch has arrays of {counts} rows; all have one row for each sample")
+    return rows.pop()
+
+
+def part(batch: Batch, rows: Any) -> Batch:
+    """The samples of ``rows``: a slice, or an array of their numbers."""
+    if isinstance(batch, tuple):
+        return tuple(part(item, rows) for item in batch)
+    if isinstance(batch, dict):
+        return {key: part(item, rows) for key, item in batch.items()}
+    return batch[rows]
+
+
+def shares(rows: int, parts: int) -> list[slice]:
+    """Consecutive rows for each part; the first ones have one more where it does not divide."""
+    least, more = divmod(rows, parts)
+    starts = [at * least + min(at, more) for at in range(parts + 1)]
+    return [slice(start, stop) for start, stop in itertools.pairwise(starts)]
+
+
+def _leaves(batch: Batch) -> Iterator[Any]:
+    if isinstance(batch, tuple | dict):
+        for item in batch.values() if isinstance(batch, dict) else batch:
+            yield from _leaves(item)
+    else:
+        yield batch

@@ -1,0 +1,65 @@
+"""``Job``: what each replica is told to train, and how."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from callboard.train.kinds import Loss, Optimizer
+
+__all__ = ["Job"]
+
+PRECISIONS = "f32", "bf16"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model and its training; travels to the hosts of the devices.
+
+    Attributes:
+        model: A ``torch.nn.Module``, or a function without arguments that gives one.
+        optimizer: See :class:`.OptimizerKind`.
+        loss: See :class:`.LossKind`; None: the model gives its loss itself.
+        gradient_clip: Largest L2 norm of the whole gradient; None: any.
+        schedule: Factor of the step size by the number of updates before; None: 1.
+        micro_batch_size: Samples that a replica computes at once; their gradients add up. None: all of its part.
+        precision: ``"f32"``: the model's own dtypes. ``"bf16"``: forward and loss under autocast; weights stay as they
+            are.
+        seed: Of the weights, if ``model`` is a function, and of every random number of a step (dropout).
+        deterministic: Refuse operations of torch that may differ from run to run.
+        threads: Threads of torch in each host; None leaves its own number.
+    """
+
+    model: Any
+    optimizer: Optimizer
+    loss: Loss | None
+    gradient_clip: float | None = None
+    schedule: Callable[[int], float] | None = None
+    micro_batch_size: int | None = None
+    precision: str = "f32"
+    seed: int = 0
+    deterministic: bool = False
+    threads: int | None = None
+
+    def check(self, trainer: str) -> None:
+        """Look at everything that does not need torch.
+
+        Raises:
+            TypeError, ValueError: A setting that cannot be; the text names it.
+        """
+        if not callable(self.model):
+            raise TypeError(f"{trainer}: model is {self.model!r:.80}; pass a torch.nn.Module, or a function giving one")
+        for name in ("optimizer", "loss"):
+            value = getattr(self, name)
+            known = type(value).__qualname__.startswith(("OptimizerKind.", "LossKind."))
+            if isinstance(value, type) or not (known or callable(value) or (name == "loss" and value is None)):
+                raise TypeError(f"{trainer}: {name} is {value!r:.80}; pass one of cb.{name.title()}Kind, or a function")
+        if self.gradient_clip is not None and not self.gradient_clip > 0:
+            raise ValueError(f"{trainer}: gradient_clip is {self.gradient_clip}; it is a norm above 0, or None")
+        if self.micro_batch_size is not None and self.micro_batch_size < 1:
+            raise ValueError(f"{trainer}: micro_batch_size is {self.micro_batch_size}; it is at least 1, or None")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"{trainer}: precision is {self.precision!r}; use one of {', '.join(PRECISIONS)}")
+
+    def with_threads(self, threads: int | None) -> Self:
+        """The same job with that number of threads."""
+        return replace(self, threads=threads)

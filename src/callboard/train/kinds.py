@@ -1,0 +1,161 @@
+"""``OptimizerKind`` and ``LossKind``: the usual update rules and losses by name, for jobs that travel to devices."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Loss", "LossKind", "Optimizer", "OptimizerKind", "loss_of", "optimizer_of"]
+
+
+class OptimizerKind:
+    """The update rules by name; any other is a function: ``optimizer=lambda parameters: torch.optim.LBFGS(...)``."""
+
+    @dataclass(frozen=True)
+    class Sgd:
+        """:class:`torch.optim.SGD`.
+
+        Attributes:
+            lr: Step size, at least 0.
+            momentum: Share of the last update that is kept, in [0, 1).
+            weight_decay: L2 penalty, at least 0.
+            nesterov: Nesterov's momentum.
+        """
+
+        lr: float
+        momentum: float = 0.0
+        weight_decay: float = 0.0
+        nesterov: bool = False
+
+        def __post_init__(self) -> None:
+            _at_least_zero(self, "lr", "weight_decay")
+            _below_one(self, "momentum")
+            if self.nesterov and not self.momentum:
+                raise ValueError("OptimizerKind.Sgd: nesterov needs a momentum above 0")
+
+    @dataclass(frozen=True)
+    class AdamW:
+        """:class:`torch.optim.AdamW`: Adam with decoupled weight decay.
+
+        Attributes:
+            lr: Step size, at least 0.
+            beta1, beta2: Decay of the means of gradients and of their squares, in [0, 1).
+            eps: Added to the denominator, at least 0.
+            weight_decay: Decay of the weights, at least 0.
+        """
+
+        lr: float = 1e-3
+        beta1: float = 0.9
+        beta2: float = 0.999
+        eps: float = 1e-8
+        weight_decay: float = 0.01
+
+        def __post_init__(self) -> None:
+            _at_least_zero(self, "lr", "eps", "weight_decay")
+            _below_one(self, "beta1", "beta2")
+
+
+class LossKind:
+    """The losses by name, each the mean over the samples; any other is a function of outputs and targets.
+
+    The function's result must be a mean over the samples, as these are: a step weighs the parts of a batch by their
+    numbers of samples.
+    """
+
+    @dataclass(frozen=True)
+    class Mse:
+        """Mean squared error."""
+
+    @dataclass(frozen=True)
+    class CrossEntropy:
+        """Cross entropy of logits ``[n, classes]`` and class numbers ``[n]`` (i64).
+
+        Attributes:
+            label_smoothing: In [0, 1].
+        """
+
+        label_smoothing: float = 0.0
+
+        def __post_init__(self) -> None:
+            if not 0 <= self.label_smoothing <= 1:
+                raise ValueError(
+                    f"LossKind.CrossEntropy: label_smoothing is {self.label_smoothing}; it is a number from 0 to 1"
+                )
+
+    @dataclass(frozen=True)
+    class WeightedCrossEntropy:
+        """Cross entropy with a weight for each class; the mean is over the samples, not over their weights.
+
+        So the losses of the parts of a batch add up to that of the whole one. (:class:`torch.nn.CrossEntropyLoss`
+        divides by the sum of the weights, which differs from part to part.)
+
+        Attributes:
+            weights: One for each class, finite and at least 0.
+        """
+
+        weights: tuple[float, ...]
+
+        def __init__(self, weights: Sequence[float]) -> None:
+            object.__setattr__(self, "weights", tuple(float(weight) for weight in weights))
+            if not self.weights or not all(math.isfinite(weight) and weight >= 0 for weight in self.weights):
+                raise ValueError(
+                    f"LossKind.WeightedCrossEntropy: weights are {list(self.weights)!r:.80}; give each class a number "
+                    "that is at least 0"
+                )
+
+
+Optimizer = OptimizerKind.Sgd | OptimizerKind.AdamW | Callable[[Any], Any]
+Loss = LossKind.Mse | LossKind.CrossEntropy | LossKind.WeightedCrossEntropy | Callable[[Any, Any], Any]
+
+
+def optimizer_of(kind: Optimizer, parameters: list[Any]) -> Any:
+    """The optimizer of torch for these parameters.
+
+    Raises:
+        TypeError: A function gave something else than an optimizer.
+    """
+    import torch
+
+    match kind:
+        case OptimizerKind.Sgd():
+            return torch.optim.SGD(parameters, kind.lr, kind.momentum, 0.0, kind.weight_decay, kind.nesterov)
+        case OptimizerKind.AdamW():
+            betas = kind.beta1, kind.beta2
+            return torch.optim.AdamW(parameters, kind.lr, betas, kind.eps, kind.weight_decay)
+    made = kind(parameters)
+    if not isinstance(made, torch.optim.Optimizer):
+        raise TypeError(f"optimizer gave {made!r:.80}; it must give a torch.optim.Optimizer for the parameters it gets")
+    return made
+
+
+def loss_of(kind: Loss) -> Callable[[Any, Any], Any]:
+    """The function of outputs and targets that gives the mean loss, a tensor without axes."""
+    from torch.nn import functional
+
+    match kind:
+        case LossKind.Mse():
+            return functional.mse_loss
+        case LossKind.CrossEntropy():
+            return lambda outputs, targets: functional.cross_entropy(
+                outputs, targets, label_smoothing=kind.label_smoothing
+            )
+        case LossKind.WeightedCrossEntropy():
+            return lambda outputs, targets: (
+                functional.cross_entropy(outputs, targets, weight=outputs.new_tensor(kind.weights), reduction="sum")
+                / max(1, targets.numel())
+            )
+    return kind
+
+
+def _at_least_zero(kind: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(kind, name)
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{type(kind).__qualname__}: {name} is {value}; it must be at least 0")
+
+
+def _below_one(kind: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(kind, name)
+        if not 0 <= value < 1:
+            raise ValueError(f"{type(kind).__qualname__}: {name} is {value}; it must be at least 0 and less than 1")

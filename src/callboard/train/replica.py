@@ -1,0 +1,234 @@
+"""``Replica``: the resident actor that holds a model and its optimizer beside a device, and takes steps."""
+
+import copy
+import hashlib
+import math
+import time
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from callboard.core.ref import GpuRef
+from callboard.device.protocol.residents.actor import HostContext, ResidentActor
+from callboard.train.batches import Batch, part, rows_of
+from callboard.train.buckets import Buckets
+from callboard.train.job import Job
+from callboard.train.kinds import loss_of, optimizer_of
+from callboard.train.states import State, pack, unpack
+
+__all__ = ["Gradients", "Replica", "Update"]
+
+
+class Gradients(msgspec.Struct, frozen=True):
+    """What a replica's part of a batch gave.
+
+    Attributes:
+        loss: Sum of the losses of its samples.
+        micros: Microseconds.
+        buckets: Its gradients, of the batch's mean loss: those of all replicas add up.
+        averages: Buffers such as running means, of which the first replica's count; empty if the model has none.
+    """
+
+    loss: float
+    micros: int
+    buckets: list[Any]
+    averages: list[Any]
+
+
+class Update(msgspec.Struct, frozen=True):
+    """What an update did, the same on every replica.
+
+    Attributes:
+        step: Steps done, also those that were skipped; -1: this replica has no weights yet.
+        norm: L2 norm of the gradient before it is clipped.
+        lr: Step size.
+        skipped: The gradient was not finite.
+    """
+
+    step: int
+    norm: float = math.nan
+    lr: float = math.nan
+    skipped: bool = False
+
+
+class Replica(ResidentActor):
+    """One of the trainer's replicas. A new instance (also after a loss) has no weights until it is given some.
+
+    A step has two parts, so that it can be repeated when a device is lost between them: :meth:`gradients` changes
+    nothing that a repeat would see, and :meth:`update` is the same on every replica.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def prepare(self) -> None:
+        import torch  # noqa: F401  # in advance, in the standby, too
+
+    def setup(self, ctx: HostContext) -> None:
+        import torch
+
+        job = self._job
+        if job.threads is not None:
+            torch.set_num_threads(job.threads)
+        if job.deterministic:
+            torch.use_deterministic_algorithms(True)
+        torch.manual_seed(job.seed)
+        is_module = isinstance(job.model, torch.nn.Module)
+        model = copy.deepcopy(job.model) if is_module else job.model()
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"model gave {model!r:.80}; it must give a torch.nn.Module")
+        self._torch = torch
+        self._ctx = ctx
+        self._device = ctx.torch_device
+        self._model = model.to(self._device).train()
+        parameters = [one for one in model.parameters() if one.requires_grad]
+        if not parameters:
+            raise ValueError("the model has no parameter that requires a gradient; there is nothing to train")
+        self._dtype = parameters[0].dtype
+        self._buckets = Buckets(parameters)
+        self._buffers = list(model.buffers())
+        self._averages = Buckets([one for one in self._buffers if one.is_floating_point()], of="values")
+        self._optimizer = optimizer_of(job.optimizer, parameters)
+        self._rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._loss = None if job.loss is None else loss_of(job.loss)
+        self._updates = 0
+        self._done = Update(-1)
+        self._before: tuple[int, list[Any]] = (0, [])
+
+    def warm_up(self, ctx: HostContext) -> None:
+        self.setup(ctx)
+        self._buckets.zero()
+        self._optimizer.step()  # loads what torch loads when an optimizer is first used
+
+    # -- a step --------------------------------------------------------------------------------------------------------
+
+    def gradients(self, step: int, rank: int, total: int, batch: Batch) -> Gradients:
+        """Compute the gradients of this replica's part of a batch.
+
+        Args:
+            step: Number of the step.
+            rank: Number of the replica; with the step, it decides the random numbers.
+            total: Samples of the whole batch.
+            batch: This replica's samples; may be none.
+        """
+        torch, began = self._torch, time.perf_counter_ns()
+        self._restore(step)
+        self._buckets.zero()
+        torch.manual_seed(_seed(self._job.seed, step, rank))
+        rows = rows_of(batch)
+        size = self._job.micro_batch_size or max(1, rows)
+        loss = 0.0
+        for start in range(0, rows, size):
+            some = part(batch, slice(start, start + size))
+            count = min(size, rows - start)
+            with torch.autocast(self._device.type, torch.bfloat16, enabled=self._job.precision == "bf16"):
+                mean = self._mean_loss(some)
+            (mean * (count / total)).backward()
+            loss += mean.detach().double() * count
+        self._buckets.collect()
+        self._averages.collect()
+        micros = (time.perf_counter_ns() - began) // 1000
+        refs = [[self._ctx.ref(flat) for flat in one.flats] for one in (self._buckets, self._averages)]
+        return Gradients(float(loss), micros, *refs)
+
+    def update(self, step: int, buckets: list[GpuRef], averages: list[GpuRef]) -> Update:
+        """Take the step with the sum of all replicas' gradients, which is in the buckets now.
+
+        Args:
+            step: Number of the step.
+            buckets, averages: Arrays of :class:`Gradients`, as arguments so that this waits for the collective.
+        """
+        norm = self._buckets.norm()
+        lr = [rate * self._factor() for rate in self._rates]
+        skipped = not math.isfinite(norm)
+        if not skipped:
+            for group, rate in zip(self._optimizer.param_groups, lr, strict=True):
+                group["lr"] = rate
+            if self._job.gradient_clip is not None:
+                self._buckets.scale(min(1.0, self._job.gradient_clip / (norm + 1e-6)))
+            self._optimizer.step()
+            self._updates += 1
+        else:
+            self._restore(step)  # running means of what was not finite
+            self._averages.collect()
+        self._averages.spread()
+        self._done = Update(step, norm, lr[0], skipped)
+        self._before = (0, [])
+        return self._done
+
+    def done(self) -> Update:
+        """The last update."""
+        return self._done
+
+    def _mean_loss(self, batch: Batch) -> Any:
+        given = self._on_device(batch)
+        if self._loss is None:
+            loss = self._model(**given) if isinstance(given, dict) else self._model(*_several(given))
+            loss = getattr(loss, "loss", loss)
+        else:
+            inputs, targets = given
+            outputs = self._model(**inputs) if isinstance(inputs, dict) else self._model(*_several(inputs))
+            loss = self._loss(outputs, targets)
+        if not (isinstance(loss, self._torch.Tensor) and loss.numel() == 1):
+            raise TypeError(f"the loss is {loss!r:.80}; it must be one number, the mean over the samples")
+        return loss.reshape(())
+
+    def _on_device(self, value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return tuple(self._on_device(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self._on_device(item) for key, item in value.items()}
+        array = np.asarray(value)
+        tensor = self._torch.from_numpy(array if array.flags.writeable else array.copy())
+        dtype = self._dtype if tensor.is_floating_point() else None
+        return tensor.to(self._device, dtype, non_blocking=True)
+
+    def _factor(self) -> float:
+        return 1.0 if self._job.schedule is None else float(self._job.schedule(self._updates))
+
+    def _restore(self, step: int) -> None:
+        """Buffers as they were before the step, if it began already."""
+        begun, before = self._before
+        if begun == step:
+            for buffer, value in zip(self._buffers, before, strict=True):
+                buffer.copy_(value)
+        else:
+            self._before = step, [buffer.clone() for buffer in self._buffers]
+
+    # -- weights -------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take the weights that the model was built with."""
+        self._done = Update(0)
+
+    def state(self, on_host: bool) -> State:
+        """Weights, the optimizer's state and what belongs to them.
+
+        Args:
+            on_host: Copied now, as NumPy arrays; else refs to the arrays themselves.
+        """
+        own = self._model.state_dict(), self._optimizer.state_dict(), self._rates
+        share = self._ctx.host if on_host else self._ctx.ref
+        return pack(own, self._done.step, self._updates, share, self._device)
+
+    def load(self, state: State) -> Update:
+        """Take another replica's state."""
+        model, optimizer, rates = unpack(state)
+        self._model.load_state_dict(model)
+        self._optimizer.load_state_dict(optimizer)
+        self._rates = rates
+        self._updates = state.updates
+        self._done = Update(state.step)
+        self._before = (0, [])
+        return self._done
+
+
+def _several(inputs: Any) -> tuple[Any, ...]:
+    return inputs if isinstance(inputs, tuple) else (inputs,)
+
+
+def _seed(seed: int, step: int, rank: int) -> int:
+    """A seed for the random numbers of one replica in one step, unrelated to those of the next."""
+    digest = hashlib.blake2b(f"{seed}/{step}/{rank}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

@@ -1,0 +1,97 @@
+"""``State``: the weights of a trainer and all that a step depends on, in a form that travels between devices."""
+
+import pickle
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+__all__ = ["State", "pack", "unpack"]
+
+PLAIN = "float32", "float64", "float16", "int32", "int64", "uint8"
+"""Dtypes that NumPy has, too; arrays of others travel as bytes."""
+
+SMALL = 1024
+"""Elements up to which a tensor travels inside the structure, not as an array of its own."""
+
+
+class State(msgspec.Struct, frozen=True):
+    """What a replica is at the end of a step.
+
+    Attributes:
+        step: Steps done.
+        updates: Steps done that were not skipped.
+        structure: The model's and the optimizer's ``state_dict``, with numbers in place of the arrays; pickled, and
+            read by replicas only.
+        arrays: Refs, or arrays of the host.
+        dtypes: The arrays' dtypes, as torch names them.
+    """
+
+    step: int
+    updates: int
+    structure: bytes
+    arrays: list[Any]
+    dtypes: list[str]
+
+    def at(self, step: int) -> "State":
+        """The same weights, as those after another step."""
+        return msgspec.structs.replace(self, step=step)
+
+
+class _Array(NamedTuple):
+    at: int
+
+
+def pack(own: Any, step: int, updates: int, share: Callable[[Any], Any], device: Any) -> State:
+    """A state of nested dicts and lists of tensors.
+
+    Args:
+        own: The structure.
+        step, updates: See :class:`State`.
+        share: What turns a tensor of the device into an array that travels.
+        device: The tensors' device; others travel inside the structure.
+    """
+    import torch
+
+    arrays: list[Any] = []
+    dtypes: list[str] = []
+
+    def packed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: packed(item) for key, item in value.items()}
+        if isinstance(value, list | tuple) and type(value) in (list, tuple):
+            return type(value)(packed(item) for item in value)
+        if not hasattr(value, "untyped_storage"):
+            return value
+        if value.device.type != device.type or value.numel() <= SMALL:
+            return value.detach().cpu().clone()
+        bits = value.detach().contiguous()
+        dtypes.append(str(value.dtype).removeprefix("torch."))
+        if dtypes[-1] not in PLAIN:
+            bits = bits.view(torch.uint8)
+        arrays.append(share(bits))
+        return _Array(len(arrays) - 1)
+
+    structure = pickle.dumps(packed(own))
+    return State(step, updates, structure, arrays, dtypes)
+
+
+def unpack(state: State) -> Any:
+    """The structure, with tensors of its own in place of the arrays."""
+    import torch
+
+    tensors = [
+        torch.as_tensor(array).view(getattr(torch, dtype)).clone()
+        for array, dtype in zip(state.arrays, state.dtypes, strict=True)
+    ]
+
+    def unpacked(value: Any) -> Any:
+        if isinstance(value, _Array):
+            return tensors[value.at]
+        if isinstance(value, dict):
+            return {key: unpacked(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(unpacked(item) for item in value)
+        return value
+
+    return unpacked(pickle.loads(state.structure))
