@@ -18,8 +18,8 @@ using namespace std;
 #define __grid_constant__
 #define __shared__ static
 #define __align__(n) alignas(n)
-struct Index { unsigned x, y, z; };
-static Index threadIdx, blockIdx, blockDim, gridDim;
+struct Dim3 { unsigned x, y, z; };
+static Dim3 threadIdx, blockIdx, blockDim, gridDim;
 alignas(16) static double shared_block[1 << 16];
 
 struct Fiber {
