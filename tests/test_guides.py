@@ -19,6 +19,7 @@ import scipy.sparse.linalg
 import callboard as cb
 from callboard import actors
 from callboard.core import plugins
+from callboard.kernel.blas import Gemm
 from callboard.kernel.sparse import CooRef, CsrRef
 
 ROOT = Path(__file__).parent.parent
@@ -147,6 +148,38 @@ def test_what_errors_say_of_a_class(place: str, name: str, builtin: str, retryab
 def is_error(module: Any, name: str) -> bool:
     value = getattr(module, name)
     return isinstance(value, type) and issubclass(value, cb.AccelError)
+
+
+# -- the original's Python API -----------------------------------------------------------------------------------------
+
+ORIGINAL: list[str] = re.findall(
+    r"^\| `.*` \| `([^`]+)` \|$", (GUIDES / "from-original.md").read_text("utf-8"), re.MULTILINE
+)
+
+
+async def failing(rows: list[str]) -> dict[str, str]:
+    """The right columns that raise."""
+    found: dict[str, str] = {}
+    async with cb.System("original") as system:
+        gpu = await system.device("cpu")
+        square, rng = np.eye(4), np.random.default_rng(3)
+        names = {name: gpu.put(square * factor) for name, factor in (("a", 2), ("b", 3), ("c", 4))}
+        names |= {name: gpu.put(rng.random(4)) for name in "xy"}
+        known = {**names, "cb": cb, "gpu": gpu, "system": system, "host": rng.random(4), "Gemm": Gemm}
+        for row in rows:
+            try:
+                result = eval(compile(row, row, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), dict(known))
+                result = await result if inspect.iscoroutine(result) else result
+                await values(gpu, result)
+            except Exception as e:
+                found[row] = f"{type(e).__name__}: {e}"
+    return found
+
+
+def test_the_right_column_of_the_original_runs() -> None:
+    assert len(ORIGINAL) > 45
+    assert asyncio.run(failing(ORIGINAL)) == {}
+    assert list(asyncio.run(failing(["gpu.zeros(4)", "gpu.allocate_f32(4)"]))) == ["gpu.allocate_f32(4)"]
 
 
 # -- names -------------------------------------------------------------------------------------------------------------

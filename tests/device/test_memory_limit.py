@@ -52,7 +52,13 @@ async def test_too_much_fails_typed_and_nothing_else_does(dev: cb.Device) -> Non
     assert await total(fitting) == 6
     assert await total(kept) == 5
     assert dev.health().restarts == 0
-    assert (await dev.stats()).parked == 0
+    stats = await dev.stats()
+    assert stats.parked == 0
+    assert (stats.allocations, stats.out_of_memory, stats.failed) == (
+        2,
+        2,
+        3,
+    )  # no room for the result of the reader either
 
 
 async def test_refs_dropped_behind_the_call_are_sent_and_make_room(dev: cb.Device) -> None:

@@ -1,12 +1,14 @@
 """``scripts/dev``: what a contributor runs between two commits."""
 
 import argparse
+import datetime as dt
 import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 
+from devtools.bump import bumped
 from devtools.generate import steps
 from devtools.selection import SESSIONS, STAND_IN, affected, everything, suite_command
 from gpu_check.changed import changed_since, users_of
@@ -25,10 +27,12 @@ def _arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, lis
     suite = commands.add_parser("suite", help="run one suite")
     suite.add_argument("name", metavar="NAME", help="a library, such as blas, or a path below tests/")
     suite.add_argument("--backend", choices=(*SESSIONS, STAND_IN), help="of a library (cpu)")
-    for command in (generate, changed, suite):
+    bump = commands.add_parser("bump", help="another version, everywhere it stands")
+    bump.add_argument("version", metavar="VERSION", help="a later one: 0.2.0, 0.2.0rc1")
+    for command in (generate, changed, suite, bump):
         command.add_argument("--dry-run", action="store_true", help="print what would be run")
     given, rest = parser.parse_known_args(arguments)
-    if rest and given.command == "generate":
+    if rest and given.command in ("generate", "bump"):
         parser.error(f"unknown arguments: {shlex.join(rest)}")
     return given, [each for each in rest if each != "--"]  # the rest is pytest's
 
@@ -37,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status of what failed first."""
     given, rest = _arguments(arguments)
     try:
+        if given.command == "bump":
+            return _bump(given.version, write=not given.dry_run)
         commands = _generate(given.parts) if given.command == "generate" else [_pytest(given, rest)]
     except ValueError as e:
         sys.stderr.write(f"scripts/dev: {e}\n")
@@ -49,6 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
             if status:
                 return status
+    return 0
+
+
+def _bump(version: str, *, write: bool) -> int:
+    for path, text in list(bumped(ROOT, version, dt.datetime.now(dt.UTC).date())):
+        _say(str(path.relative_to(ROOT)))
+        if write:
+            path.write_text(text, "utf-8")
     return 0
 
 

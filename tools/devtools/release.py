@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Installed", "chosen", "main", "report", "version_problems"]
+__all__ = ["NOT_FOR_USERS", "Installed", "chosen", "main", "report", "version_problems"]
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "release"

@@ -15,7 +15,7 @@ from gpu_check.coverage import proofs
 from gpu_check.groups import FAULTS, ROOT, libraries, ops_of, suite_group, suites
 from gpu_check.results import cases_of, counts_of, uses_of
 from gpu_check.sanitizer import SECTION as SANITIZER
-from gpu_check.sections import FOLDERS, benchmark_section, cards_of, memory_of, probe, sanitized, test_section
+from gpu_check.sections import FOLDERS, NoDevice, benchmark_section, cards_of, memory_of, probe, sanitized, test_section
 from gpu_check.summary import HARDWARE, stored, summary_of, written
 
 SECTIONS = ("conformance", "faults", "bench")
@@ -55,7 +55,7 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the sections; 1 when a test failed, a section was cut short or ran nothing."""
+    """Run the sections; 1 when a test failed, a section was cut short or ran nothing; 2 when there is no device."""
     given = _arguments(arguments)
     selected: dict[str, list[str]] = {section: list(given.tests) for section in given.only or SECTIONS}
     if given.changed:
@@ -65,7 +65,11 @@ def main(arguments: list[str] | None = None) -> int:
     deadline = time.monotonic() + given.seconds
     if given.commit:
         os.environ["CALLBOARD_COMMIT"] = given.commit  # the benchmarks record it too
-    record: dict[str, Any] = {"probe": probe(given.device, given.commit, given.tree), "sections": {}}
+    try:
+        record: dict[str, Any] = {"probe": probe(given.device, given.commit, given.tree), "sections": {}}
+    except NoDevice as e:
+        sys.stderr.write(f"scripts/gpu-check: {' '.join(str(e).split())}\n")
+        return 2
     cards = cards_of(record["probe"], given.device)
     name = given.name or _default_name(record["probe"])
     lines: list[dict[str, Any]] = []

@@ -24,6 +24,7 @@ __all__ = [
     "FILE",
     "FOLDERS",
     "TESTS",
+    "NoDevice",
     "benchmark_section",
     "cards_of",
     "memory_of",
@@ -83,6 +84,10 @@ FOLDERS = ("benchmarks", "scripts", "src", "tests", "tools")
 """What a check runs."""
 
 
+class NoDevice(RuntimeError):
+    """The device that is to be checked is not there; names the reason."""
+
+
 def probe(device: str, commit: str | None, tree: str | None = None) -> dict[str, Any]:
     """What is checked, where: commit, versions, driver, what the doctor finds.
 
@@ -103,8 +108,11 @@ def probe(device: str, commit: str | None, tree: str | None = None) -> dict[str,
     backend = device.partition(":")[0]
     devices = [d for b in found["backends"] if b["name"] == backend for d in b.get("devices", [])]
     if not devices:
-        why = [b.get("error") for b in found["backends"] if b["name"] == backend]
-        raise RuntimeError(f"no device of {backend!r}: {why}")
+        why = next((b["error"] for b in found["backends"] if b["name"] == backend and b.get("error")), "none is listed")
+        raise NoDevice(
+            f"no device of {backend!r} can be used here: {why}; `callboard doctor` says more, and scripts/test runs "
+            "the tests that need no GPU"
+        )
     head = _git("rev-parse", "HEAD")
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

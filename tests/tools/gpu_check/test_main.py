@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpu_check import __main__ as program
+from gpu_check.sections import NoDevice
 
 MEMORY = [f"tests/conformance/test_memory{part}.py" for part in ("", "_rows")]
 FOUND: dict[str, Any] = {
@@ -98,3 +99,15 @@ def test_options_that_contradict_are_refused(options: list[str], capsys: pytest.
     with pytest.raises(SystemExit):
         program.main(options)
     assert "--changed" in capsys.readouterr().err
+
+
+def test_without_a_device_it_says_in_one_line_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def probe(*_: Any) -> Any:
+        raise NoDevice("no driver;\ninstall it")
+
+    monkeypatch.setattr(program, "probe", probe)
+    assert run(tmp_path) == 2
+    assert capsys.readouterr().err == "scripts/gpu-check: no driver; install it\n"
+    assert list(tmp_path.iterdir()) == []

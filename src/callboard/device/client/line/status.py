@@ -46,6 +46,7 @@ class HostStats(msgspec.Struct, frozen=True, kw_only=True):
     used_bytes: int
     cached_bytes: int
     buffers: int
+    allocations: int
     parked: int
     live_streams: int
     plans: "dict[str, PlanStats]"
@@ -107,11 +108,14 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
         cached_bytes: Kept by our pool for reuse.
         staged_bytes: Host memory in arenas that is in use.
         buffers: Arrays on the device.
+        allocations: Blocks of memory that the present context has given to arrays, new and reused ones.
         queue_depth: Calls not yet sent.
         in_flight: Ops without a completion.
         parked: Ops that wait in the host for a plan, a call or memory.
         live_streams: Streams of the context.
         completed, failed: Ops, over all generations.
+        out_of_memory: Ops and calls that failed for lack of memory, over all generations; not those that failed because
+            they use the results of such an op. ``zeros`` and ``full`` are two ops, each of which asks for the memory.
         fused: Kernels that were not launched, because another kernel computed their result (``fuse``), or because it
             was dropped before it was needed.
         recorded: Ops that were not sent one by one, as the replay of a chain stood for them (``auto_record``).
@@ -134,12 +138,14 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
     cached_bytes: int
     staged_bytes: int
     buffers: int
+    allocations: int
     queue_depth: int
     in_flight: int
     parked: int
     live_streams: int
     completed: int
     failed: int
+    out_of_memory: int
     fused: int
     recorded: int
     plans: dict[str, PlanStats]

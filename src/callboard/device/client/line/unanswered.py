@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
-from callboard.core.errors import AccelError, ContextPoisoned, Suspect
+from callboard.core.errors import AccelError, ContextPoisoned, OutOfMemory, Suspect
 from callboard.core.reply import Cause, OpFailure, ReplyPort
 from callboard.device.client.line import refusals
 from callboard.device.client.line.entries import Entry, Origin, settle
@@ -33,6 +33,7 @@ class Unanswered:
         entries: The ops, by id. Each generation has a new dict. A thread other than the loop's compares the dict before
             and after it adds an op, and calls :meth:`fail_late` if the dict was replaced meanwhile.
         completed, failed: Counters of completions.
+        out_of_memory: Counter of ops that failed first for lack of memory.
     """
 
     __slots__ = (
@@ -47,12 +48,14 @@ class Unanswered:
         "completed",
         "entries",
         "failed",
+        "out_of_memory",
     )
 
     def __init__(self, port: ReplyPort, name: str) -> None:
         self.entries: dict[int, Entry] = {}
         self.completed = 0
         self.failed = 0
+        self.out_of_memory = 0
         self._port = port
         self._name = name
         self._last_loss: tuple[AccelError, int, Sequence[Suspect], int] = (ContextPoisoned(), 0, (), 0)
@@ -118,6 +121,8 @@ class Unanswered:
             self.failed += 1
             origin = entry.origin
             if op_id == root:
+                failure = described.get(root)
+                self.out_of_memory += failure is not None and failure.error == OutOfMemory.__name__
                 self._origins[root] = origin
                 if len(self._origins) > KEPT:
                     self._origins.popitem(last=False)

@@ -324,6 +324,7 @@ class ContextActor:
             "used_bytes": self.pool.used,
             "cached_bytes": self.pool.cached,
             "buffers": len(self.admission.buffers),
+            "allocations": self.pool.hits + self.pool.misses,
             "in_flight": sum(len(t.ops) for t in self.streams.timelines),
             "parked": len(self.parking),
             "live_streams": len(self.streams.timelines),
