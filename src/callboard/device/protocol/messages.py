@@ -12,7 +12,7 @@ import msgspec
 
 __all__ = ["VERSION", "Call", "FailureMessage", "FromHost", "ProtocolError", "ToHost"]
 
-VERSION = 9
+VERSION = 10
 """Incremented with every change of a message here; both ends must agree before any other message."""
 
 
