@@ -125,7 +125,8 @@ class Import:
 
 
 def _imports(node: ast.AST, package: tuple[str, ...], *, lazy: bool, by_name: bool) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node) if by_name else _statements(node):
+    statements = (getattr(node, field, ()) for field in ("body", "orelse", "finalbody", "handlers", "cases"))
+    for child in ast.iter_child_nodes(node) if by_name else chain.from_iterable(statements):
         match child:
             case ast.Import(names=names):
                 yield from (Import(name.name, child.lineno, lazy) for name in names)
@@ -137,13 +138,6 @@ def _imports(node: ast.AST, package: tuple[str, ...], *, lazy: bool, by_name: bo
                 yield Import(name, child.lineno, lazy)
         inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         yield from _imports(child, package, lazy=inside, by_name=by_name)
-
-
-def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """The statements below a statement, without the expressions, which are most nodes."""
-    return chain.from_iterable(
-        getattr(node, field, ()) for field in ("body", "orelse", "finalbody", "handlers", "cases")
-    )
 
 
 def _imports_by_name(function: ast.expr) -> bool:
@@ -170,16 +164,12 @@ class Tree:
             for path, text in zip(files, texts, strict=True)
         ]
 
-    @cached_property
-    def packages(self) -> frozenset[str]:
-        return frozenset(path.name for path in self.source.iterdir() if path.is_dir())
-
     def layer_of(self, target: str) -> str | None:
         """The layer that an absolute import names, None for other distributions."""
         first, *rest = target.split(".")
         if first != "callboard":
             return None
-        return rest[0] if rest and rest[0] in self.packages else "root"
+        return rest[0] if rest and (self.source / rest[0]).is_dir() else "root"
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
