@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -126,9 +127,8 @@ class Import:
 
 
 def _imports(node: ast.AST, package: tuple[str, ...], *, lazy: bool, by_name: bool) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.expr) and not by_name:
-            continue  # most nodes
+    statements = (getattr(node, field, ()) for field in ("body", "orelse", "finalbody", "handlers", "cases"))
+    for child in ast.iter_child_nodes(node) if by_name else chain.from_iterable(statements):
         match child:
             case ast.Import(names=names):
                 yield from (Import(name.name, child.lineno, lazy) for name in names)
@@ -322,8 +322,8 @@ def mirrored_tests(tree: Tree) -> Iterator[str]:
 def broad_excepts(tree: Tree) -> Iterator[str]:
     """Who catches everything says on that line why."""
     for module in tree.modules:
-        if not re.search(r"except\s*:|except[^:]*Exception", module.text):
-            continue
+        if not re.search(r"^\s*except\b(?=\s*:|.*Exception|.*\($)[^#\n]*$", module.text, re.MULTILINE):
+            continue  # none is without a reason
         lines = module.text.splitlines()
         for node in ast.walk(module.tree):
             if not isinstance(node, ast.ExceptHandler) or _names(node.type).isdisjoint(BROAD):
