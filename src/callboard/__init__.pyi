@@ -68,6 +68,17 @@ from callboard.device.config import DeviceConfig as DeviceConfig
 from callboard.device.config import HostConfig as HostConfig
 from callboard.device.protocol.residents.actor import HostContext as HostContext
 from callboard.device.protocol.residents.actor import ResidentActor as ResidentActor
+from callboard.device.strategies.completion import CompletionStrategy as CompletionStrategy
+from callboard.device.strategies.completion import HostFnCompletion as HostFnCompletion
+from callboard.device.strategies.completion import PolledCompletion as PolledCompletion
+from callboard.device.strategies.completion import StreamWork as StreamWork
+from callboard.device.strategies.completion import SyncCompletion as SyncCompletion
+from callboard.device.strategies.streams import ChainedAllocator as ChainedAllocator
+from callboard.device.strategies.streams import PerActorAllocator as PerActorAllocator
+from callboard.device.strategies.streams import PooledAllocator as PooledAllocator
+from callboard.device.strategies.streams import SingleStreamAllocator as SingleStreamAllocator
+from callboard.device.strategies.streams import StreamAllocator as StreamAllocator
+from callboard.device.supervision.decisions import DeviceDecision as DeviceDecision
 from callboard.device.supervision.remote.place import Node as Node
 from callboard.device.supervision.supervisor import DeviceSupervisor as DeviceSupervisor
 from callboard.device.supervision.watch import Lost as Lost

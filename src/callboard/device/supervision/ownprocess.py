@@ -84,6 +84,7 @@ class OwnProcess:
         )
         self.residents.on_end = lambda _: ended(self)
         self.residents.own = self
+        self._on_failed = owner.residents.on_failed
         self._killed = False
         self._made, self._gone = asyncio.Event(), asyncio.Event()
         starter = ProcessStarter(backend.environment(info), config)
@@ -95,6 +96,7 @@ class OwnProcess:
             heard = device.on_loss
             device.on_loss = lambda error: self._lost(heard, error)
             device.on_stop = self._why_stopped
+            residents.on_failed = owner.residents.on_failed
             self._device = device
             device.close_timeout = self._close_timeout
             self._made.set()
@@ -129,6 +131,7 @@ class OwnProcess:
         if actor.stopped is None:  # the process was lost too often, or no other could be started
             actor.stopped = ActorStopped(f"resident actor {actor.name} has stopped: {error}")
             actor.stopped.__cause__ = cause
+            self._on_failed(actor.stopped)
         stopped = ActorStopped(str(actor.stopped))
         stopped.__cause__ = actor.stopped.__cause__
         return stopped

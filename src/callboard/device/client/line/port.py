@@ -10,7 +10,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Mapping
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callboard.core.errors import AccelError, DeviceStopped, MailboxFull, ShapeError
 from callboard.core.library import Library
@@ -30,6 +30,9 @@ from callboard.device.config import DeviceConfig
 from callboard.device.protocol.messages import ActorCall, Call, Completions
 from callboard.device.supervision.hosts.base import Host
 from callboard.kernel.recording import recorder
+
+if TYPE_CHECKING:
+    from callboard.device.client.recorded import RecordedPort
 
 __all__ = ["OpPort", "request_key"]
 
@@ -59,7 +62,10 @@ class OpPort:
         unanswered: Ops without a completion.
         chains: Finds repeated chains of calls; None if this is disabled.
         deferrals: Refs whose ops are submitted later; None if that is off.
+        recorded: Reports the work of the device to a log; None if it is not recorded.
     """
+
+    recorded: "RecordedPort | None" = None
 
     def __init__(
         self,
