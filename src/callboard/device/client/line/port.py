@@ -11,7 +11,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callboard.actors._runtime.current import CURRENT
 from callboard.core.errors import AccelError, DeviceStopped, MailboxFull, ShapeError
@@ -35,6 +35,9 @@ from callboard.events.kinds import OP, SETTLED
 from callboard.events.ring import EVENTS
 from callboard.events.ring import now as now_ns
 from callboard.kernel.recording import recorder
+
+if TYPE_CHECKING:
+    from callboard.device.client.recorded import RecordedPort
 
 __all__ = ["OpPort", "request_key"]
 
@@ -65,7 +68,10 @@ class OpPort:
         chains: Finds repeated chains of calls; None if this is disabled.
         deferrals: Refs whose ops are submitted later; None if that is off.
         called, failures: Ops by tag, and those that failed, while telemetry was on.
+        recorded: Reports the work of the device to a log; None if it is not recorded.
     """
+
+    recorded: "RecordedPort | None" = None
 
     def __init__(
         self,
