@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Generator, Iterator
 
 # One BLAS thread per process: the tests run many processes on few cores. Set before NumPy is imported where possible
@@ -18,15 +19,22 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import threadpoolctl  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
 from hypothesis.internal.conjecture import providers  # noqa: E402
-from tests import early, gpu_cases, gpu_only, rewritten, thorough  # noqa: E402
+from tests import early, gpu_cases, gpu_only, letters, rewritten, thorough  # noqa: E402
 
 from callboard.device.client import handle  # noqa: E402
 from callboard.testing import census, plugin  # noqa: E402
 
+LONG = 0.1
+"""Seconds of a collection of garbage."""
+_began, _was_long = 0.0, False
+
 # No deadline: on a shared machine the time of one example says nothing. `derandomize`: the same examples each time.
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
+
+st.register_type_strategy(str, st.text(letters.LETTERS))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,9 +71,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(plugin.MARK)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Leave garbage alone while tests are collected: nearly all that is made lives to the end."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Keep what was collected out of the many collections of garbage that tests ask for: it lives to the end."""
+    """Keep what was collected out of the many collections of garbage that tests ask for."""
+    gc.enable()
     gc.freeze()
+    gc.callbacks.append(_note_long_collections)
+
+
+def pytest_runtest_setup() -> None:
+    """Keep out what has come since then, too, once a collection takes long: caches, reports, what tests import."""
+    global _was_long
+    if _was_long:
+        gc.collect()
+        gc.freeze()
+        _was_long = False
+
+
+def _note_long_collections(phase: str, info: dict[str, int]) -> None:
+    global _began, _was_long
+    if phase == "start":
+        _began = time.thread_time()
+    elif time.thread_time() - _began > LONG:
+        _was_long = True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,6 @@
 """Cases that will not run are not made: items of pytest, most of which the rules would deselect.
 
-Of 79,000 cases a plain run without a GPU executes 7,400. The rules of ``gpu_cases`` and ``thorough`` choose among the
+Of 79,000 cases a plain run without a GPU executes 7,000. The rules of ``gpu_cases`` and ``thorough`` choose among the
 parameters of each test, before items exist, and again among the items, for tests without parameters. What is left out
 is counted by the hook for deselected items. Where cases are chosen by name, keyword or mark, all are made: a case that
 was not chosen is not counted.

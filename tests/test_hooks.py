@@ -15,7 +15,7 @@ from tests.hooks import ROWS, Counter, Number, Row, same, version
 
 import callboard as cb
 from callboard.device.config import HostConfig
-from callboard.device.host.context.streams import allocator_for
+from callboard.device.host.context.streams import streams_for
 
 BOUND = 20.0
 """Seconds for what must come; a hang takes longer."""
@@ -234,4 +234,4 @@ def test_a_stream_that_does_not_say_whether_it_is_idle_is_refused(value: Any) ->
 
     device: Any = Device()
     with pytest.raises(TypeError, match=r"Stream\.query returned .*; it must return True or False"):
-        allocator_for(device, HostConfig()).acquire("blas")
+        streams_for(device, HostConfig()).acquire("blas")

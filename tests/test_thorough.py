@@ -76,12 +76,12 @@ def kept_of(items: list[Any]) -> list[Any]:
 def test_a_test_runs_once_on_one_of_the_sessions_that_repeat_others() -> None:
     sessions = ("library:cpu", *thorough.REPEATS, "process:cuda", None)
     names = [f"test_{i}" for i in range(40)]
-    items: list[Any] = [Case(name, i, session) for name in names for i in range(3) for session in sessions]
+    items: list[Any] = [Case(name, i, session) for name in names for i in range(thorough.MOST) for session in sessions]
     kept = kept_of(items)
     repeats = [case for case in kept if case.callspec.params.get("session") in thorough.REPEATS]
     assert [case.originalname for case in repeats] == names
     assert {case.callspec.params["session"] for case in repeats} == set(thorough.REPEATS)
-    assert len({case.number for case in repeats}) == 3
+    assert len({case.number for case in repeats}) == thorough.MOST
     others = [case for case in items if case.callspec.params.get("session") not in thorough.REPEATS]
     assert [case for case in kept if case not in repeats] == others
     assert kept_of(kept) == kept
@@ -134,7 +134,7 @@ def test_of_tests_with_many_costly_cases_few_are_kept() -> None:
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     "options, passed, left",
-    [([], 5, 7), (["-n", "1"], 5, 7), (["--all"], 12, 0), (["tests"], 12, 0), (["-k", "slow"], 0, 1)],
+    [([], 4, 8), (["-n", "1"], 4, 8), (["--all"], 12, 0), (["tests"], 12, 0), (["-k", "slow"], 0, 1)],
     ids=["plain", "a worker", "--all", "named", "-k"],
 )
 def test_a_run_says_how_many_it_leaves(tmp_path: Path, options: list[str], passed: int, left: int) -> None:

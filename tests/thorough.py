@@ -2,7 +2,7 @@
 
 A plain run is one that names no tests. Of the conformance suites it executes the cases on the CPU's libraries, and of
 each test one on another session, behind a host or as a recording, which changes from test to test. Of a test marked
-``few(n)`` it takes n cases, and of any other three at most, evenly spread over the values of its parameters. A test for
+``few(n)`` it takes n cases, and of any other two at most, evenly spread over the values of its parameters. A test for
 several places of a context (a thread, a process, the loop) runs in one of them, and the next test in another.
 Tests that draw examples, and state machines, draw a third of them. What is left out is counted.
 """
@@ -17,7 +17,7 @@ import pytest
 
 REPEATS = ("thread:cpu", "process:cpu", "node:cpu", "recorded:cpu")
 """Sessions that compute on the CPU what ``library:cpu`` does, behind a host and a wire, or as recordings."""
-MOST = 3
+MOST = 2
 """Cases of any test that a plain run executes, for each session."""
 PLACES = frozenset({"thread", "process", "loop", "host_fn", "polled"})
 """Parameters that say where a context is, or how it finds out that work is done."""

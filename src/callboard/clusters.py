@@ -11,6 +11,7 @@ from callboard.core.errors import BackendUnavailable
 from callboard.device.client.handle import Device
 from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.opening import remote_config
+from callboard.device.supervision.remote.host import Address
 from callboard.device.supervision.remote.place import LOST_AFTER
 from callboard.device.supervision.supervisor import DeviceSupervisor
 from callboard.device.supervision.watch import Stopped
@@ -29,6 +30,9 @@ class Cluster(Handle):
         system: System of the devices.
         engine: Places, starts and watches.
         tls, lost_after, place_timeout: See :func:`callboard.cluster`.
+
+    Attributes:
+        lost_after: Seconds of silence after which application and node consider each other lost.
     """
 
     def __init__(
@@ -37,7 +41,7 @@ class Cluster(Handle):
         self._system = system
         self._engine = engine
         self._tls = tls
-        self._lost_after = lost_after
+        self.lost_after = lost_after
         self._place_timeout = place_timeout
         self._opened = 0
         self._places: dict[Device, PlacedNode] = {}
@@ -101,7 +105,7 @@ class Cluster(Handle):
             Request(resources=dict(resources), node=chosen, spread=spread),
             pinned=pinned,
             tls=self._tls,
-            lost_after=self._lost_after,
+            lost_after=self.lost_after,
             timeout=self._place_timeout,
         )
         opened: Device | None = None
@@ -118,6 +122,19 @@ class Cluster(Handle):
             else:
                 await opened.close()
             raise
+
+    async def locate(self) -> Address:
+        """Address of the process that holds the tables of the cluster's shared regions, which is started if needed.
+
+        For ``shared=`` of :class:`callboard.PlacementShardingAdapter`.
+
+        Raises:
+            PlacementFailed: It was not started, or did not answer, within ``place_timeout`` seconds.
+        """
+        host, port, token = await self._engine.registry(self._tls, self._place_timeout)
+        if self._tls is None:
+            return Address(host, port, token)
+        return Address(host, port, token, self._tls.client(), self._tls.server_name)
 
     async def close_devices(self) -> None:
         """Close the devices and give their places back. Closing twice is harmless."""

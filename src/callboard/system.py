@@ -13,8 +13,10 @@ import msgspec
 from callboard.actors import ActorSystem, Clock, DeadLetters, Strategy
 from callboard.actors._runtime.recording import Recorder
 from callboard.core import registry
+from callboard.core.backend import DeviceInfo
 from callboard.core.errors import DeviceStopped, Withdrawn
 from callboard.device.client.handle import Device
+from callboard.device.client.recorded import DeviceLog
 from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.configure import check_libraries, device_config, warn_of_unknown_variables
 from callboard.device.opening import open_device, remote_config
@@ -153,7 +155,14 @@ class System(ActorSystem):
             await stopped.result().close()
         starter = starter_for(config.isolation or backend.isolation, backend.environment(info), config)
         name = f"{backend.name}:{info.index}"
-        return await open_device(self, name, backend, info, config, starter, supervisor, self._unretrieved)
+        log = self._log_of(name, info)
+        return await open_device(self, name, backend, info, config, starter, supervisor, self._unretrieved, log)
+
+    def _log_of(self, name: str, info: DeviceInfo) -> DeviceLog | None:
+        """The log of a new device, if the system's recorder records devices."""
+        attach = getattr(self.recorder, "attach_device", None)
+        log: DeviceLog | None = None if attach is None else attach(name, info.backend, info.uuid)
+        return log
 
     async def _open_remote(
         self,
@@ -175,7 +184,8 @@ class System(ActorSystem):
         if task is None or _is_over(task):
             starter = RemoteStarter(node.locate, which, settings, node.lost_after)
             name = f"{node}/{backend.name}:{info.index}"
-            opening = open_device(self, name, backend, info, settings, starter, supervisor, self._unretrieved)
+            log = self._log_of(name, info)
+            opening = open_device(self, name, backend, info, settings, starter, supervisor, self._unretrieved, log)
             task = self._devices[key] = asyncio.ensure_future(opening)
         return await asyncio.shield(task)
 

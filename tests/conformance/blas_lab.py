@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
-from callboard.core.op import Op
+from callboard.core.op import OPS, Op
 
 Array = np.ndarray[Any, Any]
 
@@ -143,6 +143,11 @@ def factors(*numbers: float) -> Any:
 
 def complex_factors() -> Any:
     return factors() | st.builds(Factor, st.sampled_from([0.5 - 2j, 1j]), st.booleans())
+
+
+def messages(*bases: type[Op[Any, Any]]) -> list[Any]:
+    """The messages of families, in order of definition: what a suite shows of one, it shows of all."""
+    return [op for op in OPS.values() if issubclass(op, bases)]
 
 
 # -- execution ---------------------------------------------------------------------------------------------------------

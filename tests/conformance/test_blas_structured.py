@@ -14,6 +14,7 @@ from blas_lab import (
     extents,
     factors,
     matrix_layouts,
+    messages,
     place_matrix,
     place_vector,
     poisoned,
@@ -29,12 +30,15 @@ from tests.blas_structures import banded, inside, packed, stored, symmetric, wit
 import callboard.kernel.blas as blas
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
+from callboard.kernel.blas.level3 import Rank2K
+from callboard.kernel.blas.symmetric import HermitianRank1, SymmetricProduct, SymmetricRank2
+from callboard.kernel.blas.triangular import TriangularVector
 from callboard.testing.tolerances import assert_close
 
-PRODUCTS = (blas.Symv, blas.Hemv, blas.Spmv, blas.Hpmv, blas.Sbmv, blas.Hbmv)
-RANK_1 = (blas.Her, blas.Hpr)
-UPDATES = (*RANK_1, blas.Her2, blas.Hpr2, blas.Syr2, blas.Spr2)
-TRIANGULAR = (blas.Trmv, blas.Trsv, blas.Tpmv, blas.Tpsv, blas.Tbmv, blas.Tbsv)
+PRODUCTS = messages(SymmetricProduct)
+RANK_1 = messages(HermitianRank1)
+UPDATES = messages(HermitianRank1, SymmetricRank2)
+TRIANGULAR = messages(TriangularVector)
 BLAS = ("f32", "f64", "c64", "c128")
 
 
@@ -160,7 +164,7 @@ def test_updates(session: Any, cls: Any, data: st.DataObject, dtype: DType, n: i
     at_a.check_surroundings(session)
 
 
-@pytest.mark.parametrize("cls", [blas.Syr2k, blas.Her2k], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", messages(Rank2K), ids=lambda cls: cls.__name__)
 @SHARED
 @given(data=st.data(), dtype=dtypes(*BLAS), n=extents, k=extents, seed=seeds, lower=st.booleans())
 def test_rank_2k(

@@ -6,30 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blas_lab import Array, execute, scale_of, values
+from blas_lab import Array, execute, messages, scale_of, values
 
 import callboard.kernel.blas as blas
 from callboard.core.dtype import DTYPES, DType
-from callboard.kernel.blas import (
-    Axpy,
-    Geam,
-    Gemm,
-    GemmBatched,
-    GemmGrouped,
-    GemmStridedBatched,
-    Gemv,
-    Ger,
-    Gerc,
-    Geru,
-    Hemm,
-    Herk,
-    Spr,
-    Symm,
-    Syr,
-    Syrk,
-    Trmm,
-    Trsm,
-)
+from callboard.kernel.blas import Axpy, Geam, Gemm, GemmBatched, GemmGrouped, GemmStridedBatched, Gemv, Herk
+from callboard.kernel.blas.level2 import Rank1, SymmetricRank1
+from callboard.kernel.blas.level3 import RankK, Triangular, TwoSided
+from callboard.kernel.blas.symmetric import HermitianRank1, SymmetricProduct, SymmetricRank2
 
 BLAS = ("f32", "f64", "c64", "c128")
 EVERY = ("f16", "bf16", *BLAS)
@@ -115,9 +99,9 @@ def grouped(x: Given) -> tuple[Any, Any, Any]:
 
 def rank_k(cls: Any, lower: bool) -> Case:
     def case(x: Given) -> tuple[Any, Any, Any]:
-        real = x.dtype.real if cls is Herk else x.dtype
+        real = x.dtype.real if cls.hermitian else x.dtype
         want = twice(x.c)
-        if cls is Herk:
+        if cls.hermitian:
             want[np.diag_indices(x.n)] = want.diagonal().real
         op = cls(a=x.bad(x.n, x.n), c=x.put(x.c), alpha=x.number(0, real), beta=x.number(2, real), lower=lower)
         inside = np.tri(x.n, dtype=bool)
@@ -139,12 +123,14 @@ def rank_1(cls: Any) -> Case:
     return lambda x: (cls(x=x.bad(x.n), y=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...)
 
 
-def hermitian_rank(cls: Any) -> Case:
+def symmetric_rank(cls: Any) -> Case:
+    real_alpha = issubclass(cls, HermitianRank1)
+    hermitian = real_alpha or getattr(cls, "hermitian", False)
+
     def case(x: Given) -> tuple[Any, Any, Any]:
-        a = x.hermitian(cls.packed)
+        a = x.hermitian(cls.packed) if hermitian else x.packed if cls.packed else x.c
         vectors = {name: x.bad(x.n) for name in ("x", "y") if name in cls.__struct_fields__}
-        scale = x.dtype if "y" in vectors else x.dtype.real
-        return cls(**vectors, a=x.put(a), alpha=x.number(0, scale)), a, ...
+        return cls(**vectors, a=x.put(a), alpha=x.number(0, x.dtype.real if real_alpha else x.dtype)), a, ...
 
     return case
 
@@ -168,7 +154,18 @@ def structured(cls: Any) -> Case:
     return case
 
 
-CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
+Row = tuple[Case, tuple[str, ...]]
+
+
+def family(case: Callable[..., Case], *bases: Any, suffix: str = "", **flags: Any) -> dict[str, Row]:
+    """A row for each message of these families."""
+    return {
+        f"{cls.__name__.lower()}{suffix}": (case(cls, **flags), tuple(dtype.name for dtype in cls.dtypes))
+        for cls in messages(*bases)
+    }
+
+
+CASES: dict[str, Row] = {
     "axpy": (lambda x: (Axpy(x=x.bad(x.n), y=x.put(x.c[0]), alpha=x.number(0)), x.c[0], ...), EVERY),
     "geam": (
         lambda x: (Geam(a=x.bad(x.n, x.n), b=x.put(x.c), alpha=x.number(0), beta=x.number(2)), twice(x.c), ...),
@@ -182,27 +179,15 @@ CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
     "gemv": (gemv(), EVERY),
     "gemv of a transpose": (gemv(transpose=True), EVERY),
     "gemv of a conjugate": (gemv(conj=True), BLAS[2:]),
-    "ger": (rank_1(Ger), BLAS[:2]),
-    "gerc": (rank_1(Gerc), BLAS[2:]),
-    "geru": (rank_1(Geru), BLAS[2:]),
-    "hemm": (product(Hemm), BLAS[2:]),
-    "herk": (rank_k(Herk, lower=True), BLAS[2:]),
-    "herk above": (rank_k(Herk, lower=False), BLAS[2:]),
-    **{
-        cls.__name__.lower(): (structured(cls), tuple(d.name for d in cls.dtypes))
-        for cls in (blas.Symv, blas.Hemv, blas.Spmv, blas.Hpmv, blas.Sbmv, blas.Hbmv, blas.Gbmv)
-    },
-    **{cls.__name__.lower(): (hermitian_rank(cls), BLAS[2:]) for cls in (blas.Her, blas.Her2, blas.Hpr, blas.Hpr2)},
-    "syr2": (lambda x: (blas.Syr2(x=x.bad(x.n), y=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...), BLAS),
-    "symm": (product(Symm), BLAS),
-    "symm on the right": (product(Symm, left=False), BLAS),
-    "spr": (lambda x: (Spr(x=x.bad(x.n), a=x.put(x.packed), alpha=x.number(0)), x.packed, ...), BLAS[:2]),
-    "syr": (lambda x: (Syr(x=x.bad(x.n), a=x.put(x.c), alpha=x.number(0)), x.c, ...), BLAS),
-    "syrk": (rank_k(Syrk, lower=True), BLAS),
-    "trmm": (triangular(Trmm), BLAS),
-    "trmm on the right": (triangular(Trmm, left=False, transpose=True), BLAS),
-    "trsm": (triangular(Trsm), BLAS),
-    "trsm on the right": (triangular(Trsm, left=False, unit_diagonal=True), BLAS),
+    **family(rank_1, Rank1),
+    **family(symmetric_rank, SymmetricRank1, HermitianRank1, SymmetricRank2),
+    **family(structured, SymmetricProduct, blas.Gbmv),
+    **family(rank_k, RankK, lower=True),
+    **family(rank_k, RankK, suffix=" above", lower=False),
+    **family(product, TwoSided),
+    **family(product, TwoSided, suffix=" on the right", left=False),
+    **family(triangular, Triangular),
+    **family(triangular, Triangular, suffix=" on the right", left=False, transpose=True),
 }
 
 

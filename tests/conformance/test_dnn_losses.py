@@ -156,3 +156,12 @@ def test_squared_errors(session: Any, seed: int, shape: tuple[int, ...], dtype: 
     near(session.get(loss), want[0], dtype, x.size, 8)
     got = session.submit(dnn.MseBackward(dloss=session.put(dloss), x=given, target=at, reduction=reduction))
     assert_close(session.get(got), want[1], dtype, kind="elementwise", scale=8)
+
+
+def test_softmax_of_all_of_an_image(session: Any) -> None:
+    """What other libraries call the mode "instance"."""
+    x = drawn(3, (2, 3, 4, 5), "f32")
+    flat = session.submit(dnn.Softmax(x=session.put(x).reshape(2, 60)))
+    got = session.get(flat.reshape(2, 3, 4, 5)).astype(np.float64)
+    exact = np.exp(x.astype(np.float64))
+    assert_close(got, exact / exact.sum(axis=(1, 2, 3), keepdims=True), "f32", 60)

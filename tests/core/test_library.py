@@ -1,3 +1,5 @@
+import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -5,7 +7,18 @@ import pytest
 
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout, layout_of
-from callboard.core.library import Launch, Library, Prepare, SizeQuery, launches, ops_of, plans, prepares, sizes
+from callboard.core.library import (
+    Launch,
+    Library,
+    Prepare,
+    SizeQuery,
+    launches,
+    modules_of,
+    ops_of,
+    plans,
+    prepares,
+    sizes,
+)
 from callboard.core.op import OPS, Op
 from callboard.core.operand import In, Operand, Out, Placeholder, Scalar
 
@@ -263,3 +276,20 @@ def test_a_library_may_refuse_for_all_of_its_ops() -> None:
 
     assert Small.why_not(Other(a=of("f32"))) == "it is too large"
     assert Small.why_not(Sum(scale=1.0, parts=(of("f32"),))) == "dtype f32; supported are f64"
+
+
+def test_the_modules_of_a_library_are_those_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "toys_of_a_package"
+    for name in ("__init__", "library", "adding", "inner/__init__", "inner/summing"):
+        (package / name).parent.mkdir(exist_ok=True)
+        (package / f"{name}.py").write_text("", "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        found = [module.__name__ for module in modules_of("toys_of_a_package.library")]
+        assert found == [f"toys_of_a_package.{name}" for name in ("adding", "inner", "inner.summing")]
+        (package / "inner" / "broken.py").write_text("import toys_of_nobody", "utf-8")
+        with pytest.raises(ModuleNotFoundError, match="toys_of_nobody"):
+            modules_of("toys_of_a_package.library")
+    finally:
+        for name in [name for name in sys.modules if name.startswith("toys_of_a_package")]:
+            del sys.modules[name]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.letters import LETTERS
 
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
@@ -53,7 +54,7 @@ left: Any = Left
 A, B = Left(at("f32", 4), at("i32", 2), (3, 4)), at("f32", 4)
 
 
-@given(st.integers(0, 5), st.integers(0, 2**40), st.text(max_size=5), st.booleans(), st.booleans())
+@given(st.integers(0, 5), st.integers(0, 2**40), st.text(LETTERS, max_size=5), st.booleans(), st.booleans())
 def test_struct_operands_come_back_from_the_signature(n: int, rows: int, mode: str, other: bool, extra: bool) -> None:
     a = Right(at("f64", n)) if other else Left(at("f32", n, 2), at("i32", 1), (rows, 2), mode)
     op = Take(a=a, b=B, c=Right(at("i8", n)) if extra else None, level=n)

@@ -233,7 +233,7 @@ async def test_half_open_tries_again_after_a_pause(standby: str | None) -> None:
         dev = await system.device(
             "cpu", isolation="process", standby=standby, max_restarts=1, within=60.0, on_exhausted="half_open"
         )
-        dev._actor._clock = clock.time
+        dev._actor.clock = clock.time
         await lost_and_recovered(dev, lambda: kill(dev))
         assert await asyncio.wait_for(dev.standby_ready(), BOUND) == (standby is not None)
         events = dev.events()

@@ -163,8 +163,9 @@ def _operators(statics: tuple[str, ...], dtype: DType) -> dict[str, Any]:
         return {}
     if "operation" in statics:
         return {"operation": "max"} if dtype.kind == "bool" else {}
-    own = {"cuda": "return a < 1;", "python": "a < 1"}
-    return {**own, "comparison": "custom"} if "comparison" in statics else own
+    if "comparison" in statics:
+        return {"comparison": "custom", "cuda": "return a > 0 && a < 3;", "python": "(a > 0) & (a < 3)"}
+    return {"cuda": "return a < b;", "python": "a < b"}
 
 
 @functools.cache

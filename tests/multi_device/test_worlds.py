@@ -123,6 +123,18 @@ async def test_premultiplied_sums(devices: list[cb.Device]) -> None:
         np.testing.assert_allclose(await refs[0].get(), xs[0] + 2 * xs[1] + 3 * xs[2])
 
 
+async def test_parts_at_any_offset_are_sends_of_views(devices: list[cb.Device]) -> None:
+    """What an all-to-all of parts at offsets is: a group of sends, each of a view, to a view."""
+    async with cb.world(devices[:2]) as world:
+        xs = put(world, [np.arange(6) + 10 * r for r in range(2)])
+        outs = put(world, [np.zeros(6, np.int64) for _ in range(2)])
+        with world.group() as group:
+            parts = [group.send(xs[r][1 + r : 3 + r], to=1 - r, out=outs[1 - r][4 - r : 6 - r]) for r in range(2)]
+        for part in parts:
+            await part
+        assert [list(await out.get()) for out in outs] == [[0, 0, 0, 12, 13, 0], [0, 0, 0, 0, 1, 2]]
+
+
 async def test_a_group_is_one_call_and_its_refs_are_there_at_its_end(devices: list[cb.Device]) -> None:
     async with cb.world(devices) as world:
         edges = put(world, [np.full(3, r) for r in range(4)])

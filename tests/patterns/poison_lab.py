@@ -3,9 +3,9 @@
 import asyncio
 
 import callboard as cb
+from callboard.actors import Directive
 from callboard.core.errors import Suspect
 from callboard.device.client.line.entries import GuardedKey, request_key
-from callboard.device.supervision.lifecycle import Event
 from callboard.device.supervision.supervisor import DeviceSupervisor
 
 __all__ = ["Card"]
@@ -55,7 +55,7 @@ class Card:
             error.guarded = any(isinstance(key, GuardedKey) for key in lost.values())
             if not over.done():
                 over.set_exception(error)
-        self.stopped |= self.supervisor.on_loss(error, self.now) is not Event.CONTEXT_LOST
+        self.stopped |= self.supervisor.on_context_lost(error, self.now) is not Directive.RESTART
 
     async def one(self, number: int) -> int:
         return (await self.double([number]))[0]

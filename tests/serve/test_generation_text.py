@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.letters import LETTERS
 
 from callboard.serve.generation.text import Detokenizer, StopStrings
 
@@ -21,7 +22,7 @@ def sentence(tokens: list[int]) -> str:
 WORDS = [" a", " house", "s", " in", "side", "."]
 
 
-@given(st.text(max_size=30))
+@given(st.text(LETTERS, max_size=30))
 def test_characters_of_several_tokens(text: str) -> None:
     found = Detokenizer(decode)
     pieces = [found.add(token) for token in text.encode()]

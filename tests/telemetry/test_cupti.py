@@ -15,7 +15,7 @@ from tests.telemetry.fakecupti import FakeCupti
 
 import callboard as cb
 from callboard.device.host.profiling import activity
-from callboard.device.host.profiling.activity import Activity
+from callboard.device.host.profiling.activity import CuptiActivity
 from callboard.telemetry.nvidia import cupti as module
 from callboard.telemetry.nvidia.cupti import CuptiSession
 from callboard.telemetry.nvidia.nvtx import NvtxKernelTrace
@@ -31,7 +31,7 @@ def cupti(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupti]:
     monkeypatch.setitem(sys.modules, "cupti", package)
     monkeypatch.setattr(module, "BACKENDS", {"cuda", "cpu"})
     yield fake
-    assert Activity._user is None
+    assert CuptiActivity._user is None
     assert not fake.enabled
     assert not fake.ops
 
@@ -111,7 +111,7 @@ async def test_a_host_without_cupti_says_what_to_install(cupti: FakeCupti) -> No
     async with asyncio.timeout(LIMIT), cb.device("cpu", isolation="process") as gpu:
         with pytest.raises(cb.BackendUnavailable, match="cupti-python"):  # the test's module is in this process only
             await CuptiSession(gpu).start()
-        assert gpu._actor.profiling == {}
+        assert not gpu._actor.settings.has("cupti-start")
 
 
 async def test_a_lost_context_is_counted_and_the_next_one_is_recorded(

@@ -58,6 +58,7 @@ OF_SERVERS = "servers call it for their requests, and run on a loop"
 
 LEFT_OUT = {
     "Cluster.close_devices": "close does it",
+    "Cluster.locate": "regions of entities belong to an event loop",
     "Device.watch_generation": "its values are awaited; wait_generation waits for one",
     "Quarantine.begin": OF_SERVERS,
     "Quarantine.blame": OF_SERVERS,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from callboard.cli.tokens import read_token
 from callboard.device.supervision.remote.node import NodeServer
+from callboard.multi_device.sharding.shared import Regions
 
 __all__ = ["add_host"]
 
@@ -50,7 +51,7 @@ def _run(given: argparse.Namespace) -> int:
         if given.tls_cert is not None:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(given.tls_cert, given.tls_key)
-        server = NodeServer(token, tls)
+        server = NodeServer(token, tls, Regions())
         return asyncio.run(_serve(server, host.strip("[]"), int(port), tls is not None))
     except (OSError, ValueError) as e:
         print(f"callboard host: {e}", file=sys.stderr)

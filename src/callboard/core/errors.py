@@ -127,12 +127,18 @@ class LibraryError(AccelError):
     Attributes:
         lib: ``"cublas"``, ``"scipy"`` …
         code: The vendor's status, 0 if it has none.
+        unexpected: True if the library raised an exception of its own instead of returning a status: its handle is
+            made again (:meth:`DeviceSupervisor.on_library_failure`).
     """
 
-    def __init__(self, message: str = "", lib: str = "", code: int = 0) -> None:
+    unexpected = False
+
+    def __init__(self, message: str = "", lib: str = "", code: int = 0, unexpected: bool = False) -> None:
         super().__init__(message)
         self.lib = lib
         self.code = code
+        if unexpected:
+            self.unexpected = True
 
 
 class NumericalError(AccelError, ArithmeticError):

@@ -1,14 +1,14 @@
 """``Library``: how a backend executes the ops of one compute library.
 
-Most ops are registered at the function or class that makes their plan, in a module that the library names. Their
-launch is a call of the plan::
+Most ops are registered at the function or class that makes their plan, in a module beside the library's. Their launch
+is a call of the plan::
 
     @plans(Syr, Spr, inline=True)  # in level2.py
     def symmetric_rank_1(cublas, op): ...
 
 
     class CudaBlas(Library):
-        modules = (level1, level2)
+        modules = modules_of(__name__)
 
 Methods of the library register the others::
 
@@ -22,7 +22,9 @@ Methods of the library register the others::
 
 import abc
 import inspect
+import pkgutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -43,6 +45,7 @@ __all__ = [
     "SizeQuery",
     "WouldBlock",
     "launches",
+    "modules_of",
     "ops_of",
     "plans",
     "prepares",
@@ -236,7 +239,7 @@ class Library(abc.ABC):
     """Ops with a stream of their own, and its name. They run on another engine of the device, such as copies to the
     host, and so do not delay the ops on the library's stream."""
     modules: ClassVar[Sequence[ModuleType]] = ()
-    """The modules whose functions and classes are registered with :func:`plans`."""
+    """The modules whose functions and classes are registered with :func:`plans` (see :func:`modules_of`)."""
     inline: ClassVar[bool] = False
     """True if plans are made inline (see :class:`Prepare`) unless they are registered otherwise."""
     makers: ClassVar[dict[type[AnyOp], Callable[..., Any]]] = {}
@@ -362,6 +365,18 @@ class LibraryTable(Mapping[str, type[Library]]):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+
+def modules_of(library: str) -> tuple[ModuleType, ...]:
+    """Import and return the modules beside the one of a library, and those in packages beside it.
+
+    Args:
+        library: ``__name__`` of the library's module; the others are of the same package, and import no vendor package
+            before they are called.
+    """
+    package = library.rpartition(".")[0]
+    beside = pkgutil.walk_packages(import_module(package).__path__, f"{package}.")
+    return tuple(import_module(module.name) for module in beside if module.name != library)
 
 
 def ops_of(*modules: ModuleType) -> list[type[AnyOp]]:

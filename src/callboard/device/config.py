@@ -7,6 +7,10 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
+from callboard.device.strategies.carried import Carried
+from callboard.device.strategies.completion import CompletionStrategy
+from callboard.device.strategies.streams import StreamAllocator
+
 __all__ = ["DeviceConfig", "DeviceOptions", "HostConfig", "StandbySetting", "defaults", "standbys"]
 
 defaults: ContextVar[Mapping[str, Any]] = ContextVar("callboard_device_defaults", default=MappingProxyType({}))
@@ -41,12 +45,13 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         memory_limit: Bytes that ops may allocate on the device; None: all there is.
-        completion: How the host waits for work in flight: ``"polled"``, ``"host_fn"`` or ``"sync"``; None uses the
-            backend's default.
+        completion: How the host waits for work in flight: ``"polled"``, ``"host_fn"``, ``"sync"``, or an object
+            of a class that derives from :class:`CompletionStrategy`; None uses the backend's default.
         spin: Seconds that a polling host continues to poll for new work after the last one finished; four times as long
             where the last pause was shorter than that, and for the next call of a resident actor that serves.
         streams: ``"chained"``: one for libraries whose ops mostly follow one another, and one for each other
-            actor; ``"per_actor"``, ``"single"`` or ``"pooled"``.
+            actor; ``"per_actor"``, ``"single"`` or ``"pooled"``; or an object of a class that derives from
+            :class:`StreamAllocator`.
         pooled_streams: Number of streams when ``streams`` is ``"pooled"``.
         priorities: Stream priority of a library actor by its name: -1 low, 0 normal, 1 high.
         trace: Record every op (:class:`callboard.device.protocol.messages.Traces`).
@@ -58,9 +63,9 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     memory_limit: Amount | None = None
-    completion: Literal["polled", "host_fn", "sync"] | None = None
+    completion: Literal["polled", "host_fn", "sync"] | Carried | None = None
     spin: Pause = 100e-6
-    streams: Literal["chained", "per_actor", "single", "pooled"] = "chained"
+    streams: Literal["chained", "per_actor", "single", "pooled"] | Carried = "chained"
     pooled_streams: Amount = 4
     priorities: dict[str, Priority] = {}
     trace: bool = False
@@ -158,9 +163,9 @@ class DeviceOptions(TypedDict, total=False):
     guardian: bool
     host: HostConfig
     memory_limit: int | None
-    completion: Literal["polled", "host_fn", "sync"] | None
+    completion: Literal["polled", "host_fn", "sync"] | CompletionStrategy | None
     spin: float
-    streams: Literal["chained", "per_actor", "single", "pooled"]
+    streams: Literal["chained", "per_actor", "single", "pooled"] | StreamAllocator
     pooled_streams: int
     priorities: Mapping[str, int]
     trace: bool

@@ -13,6 +13,8 @@ import msgspec
 from callboard.core import plugins
 from callboard.core.settings import words_of
 from callboard.device.config import DeviceConfig, HostConfig, defaults
+from callboard.device.strategies.carried import carried
+from callboard.device.strategies.completion import CompletionStrategy
 
 __all__ = [
     "ENVIRONMENT",
@@ -54,8 +56,12 @@ _AS_JSON = {"warm": '["memory", "blas"]', "priorities": '{"blas": 1}'}
 """Settings of a device that are no single value, with an example of their text."""
 
 _CURES = {
+    "completion": "use one of 'polled', 'host_fn', 'sync', None, or an object of a class that derives from "
+    "cb.CompletionStrategy",
+    "streams": "use one of 'chained', 'per_actor', 'single', 'pooled', or an object of a class that derives from "
+    "cb.StreamAllocator",
     "standby": "use one of 'hot', 'warm', None, or a number of standbys, 0 to 64, or both: ('hot', 2), in the "
-    'environment ["hot", 2]'
+    'environment ["hot", 2]',
 }
 """What a setting takes that has words and other values."""
 
@@ -81,7 +87,7 @@ def device_config(
     if unknown:
         known = sorted({*_DEVICE, *_HOST} - {"host"})
         raise ValueError(f"unknown option {unknown[0]!r}; use one of {', '.join(known)}")
-    device = msgspec.to_builtins(base or DeviceConfig())
+    device = msgspec.to_builtins(base or DeviceConfig(), enc_hook=_strategy)
     if base is None:
         device.update(defaults.get())
     host = device["host"]
@@ -97,9 +103,12 @@ def device_config(
     for name, value in options.items():
         variables.pop(name, None)
         if name == "host":
-            host.update(msgspec.to_builtins(value))
+            host.update(msgspec.to_builtins(value, enc_hook=_strategy))
         else:
             (device if name in _DEVICE else host)[name] = value
+    for name in ("completion", "streams"):
+        if not isinstance(host[name], dict):  # else it was given in a HostConfig
+            host[name] = msgspec.to_builtins(carried(name, host[name]))
     if device["isolation"] is None:
         device["isolation"] = defaults.get().get("isolation", isolation)
     try:
@@ -112,6 +121,11 @@ def device_config(
             "are so rare would count as hung; hang_after must be larger"
         )
     return config
+
+
+def _strategy(value: Any) -> Any:
+    """A strategy that was given in a HostConfig."""
+    return carried("completion" if isinstance(value, CompletionStrategy) else "streams", value)
 
 
 def _told(why: str, device: Mapping[str, Any], variables: Mapping[str, str]) -> str:

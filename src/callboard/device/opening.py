@@ -11,6 +11,7 @@ from callboard.device.client.graphs.chains import Chains
 from callboard.device.client.handle import Device
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.transfers import Transfers
+from callboard.device.client.recorded import DeviceLog, RecordedPort, RecordedTransfers
 from callboard.device.config import DeviceConfig
 from callboard.device.configure import device_config
 from callboard.device.supervision.actor import DeviceActor
@@ -42,6 +43,7 @@ async def open_device(
     starter: HostStarter,
     supervisor: DeviceSupervisor | None,
     unretrieved: Callable[[BaseException], None],
+    log: DeviceLog | None = None,
 ) -> Device:
     """Open a device in a system of actors.
 
@@ -54,6 +56,7 @@ async def open_device(
         starter: Starts its hosts.
         supervisor: Supervisor that decides what follows a loss; when None, one from the configuration.
         unretrieved: Called with each failure that was never awaited.
+        log: Receives what the device is asked for; None if it is not recorded.
 
     Raises:
         OutOfMemory: This process has no descriptor left.
@@ -66,7 +69,8 @@ async def open_device(
     )
     loop, libraries = asyncio.get_running_loop(), backend.libraries()
     try:
-        port = OpPort(loop, name, info.uuid, backend.name, libraries, config, unretrieved)
+        opened = (loop, name, info.uuid, backend.name, libraries, config, unretrieved)
+        port = OpPort(*opened) if log is None else RecordedPort(*opened, log=log)
     except OSError as e:
         raise no_descriptors(f"{name} cannot be opened", e) from e
     if config.auto_record:
@@ -92,4 +96,7 @@ async def open_device(
     except BaseException:  # a cancel, too
         port.close()
         raise
-    return Device(ref, actor, Transfers(port, actor.arenas))
+    if not isinstance(port, RecordedPort):
+        return Device(ref, actor, Transfers(port, actor.arenas))
+    port.transfers = RecordedTransfers(port, actor.arenas)
+    return Device(ref, actor, port.transfers)

@@ -35,7 +35,8 @@ DEAD: Final = 3
 """A dead letter. Where: the path of its target. Class of the message, reason."""
 
 OP: Final = 4
-"""An op was called. Where: the device. Id, tag, path of the actor that called it or ``""``."""
+"""An op was called. Where: the device. Id, tag, path of the actor that called it or ``""``. Like ``SETTLED``, it is
+written only while an exporter wants it."""
 
 SETTLED: Final = 5
 """Ops have their completions. Where: the device. Ids of those that succeeded, tags of those that failed."""

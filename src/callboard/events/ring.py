@@ -67,10 +67,11 @@ class _Events:
 
     Attributes:
         ring: The ring to write to; None while telemetry is off.
+        ops: Some exporter wants events of ops; otherwise they are only counted.
         every: New contexts measure one op in so many; 0: none.
     """
 
-    __slots__ = ("every", "ring")
+    __slots__ = ("every", "ops", "ring")
 
     def __init__(self) -> None:
         self.off()
@@ -78,6 +79,7 @@ class _Events:
     def off(self) -> None:
         """Write no events."""
         self.ring: Ring | None = None
+        self.ops = False
         self.every = 0
 
 

@@ -30,14 +30,17 @@ class Distributed(Protocol):
     @property
     def buckets(self) -> Iterable[tuple[float, int]]:
         """Bounds, and the number of values up to each."""
+        ...
 
     @property
     def count(self) -> int:
         """Number of values."""
+        ...
 
     @property
     def sum(self) -> float:
         """Sum of the values."""
+        ...
 
 
 Group = tuple[Family, Sequence[tuple[tuple[str, ...], Any]]]
@@ -55,9 +58,12 @@ class Source(Protocol):
 
     async def refresh(self) -> None:
         """Fetch what takes time; called before a scrape, for a second at most."""
+        ...
 
     def collect(self) -> Iterable[Group]:
         """The metrics now; never waits."""
+        ...
 
     def figures(self) -> Any:
         """The same for views, as plain data."""
+        ...

@@ -35,6 +35,7 @@ class Pump:
     def __init__(self, capacity: int) -> None:
         self.ring = Ring(capacity)
         self._takes: tuple[Take, ...] = ()
+        self._detailed: tuple[Take, ...] = ()
         self._users = 0
         self._lock = threading.RLock()  # one drain at a time, so that events keep their order
         self._ending = threading.Event()
@@ -51,15 +52,29 @@ class Pump:
         pump._users += 1
         return pump
 
-    def subscribe(self, take: Take) -> Callable[[], None]:
-        """Call ``take`` with each list of events from now on; the result ends that."""
+    def subscribe(self, take: Take, *, ops: bool = True) -> Callable[[], None]:
+        """Call ``take`` with each list of events from now on; the result ends that.
+
+        Args:
+            take: Is called on the pump's thread.
+            ops: Have a call and a completion of every op written; otherwise there may be none of these events.
+        """
         with self._lock:
             self._takes = (*self._takes, take)
+            if ops:
+                self._detailed = (*self._detailed, take)
+                EVENTS.ops = EVENTS.ring is self.ring
 
         def end() -> None:
-            self._takes = tuple(each for each in self._takes if each is not take)
+            self._remove(take)
 
         return end
+
+    def _remove(self, take: Take) -> None:
+        self._takes = tuple(each for each in self._takes if each is not take)
+        self._detailed = tuple(each for each in self._detailed if each is not take)
+        if not self._detailed and EVENTS.ring is self.ring:
+            EVENTS.ops = False
 
     def flush(self, timeout: float = -1) -> bool:
         """Pass on everything that was written before. Any thread.
@@ -87,7 +102,7 @@ class Pump:
             take(events)
         except Exception:  # of an exporter: the others still get theirs
             log.exception("an exporter of events failed, and gets no more: %r", take)
-            self._takes = tuple(each for each in self._takes if each is not take)
+            self._remove(take)
 
     def _run(self) -> None:
         while not self._ending.wait(INTERVAL):

@@ -89,7 +89,7 @@ _ROWS = (
         "histogram",
         "seconds",
         OP,
-        "Time from an op's launch to its known completion; one op in 61 is measured.",
+        "Time from an op's launch to its known completion; one op in 127 is measured.",
     ),
     # residents
     (

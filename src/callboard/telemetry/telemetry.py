@@ -45,7 +45,7 @@ class Telemetry:
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.pump = Pump.open(capacity)
-        self._ends = [self.pump.subscribe(self.counts.take)]
+        self._ends = [self.pump.subscribe(self.counts.take, ops=False)]
 
     def start(self) -> None:
         """Begin to record; on the system's loop."""
@@ -65,7 +65,7 @@ class Telemetry:
         task.add_done_callback(self._tasks.discard)
 
     def measure_everything(self, more: int = 1) -> None:
-        """Have all ops measured, rather than one in 61, until as many calls with -1 have been made."""
+        """Have all ops measured, rather than one in 127, until as many calls with -1 have been made."""
         self.devices.everything(more)
         self.run(self.devices.measure())
 

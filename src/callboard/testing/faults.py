@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FaultKind", "Faults", "open_faulty"]
 
-FaultKind = Literal["context_poisoned", "oom", "hang", "host_killed", "slow", "stale"]
+FaultKind = Literal["context_poisoned", "oom", "hang", "host_killed", "slow", "stale", "library", "unrecoverable"]
 
 STILL = 0.25
 """Default seconds of delay of a ``slow`` op."""
@@ -56,6 +56,9 @@ async def open_faulty(
     * ``host_killed``: the host gets SIGKILL when it launches op ``at``; process isolation only.
     * ``slow``: the stream of op ``at`` stalls after it for ``delay`` seconds.
     * ``stale``: op ``at`` is answered ``GpuRefStale`` (``"context rebuilt"``) by the host.
+
+    * ``library``: a library raises an exception of its own at op ``at``, which fails with ``LibraryError``.
+    * ``unrecoverable``: the device reports ``Unrecoverable`` at op ``at``.
 
     Args:
         kind: Kind of the fault.
@@ -106,5 +109,7 @@ def _backend(kind: FaultKind, at: int, backend: str, delay: float, once: str) ->
         "host_killed": {"kill_at": at},
         "slow": {"slow_at": at, "delay": delay},
         "stale": {"refuse_at": at, "refuse_with": "GpuRefStale"},
+        "library": {"crash_at": at},
+        "unrecoverable": {"refuse_at": at, "refuse_with": "Unrecoverable"},
     }
     return FaultyBackend(backend, once=once, **faults[kind])

@@ -26,7 +26,7 @@ from callboard.core.backend import (
     Readback,
     Status,
 )
-from callboard.core.errors import AccelError, ContextPoisoned, GpuRefStale, LibraryError, OutOfMemory
+from callboard.core.errors import AccelError, ContextPoisoned, GpuRefStale, LibraryError, OutOfMemory, Unrecoverable
 from callboard.core.library import Library
 
 __all__ = ["Failed", "Fault", "FaultyBackend", "FaultyDevice", "FaultyEvent", "FaultyStream", "from_spec"]
@@ -46,7 +46,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         exit_at: The op whose launch ends the process at once, by ``os._exit(86)``.
         kill_at: The op whose launch kills the process by SIGKILL (with thread isolation: the application).
         slow_at: The op after which its stream stalls for ``delay`` seconds.
-        refuse_at: The op that is refused, without a further effect, with the error that ``refuse_with`` names.
+        refuse_at: The op that is refused, with the error that ``refuse_with`` names; after ``"Unrecoverable"``
+            the context is not used any more.
         freeze_open: The process stops (SIGSTOP) while it opens the device.
         oom_at: The first allocation that fails with :class:`OutOfMemory` …
         oom: … and how many do in a row.
@@ -65,12 +66,19 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     kill_at: int = 0
     slow_at: int = 0
     refuse_at: int = 0
-    refuse_with: Literal["OutOfMemory", "GpuRefStale"] = "OutOfMemory"
+    refuse_with: Literal["OutOfMemory", "GpuRefStale", "Unrecoverable"] = "OutOfMemory"
     freeze_open: bool = False
     oom_at: int = 1
     oom: int = 0
     once: str = ""
     drop_waits: bool = False
+
+
+_REFUSALS: dict[str, Callable[[str], AccelError]] = {
+    "OutOfMemory": OutOfMemory,
+    "GpuRefStale": lambda where: GpuRefStale(where, "context rebuilt"),
+    "Unrecoverable": Unrecoverable,
+}
 
 
 class FaultyBackend(AccelBackend):
@@ -190,7 +198,7 @@ class FaultyDevice(AccelDevice):
         if n == fault.kill_at and self.strikes():
             os.kill(os.getpid(), signal.SIGKILL)
         if n == fault.refuse_at and self.strikes():
-            raise OutOfMemory(where) if fault.refuse_with == "OutOfMemory" else GpuRefStale(where, "context rebuilt")
+            raise _REFUSALS[fault.refuse_with](where)
         if n == fault.crash_at and self.strikes():
             raise RuntimeError(where)
         stream.delay()

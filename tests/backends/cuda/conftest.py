@@ -11,11 +11,19 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 
 from blas_host import Host
 from host_backend import INFO, HostCudaBackend, HostSession
+from host_compiler import COMPILER, HostCompiler
 from host_cublas import HostCublas
 from host_driver import HostDriver
 
 from callboard.backends.cuda.blas import cublas
 from callboard.backends.cuda.device import CudaDevice
+
+
+@pytest.fixture(scope="session")
+def compiler(pytestconfig: pytest.Config) -> HostCompiler:
+    if COMPILER is None:
+        pytest.skip("there is no g++ to compile the kernels with")
+    return HostCompiler(pytestconfig.cache.mkdir("kernels"))
 
 
 @pytest.fixture

@@ -271,21 +271,6 @@ class HostCublas(Structured):
     def on_geru(self, *arguments: Any) -> None:
         self._ger(*arguments)
 
-    def _syr(self, t: Any, out: Any, uplo: int, n: int, alpha: int, x: int, incx: int) -> None:
-        mask, v = self._triangle(np.ones((n, n), bool), uplo), self._vector(x, n, incx, t).astype(wide(t))
-        out[mask] += (self._factor(alpha, t) * np.outer(v, v))[mask].astype(t)
-
-    def on_syr(self, t: Any, uplo: int, n: int, alpha: int, x: int, incx: int, a: int, lda: int) -> None:
-        self._syr(t, self._matrix(a, n, n, lda, t), uplo, n, alpha, x, incx)
-
-    def on_spr(self, t: Any, uplo: int, n: int, alpha: int, x: int, incx: int, ap: int) -> None:
-        """``ap`` holds the columns of the triangle one behind the other."""
-        packed, full = self._vector(ap, n * (n + 1) // 2, 1, t), np.zeros((n, n), t)
-        columns, rows = np.tril_indices(n) if uplo == 1 else np.triu_indices(n)
-        full[rows, columns] = packed
-        self._syr(t, full, uplo, n, alpha, x, incx)
-        packed[...] = full[rows, columns]
-
     def on_gerc(self, *arguments: Any) -> None:
         self._ger(*arguments, conj=True)
 

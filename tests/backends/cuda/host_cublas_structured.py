@@ -1,5 +1,6 @@
 """Routines of cuBLAS on symmetric, Hermitian, triangular and banded matrices: part of the stand-in ``HostCublas``."""
 
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -57,23 +58,19 @@ class Structured:
         factor, total = self._factor(beta, t), self._factor(alpha, t) * (matrix @ v)
         out[...] = total + factor * out.astype(wide(t)) if factor else total
 
-    def on_symv(self, t: Any, uplo: int, n: int, alpha: int, a: int, lda: int, *rest: int) -> None:
-        self._product(t, self._whole(self._square(t, uplo, n, a, lda), False), alpha, *rest)
+    def _half(self, kind: str, t: Any, uplo: int, n: int, rest: list[int]) -> Any:
+        """The stored part of a matrix, zero elsewhere; its arguments are taken from the front of ``rest``."""
+        if kind[1] == "p":
+            return self._packed(t, uplo, n, rest.pop(0))
+        if kind[1] == "b":
+            return self._band(t, uplo, n, rest.pop(0), rest.pop(0), rest.pop(0))
+        return self._square(t, uplo, n, rest.pop(0), rest.pop(0))
 
-    def on_hemv(self, t: Any, uplo: int, n: int, alpha: int, a: int, lda: int, *rest: int) -> None:
-        self._product(t, self._whole(self._square(t, uplo, n, a, lda), True), alpha, *rest)
-
-    def on_spmv(self, t: Any, uplo: int, n: int, alpha: int, a: int, *rest: int) -> None:
-        self._product(t, self._whole(self._packed(t, uplo, n, a), False), alpha, *rest)
-
-    def on_hpmv(self, t: Any, uplo: int, n: int, alpha: int, a: int, *rest: int) -> None:
-        self._product(t, self._whole(self._packed(t, uplo, n, a), True), alpha, *rest)
-
-    def on_sbmv(self, t: Any, uplo: int, n: int, k: int, alpha: int, a: int, lda: int, *rest: int) -> None:
-        self._product(t, self._whole(self._band(t, uplo, n, k, a, lda), False), alpha, *rest)
-
-    def on_hbmv(self, t: Any, uplo: int, n: int, k: int, alpha: int, a: int, lda: int, *rest: int) -> None:
-        self._product(t, self._whole(self._band(t, uplo, n, k, a, lda), True), alpha, *rest)
+    def multiply(self, kind: str, t: Any, uplo: int, n: int, *arguments: int) -> None:
+        rest = list(arguments)
+        alpha = rest.pop(kind[1] == "b")
+        whole = self._whole(self._half(kind, t, uplo, n, rest), kind[0] == "h")
+        self._product(t, whole, alpha, *rest)
 
     def on_gbmv(
         self, t: Any, trans: int, m: int, n: int, below: int, above: int, alpha: int, a: int, lda: int, *rest: int
@@ -86,47 +83,25 @@ class Structured:
 
     # -- in place ------------------------------------------------------------------------------------------------------
 
-    def _added(self, t: Any, uplo: int, n: int, a: int, lda: int, added: Any, hermitian: bool) -> None:
-        out, inside = self._matrix(a, n, n, lda, t), self._inside(n, uplo)
+    def add(self, kind: str, t: Any, uplo: int, n: int, alpha: int, *rest: int) -> None:
+        """Products of one vector with itself, or of two with each other, to one triangle."""
+        packed, hermitian = kind[1] == "p", kind[0] == "h"
+        (*places, a), ld = (rest, ()) if packed else (rest[:-1], rest[-1:])
+        pairs = zip(places[::2], places[1::2], strict=True)
+        u, *others = (self._vector(at, n, inc, t).astype(wide(t)) for at, inc in pairs)
+        conj = np.conj if hermitian else np.asarray
+        factor = self._factor(alpha, np.zeros(0, t).real.dtype if hermitian and not others else t)
+        added = factor * np.outer(u, conj(others[0] if others else u))
+        if others:
+            added = added + conj(factor) * np.outer(others[0], conj(u))
+        if packed:
+            where = self._columns(n, uplo)
+            out, added = self._vector(a, len(where[0]), 1, t), added[where]
+            inside, diagonal = np.ones(len(where[0]), bool), where[0] == where[1]
+        else:
+            out, inside, diagonal = self._matrix(a, n, n, *ld, t), self._inside(n, uplo), np.eye(n, dtype=bool)
         total = out.astype(wide(t)) + added
-        if hermitian:
-            np.fill_diagonal(total, total.diagonal().real)
-        out[inside] = total[inside]
-
-    def on_her(self, t: Any, uplo: int, n: int, alpha: int, x: int, incx: int, a: int, lda: int) -> None:
-        v = self._vector(x, n, incx, t).astype(wide(t))
-        factor = self._factor(alpha, np.zeros(0, t).real.dtype)
-        self._added(t, uplo, n, a, lda, factor * np.outer(v, v.conj()), True)
-
-    def _two(self, t: Any, n: int, alpha: int, x: int, incx: int, y: int, incy: int, hermitian: bool) -> Any:
-        u, v = (self._vector(at, n, inc, t).astype(wide(t)) for at, inc in ((x, incx), (y, incy)))
-        factor = self._factor(alpha, t)
-        if not hermitian:
-            return factor * (np.outer(u, v) + np.outer(v, u))
-        return factor * np.outer(u, v.conj()) + np.conj(factor) * np.outer(v, u.conj())
-
-    def on_syr2(self, t: Any, uplo: int, n: int, *rest: int) -> None:
-        self._added(t, uplo, n, *rest[-2:], self._two(t, n, *rest[:-2], False), False)
-
-    def on_her2(self, t: Any, uplo: int, n: int, *rest: int) -> None:
-        self._added(t, uplo, n, *rest[-2:], self._two(t, n, *rest[:-2], True), True)
-
-    def on_spr2(self, t: Any, uplo: int, n: int, *rest: int) -> None:
-        packed, places = self._vector(rest[-1], n * (n + 1) // 2, 1, t), self._columns(n, uplo)
-        packed[...] = packed + self._two(t, n, *rest[:-1], False)[places]
-
-    def on_hpr(self, t: Any, uplo: int, n: int, alpha: int, x: int, incx: int, a: int) -> None:
-        v = self._vector(x, n, incx, t).astype(wide(t))
-        added = self._factor(alpha, np.zeros(0, t).real.dtype) * np.outer(v, v.conj())
-        self._added_packed(t, uplo, n, a, added)
-
-    def on_hpr2(self, t: Any, uplo: int, n: int, *rest: int) -> None:
-        self._added_packed(t, uplo, n, rest[-1], self._two(t, n, *rest[:-1], True))
-
-    def _added_packed(self, t: Any, uplo: int, n: int, a: int, added: Any) -> None:
-        out, (rows, columns) = self._vector(a, n * (n + 1) // 2, 1, t), self._columns(n, uplo)
-        total = out + added[rows, columns]
-        out[...] = np.where(rows == columns, total.real, total)
+        out[inside] = (np.where(diagonal, total.real, total) if hermitian else total)[inside]
 
     def _rank_2k(
         self, t: Any, scale: Any, uplo: int, trans: int, n: int, k: int, alpha: int, a: int, lda: int, b: int, ldb: int,
@@ -150,29 +125,27 @@ class Structured:
 
     # -- triangular ----------------------------------------------------------------------------------------------------
 
-    def _with_vector(self, t: Any, half: Any, trans: int, diag: int, x: int, incx: int, solve: bool) -> None:
+    def triangular(
+        self, kind: str, solve: bool, t: Any, uplo: int, trans: int, diag: int, n: int, *arguments: int
+    ) -> None:
         assert trans in (0, 1, 2)
+        half = self._half(kind, t, uplo, n, rest := list(arguments))
         if diag:
             np.fill_diagonal(half, 1)
         matrix = half if trans == 0 else half.T if trans == 1 else half.conj().T
-        out = self._vector(x, len(half), incx, t)
+        at, inc = rest
+        out = self._vector(at, n, inc, t)
         old = out.astype(wide(t))
         out[...] = np.linalg.solve(matrix, old) if solve else matrix @ old
 
-    def on_trmv(self, t: Any, uplo: int, trans: int, diag: int, n: int, a: int, lda: int, *x: int) -> None:
-        self._with_vector(t, self._square(t, uplo, n, a, lda), trans, diag, *x, solve=False)
 
-    def on_trsv(self, t: Any, uplo: int, trans: int, diag: int, n: int, a: int, lda: int, *x: int) -> None:
-        self._with_vector(t, self._square(t, uplo, n, a, lda), trans, diag, *x, solve=True)
-
-    def on_tpmv(self, t: Any, uplo: int, trans: int, diag: int, n: int, a: int, *x: int) -> None:
-        self._with_vector(t, self._packed(t, uplo, n, a), trans, diag, *x, solve=False)
-
-    def on_tpsv(self, t: Any, uplo: int, trans: int, diag: int, n: int, a: int, *x: int) -> None:
-        self._with_vector(t, self._packed(t, uplo, n, a), trans, diag, *x, solve=True)
-
-    def on_tbmv(self, t: Any, uplo: int, trans: int, diag: int, n: int, k: int, a: int, lda: int, *x: int) -> None:
-        self._with_vector(t, self._band(t, uplo, n, k, a, lda), trans, diag, *x, solve=False)
-
-    def on_tbsv(self, t: Any, uplo: int, trans: int, diag: int, n: int, k: int, a: int, lda: int, *x: int) -> None:
-        self._with_vector(t, self._band(t, uplo, n, k, a, lda), trans, diag, *x, solve=True)
+# The first letter of a routine is the structure: symmetric, Hermitian, triangular. The second is how it is stored: a
+# square, packed, a band.
+for _kind in ("sy", "he", "sp", "hp", "sb", "hb"):
+    setattr(Structured, f"on_{_kind}mv", partialmethod(Structured.multiply, _kind))
+    if _kind[1] != "b":
+        for _rank in ("r", "r2"):
+            setattr(Structured, f"on_{_kind}{_rank}", partialmethod(Structured.add, _kind))
+for _kind in ("tr", "tp", "tb"):
+    for _solve in (False, True):
+        setattr(Structured, f"on_{_kind}{'s' if _solve else 'm'}v", partialmethod(Structured.triangular, _kind, _solve))

@@ -24,7 +24,7 @@ pytestmark = [
 async def test_a_call_that_does_not_return_makes_way(gate: Gate, how: str, own: bool) -> None:
     async with (
         asyncio.timeout(BOUND),
-        cb.device("cpu", isolation="process", abandoned_after=0.05) as dev,
+        cb.device("cpu", isolation="process", standby=None, abandoned_after=0.05) as dev,
     ):
         actor = dev.actor_of(cb.Props(Stuck), own_process=own)
         before = await actor.call(Stuck.pid)
@@ -45,7 +45,7 @@ async def test_a_call_that_does_not_return_makes_way(gate: Gate, how: str, own: 
 async def test_a_call_that_somebody_waits_for_runs_on(gate: Gate) -> None:
     async with (
         asyncio.timeout(BOUND),
-        cb.device("cpu", isolation="process", abandoned_after=0.01) as dev,
+        cb.device("cpu", isolation="process", standby=None, abandoned_after=0.01) as dev,
     ):
         actor = dev.actor_of(cb.Props(Stuck))
         awaited = actor.call(Stuck.wait, gate.path)
@@ -71,7 +71,7 @@ async def test_requests_of_a_batch_that_hangs_make_way(
     monkeypatch.setattr(abandoned, "DOUBT", 0.0)
     async with (
         asyncio.timeout(BOUND),
-        cb.device("cpu", isolation="process", abandoned_after=0.05) as dev,
+        cb.device("cpu", isolation="process", standby=None, abandoned_after=0.05) as dev,
     ):
         actor = dev.actor_of(cb.Props(Batch, gate.path))
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.letters import LETTERS
 
 from callboard.device.protocol.residents.classes import class_named
 from callboard.device.protocol.residents.values import INLINE, Packer, Unpacker, Unsendable, decode, encode
@@ -220,11 +221,13 @@ def test_a_name_that_is_not_unicode_is_refused() -> None:
         encode(["method", [], {"caf\udce9": 1}], "the arguments")
 
 
-scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary()
+scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(LETTERS) | st.binary()
 trees = st.recursive(
     scalars,
     lambda inner: (
-        st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers(0, 9), inner, max_size=4)
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(LETTERS) | st.integers(0, 9), inner, max_size=4)
     ),
     max_leaves=20,
 )

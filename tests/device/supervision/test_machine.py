@@ -73,7 +73,7 @@ class GenerationMachine(RuleBasedStateMachine):
         self.dev = await self.system.device(
             "cpu", isolation="process", standby=self.kind, max_restarts=self.budget, within=WITHIN, wait=False
         )
-        self.dev._actor._clock = self.clock.time
+        self.dev._actor.clock = self.clock.time
         self.events: list[Any] = []
         self.watched: list[int] = []
         self.readers = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]

@@ -272,7 +272,7 @@ async def test_a_connection_that_is_cut_is_a_lost_context(server: tuple[NodeServ
 @pytest.mark.parametrize("returns", [True, False])
 async def test_calls_wait_for_a_node_that_is_started_again(returns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = 0
-    opened = remote._opened
+    opened = remote.open_node
 
     async def counted(address: remote.Address) -> Any:
         nonlocal refused
@@ -282,7 +282,7 @@ async def test_calls_wait_for_a_node_that_is_started_again(returns: bool, monkey
             refused += 1
             raise
 
-    monkeypatch.setattr(remote, "_opened", counted)
+    monkeypatch.setattr(remote, "open_node", counted)
     monkeypatch.setattr(starter, "AGAIN", (0.001, 0.01))
     first, second = NodeServer(TOKEN), NodeServer(TOKEN)
     host, port = await first.start("127.0.0.1")

@@ -1,6 +1,7 @@
 """What a user's supervisor returns or raises decides about a loss, or ends the device with that as the reason."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -12,7 +13,7 @@ from tests.faults.load import BOUND
 
 import callboard as cb
 import callboard.system
-from callboard.device.supervision.lifecycle import Event
+from callboard.device.supervision.supervisor import checked
 
 
 class Scripted(cb.DeviceSupervisor):
@@ -22,7 +23,7 @@ class Scripted(cb.DeviceSupervisor):
         super().__init__()
         self.decide = decide
 
-    def on_loss(self, error: cb.AccelError, now: float) -> Any:
+    def on_context_lost(self, error: cb.AccelError, now: float) -> Any:
         return self.decide()
 
 
@@ -64,17 +65,17 @@ async def lost(supervisor: cb.DeviceSupervisor, error: cb.AccelError) -> tuple[B
 
 
 WRONG: list[Any] = [
-    cb.Directive.RESTART, None, True, "restart", Event.CONTEXT_READY, Event.STOP, Event.RETRY_DUE, Event, [1, 2],
-    np.ones(3),
+    cb.Directive.RESUME, cb.Directive.ESCALATE, cb.DeviceDecision(cb.Directive.STOP, pause=1.0), None, True, "restart",
+    cb.DeviceDecision(cb.Directive.RESTART, trim=True), cb.DeviceDecision, cb.Directive, 1, [1, 2], np.ones(3),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", WRONG, ids=str)
 async def test_a_wrong_value_stops_the_device_and_is_named(value: Any) -> None:
     for error in await lost(Scripted(lambda: value), cb.ContextPoisoned("poisoned by the test")):
-        assert "Scripted.on_loss" in str(error)
+        assert "Scripted.on_context_lost" in str(error)
         assert repr(value) in str(error)
-        assert "Event.CONTEXT_LOST" in str(error)
+        assert "cb.Directive.RESTART" in str(error)
         assert "poisoned by the test" in str(error)
         assert isinstance(error.__cause__, TypeError)
 
@@ -82,25 +83,31 @@ async def test_a_wrong_value_stops_the_device_and_is_named(value: Any) -> None:
 async def test_what_it_raises_stops_the_device_and_is_the_cause() -> None:
     mine = KeyError("mine")
 
-    def decide() -> Event:
+    def decide() -> cb.Directive:
         raise mine
 
     for error in await lost(Scripted(decide), cb.ContextPoisoned("poisoned by the test")):
-        assert "Scripted.on_loss failed: KeyError: 'mine'" in str(error)
+        assert "Scripted.on_context_lost failed: KeyError: 'mine'" in str(error)
         assert error.__cause__ is mine
 
 
-async def test_a_pause_before_the_next_attempt_must_be_a_number_of_seconds() -> None:
-    supervisor = Scripted(lambda: Event.BUDGET_SPENT)
-    supervisor.within = "soon"  # type: ignore[assignment]
-    for error in await lost(supervisor, cb.ContextPoisoned("poisoned by the test")):
-        assert "within is 'soon'" in str(error)
-        assert isinstance(error.__cause__, ValueError)
+@pytest.mark.parametrize("pause", ["soon", True, -1.0, float("nan"), float("inf")])
+async def test_a_pause_must_be_a_number_of_seconds(pause: Any) -> None:
+    for error in await lost(
+        Scripted(lambda: cb.DeviceDecision(cb.Directive.RESTART, pause=pause)), cb.ContextPoisoned("x")
+    ):
+        assert f"pause is {pause!r}" in str(error)
+
+
+async def test_a_reason_is_the_text_of_the_stop() -> None:
+    decision = cb.DeviceDecision(cb.Directive.STOP, reason="the night shift is over")
+    for error in await lost(Scripted(lambda: decision), cb.ContextPoisoned("poisoned by the test")):
+        assert str(error).removesuffix("; open the device again").endswith(": the night shift is over")
 
 
 async def test_giving_up_is_no_spent_budget() -> None:
-    for error in await lost(Scripted(lambda: Event.UNRECOVERABLE), cb.ContextPoisoned("poisoned by the test")):
-        assert "Scripted.on_loss gave the device up: poisoned by the test" in str(error)
+    for error in await lost(Scripted(lambda: cb.Directive.STOP), cb.ContextPoisoned("poisoned by the test")):
+        assert "Scripted.on_context_lost gave the device up: poisoned by the test" in str(error)
         assert "more than" not in str(error)
 
 
@@ -114,6 +121,29 @@ async def test_something_that_is_no_supervisor_is_refused(supervisor: Any) -> No
     async with cb.System("test") as system:
         with pytest.raises(TypeError, match="pass an instance of"):
             await system.device("cpu", supervisor=supervisor)
+
+
+def test_methods_that_would_never_be_called_are_refused_when_the_device_is_opened() -> None:
+    class Old(cb.DeviceSupervisor):
+        def on_loss(self, error: Any, now: float) -> None: ...
+
+    class Misspelt(cb.DeviceSupervisor):
+        def on_out_of_memry(self, error: Any, now: float) -> None: ...
+
+    class Coroutine(cb.DeviceSupervisor):
+        async def on_library_failure(self, error: Any, now: float) -> Any: ...  # type: ignore[override]
+
+    class Bare(cb.DeviceSupervisor):
+        def __init__(self) -> None: ...
+
+    for wrong, text in [
+        (Old, "Old.on_loss is never called; the methods that decide are on_context_lost"),
+        (Misspelt, "Misspelt.on_out_of_memry is never called; is on_out_of_memory meant"),
+        (Coroutine, "Coroutine.on_library_failure is a coroutine function"),
+        (Bare, "Bare.__init__ does not call super"),
+    ]:
+        with pytest.raises(TypeError, match=re.escape(text.partition(" meant")[0])):
+            checked(wrong())
 
 
 async def test_another_supervisor_for_an_open_device_is_refused() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import callboard as cb
 from callboard.clusters import OpenCluster
+from callboard.multi_device.machines.agent import RegionAgent
 from callboard.multi_device.machines.engine import ClusterNode, NodeTls, PlacementFailed, Request
 
 ROOT = Path(__file__).parents[3]
@@ -62,11 +63,20 @@ class LocalEngine:
         agents: All that were started.
         dead: Nodes that the engine knows to be lost.
         words: Agents' ends are told at once, as Ray does; else never.
+        regions: Holds the tables of shared regions, for all engines that are given it.
     """
 
     name = "local"
 
-    def __init__(self, resources: Mapping[str, Mapping[str, float]], *, words: bool = True, address: str = "") -> None:
+    def __init__(
+        self,
+        resources: Mapping[str, Mapping[str, float]],
+        *,
+        words: bool = True,
+        address: str = "",
+        regions: RegionAgent | None = None,
+    ) -> None:
+        self.regions = regions
         self._address = address
         self.resources = resources
         self.agents: list[LocalAgent] = []
@@ -124,6 +134,11 @@ class LocalEngine:
         agent = LocalAgent(name, process, int(await process.stdout.readline()), request.resources)
         self.agents.append(agent)
         return agent
+
+    async def registry(self, tls: NodeTls | None, timeout: float) -> tuple[str, int, str]:
+        if self.regions is None:
+            raise PlacementFailed("this cluster holds no regions")
+        return "127.0.0.1", await self.regions.serve("127.0.0.1", follows=False), self.regions.token
 
     def _used(self, node: str) -> list[Mapping[str, float]]:
         return [a.used for a in self.on(node)] + [used for name, used in self._starting if name == node]

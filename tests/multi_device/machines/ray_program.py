@@ -20,6 +20,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster as RayCluster
 from tests.multi_device.machines import over_it
+from tests.multi_device.shared import app_process
 
 import callboard as cb
 
@@ -264,9 +265,48 @@ def blocking(machine: Machine) -> None:
             assert second.put(np.ones(4)).get().sum() == 4
 
 
+async def shared_region(machine: Machine) -> None:
+    """Another application makes the table, and is killed; then the table's process is."""
+    with tempfile.TemporaryDirectory() as folder:
+        other = await asyncio.create_subprocess_exec(
+            *(sys.executable, app_process.__file__, "ray", "-", folder, "5.0"),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "RAY_ADDRESS": machine.ray.address},
+        )
+        assert other.stdout is not None
+        try:
+            async with asyncio.timeout(BOUND):
+                assert await other.stdout.readline() == b"joined\n"
+            async with cb.cluster("auto", lost_after=5.0) as cluster:
+                device = await cluster.device("cpu")
+                async with app_process.logged([device], folder, cluster) as region, asyncio.timeout(BOUND):
+                    await app_process.load(region, other.kill, folder)
+                    assert {region.entity(str(n)).device for n in range(8)} == {device.uuid}
+                    holder = await asyncio.to_thread(ray.get_actor, "callboard-regions", "callboard")
+                    await asyncio.to_thread(ray.kill, holder, no_restart=False)
+                    answered = [number for number in range(600, 620) if await _answered(region, number)]
+                    async with app_process.logged([], folder, cluster) as guest:
+                        answered += [number for number in range(620, 640) if await _answered(guest, number)]
+                assert any(number >= 620 for number in answered)
+                app_process.check(folder, answered)
+                await asyncio.to_thread(ray.kill, holder)
+        finally:
+            if other.returncode is None:
+                other.kill()
+            await other.wait()
+
+
+async def _answered(region: Any, number: int) -> bool:
+    """Whether a call has an answer; False if its outcome is not known."""
+    try:
+        return bool(await region.entity(str(number % 8)).call(app_process.Logged.add, number) == number)
+    except cb.ContextLost:
+        return False
+
+
 SCENARIOS: list[Callable[[Machine], Awaitable[None]]] = [
     *(opens, places_by_resources, node_killed_under_load, partition, agent_killed, orphan, over_nodes),
-    *(pool_with_a_loss, world_with_a_loss, encrypted),
+    *(pool_with_a_loss, world_with_a_loss, encrypted, shared_region),
 ]
 
 

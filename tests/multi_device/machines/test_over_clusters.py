@@ -21,6 +21,7 @@ async def opened() -> AsyncIterator[Opened]:
         yield engine, cluster, list(await asyncio.gather(*(cluster.device("cpu") for _ in range(3))))
 
 
+@pytest.mark.slow
 async def test_placement_and_copies(opened: Opened) -> None:
     await over_it.placement(opened[2])
 
@@ -41,7 +42,6 @@ async def test_a_replica_pool_whose_node_is_killed(opened: Opened) -> None:
     await over_it.replica_pool(devices, lose)
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 async def test_a_world_whose_node_is_killed(opened: Opened) -> None:
     engine, cluster, devices = opened

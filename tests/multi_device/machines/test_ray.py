@@ -21,7 +21,7 @@ LIMIT = 240.0
 INSTALLED = importlib.util.find_spec("ray") is not None
 SCENARIOS = [
     *("opens", "places_by_resources", "node_killed_under_load", "partition", "agent_killed", "orphan", "over_nodes"),
-    *("pool_with_a_loss", "world_with_a_loss", "encrypted", "blocking"),
+    *("pool_with_a_loss", "world_with_a_loss", "encrypted", "shared_region", "blocking"),
 ]
 
 

@@ -28,7 +28,11 @@ InputKind = Literal["tell", "ask", "timer", "watch", "poison", "kill"]
 
 
 class Recorder(Protocol):
-    """The callbacks that a system makes for each new actor."""
+    """The callbacks that a system makes for each new actor.
+
+    A recorder with a method ``attach_device(name, backend, uuid)`` is also asked for the
+    :class:`log <callboard.device.client.recorded.DeviceLog>` of each device that the system opens.
+    """
 
     def attach(self, path: str, props: "Props[Any]", cell: "Cell", /) -> "Tap | None":
         """The tap of an actor; None: it is not recorded."""

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["Outcome", "PlanMemory", "Span", "Work"]
+__all__ = ["Outcome", "PlanMemory", "Span", "Work", "nothing"]
 
 ALIGNMENT = 256
 Bring = Callable[[int, int], int]
 """``bring(stream, at)``: enqueue a row-major copy if needed, and return the row-major address."""
+
+
+def nothing(*arguments: Any) -> None:
+    """Enqueue nothing: there are no elements."""
 
 
 class Span:

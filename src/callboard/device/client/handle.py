@@ -314,6 +314,7 @@ class Device(DeviceApi[Asynchronous]):
             out_of_memory=port.unanswered.out_of_memory,
             plans=host.plans,
             libraries=host.libraries,
+            library_restarts=host.library_restarts,
             residents=actor.residents.stats(busy),
         )
 
@@ -450,8 +451,7 @@ class Device(DeviceApi[Asynchronous]):
             timeout: Seconds to wait for the host's work in flight; ``close_timeout`` of the configuration by default.
         """
         self._limit_close(timeout)
-        # A thread has close_timeout to finish its work, and the same time again to return from its current call; actors
-        # in processes of their own have as much before that.
+        # One close_timeout for actors in processes of their own, then for a thread's work, then for its current call.
         await self.ref.stop_and_wait(timeout=3 * self._actor.close_timeout + GRACE)
         self._transfers.close()
 

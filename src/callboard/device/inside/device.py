@@ -15,12 +15,13 @@ from callboard.core.ref import GpuRef
 from callboard.device.client.api import DeviceApi, Shape
 from callboard.device.client.line.interop import is_foreign
 from callboard.device.host.context.libraries import Libraries
-from callboard.device.host.context.streams import StreamAllocator
+from callboard.device.host.context.streams import SharedStreams
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.inside.arrays import LocalArrays
 from callboard.device.inside.memory import LocalMemory
 from callboard.device.inside.port import LocalPort
 from callboard.device.protocol.residents.values import DeviceArray
+from callboard.device.strategies.streams import SingleStreamAllocator
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.item import Site
@@ -115,9 +116,9 @@ class LocalDevice(DeviceApi[Blocking]):
         return f"<LocalDevice {self._port.name}>"
 
 
-class _OneStream(StreamAllocator):
+class _OneStream(SharedStreams):
     def __init__(self, device: AccelDevice, timeline: Timeline) -> None:
-        super().__init__(device, {})
+        super().__init__(device, {}, SingleStreamAllocator())
         self._timeline = timeline
 
     def acquire(self, actor: str) -> Timeline:

@@ -88,12 +88,15 @@ class Open(Plain, tag=3):
         generation: The generation that this context will be; 0 for a standby.
         config: :class:`callboard.device.config.HostConfig`, encoded.
         hot: A standby that creates its context, handles and workspaces now.
+        asks: Methods of the supervisor that decide about failures of the host (:class:`Failing`); failures of other
+            kinds are decided by the host, as the default does.
     """
 
     device: list[Any]
     generation: int
     config: bytes
     hot: bool = False
+    asks: list[str] = []
 
 
 class MapArena(Plain, tag=4):
@@ -266,6 +269,18 @@ class Activate(Plain, tag=10):
     generation: int
 
 
+class Decided(Plain, tag=18):
+    """The decision about the oldest :class:`Failing` that has none.
+
+    Attributes:
+        restart: The library's handle and plans are made again.
+        trim: Memory is released, which the request ``"flushed"`` ends; an op that waits is tried again then.
+    """
+
+    restart: bool = False
+    trim: bool = False
+
+
 class Close(Plain, tag=11):
     """Finish ops in flight, send :class:`Closed`, exit."""
 
@@ -286,6 +301,7 @@ ToHost = (
     | Expect
     | Arrived
     | Activate
+    | Decided
     | Close
 )
 
@@ -357,6 +373,22 @@ class ContextDied(Plain, tag=5):
 
 class Flush(Plain, tag=6):
     """Out of memory: send the frees you hold, then ask ``"flushed"``."""
+
+
+class Failing(Plain, tag=16):
+    """A failure about which the supervisor decides; no op is launched before :class:`Decided`.
+
+    Attributes:
+        tag: Tag of the op.
+        failure: The ``OutOfMemory`` or ``LibraryError``.
+        waits: The op has not begun, and is tried again after a trim; else it has failed.
+        again: It waits, and was tried again.
+    """
+
+    tag: str
+    failure: FailureMessage
+    waits: bool = False
+    again: bool = False
 
 
 class RoomWanted(Plain, tag=7):
@@ -446,6 +478,7 @@ FromHost = (
     | Answer
     | ContextDied
     | Flush
+    | Failing
     | RoomWanted
     | DeviceRoomWanted
     | Held

@@ -13,6 +13,7 @@ import msgspec
 
 from callboard.device.protocol.messages import FromHost, Plain, ProtocolError, ToHost
 from callboard.device.protocol.remote import FromNode, ToNode
+from callboard.device.protocol.sharing import FromHolder, ToHolder
 
 __all__ = ["FrameError", "FrameReader", "TruncatedStream", "UnknownKind", "as_text", "encode_frame", "escaped"]
 
@@ -40,7 +41,9 @@ class UnknownKind(msgspec.Struct, frozen=True):
 _encoder = msgspec.msgpack.Encoder()
 _any = msgspec.msgpack.Decoder().decode
 _KINDS: dict[type[Any], int] = {
-    cls: int(cls.__struct_config__.tag) for union in (ToHost, FromHost, ToNode, FromNode) for cls in get_args(union)
+    cls: int(cls.__struct_config__.tag)
+    for union in (ToHost, FromHost, ToNode, FromNode, ToHolder, FromHolder)
+    for cls in get_args(union)
 }
 
 

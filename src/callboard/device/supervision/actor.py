@@ -26,6 +26,7 @@ from callboard.device.protocol.messages import (
     Completions,
     ContextDied,
     DeviceRoomWanted,
+    Failing,
     Flush,
     FromHost,
     Held,
@@ -36,18 +37,19 @@ from callboard.device.protocol.messages import (
     RoomWanted,
     Traces,
 )
+from callboard.device.supervision.changes import ChangedSettings
+from callboard.device.supervision.failing import Judge, Stop
 from callboard.device.supervision.fleet import Fleet
 from callboard.device.supervision.generations import Ordinals, next_generation
 from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.starter import HostStarter
 from callboard.device.supervision.lifecycle import Event, State, after
-from callboard.device.supervision.mail import ContextSuspected, HostEnded, HostMessage, StartDue
+from callboard.device.supervision.mail import ActorFailed, ContextSuspected, HostEnded, HostMessage, StartDue
 from callboard.device.supervision.noting import note
 from callboard.device.supervision.own import OwnProcesses
 from callboard.device.supervision.standby import Standby, cores, starts_at_once
-from callboard.device.supervision.supervisor import DeviceSupervisor, decided
-from callboard.device.supervision.watch import DeviceEvent, EventFeed, GenerationWatch, Lost, Recovered, Stopped
-from callboard.events.ring import EVENTS
+from callboard.device.supervision.supervisor import DeviceSupervisor, asked
+from callboard.device.supervision.watch import EventFeed, GenerationWatch, Lost, Recovered, Stopped
 
 __all__ = ["INTERRUPTED", "DeviceActor"]
 
@@ -94,8 +96,8 @@ class DeviceActor(Actor):
         self.port = port
         self.state = State.STARTING
         self.watch_generation = GenerationWatch()
-        self.events = EventFeed()
-        self.ordinals = Ordinals()
+        self.ordinals = ordinals = Ordinals()
+        self.events = EventFeed(lambda event: note(port, ordinals, event))
         self.error: AccelError | None = None
         self.host: Host | None = None
         self.on_answer: Callable[[FromHost], None] = lambda _: None
@@ -106,11 +108,9 @@ class DeviceActor(Actor):
         self.isolated = starter.isolated
         self.remote = starter.remote
         self._starter = starter
-        self._clock = clock
+        self.clock = clock
         self._took_over = "cold"
-        self._new_limit: bytes | None = None
-        self.trace_every = 1 if config.host.trace else EVENTS.every
-        self.profiling: dict[str, bytes] = {}  # requests of profilers, which each context is sent
+        self.settings = ChangedSettings(config.host.trace)
         self._owes_ready = False  # the active host took over while it was still starting as a standby
         self._lost_at = 0.0
         self._fruitless = 0  # losses since a context was last ready
@@ -126,6 +126,10 @@ class DeviceActor(Actor):
             self._starts_at_once,
             self.residents.living,
             config.step_timeout,
+        )
+        self.judge = Judge(self)
+        self.residents.on_failed = lambda error: self.ref.tell(
+            ActorFailed(generation=self.port.generation, error=error)
         )
         self.residents.drop_standby = self._standby.drop
         self.residents.expect = self._standby.expect
@@ -211,7 +215,7 @@ class DeviceActor(Actor):
                 return
             self._lose(e if isinstance(e, AccelError) else e.as_loss(self.port.name))
             return
-        self._activate(host, Open(self._info(), self.port.generation, self._host_config()))
+        self._activate(host, Open(self._info(), self.port.generation, self._host_config(), asks=asked(self.supervisor)))
 
     async def _start(self, role: str) -> Host:
         """Start a host.
@@ -229,11 +233,8 @@ class DeviceActor(Actor):
                     port.completions(message)
                     if message.returned:
                         residents.caller.returned(message.returned)
-            elif isinstance(message, RoomWanted | DeviceRoomWanted | Held | Returned):
-                if host is self.host:
-                    residents.take(host, message)
-            elif type(message) is Traces:  # also while the device is being closed, when the mailbox is
-                if host is self.host:
+            elif isinstance(message, RoomWanted | DeviceRoomWanted | Held | Returned | Traces):
+                if host is self.host and not residents.take(host, message):
                     self.on_answer(message)
             else:
                 ref.tell(HostMessage(host=host, message=message))
@@ -254,7 +255,7 @@ class DeviceActor(Actor):
 
     def set_memory_limit(self, limit: int | None) -> None:
         """Have later contexts limit their memory like this, and not as configured."""
-        self._new_limit = msgspec.msgpack.encode(limit)
+        self.settings.set("limit", limit)
 
     def _serving(self) -> list[Host]:
         return [*(() if self.host is None else (self.host,)), *self._standby.hosts]
@@ -268,7 +269,7 @@ class DeviceActor(Actor):
         if not self.standbys_wanted:
             return None
         kind, _ = standbys(self.config.standby)
-        return Open(self._info(), 0, self._host_config(), hot=kind == "hot")
+        return Open(self._info(), 0, self._host_config(), kind == "hot", asked(self.supervisor))
 
     def _starts_at_once(self) -> int:
         return starts_at_once(cores(), self.state in (State.READY, State.HALF_OPEN))
@@ -305,11 +306,18 @@ class DeviceActor(Actor):
             case ContextDied():
                 error = as_error(message.error)
                 self._lose(error if isinstance(error, AccelError) else ContextPoisoned(str(error)))
+            case Failing():
+                self.judge.host_failing(host, message)
             case Flush():
                 self.port.flush()
                 self.on_answer(message)
             case _ if not self.residents.take(host, message):
                 self.on_answer(message)
+
+    @ActorFailed.handles
+    def actor_failed(self, m: ActorFailed) -> None:
+        if m.generation == self.port.generation and self.state is not State.STOPPED:
+            self.judge.actor_stopped(m.error)
 
     @HostEnded.handles
     def host_ended(self, m: HostEnded) -> None:
@@ -338,19 +346,14 @@ class DeviceActor(Actor):
 
     def _publish_ready(self) -> None:
         assert self.host is not None
-        if self._new_limit is not None:  # a standby was opened with the configured limit
-            self.host.post(Ask(0, "limit", self._new_limit))
-        if self.trace_every:
-            self.host.post(Ask(0, "trace", msgspec.msgpack.encode(self.trace_every)))
-        for what, argument in self.profiling.items():
-            self.host.post(Ask(0, what, argument))
+        self.settings.tell(self.host)
         self.port.ready(self.host)
         generation = self.port.generation
         self.watch_generation.publish(generation)
-        now = self._clock()
+        now = self.clock()
         if self.port.losses:
             took = now - self._lost_at
-            self._publish(Recovered(generation, self._took_over, took, now))
+            self.events.publish(Recovered(generation, self._took_over, took, now))
             number = self.ordinals.of(generation)
             log.warning("%s: generation %d is ready after %.3f s (%s)", self.port.name, number, took, self._took_over)
         self._wake_ready()
@@ -360,45 +363,23 @@ class DeviceActor(Actor):
 
     def _lose(self, error: AccelError) -> None:
         """The active context is lost: open the next generation, fail the accepted ops, let the standby take over."""
-        now = self._clock()
+        now = self.clock()
         self._lost_at = now
-        old, self.host = self.host, None
-        if old is not None:
-            self.fleet.dismiss(old)
+        old = self._dismiss()
         if isinstance(error, BackendUnavailable):
             self._stop(error, Event.UNRECOVERABLE, str(error))  # there was no context to lose
             return
         if not isinstance(error, ContextPoisoned | Unrecoverable):
             what = "was lost" if self.state is State.READY else "could not be opened"
             error = ContextPoisoned(f"{self.port.name}: the context {what}: {error}")
-        if not self._starter.recovers and isinstance(error, ContextPoisoned) and old is not None:
-            why = (
-                f"{error}. A context that lives in a thread of this process cannot be replaced; "
-                "restart the process, or open the device with isolation='process'"
-            )
-            stopped = Unrecoverable(f"{self.port.name}: {why}", details=error.details)
-            self._stop(stopped, Event.UNRECOVERABLE, why, error)
+        decision = self.judge.loss(error, replaceable=self._starter.recovers or old is None)
+        if isinstance(decision, Stop):
+            self._stop(decision.error, Event.UNRECOVERABLE, decision.why, error)
             return
-        if isinstance(error, ContextPoisoned):
-            error.guarded = self.port.has_guarded()
-        supervisor, failure = self.supervisor, None
-        try:
-            event = decided(supervisor, error, now)
-        except Exception as e:  # from a user's supervisor: without a decision there is no other context
-            event, failure = Event.UNRECOVERABLE, e
-        if event is Event.UNRECOVERABLE:
-            why = str(error)
-            if failure is not None:
-                hook = f"{type(supervisor).__qualname__}.on_loss"
-                why = f"{hook} failed: {type(failure).__name__}: {failure}; it was to decide about: {error}"
-            elif supervisor.exhausted:
-                why = f"more than {supervisor.max_restarts} contexts lost within {supervisor.within} s; last: {error}"
-            elif not isinstance(error, Unrecoverable):
-                why = f"{type(supervisor).__qualname__}.on_loss gave the device up: {error}"
-            stopped = DeviceStopped(f"{self.port.name}: {why}", details=error.details)
-            stopped.__cause__ = failure
-            self._stop(stopped, event, why, error)
-            return
+        if isinstance(error, Unrecoverable):  # for its ops it is a lost context like any other
+            cause, error = error, ContextPoisoned(str(error), details=error.details)
+            error.__cause__ = cause
+        event = Event.BUDGET_SPENT if decision.pause else Event.CONTEXT_LOST
         self._fruitless = 0 if self.state is State.READY else self._fruitless + 1
         lost = self.port.generation
         failed = self.port.lose(error, next_generation())
@@ -411,9 +392,9 @@ class DeviceActor(Actor):
         number = self.ordinals.of(lost)
         log.error("%s: generation %d is lost, %d ops failed: %s", self.port.name, number, failed, str(error))
         self.ordinals.of(self.port.generation)
-        self._publish(Lost(lost, error, failed, now))
+        self.events.publish(Lost(lost, error, failed, now))
         if event is Event.BUDGET_SPENT:
-            self.timers.start_once("retry", StartDue(), self.supervisor.pause(now))
+            self.timers.start_once("retry", StartDue(), decision.pause)
             return
         taken = self._take_over()
         if not self._fruitless:  # a further loss may come before this takeover is done
@@ -425,6 +406,23 @@ class DeviceActor(Actor):
             self.timers.start_once("retry", StartDue(), delay)
         else:
             self.ref.tell(StartDue())
+
+    def give_up(self, error: AccelError, why: str = "", cause: AccelError | None = None) -> None:
+        """End the active host, whose context lives: it counts as lost with ``error``, or the device stops with it."""
+        host = self.host
+        if isinstance(error, DeviceStopped):
+            self._dismiss()
+            self._stop(error, Event.UNRECOVERABLE, why, cause)
+        else:
+            self._lose(error)
+        if host is not None and self.isolated:
+            host.kill("its supervisor gave it up")
+
+    def _dismiss(self) -> Host | None:
+        old, self.host = self.host, None
+        if old is not None:
+            self.fleet.dismiss(old)
+        return old
 
     def _take_over(self) -> bool:
         """Let the standby take over; False if there is none."""
@@ -443,7 +441,7 @@ class DeviceActor(Actor):
     def _stop(self, error: AccelError, event: Event, reason: str, loss: AccelError | None = None) -> None:
         if self._enter(event):
             self.error = error
-            now = self._clock()
+            now = self.clock()
             told = error if isinstance(error, Unrecoverable) else DeviceStopped(str(error))
             told.__cause__ = error.__cause__
             failed = self.port.stop(reason, self.on_stop(event, told, loss or error))
@@ -454,8 +452,8 @@ class DeviceActor(Actor):
                 log.error("%s has stopped, %d ops failed: %s", self.port.name, failed, str(error))
             self.watch_generation.close()
             if loss is not None:
-                self._publish(Lost(self.port.generation, loss, failed, now))
-            self._publish(Stopped(error, now))
+                self.events.publish(Lost(self.port.generation, loss, failed, now))
+            self.events.publish(Stopped(error, now))
             for spare in self._standby.stop():
                 if event is not Event.STOP or not spare.is_ready:  # asked to close, it would first finish that
                     spare.host.kill("its device has stopped")
@@ -469,10 +467,6 @@ class DeviceActor(Actor):
             return False
         self.state = state
         return True
-
-    def _publish(self, event: DeviceEvent) -> None:
-        self.events.publish(event)
-        note(self.port, self.ordinals, event)
 
     def _wake_ready(self) -> None:
         waiting, self._ready = self._ready, []

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["Ordinals", "next_generation"]
+__all__ = ["Ordinals", "generations_after", "next_generation"]
 
 _last = 0
 _lock = threading.Lock()
@@ -17,6 +17,13 @@ def next_generation(now: Callable[[], float] = time.time) -> int:
     with _lock:
         _last = max(int(now() * 1000) << 20, _last + 1)
         return _last
+
+
+def generations_after(generation: int) -> None:
+    """Have later generations of this process be greater than one of another machine, whose clock may be ahead."""
+    global _last
+    with _lock:
+        _last = max(_last, generation)
 
 
 class Ordinals:

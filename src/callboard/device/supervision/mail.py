@@ -7,7 +7,7 @@ from callboard.actors import DeadLetterSuppression, Msg
 if TYPE_CHECKING:
     from callboard.device.supervision.actor import DeviceActor  # noqa: F401 - in the bases
 
-__all__ = ["ContextSuspected", "HostEnded", "HostMessage", "StartDue"]
+__all__ = ["ActorFailed", "ContextSuspected", "HostEnded", "HostMessage", "StartDue"]
 
 
 class HostMessage(Msg["DeviceActor"], DeadLetterSuppression):
@@ -22,6 +22,13 @@ class HostEnded(Msg["DeviceActor"], DeadLetterSuppression):
 
     host: Any
     end: Any
+
+
+class ActorFailed(Msg["DeviceActor"], DeadLetterSuppression):
+    """A resident actor has stopped after a failure."""
+
+    generation: int
+    error: Any
 
 
 class StartDue(Msg["DeviceActor"]):

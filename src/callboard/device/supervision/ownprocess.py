@@ -84,6 +84,7 @@ class OwnProcess:
         )
         self.residents.on_end = lambda _: ended(self)
         self.residents.own = self
+        self._on_failed = owner.residents.on_failed
         self._killed = False
         self._made, self._gone = asyncio.Event(), asyncio.Event()
         starter = ProcessStarter(backend.environment(info), config)
@@ -95,9 +96,10 @@ class OwnProcess:
             heard = device.on_loss
             device.on_loss = lambda error: self._lost(heard, error)
             device.on_stop = self._why_stopped
+            residents.on_failed = owner.residents.on_failed
             self._device = device
             device.close_timeout = self._close_timeout
-            device.trace_every = self.trace_every
+            device.settings.set("trace", self.trace_every)
             self._made.set()
             return device
 
@@ -135,6 +137,7 @@ class OwnProcess:
         if actor.stopped is None:  # the process was lost too often, or no other could be started
             actor.stopped = ActorStopped(f"resident actor {actor.name} has stopped: {error}")
             actor.stopped.__cause__ = cause
+            self._on_failed(actor.stopped)
         stopped = ActorStopped(str(actor.stopped))
         stopped.__cause__ = actor.stopped.__cause__
         return stopped
@@ -221,5 +224,5 @@ class OwnProcess:
         self.trace_every = every
         device = self._device
         if device is not None:  # else it will be made with this setting
-            device.trace_every = every
+            device.settings.set("trace", every)
             await self.ask("trace", every)

@@ -1,22 +1,18 @@
-"""``DeviceSupervisor``: whether a device whose context was lost gets another. Pure; replace it by subclassing.
+"""``DeviceSupervisor``: what follows each failure of a device. Pure; change a part by overriding its method.
 
 Time is an argument, so that the window can be tested without waiting.
 """
 
+import difflib
+import inspect
 from typing import Any, Final
 
-from callboard.actors.supervision import RestartLog
-from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
-from callboard.device.supervision.lifecycle import Event
+from callboard.actors.errors import ActorStopped
+from callboard.actors.supervision import Directive, RestartLog
+from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, OutOfMemory, Unrecoverable
+from callboard.device.supervision.decisions import PIECES, DeviceDecision, checked_decision
 
-__all__ = ["DeviceSupervisor", "checked", "decided"]
-
-EVENTS: Final = Event.CONTEXT_LOST, Event.BUDGET_SPENT, Event.UNRECOVERABLE
-"""What :meth:`DeviceSupervisor.on_loss` may return."""
-
-ALLOWED: Final = (
-    f"{', '.join(f'Event.{event.name}' for event in EVENTS)} (of {Event.__module__}), or super().on_loss(error, now)"
-)
+__all__ = ["DeviceSupervisor", "asked", "checked", "decided"]
 
 EXHAUSTED: Final = "stop", "half_open"
 
@@ -26,20 +22,31 @@ GUARDED, WINDOW = 60, 60.0
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Seconds before each attempt of a half-open device, one after the other; at most ``within``."""
 
+Decided = Directive | DeviceDecision
+
 
 class DeviceSupervisor:
-    """The restart budget of a device.
+    """Decides what follows each failure of a device: one method for each kind of failure.
 
-    The handling of each failure is fixed:
+    Override a method to change its part of the table. Each takes the error and the time, and returns a
+    :class:`Directive` or a :class:`DeviceDecision`:
 
-    ==================================  ================================================================================
-    :class:`ContextPoisoned`            The context is lost: :meth:`on_loss` says whether there will be another.
-    :class:`Unrecoverable`              Likewise; :meth:`on_loss` of this class ends the device.
-    any other :class:`AccelError`       The answer to one op; nothing is restarted.
-    any other exception of a library    The handle and the plans of that library are made again, unless a probe of the
-                                        device finds the context dead; the op fails with :class:`LibraryError`.
-    an exception of a resident actor    The answer to one call; see :class:`callboard.ResidentActor`.
-    ==================================  ================================================================================
+    =========================  ==============================  =====================================================
+    method                     may return                      by default
+    =========================  ==============================  =====================================================
+    ``on_context_lost``        RESTART (with ``pause``), STOP  RESTART within the budget, then STOP or pauses
+    ``on_unrecoverable``       RESTART (with ``pause``), STOP  STOP
+    ``on_out_of_memory``       RESUME, ESCALATE, STOP (each    RESUME with ``trim``: trim, retry, then the op fails
+                               with ``trim``)
+    ``on_library_failure``     RESUME, RESTART, ESCALATE,      RESTART for an exception that is not the library's
+                               STOP                            own answer, else RESUME
+    ``on_actor_stopped``       RESUME, ESCALATE, STOP          RESUME
+    =========================  ==============================  =====================================================
+
+    The methods are called in the application, on the thread of the device's loop, and must not block. A device whose
+    supervisor raises, or returns anything else, stops with that as the reason. While ``on_out_of_memory`` or
+    ``on_library_failure`` of a subclass decides, the host launches no op; a method that is not overridden costs no
+    message.
 
     Args:
         max_restarts: Losses allowed within ``within``; one more exhausts the budget. None: no limit. A loss whose work
@@ -48,14 +55,9 @@ class DeviceSupervisor:
         within: Seconds.
         on_exhausted: ``"stop"`` or ``"half_open"``.
 
-    Attributes:
-        exhausted: The last loss was one more than the budget allows.
-
     Raises:
         ValueError: An argument out of range.
     """
-
-    exhausted = False
 
     def __init__(self, max_restarts: int | None = 3, within: float = 60.0, on_exhausted: str = "stop") -> None:
         if max_restarts is not None and max_restarts < 0:
@@ -69,62 +71,96 @@ class DeviceSupervisor:
         self._guarded = RestartLog()
         self._pauses = RestartLog()
 
-    def on_loss(self, error: AccelError, now: float) -> Event:
-        """A context was lost: may another be made?
+    def on_context_lost(self, error: ContextPoisoned, now: float) -> Decided:
+        """The context is dead, or its process has ended: is another made?
 
-        A device whose supervisor raises, or returns anything else, stops with that as the reason.
+        Not called for a context in a thread of the application, which cannot be replaced: the device stops.
 
         Args:
-            error: The reason.
+            error: The reason; it becomes the error of the ops in flight.
             now: Monotonic seconds.
-
-        Returns:
-            ``Event.CONTEXT_LOST``: another is made. ``Event.BUDGET_SPENT``: likewise, after :meth:`pause`.
-            ``Event.UNRECOVERABLE``: the device stops. The enumeration is in
-            :mod:`callboard.device.supervision.lifecycle`.
         """
-        self.exhausted = False
-        if isinstance(error, Unrecoverable):
-            return Event.UNRECOVERABLE
-        if isinstance(error, ContextPoisoned) and error.guarded:
+        if error.guarded:
             permitted = self._guarded.permit(now, GUARDED, WINDOW)
-            return Event.CONTEXT_LOST if permitted else Event.BUDGET_SPENT
+            return Directive.RESTART if permitted else self._half_open(now)
         if self._log.permit(now, self.max_restarts, self.within):
-            return Event.CONTEXT_LOST
-        self.exhausted = True
-        return Event.BUDGET_SPENT if self.on_exhausted == "half_open" else Event.UNRECOVERABLE
+            return Directive.RESTART
+        if self.on_exhausted == "half_open":
+            return self._half_open(now)
+        why = f"more than {self.max_restarts} contexts lost within {self.within} s; last: {error}"
+        return DeviceDecision(Directive.STOP, reason=why)
 
-    def pause(self, now: float) -> float:
-        """Seconds before a device that has become half-open at ``now`` tries again."""
+    def on_unrecoverable(self, error: Unrecoverable, now: float) -> Decided:
+        """The device has reported that it cannot be used any more (ECC, NVLink). Arguments as above."""
+        return Directive.STOP
+
+    def on_out_of_memory(self, error: OutOfMemory, now: float) -> Decided:
+        """An op has no memory on the device, or in its host process; ``error.op`` names it.
+
+        With ``trim``, cached memory is released and the op tried again before the directive is applied. An op that has
+        begun, such as one whose library lacks a workspace, is not tried again.
+        """
+        return DeviceDecision(Directive.RESUME, trim=True)
+
+    def on_library_failure(self, error: LibraryError, now: float) -> Decided:
+        """A library has failed; ``error.op`` names the op, and the op fails with this error.
+
+        ``error.unexpected`` is true if it raised an exception of its own instead of returning a status.
+        """
+        return Directive.RESTART if error.unexpected else Directive.RESUME
+
+    def on_actor_stopped(self, error: ActorStopped, now: float) -> Decided:
+        """A resident actor has stopped because it failed: its ``supervision`` says so, or its restarts are used up."""
+        return Directive.RESUME
+
+    def _half_open(self, now: float) -> DeviceDecision:
+        """Another context, after a pause that grows with each attempt in a row."""
         number = self._pauses.next_in_row(now, quiet=2 * PAUSES[-1])
-        return min(self.within, PAUSES[min(number, len(PAUSES) - 1)])
+        pause = min(_seconds(self.within), PAUSES[min(number, len(PAUSES) - 1)])
+        return DeviceDecision(Directive.RESTART, pause=pause)
 
 
 def checked(supervisor: Any) -> DeviceSupervisor:
     """``supervisor``, if it is one.
 
     Raises:
-        TypeError: A class, or something else, was passed in its place.
+        TypeError: A class, or something else, was passed in its place; or it has a method that would never be called.
     """
-    if isinstance(supervisor, DeviceSupervisor):
-        return supervisor
-    raise TypeError(f"supervisor is {supervisor!r:.200}; pass an instance of cb.DeviceSupervisor, or of a subclass")
+    if not isinstance(supervisor, DeviceSupervisor):
+        raise TypeError(f"supervisor is {supervisor!r:.200}; pass an instance of cb.DeviceSupervisor, or of a subclass")
+    name = type(supervisor).__name__
+    if not hasattr(supervisor, "_pauses"):
+        raise TypeError(f"{name}.__init__ does not call super().__init__(), which makes the budget of restarts")
+    for method in dir(supervisor):
+        if method.startswith("on_") and method not in PIECES and callable(getattr(supervisor, method)):
+            near = difflib.get_close_matches(method, PIECES, 1, 0.7)
+            cure = f"is {near[0]} meant?" if near else f"the methods that decide are {', '.join(PIECES)}"
+            raise TypeError(f"{name}.{method} is never called; {cure}")
+    for method in PIECES:
+        if inspect.iscoroutinefunction(getattr(supervisor, method)):
+            raise TypeError(
+                f"{name}.{method} is a coroutine function; make it an ordinary one that returns its decision"
+            )
+    return supervisor
 
 
-def decided(supervisor: DeviceSupervisor, error: AccelError, now: float) -> Event:
-    """What the supervisor decides about a loss.
+def asked(supervisor: DeviceSupervisor) -> list[str]:
+    """The decisions for which a host asks its supervisor, because a subclass has overridden them."""
+    return [
+        piece
+        for piece in ("on_out_of_memory", "on_library_failure")
+        if getattr(getattr(supervisor, piece), "__func__", None) is not getattr(DeviceSupervisor, piece)
+    ]
+
+
+def decided(supervisor: DeviceSupervisor, piece: str, error: AccelError, now: float) -> DeviceDecision:
+    """What the supervisor decides about a failure.
 
     Raises:
-        TypeError, ValueError: It returned something that does not decide it; the text names the value.
+        TypeError: It returned something that does not decide it; the text names the value.
         Exception: What it raised.
     """
-    event: Any = supervisor.on_loss(error, now)
-    if not any(event is allowed for allowed in EVENTS):
-        raise TypeError(f"it returned {event!r:.200}; return one of {ALLOWED}")
-    if event is Event.BUDGET_SPENT:
-        _seconds(supervisor.within)
-    decision: Event = event
-    return decision
+    return checked_decision(piece, getattr(supervisor, piece)(error, now))
 
 
 def _seconds(within: Any) -> float:

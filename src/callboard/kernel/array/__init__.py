@@ -4,8 +4,9 @@
 these ops.
 """
 
-from callboard.kernel.array.actor import ArrayActor
-from callboard.kernel.array.indexing import Gather, Scatter, TakeAlong
-from callboard.kernel.array.movement import Arange, Cast
+from callboard.kernel.array.actor import *
+from callboard.kernel.array.indexing import *
+from callboard.kernel.array.movement import *
+from callboard.kernel.exports import export_all as _export_all
 
-__all__ = ["Arange", "ArrayActor", "Cast", "Gather", "Scatter", "TakeAlong"]
+_export_all(__name__)

@@ -10,37 +10,13 @@ A forward pass with log-sum-exp, gradients, merging of partial results, and page
         print(out.shape, lse.shape)
 """
 
-from callboard.kernel.attention.actor import FlashAttnActor
-from callboard.kernel.attention.backward import (
-    AttentionBiasGradients,
-    AttentionGradients,
-    Backward,
-    BackwardBias,
-    BackwardSink,
-)
-from callboard.kernel.attention.forward import AttentionResult, Forward
-from callboard.kernel.attention.fp8 import BackwardFp8, ForwardFp8, Fp8Gradients, Fp8Result
-from callboard.kernel.attention.merging import Merge
-from callboard.kernel.attention.paged import KvPages, PageAppend, PageCopy, PagedForward
-from callboard.kernel.attention.scores import AttentionParams
+from callboard.kernel.attention.actor import *
+from callboard.kernel.attention.backward import *
+from callboard.kernel.attention.forward import *
+from callboard.kernel.attention.fp8 import *
+from callboard.kernel.attention.merging import *
+from callboard.kernel.attention.paged import *
+from callboard.kernel.attention.scores import AttentionParams as AttentionParams
+from callboard.kernel.exports import export_all as _export_all
 
-__all__ = [
-    "AttentionBiasGradients",
-    "AttentionGradients",
-    "AttentionParams",
-    "AttentionResult",
-    "Backward",
-    "BackwardBias",
-    "BackwardFp8",
-    "BackwardSink",
-    "FlashAttnActor",
-    "Forward",
-    "ForwardFp8",
-    "Fp8Gradients",
-    "Fp8Result",
-    "KvPages",
-    "Merge",
-    "PageAppend",
-    "PageCopy",
-    "PagedForward",
-]
+_export_all(__name__)

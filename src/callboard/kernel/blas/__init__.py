@@ -17,80 +17,14 @@ Rules for a factor of 0, given as a number or as a 0-d array:
 These rules do not apply to ``scal``, see :class:`Scal`.
 """
 
-from callboard.kernel.blas.actor import BlasActor
-from callboard.kernel.blas.banded import Gbmv
-from callboard.kernel.blas.batched import GemmBatched, GemmGrouped, GemmStridedBatched
-from callboard.kernel.blas.level1 import (
-    Asum,
-    Axpy,
-    Copy,
-    Dot,
-    Dotc,
-    Dotu,
-    Iamax,
-    Iamin,
-    Nrm2,
-    Rot,
-    Scal,
-    Swap,
-    VectorPair,
-)
-from callboard.kernel.blas.level2 import Gemv, Ger, Gerc, Geru, Spr, Syr
-from callboard.kernel.blas.level3 import Geam, Gemm, Hemm, Her2k, Herk, Symm, Syr2k, Syrk, Trmm, Trsm
-from callboard.kernel.blas.symmetric import Hbmv, Hemv, Her, Her2, Hpmv, Hpr, Hpr2, Sbmv, Spmv, Spr2, Symv, Syr2
-from callboard.kernel.blas.triangular import Tbmv, Tbsv, Tpmv, Tpsv, Trmv, Trsv
+from callboard.kernel.blas.actor import *
+from callboard.kernel.blas.banded import *
+from callboard.kernel.blas.batched import *
+from callboard.kernel.blas.level1 import *
+from callboard.kernel.blas.level2 import *
+from callboard.kernel.blas.level3 import *
+from callboard.kernel.blas.symmetric import *
+from callboard.kernel.blas.triangular import *
+from callboard.kernel.exports import export_all as _export_all
 
-__all__ = [
-    "Asum",
-    "Axpy",
-    "BlasActor",
-    "Copy",
-    "Dot",
-    "Dotc",
-    "Dotu",
-    "Gbmv",
-    "Geam",
-    "Gemm",
-    "GemmBatched",
-    "GemmGrouped",
-    "GemmStridedBatched",
-    "Gemv",
-    "Ger",
-    "Gerc",
-    "Geru",
-    "Hbmv",
-    "Hemm",
-    "Hemv",
-    "Her",
-    "Her2",
-    "Her2k",
-    "Herk",
-    "Hpmv",
-    "Hpr",
-    "Hpr2",
-    "Iamax",
-    "Iamin",
-    "Nrm2",
-    "Rot",
-    "Sbmv",
-    "Scal",
-    "Spmv",
-    "Spr",
-    "Spr2",
-    "Swap",
-    "Symm",
-    "Symv",
-    "Syr",
-    "Syr2",
-    "Syr2k",
-    "Syrk",
-    "Tbmv",
-    "Tbsv",
-    "Tpmv",
-    "Tpsv",
-    "Trmm",
-    "Trmv",
-    "Trsm",
-    "Trsv",
-    "VectorPair",
-]
+_export_all(__name__)

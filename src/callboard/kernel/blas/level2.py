@@ -145,6 +145,7 @@ class SymmetricRank1(Op[BlasActor, GpuRef]):
 
     dtypes: ClassVar[tuple[DType, ...]]
     returns: ClassVar[tuple[str, ...]] = ("a",)
+    packed: ClassVar[bool] = False
 
     x: In
     a: InOut
@@ -153,12 +154,13 @@ class SymmetricRank1(Op[BlasActor, GpuRef]):
 
     def infer(self) -> Outputs:
         dtype = dtype_of(self, self.dtypes, x=self.x, a=self.a)
-        self._check_order(extent(self, "x", self.x))
+        n = extent(self, "x", self.x)
+        if self.packed:
+            check_packed(self, "a", self.a, n)
+        else:
+            check_square(self, "a", self.a.layout, n)
         check_scalars(self, dtype, alpha=self.alpha)
         return {}
-
-    def _check_order(self, n: int) -> None:
-        check_square(self, "a", self.a.layout, n)
 
 
 class Syr(SymmetricRank1, tag="blas.syr"):
@@ -177,6 +179,4 @@ class Spr(SymmetricRank1, tag="blas.spr"):
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = REALS
-
-    def _check_order(self, n: int) -> None:
-        check_packed(self, "a", self.a, n)
+    packed: ClassVar[bool] = True

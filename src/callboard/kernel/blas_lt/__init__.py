@@ -19,19 +19,12 @@ Two layers, forward and backward, without asyncio (``examples/mlp.py`` trains th
         print([g.get().shape for g in (y, dw1, db1, dw2, db2)])
 """
 
-from callboard.kernel.blas_lt.actor import BlasLtActor
-from callboard.kernel.blas_lt.epilogues import Activation, AuxEpilogue, BgradEpilogue, Epilogue
-from callboard.kernel.blas_lt.matmul import Matmul, MatmulAux, MatmulBgrad, MatmulWithAux, MatmulWithBgrad
+from callboard.kernel.blas_lt.actor import *
+from callboard.kernel.blas_lt.epilogues import Activation as Activation
+from callboard.kernel.blas_lt.epilogues import AuxEpilogue as AuxEpilogue
+from callboard.kernel.blas_lt.epilogues import BgradEpilogue as BgradEpilogue
+from callboard.kernel.blas_lt.epilogues import Epilogue as Epilogue
+from callboard.kernel.blas_lt.matmul import *
+from callboard.kernel.exports import export_all as _export_all
 
-__all__ = [
-    "Activation",
-    "AuxEpilogue",
-    "BgradEpilogue",
-    "BlasLtActor",
-    "Epilogue",
-    "Matmul",
-    "MatmulAux",
-    "MatmulBgrad",
-    "MatmulWithAux",
-    "MatmulWithBgrad",
-]
+_export_all(__name__)

@@ -5,8 +5,10 @@ these ops. A rank makes an :class:`Offer`, receives the offers of all ranks (:cl
 ends with :class:`Leave`.
 """
 
-from callboard.kernel.collective.actor import CollectiveActor
-from callboard.kernel.collective.messages import Join, Leave, Look, Offer, Run
-from callboard.kernel.collective.part import Part, Step
+from callboard.kernel.collective.actor import *
+from callboard.kernel.collective.messages import *
+from callboard.kernel.collective.part import Part as Part
+from callboard.kernel.collective.part import Step as Step
+from callboard.kernel.exports import export_all as _export_all
 
-__all__ = ["CollectiveActor", "Join", "Leave", "Look", "Offer", "Part", "Run", "Step"]
+_export_all(__name__)

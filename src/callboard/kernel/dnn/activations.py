@@ -11,9 +11,8 @@ from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
-from callboard.core.ref import GpuRef
 from callboard.kernel.checks import refuse
-from callboard.kernel.dnn.actor import CudnnActor
+from callboard.kernel.dnn.accumulation import Accumulating
 from callboard.kernel.dnn.operands import FLOATS, accumulator, check_floats, check_like
 from callboard.kernel.elementwise.program import Program, compiled
 
@@ -94,7 +93,7 @@ ACTIVATIONS: Mapping[str, Formula] = {
 assert tuple(ACTIVATIONS) == get_args(ActivationKind)
 
 
-class Activation(Op[CudnnActor, GpuRef], tag="dnn.activation"):
+class Activation(Accumulating, tag="dnn.activation"):
     """An activation of each element.
 
     ``relu`` max(x, 0) · ``leaky_relu`` x, or a·x below 0 (a = 0.01) · ``elu`` x, or a·(exp(x) - 1) below 0 (a = 1) ·
@@ -107,10 +106,13 @@ class Activation(Op[CudnnActor, GpuRef], tag="dnn.activation"):
         kind: The kind.
         parameter: The number ``a``; the default above when None. Must be > 0 for ``softplus`` and ``clipped_relu``.
         out: Shape and dtype of ``x``, any strides; a new row-major array when None. May be ``x``.
+        addend, alpha, beta: The result becomes ``alpha * result + beta * addend``. ``addend`` is like ``out``, and
+            may be the same array, which then accumulates; it is not read if ``beta`` is 0. Halves are rounded before
+            and after.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
-    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "x")})
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "x"), ("out", "addend")})
 
     x: In
     kind: ActivationKind
@@ -119,10 +121,10 @@ class Activation(Op[CudnnActor, GpuRef], tag="dnn.activation"):
 
     def infer(self) -> Outputs:
         check_parameter_of(self, self.kind, self.parameter)
-        return {"out": layout_of(check_floats(self, "x", self.x), self.x.shape)}
+        return self.accumulated(layout_of(check_floats(self, "x", self.x), self.x.shape))
 
 
-class ActivationBackward(Op[CudnnActor, GpuRef], tag="dnn.activation_backward"):
+class ActivationBackward(Accumulating, tag="dnn.activation_backward"):
     """The gradient of :class:`Activation`; at a bend it is that of the lower side.
 
     Args:
@@ -131,11 +133,14 @@ class ActivationBackward(Op[CudnnActor, GpuRef], tag="dnn.activation_backward"):
         kind: The same as forward.
         parameter: The same as forward.
         dx: Shape and dtype of ``x``; a new row-major array when None. May be ``dy`` or ``x``.
+        addend, alpha, beta: The result becomes ``alpha * result + beta * addend``. ``addend`` is like ``dx``, and may
+            be the same array, which then accumulates; it is not read if ``beta`` is 0. Halves are rounded before and
+            after.
     """
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("dx",)
-    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("dx", "dy"), ("dx", "x")})
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("dx", "dy"), ("dx", "x"), ("dx", "addend")})
 
     dy: In
     x: In
@@ -146,7 +151,7 @@ class ActivationBackward(Op[CudnnActor, GpuRef], tag="dnn.activation_backward"):
     def infer(self) -> Outputs:
         check_parameter_of(self, self.kind, self.parameter)
         check_like(self, "dy", self.dy, "x", self.x)
-        return {"dx": layout_of(check_floats(self, "x", self.x), self.x.shape)}
+        return self.accumulated(layout_of(check_floats(self, "x", self.x), self.x.shape))
 
 
 def check_parameter_of(op: Op[Any, Any], kind: str, parameter: float | None) -> None:

@@ -25,7 +25,15 @@ class DnnApi(Methods[Mode]):
     __slots__ = ()
 
     def activation(
-        self, x: GpuRef[Mode], kind: ActivationKind, *, parameter: float | None = None, out: GpuRef[Mode] | None = None
+        self,
+        x: GpuRef[Mode],
+        kind: ActivationKind,
+        *,
+        addend: GpuRef[Mode] | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        parameter: float | None = None,
+        out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """An activation of each element."""
 
@@ -35,6 +43,9 @@ class DnnApi(Methods[Mode]):
         x: GpuRef[Mode],
         kind: ActivationKind,
         *,
+        addend: GpuRef[Mode] | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
         parameter: float | None = None,
         dx: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
@@ -177,6 +188,9 @@ class DnnApi(Methods[Mode]):
         x: GpuRef[Mode],
         w: GpuRef[Mode],
         *,
+        addend: GpuRef[Mode] | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
         stride: Extents = 1,
         padding: Padding = 0,
         dilation: Extents = 1,
@@ -200,6 +214,9 @@ class DnnApi(Methods[Mode]):
         w: GpuRef[Mode],
         shape: Sequence[int],
         *,
+        addend: GpuRef[Mode] | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
         stride: Extents = 1,
         padding: Padding = 0,
         dilation: Extents = 1,
@@ -218,6 +235,9 @@ class DnnApi(Methods[Mode]):
         dy: GpuRef[Mode],
         shape: Sequence[int],
         *,
+        addend: GpuRef[Mode] | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
         stride: Extents = 1,
         padding: Padding = 0,
         dilation: Extents = 1,
@@ -235,6 +255,9 @@ class DnnApi(Methods[Mode]):
         x: GpuRef[Mode],
         w: GpuRef[Mode],
         *,
+        addend: GpuRef[Mode] | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
         stride: Extents = 1,
         padding: Padding = 0,
         dilation: Extents = 1,
@@ -624,19 +647,53 @@ class DnnApi(Methods[Mode]):
     ) -> GpuRef[Mode]:
         """The gradient of :class:`Rope`: the pairs turned back."""
 
-    def softmax(self, x: GpuRef[Mode], *, axis: int = -1, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+    def softmax(
+        self,
+        x: GpuRef[Mode],
+        *,
+        addend: GpuRef[Mode] | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        axis: int = -1,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
         """``out = exp(x) / sum(exp(x))`` along an axis."""
 
-    def log_softmax(self, x: GpuRef[Mode], *, axis: int = -1, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+    def log_softmax(
+        self,
+        x: GpuRef[Mode],
+        *,
+        addend: GpuRef[Mode] | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        axis: int = -1,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
         """``out = x - log(sum(exp(x)))`` along an axis."""
 
     def softmax_backward(
-        self, dy: GpuRef[Mode], y: GpuRef[Mode], *, axis: int = -1, dx: GpuRef[Mode] | None = None
+        self,
+        dy: GpuRef[Mode],
+        y: GpuRef[Mode],
+        *,
+        addend: GpuRef[Mode] | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        axis: int = -1,
+        dx: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """The gradient of :class:`Softmax`: ``dx = y * (dy - sum(dy * y))``."""
 
     def log_softmax_backward(
-        self, dy: GpuRef[Mode], y: GpuRef[Mode], *, axis: int = -1, dx: GpuRef[Mode] | None = None
+        self,
+        dy: GpuRef[Mode],
+        y: GpuRef[Mode],
+        *,
+        addend: GpuRef[Mode] | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        axis: int = -1,
+        dx: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """The gradient of :class:`LogSoftmax`: ``dx = dy - exp(y) * sum(dy)``."""
 

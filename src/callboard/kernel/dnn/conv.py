@@ -9,11 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.layout import layout_of
-from callboard.core.op import Op, Outputs
+from callboard.core.op import Outputs
 from callboard.core.operand import In, Out, Placeholder
-from callboard.core.ref import GpuRef
 from callboard.kernel.checks import refuse
-from callboard.kernel.dnn.actor import CudnnActor
+from callboard.kernel.dnn.accumulation import Accumulating
 from callboard.kernel.dnn.checks import (
     FLOATS,
     DataLayout,
@@ -76,7 +75,7 @@ class Geometry(NamedTuple):
         return 2 * places * (self.image.channels // self.groups)
 
 
-class _Convolution(Op[CudnnActor, GpuRef]):
+class _Convolution(Accumulating):
     """Base of convolutions; :class:`Conv` describes it."""
 
     stride: Extents = 1
@@ -98,6 +97,9 @@ class Conv(_Convolution, tag="dnn.conv"):
         out: ``[n, k, ...]``; a new array when None. Dtype of ``x``; of i8: i32, or with ``scale`` f32 or i8.
         bias: ``[k]``, dtype of ``x`` (f32 for i8).
         residual: Shape and dtype of the result; added before the activation.
+        addend, alpha, beta: The result becomes ``alpha * result + beta * addend``. ``addend`` is like ``out``, and
+            may be the same array, which then accumulates; it is not read if ``beta`` is 0. Not for i8, which has
+            ``scale``.
         activation: Applied last.
         scale: Factor of the sums before the bias; for i8 only.
         out_dtype: The dtype of a new result for i8 with ``scale``: ``"f32"`` or ``"i8"`` (rounded to even, saturated).
@@ -110,8 +112,9 @@ class Conv(_Convolution, tag="dnn.conv"):
         deterministic: Equal calls give equal bits. The CPU always does.
         autotune: Time the engines of the library when a convolution of this kind is first met, and keep the fastest.
 
-    Halves are multiplied and summed in f32. They are rounded once if the device has an engine for the whole op,
-    otherwise also between the convolution and its epilogue; products of i8 are summed in i32.
+    With a bias, a residual or an activation, ``alpha`` is a factor of what they make. Halves are multiplied and summed
+    in f32. They are rounded once if the device has an engine for the whole op, otherwise also between the convolution
+    and its epilogue, and before ``alpha`` and ``addend``; products of i8 are summed in i32.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = WITH_I8
@@ -140,7 +143,9 @@ class Conv(_Convolution, tag="dnn.conv"):
                 raise refuse(
                     self, f"residual is {self.residual.layout!r}; its dtype must be that of the result: {made.dtype}"
                 )
-        return {"out": made}
+        if dtype.name == "i8" and (self.addend is not None or self.alpha != 1):
+            raise refuse(self, f"x is {self.x.layout!r}, and addend and alpha are not for i8; pass scale and residual")
+        return self.accumulated(made)
 
     def result_dtype(self, dtype: DType) -> DType:
         """The dtype of the result, given that of ``x``."""
@@ -166,6 +171,9 @@ class ConvBackwardData(_Convolution, tag="dnn.conv_backward_data"):
         w: ``[k, c / groups, ...]``, same dtype.
         shape: Shape of the image: ``(n, c, ...)``, in the order of ``layout``.
         out: Same dtype; a new array when None.
+        addend, alpha, beta: The result becomes ``alpha * result + beta * addend``. ``addend`` is like ``out``, and
+            may be the same array, which then accumulates; it is not read if ``beta`` is 0. Halves are rounded before
+            and after.
         stride, padding, dilation, groups, layout, tf32, deterministic, autotune: See :class:`Conv`.
 
     Halves are multiplied and summed in f32 and rounded once.
@@ -181,7 +189,7 @@ class ConvBackwardData(_Convolution, tag="dnn.conv_backward_data"):
     def infer(self) -> Outputs:
         dtype = dtype_of(self, FLOATS, dy=self.dy, w=self.w)
         geometry_of(self)
-        return {"out": layout_of(dtype, self.shape)}
+        return self.accumulated(layout_of(dtype, self.shape))
 
 
 class ConvBackwardFilter(_Convolution, tag="dnn.conv_backward_filter"):
@@ -192,6 +200,9 @@ class ConvBackwardFilter(_Convolution, tag="dnn.conv_backward_filter"):
         dy: ``[n, k, ...]``, the gradient by the result, same dtype.
         shape: Shape of the filter: ``(k, c / groups, ...)``, in the order of ``layout``.
         out: Same dtype; a new array when None.
+        addend, alpha, beta: The result becomes ``alpha * result + beta * addend``. ``addend`` is like ``out``, and
+            may be the same array, which then accumulates; it is not read if ``beta`` is 0. Halves are rounded before
+            and after.
         stride, padding, dilation, groups, layout, tf32, deterministic, autotune: See :class:`Conv`.
 
     Halves are multiplied and summed in f32 and rounded once.
@@ -207,7 +218,7 @@ class ConvBackwardFilter(_Convolution, tag="dnn.conv_backward_filter"):
     def infer(self) -> Outputs:
         dtype = dtype_of(self, FLOATS, x=self.x, dy=self.dy)
         geometry_of(self)
-        return {"out": layout_of(dtype, self.shape)}
+        return self.accumulated(layout_of(dtype, self.shape))
 
 
 class ConvTranspose(_Convolution, tag="dnn.conv_transpose"):
@@ -218,6 +229,9 @@ class ConvTranspose(_Convolution, tag="dnn.conv_transpose"):
         w: ``[c, k / groups, ...]``, same dtype.
         out: ``[n, k, ...]``; a new array when None. Each spatial extent is
             ``(n - 1) * stride - before - after + (window - 1) * dilation + 1 + output_padding``.
+        addend, alpha, beta: The result becomes ``alpha * result + beta * addend``. ``addend`` is like ``out``, and
+            may be the same array, which then accumulates; it is not read if ``beta`` is 0. Halves are rounded before
+            and after.
         output_padding: Added to the extents at the end, if a stride leaves several possible; less than the stride.
         stride: Distance between neighbouring positions of the filter in the result.
         padding: Elements cut off the result: one number, or for each spatial axis one or ``(before, after)``.
@@ -236,7 +250,7 @@ class ConvTranspose(_Convolution, tag="dnn.conv_transpose"):
 
     def infer(self) -> Outputs:
         dtype = dtype_of(self, FLOATS, x=self.x, w=self.w)
-        return {"out": layout_of(dtype, shape_of_image(geometry_of(self).image, self.layout))}
+        return self.accumulated(layout_of(dtype, shape_of_image(geometry_of(self).image, self.layout)))
 
 
 def geometry_of(op: Any) -> Geometry:

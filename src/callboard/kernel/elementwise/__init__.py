@@ -3,8 +3,9 @@
 An expression is text (:mod:`callboard.kernel.elementwise.language`); each backend executes it as one kernel.
 """
 
-from callboard.kernel.elementwise.actor import ElementwiseActor
-from callboard.kernel.elementwise.map import Map, MapMany
-from callboard.kernel.elementwise.reduce import Reduce
+from callboard.kernel.elementwise.actor import *
+from callboard.kernel.elementwise.map import *
+from callboard.kernel.elementwise.reduce import *
+from callboard.kernel.exports import export_all as _export_all
 
-__all__ = ["ElementwiseActor", "Map", "MapMany", "Reduce"]
+_export_all(__name__)

@@ -4,19 +4,9 @@ An event is a point in the work of a device: it is recorded after ops, and reach
 measure the device time between them. Another process can open an event, and make its own work wait for it.
 """
 
-from callboard.kernel.event.actor import EventActor
-from callboard.kernel.event.handle import DeviceTime, Event
-from callboard.kernel.event.messages import Destroy, Elapsed, GetIpcHandle, IpcEventHandle, OpenIpcHandle, Record, Wait
+from callboard.kernel.event.actor import *
+from callboard.kernel.event.handle import *
+from callboard.kernel.event.messages import *
+from callboard.kernel.exports import export_all as _export_all
 
-__all__ = [
-    "Destroy",
-    "DeviceTime",
-    "Elapsed",
-    "Event",
-    "EventActor",
-    "GetIpcHandle",
-    "IpcEventHandle",
-    "OpenIpcHandle",
-    "Record",
-    "Wait",
-]
+_export_all(__name__)

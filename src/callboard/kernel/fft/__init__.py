@@ -5,22 +5,13 @@ Transforms run along any one to three axes of arrays of any strides. Shapes, nam
 f16 arrays whose last axis holds real and imaginary part.
 """
 
-from callboard.kernel.fft.actor import FftActor
-from callboard.kernel.fft.callback import FftWithCallback
-from callboard.kernel.fft.many import FftPlanMany, FftPlanManyInPlace
-from callboard.kernel.fft.numpylike import Fft, Irfft, IrfftOverwrite, Rfft
-from callboard.kernel.fft.transform import FftDirection, FftKind, FftNorm
+from callboard.kernel.exports import export_all as _export_all
+from callboard.kernel.fft.actor import *
+from callboard.kernel.fft.callback import *
+from callboard.kernel.fft.many import *
+from callboard.kernel.fft.numpylike import *
+from callboard.kernel.fft.transform import FftDirection as FftDirection
+from callboard.kernel.fft.transform import FftKind as FftKind
+from callboard.kernel.fft.transform import FftNorm as FftNorm
 
-__all__ = [
-    "Fft",
-    "FftActor",
-    "FftDirection",
-    "FftKind",
-    "FftNorm",
-    "FftPlanMany",
-    "FftPlanManyInPlace",
-    "FftWithCallback",
-    "Irfft",
-    "IrfftOverwrite",
-    "Rfft",
-]
+_export_all(__name__)

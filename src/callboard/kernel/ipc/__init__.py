@@ -4,7 +4,8 @@ One process creates and exports a shareable array; another opens the handle and 
 works between devices of one machine that can access each other's memory. Events order the accesses.
 """
 
-from callboard.kernel.ipc.actor import IpcActor
-from callboard.kernel.ipc.messages import Empty, GetMemHandle, IpcMemHandle, OpenMemHandle
+from callboard.kernel.exports import export_all as _export_all
+from callboard.kernel.ipc.actor import *
+from callboard.kernel.ipc.messages import *
 
-__all__ = ["Empty", "GetMemHandle", "IpcActor", "IpcMemHandle", "OpenMemHandle"]
+_export_all(__name__)

@@ -4,7 +4,8 @@ A managed array has one address for device and host, and its pages migrate to wh
 managed arrays like other arrays.
 """
 
-from callboard.kernel.managed.actor import ManagedAllocatorActor
-from callboard.kernel.managed.messages import Advice, Advise, Allocate, Location, Prefetch
+from callboard.kernel.exports import export_all as _export_all
+from callboard.kernel.managed.actor import *
+from callboard.kernel.managed.messages import *
 
-__all__ = ["Advice", "Advise", "Allocate", "Location", "ManagedAllocatorActor", "Prefetch"]
+_export_all(__name__)

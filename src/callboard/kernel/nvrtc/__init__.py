@@ -1,29 +1,18 @@
 """Operations of ``dev.nvrtc``: user kernels in CUDA C++, compiled at run time."""
 
-from callboard.kernel.nvrtc.actor import NvrtcActor
-from callboard.kernel.nvrtc.compile import Compile, Inspect, KernelAttributes, Occupancy
-from callboard.kernel.nvrtc.decorated import Kernel, kernel
-from callboard.kernel.nvrtc.geometry import Geometry, LaunchSpec
-from callboard.kernel.nvrtc.handles import KernelHandle, Program
-from callboard.kernel.nvrtc.launch import Launch
-from callboard.kernel.nvrtc.source import Compiled, Source
-from callboard.kernel.nvrtc.tensormap import TensorMap, tensor_map
+from callboard.kernel.exports import export_all as _export_all
+from callboard.kernel.nvrtc.actor import *
+from callboard.kernel.nvrtc.compile import *
+from callboard.kernel.nvrtc.decorated import Kernel as Kernel
+from callboard.kernel.nvrtc.decorated import kernel as kernel
+from callboard.kernel.nvrtc.geometry import Geometry as Geometry
+from callboard.kernel.nvrtc.geometry import LaunchSpec as LaunchSpec
+from callboard.kernel.nvrtc.handles import KernelHandle as KernelHandle
+from callboard.kernel.nvrtc.handles import Program as Program
+from callboard.kernel.nvrtc.launch import *
+from callboard.kernel.nvrtc.source import Compiled as Compiled
+from callboard.kernel.nvrtc.source import Source as Source
+from callboard.kernel.nvrtc.tensormap import TensorMap as TensorMap
+from callboard.kernel.nvrtc.tensormap import tensor_map as tensor_map
 
-__all__ = [
-    "Compile",
-    "Compiled",
-    "Geometry",
-    "Inspect",
-    "Kernel",
-    "KernelAttributes",
-    "KernelHandle",
-    "Launch",
-    "LaunchSpec",
-    "NvrtcActor",
-    "Occupancy",
-    "Program",
-    "Source",
-    "TensorMap",
-    "kernel",
-    "tensor_map",
-]
+_export_all(__name__)

@@ -3,43 +3,13 @@
 Every message fills an array from a stream of random words; see :mod:`callboard.kernel.rng.streams`.
 """
 
-from callboard.kernel.rng.actor import RngActor
-from callboard.kernel.rng.distributions import Distributions
-from callboard.kernel.rng.generator import RngGenerator
-from callboard.kernel.rng.rejections import (
-    RngFillBeta,
-    RngFillDiscrete,
-    RngFillGamma,
-    RngFillIntegers,
-    RngFillPermutation,
-    RngFillPoisson,
-)
-from callboard.kernel.rng.streams import RngOrdering, max_dimensions
-from callboard.kernel.rng.transforms import (
-    RngFillBits,
-    RngFillCauchy,
-    RngFillExponential,
-    RngFillLogNormal,
-    RngFillNormal,
-    RngFillUniform,
-)
+from callboard.kernel.exports import export_all as _export_all
+from callboard.kernel.rng.actor import *
+from callboard.kernel.rng.distributions import Distributions as Distributions
+from callboard.kernel.rng.generator import RngGenerator as RngGenerator
+from callboard.kernel.rng.rejections import *
+from callboard.kernel.rng.streams import RngOrdering as RngOrdering
+from callboard.kernel.rng.streams import max_dimensions as max_dimensions
+from callboard.kernel.rng.transforms import *
 
-__all__ = [
-    "Distributions",
-    "RngActor",
-    "RngFillBeta",
-    "RngFillBits",
-    "RngFillCauchy",
-    "RngFillDiscrete",
-    "RngFillExponential",
-    "RngFillGamma",
-    "RngFillIntegers",
-    "RngFillLogNormal",
-    "RngFillNormal",
-    "RngFillPermutation",
-    "RngFillPoisson",
-    "RngFillUniform",
-    "RngGenerator",
-    "RngOrdering",
-    "max_dimensions",
-]
+_export_all(__name__)

@@ -136,3 +136,7 @@ def _check_normal(op: RngFillNormal | RngFillLogNormal) -> None:
 def _real(number: Any) -> float:
     """A number that has been found real."""
     return float(number)
+
+
+TRANSFORMS = (RngFillBits, RngFillUniform, RngFillNormal, RngFillLogNormal, RngFillExponential, RngFillCauchy)
+"""What a backend serves by one plan, with a formula for each."""

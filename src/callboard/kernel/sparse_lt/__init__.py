@@ -13,19 +13,10 @@ and tensor cores skip the others. A matrix is pruned and compressed once, and th
         print(y.shape, layer.data.nbytes / w.nbytes)
 """
 
-from callboard.kernel.sparse_lt.actor import SparseLtActor
-from callboard.kernel.sparse_lt.products import Activation, Linear, Matmul
-from callboard.kernel.sparse_lt.pruning import Check, Compress, Decompress, Prune
-from callboard.kernel.sparse_lt.structured import StructuredRef
+from callboard.kernel.exports import export_all as _export_all
+from callboard.kernel.sparse_lt.actor import *
+from callboard.kernel.sparse_lt.products import *
+from callboard.kernel.sparse_lt.pruning import *
+from callboard.kernel.sparse_lt.structured import StructuredRef as StructuredRef
 
-__all__ = [
-    "Activation",
-    "Check",
-    "Compress",
-    "Decompress",
-    "Linear",
-    "Matmul",
-    "Prune",
-    "SparseLtActor",
-    "StructuredRef",
-]
+_export_all(__name__)

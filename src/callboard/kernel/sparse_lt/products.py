@@ -14,7 +14,7 @@ from callboard.kernel.sparse_lt.actor import SparseLtActor
 from callboard.kernel.sparse_lt.checks import bias_dtype, checked, result_dtype
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef
 
-__all__ = ["Activation", "Linear", "Matmul", "Product", "ProductExtents"]
+__all__ = ["Activation", "Linear", "Matmul"]
 
 R_co = TypeVar("R_co", covariant=True)
 Activation = Literal["relu", "gelu"]

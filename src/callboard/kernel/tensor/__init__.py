@@ -7,16 +7,9 @@ Sums are computed in a fixed order: equal calls on one device, with the same ver
 unless ``autotune`` has chosen another algorithm.
 """
 
-from callboard.kernel.tensor.actor import TensorActor
-from callboard.kernel.tensor.contraction import Contract, Einsum
-from callboard.kernel.tensor.elementwise import ElementwiseBinary, ElementwiseTrinary, Permutation, Reduction
+from callboard.kernel.exports import export_all as _export_all
+from callboard.kernel.tensor.actor import *
+from callboard.kernel.tensor.contraction import *
+from callboard.kernel.tensor.elementwise import *
 
-__all__ = [
-    "Contract",
-    "Einsum",
-    "ElementwiseBinary",
-    "ElementwiseTrinary",
-    "Permutation",
-    "Reduction",
-    "TensorActor",
-]
+_export_all(__name__)

@@ -132,6 +132,16 @@ class Engine(Protocol):
         """
         ...
 
+    async def registry(self, tls: NodeTls | None, timeout: float) -> tuple[str, int, str]:
+        """Host, port and token of the process that holds the tables of shared regions.
+
+        There is one for all applications of the cluster; it is started if there is none, and belongs to no application.
+
+        Raises:
+            PlacementFailed: It was not started, or did not answer, within ``timeout`` seconds.
+        """
+        ...
+
     async def close(self) -> None:
         """Release everything opened for this."""
         ...

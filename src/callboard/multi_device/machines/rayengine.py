@@ -1,23 +1,35 @@
 """``RayEngine``: agents are Ray actors. Ray places them by resources, starts them, and reports their end.
 
-A device's work does not pass through Ray: an agent reports its address, and Ray is not used further. Ray restarts
-nothing here (``max_restarts=0``) and repeats nothing: it would run a lost call again, in another order.
+A device's work does not pass through Ray: an agent reports its address, and Ray is not used further. Ray restarts no
+agent of a device (``max_restarts=0``) and repeats nothing: it would run a lost call again, in another order. The agent
+that holds the tables of shared regions is a named, detached actor: it outlives the application that was first, ends by
+itself when it is not used, and is restarted elsewhere when its node is lost.
 """
 
 import asyncio
 import contextlib
 import importlib.util
 import logging
-from collections.abc import Callable, Mapping
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from callboard.core.errors import BackendUnavailable
-from callboard.multi_device.machines.agent import NodeAgent
+from callboard.multi_device.machines.agent import NodeAgent, RegionAgent
 from callboard.multi_device.machines.engine import ClusterNode, NodeTls, PlacementFailed, Request
 
 __all__ = ["RayEngine"]
 
 NODE_LABEL = "ray.io/node-id"
+REGISTRY = "callboard-regions"
+NAMESPACE = "callboard"
+AGAIN = 0.2
+"""Seconds between two attempts to reach an actor that is being restarted."""
+CONFIRMED = 1.0
+"""Seconds between two questions of the holder of regions whether Ray still counts on its node."""
+CUT_OFF = 5.0
+"""Seconds without an answer after which it ends."""
 
 
 class RayAgent:
@@ -147,6 +159,39 @@ class RayEngine:
             options["runtime_env"] = dict(self._runtime_env)
         return self._ray.remote(RayNodeAgent).options(**options).remote(token, tls)
 
+    async def registry(self, tls: NodeTls | None, timeout: float) -> tuple[str, int, str]:
+        ray = self._ray
+        what = f"Ray's actor {REGISTRY!r} (namespace {NAMESPACE!r})"
+        why = ""
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    try:
+                        handle = await asyncio.to_thread(self._registered, tls)
+                        found: tuple[str, int, str] = await handle.reach.remote()
+                        return found
+                    except ray.exceptions.RayActorError as e:  # it is being restarted, or has just ended
+                        why = f": {type(e).__name__}: {e}"
+                        await asyncio.sleep(AGAIN)
+        except TimeoutError:
+            raise PlacementFailed(f"{what} has not answered within {timeout:g} s{why}") from None
+        except (ray.exceptions.RayError, ValueError) as e:
+            raise PlacementFailed(f"{what} cannot be used: {type(e).__name__}: {e}") from e
+
+    def _registered(self, tls: NodeTls | None) -> Any:
+        options: dict[str, Any] = {
+            "name": REGISTRY,
+            "namespace": NAMESPACE,
+            "lifetime": "detached",
+            "get_if_exists": True,
+            "num_cpus": 0,
+            "max_restarts": -1,
+            "max_task_retries": 0,
+        }
+        if self._runtime_env is not None:
+            options["runtime_env"] = dict(self._runtime_env)
+        return self._ray.remote(RayRegionAgent).options(**options).remote(secrets.token_urlsafe(32), tls)
+
     async def close(self) -> None:
         if self._began:
             await asyncio.to_thread(self._ray.shutdown)
@@ -161,6 +206,48 @@ class RayNodeAgent(NodeAgent):
 
         address_of_node: Callable[[], str] = ray.util.get_node_ip_address
         return ray.get_runtime_context().get_node_id(), address_of_node()
+
+
+class RayRegionAgent(RegionAgent):
+    """A region agent that runs as the named actor of Ray."""
+
+    _tasks: Sequence[asyncio.Task[None]] = ()
+
+    async def reach(self) -> tuple[str, int, str]:
+        """Host, port and token."""
+        import ray
+
+        context = ray.get_runtime_context()
+        address: Callable[[], str] = ray.util.get_node_ip_address
+        host = address()
+        port = await self.serve(host, follows=context.was_current_actor_reconstructed)
+        if not self._tasks:
+            node = context.get_node_id()
+            self._tasks = [
+                asyncio.create_task(step) for step in (self._end(context.current_actor), self._confirm(node))
+            ]
+        return host, port, self.token
+
+    async def _end(self, own: Any) -> None:
+        import ray
+
+        await self.until_unused()
+        await asyncio.to_thread(ray.kill, own, no_restart=True)
+
+    async def _confirm(self, node: str) -> None:
+        """End when Ray cannot be asked, or counts the node as dead: it starts another holder then."""
+        import ray
+
+        alive = True
+        while alive:
+            await asyncio.sleep(CONFIRMED)
+            try:
+                async with asyncio.timeout(CUT_OFF):
+                    nodes = await asyncio.to_thread(ray.nodes)
+                alive = any(one["NodeID"] == node and one["Alive"] for one in nodes)
+            except Exception:  # whatever Ray reports, it does not answer
+                alive = False
+        os._exit(1)
 
 
 async def _kill(ray: Any, handle: Any) -> None:

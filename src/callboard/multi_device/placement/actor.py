@@ -227,7 +227,10 @@ class PlacementActor:
     def _choice(self, reservation: Reservation) -> DeviceChoice:
         if reservation.hints.memory_bytes:
             self._changed[reservation.candidate.id].set()
-        return DeviceChoice(self, self._devices[reservation.candidate.id], reservation)
+        device = self._devices[reservation.candidate.id]
+        if device._port.recorded is not None:
+            device._port.recorded.log.chosen()
+        return DeviceChoice(self, device, reservation)
 
     def _release(self, reservation: Reservation) -> None:
         self._book.release(reservation)

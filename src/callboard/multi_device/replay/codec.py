@@ -19,7 +19,7 @@ from callboard.core.dtype import as_dtype
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.multi_device.replay.errors import NotRecordable
 
-__all__ = ["Codec", "Parts", "binary", "joined", "name_of"]
+__all__ = ["Codec", "Parts", "binary", "contents_of", "dtype_named", "dtype_text", "joined", "name_of"]
 
 ARRAY, SCALAR, TOO_LARGE, COMPLEX, ACTOR, ERROR, REF, ALIKE = range(1, 9)
 LISTS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
@@ -150,14 +150,14 @@ class Codec:
             raise NotImplementedError(f"an array of {array.dtype} has no form in a journal")
         dtype = self._name(array.dtype)
         if array.nbytes > self._max_array_bytes:
-            digest = hashlib.blake2b(_bytes(array), digest_size=16).digest()
+            digest = hashlib.blake2b(contents_of(array), digest_size=16).digest()
             return msgspec.msgpack.Ext(TOO_LARGE, _pack((dtype, array.shape, digest)))
-        return msgspec.msgpack.Ext(code, _pack((dtype, array.shape, _bytes(array))))
+        return msgspec.msgpack.Ext(code, _pack((dtype, array.shape, contents_of(array))))
 
     def _name(self, dtype: np.dtype[Any]) -> str:
         name = self._dtypes.get(dtype)
         if name is None:
-            name = self._dtypes[dtype] = dtype.str if dtype.kind != "V" or dtype.names else dtype.name
+            name = self._dtypes[dtype] = dtype_text(dtype)
         return name
 
     # -- from bytes ----------------------------------------------------------------------------------------------------
@@ -230,11 +230,11 @@ class Codec:
     def _from_wire(self, code: int, data: memoryview) -> Any:
         if code in (ARRAY, SCALAR):
             dtype, shape, content = _unpack(data)
-            found = np.frombuffer(content, _dtype(dtype)).reshape(shape)
+            found = np.frombuffer(content, dtype_named(dtype)).reshape(shape)
             return found.copy() if code == ARRAY else found[()]
         if code == ALIKE:
             dtype, shape, content = _unpack(data)
-            all_of_them = np.frombuffer(content, _dtype(dtype)).reshape(shape)
+            all_of_them = np.frombuffer(content, dtype_named(dtype)).reshape(shape)
             return [all_of_them[n, ...].copy() for n in range(shape[0])]
         if code == COMPLEX:
             return complex(*_unpack(data))
@@ -262,7 +262,7 @@ class Codec:
     def _shown(self, code: int, data: memoryview) -> Any:
         if code in (ARRAY, ALIKE):
             dtype, shape, content = _unpack(data)
-            found = np.frombuffer(content, _dtype(dtype)).reshape(shape)
+            found = np.frombuffer(content, dtype_named(dtype)).reshape(shape)
             return found if code == ARRAY else list(found)
         if code == ERROR:
             name, text = _unpack(data)
@@ -309,14 +309,20 @@ def name_of(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def _bytes(array: np.ndarray[Any, Any]) -> bytes | memoryview:
+def contents_of(array: np.ndarray[Any, Any]) -> bytes | memoryview:
     """Return the elements in C order; for a small array a copy, which takes less time than a view."""
     if array.nbytes <= SMALL:
         return array.tobytes()
     return np.ascontiguousarray(array).view(np.uint8).reshape(-1).data
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def dtype_text(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype in a journal."""
+    return dtype.str if dtype.kind != "V" or dtype.names else dtype.name
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """Return the dtype of a name in a journal."""
     return np.dtype(name) if name[:1] in "<>|=" else as_dtype(name).np
 
 

@@ -9,8 +9,9 @@ from callboard.actors._runtime.envelopes import Ask, Kill, Poison, Tick
 from callboard.actors._runtime.recording import Tap
 from callboard.actors.clock import ManualClock
 from callboard.actors.refs import ActorRef
-from callboard.actors.system import ActorSystem
 from callboard.multi_device.replay.codec import Codec, name_of
+from callboard.multi_device.replay.comparing import DeviceScript
+from callboard.multi_device.replay.devices import DEVICES
 from callboard.multi_device.replay.entries import Gap, Input, Output, Recalled, Run, Snapshot
 from callboard.multi_device.replay.report import Divergence, ReplayReport, Step
 from callboard.multi_device.replay.stage import LiveOutput, ReplayTap, Script
@@ -18,11 +19,13 @@ from callboard.multi_device.replay.stage import LiveOutput, ReplayTap, Script
 if TYPE_CHECKING:
     from callboard.actors._runtime.cell import Cell
     from callboard.actors.props import Props
+    from callboard.device.client.recorded import DeviceLog
     from callboard.multi_device.replay.entries import Entry
+    from callboard.system import System
 
 __all__ = ["BATCHES", "Build", "Replay"]
 
-Build = Callable[[ActorSystem], object]
+Build = Callable[["System"], object]
 BATCHES = "batches/"
 """The prefix of the actor names of batch functions."""
 
@@ -46,6 +49,8 @@ class Replay:
             differs from the recorded one only in its contents takes its place.
         snapshots: Begin at the last snapshot of each actor that has one.
         patience: Seconds to wait for an output; longer is a divergence.
+        devices: Makes what compares the ops of devices, given the report.
+        to_end: The entries are all of the run.
     """
 
     def __init__(
@@ -59,8 +64,15 @@ class Replay:
         override: Mapping[int, Any],
         snapshots: bool,
         patience: float,
+        devices: Callable[[ReplayReport], DeviceScript],
+        to_end: bool,
     ) -> None:
+        from callboard.system import System  # a replay gives `build` what an application has
+
         self.report = ReplayReport()
+        self._devices: DeviceScript | None = devices(self.report)
+        self._opened = 0
+        self._to_end = to_end
         self._entries = entries
         self._build = build
         self._codec = make_codec(self._ref_of)
@@ -79,8 +91,10 @@ class Replay:
         inputs = [e for _, e in entries if isinstance(e, Input) and not e.actor.startswith(BATCHES)]
         name = inputs[0].actor.split("/")[1] if inputs else "replay"
         self._clock = ManualClock(inputs[0].time if inputs else 0.0)
-        self.system = ActorSystem(name, clock=self._clock, recorder=self)
+        self.system = System(name, clock=self._clock, recorder=self)
         self._prepare(snapshots)
+        if self._starts:
+            self._devices = None  # their ops before the snapshots are not repeated
 
     def _prepare(self, snapshots: bool) -> None:
         made: dict[tuple[str, int], int] = {}
@@ -118,7 +132,17 @@ class Replay:
         for tap in self._taps.values():
             if tap.inbox is not None:
                 tap.inbox.held.clear()
+        if self._devices is not None:
+            self._devices.complete = self._to_end and self._next >= len(self._entries) and not self.report.gap
         await self.system.stop(timeout=1.0)
+        if self._devices is not None:
+            self._devices.finish()
+        self.report.divergences.sort(key=lambda each: each.sequence)
+
+    def attach_device(self, name: str, backend: str, uuid: str) -> "DeviceLog | None":
+        """Take a device of the replay's system; for the runtime."""
+        self._opened += 1
+        return None if self._devices is None else self._devices.attach(f"{DEVICES}{self._opened}", name, backend)
 
     def attach(self, path: str, props: "Props[Any]", cell: "Cell") -> Tap | None:
         """Take an actor of the replay's system; for the runtime."""

@@ -13,6 +13,12 @@ from callboard.multi_device.replay.codec import Parts, binary, joined
 
 __all__ = [
     "VERSION",
+    "Content",
+    "DeviceChosen",
+    "DeviceLost",
+    "DeviceOp",
+    "DeviceOpened",
+    "DeviceResult",
     "Entry",
     "Gap",
     "Input",
@@ -25,7 +31,7 @@ __all__ = [
     "encode_input",
 ]
 
-VERSION = 1
+VERSION = 2
 """Version of the entries' layout; a journal of a later version is refused."""
 
 
@@ -132,7 +138,107 @@ class Gap(_Entry, frozen=True, tag=5):
     reason: str
 
 
-Entry = Run | Input | Output | Recalled | Snapshot | Gap
+class DeviceOpened(_Entry, frozen=True, tag=6):
+    """A device of the system was opened.
+
+    Attributes:
+        actor: ``devices/1`` for the first one, and so on.
+        name, backend, uuid: The device.
+    """
+
+    actor: str
+    name: str
+    backend: str
+    uuid: str
+
+
+class DeviceOp(_Entry, frozen=True, tag=7):
+    """An op was submitted to a device, or a resident actor of it was called.
+
+    Attributes:
+        actor: ``devices/<n>``.
+        number: Number of the op on that device, counted from 1.
+        op: ``library.op``; ``actor.method`` of a resident actor; ``memory.put`` and ``memory.get``.
+        arguments: By name, in the form of :mod:`callboard.multi_device.replay.plain`.
+        outputs: Names of the arrays that it writes.
+    """
+
+    actor: str
+    number: int
+    op: str
+    arguments: dict[str, Any]
+    outputs: list[str]
+
+
+class DeviceResult(_Entry, frozen=True, tag=8):
+    """An output of an op is known, or its error.
+
+    Attributes:
+        actor, number: The op.
+        name: Name of the output; ``value`` of a reply that is not an array.
+        value: In the form of :mod:`callboard.multi_device.replay.plain`.
+        lost: It failed because the context was lost.
+    """
+
+    actor: str
+    number: int
+    name: str
+    value: Any
+    lost: bool = False
+
+
+class Content(_Entry, frozen=True, tag=9):
+    """The elements of an array, once for all that have them.
+
+    Attributes:
+        digest: Hash of the elements, by which ops and results name them.
+        dtype: Its dtype.
+        data: The elements in C order.
+    """
+
+    digest: str
+    dtype: str
+    data: bytes
+
+
+class DeviceChosen(_Entry, frozen=True, tag=10):
+    """A placement chose a device.
+
+    Attributes:
+        actor: ``devices/<n>``.
+    """
+
+    actor: str
+
+
+class DeviceLost(_Entry, frozen=True, tag=11):
+    """The context of a device was lost.
+
+    Attributes:
+        actor: ``devices/<n>``.
+        number: The last op that was called before.
+        error: Its class and text.
+    """
+
+    actor: str
+    number: int
+    error: str
+
+
+Entry = (
+    Run
+    | Input
+    | Output
+    | Recalled
+    | Snapshot
+    | Gap
+    | DeviceOpened
+    | DeviceOp
+    | DeviceResult
+    | Content
+    | DeviceChosen
+    | DeviceLost
+)
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode: Callable[[bytes], Entry] = msgspec.msgpack.Decoder(Entry).decode

@@ -1,32 +1,36 @@
 """``ReplayHarness``: records inputs that an application cannot repeat, and repeats them."""
 
 import asyncio
+import contextlib
 import fnmatch
 import functools
+import itertools
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import msgspec
 import numpy as np
 
 from callboard.actors._runtime.recording import Tap, tap_of_actor
 from callboard.actors.clock import Clock, LoopClock
-from callboard.actors.errors import returned
 from callboard.actors.refs import ActorRef
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.multi_device.placement.hints import Candidate, PlacementHints
 from callboard.multi_device.placement.policies import Chooser, PlacementPolicy, chooser_of
 from callboard.multi_device.replay.codec import Codec
+from callboard.multi_device.replay.comparing import DeviceScript
+from callboard.multi_device.replay.devices import DEVICES, DeviceRecorder
 from callboard.multi_device.replay.driver import BATCHES, Build, Replay
-from callboard.multi_device.replay.entries import VERSION, Entry, Input, Recalled, Run, decode, encode, this_run
-from callboard.multi_device.replay.errors import JournalCorrupt, JournalFailed
+from callboard.multi_device.replay.entries import DeviceOpened, Entry, Input, Recalled, encode, this_run
+from callboard.multi_device.replay.errors import JournalFailed
 from callboard.multi_device.replay.journals.memory import MemoryJournal
-from callboard.multi_device.replay.journals.protocol import Journal, checked_page
-from callboard.multi_device.replay.recorder import EntryWriter, RecordingTap
+from callboard.multi_device.replay.journals.protocol import Journal
+from callboard.multi_device.replay.plain import checked_tolerances
+from callboard.multi_device.replay.reading import read_entries, run_of
+from callboard.multi_device.replay.recorder import EntryWriter, RecordingTap, recorded_batches
 from callboard.multi_device.replay.report import ReplayReport
 from callboard.multi_device.replay.stage import Script
 from callboard.multi_device.replay.writer import JournalStats, JournalWriter, OnFailure
@@ -34,13 +38,13 @@ from callboard.multi_device.replay.writer import JournalStats, JournalWriter, On
 if TYPE_CHECKING:
     from callboard.actors._runtime.cell import Cell
     from callboard.actors.props import Props
+    from callboard.device.client.recorded import DeviceLog
 
 __all__ = ["ReplayHarness", "ReplayMode"]
 
-P = ParamSpec("P")
 T = TypeVar("T")
-PAGE = 65536
 OURS = "callboard."
+DEVICE_ACTORS = "callboard.device.opening"
 
 
 class ReplayMode(StrEnum):
@@ -79,7 +83,8 @@ class ReplayHarness:
         mode: A :class:`ReplayMode`.
         journal: Journal to record to; in memory by default.
         persistence_id: Id of the sequence of records in the journal.
-        actors: Patterns of paths (as in file names): which actors are recorded. None: all but callboard's own.
+        actors: Patterns of paths (as in file names): which actors are recorded, and which devices: ``devices/1`` is the
+            first that the system opens. None: all but callboard's own actors.
         on_failure: Policy when the journal fails: ``"fail"`` refuses each message that would have been recorded with
             :class:`JournalFailed`. ``"degrade"`` continues without recording, counts and reports the loss in the log
             and to ``told``, and records again when the journal works. A message that cannot be recorded is refused with
@@ -91,6 +96,10 @@ class ReplayHarness:
         types: Classes by ``module:qualname``, for a replay: those that were renamed, or are made in functions.
         resolve_ref: Makes a live ref of the token of a recorded one; arrays on devices are not recorded.
         max_array_bytes: Host arrays above that are recorded by their digest only.
+        result_bytes: Results of a device's ops up to that are read back after each op and recorded; larger ones when
+            the application reads them.
+        tolerances: Differences of results of devices that a replay allows, by dtype (``{"f32": 1e-3}``), relative to
+            the largest element; in place of those of :data:`callboard.multi_device.replay.plain.TOLERANCES`.
         linger: Seconds to gather records for one write. A process that is killed loses what it recorded in the last
             ``linger`` seconds, 50 ms, and in the write under way, so that the journal ends before the process did; what
             was :meth:`committed` is there. 0 writes at once, and costs a write for each record that comes alone.
@@ -114,6 +123,8 @@ class ReplayHarness:
         types: Mapping[str, type] | None = None,
         resolve_ref: Callable[[GpuToken], GpuRef] | None = None,
         max_array_bytes: int = 64 << 20,
+        result_bytes: int = 64 << 10,
+        tolerances: Mapping[str, float] | None = None,
         linger: float = 0.05,
         max_pending: int = 1 << 18,
         retry: float = 1.0,
@@ -144,8 +155,14 @@ class ReplayHarness:
         self._codec = self._make_codec()
         self._entry_writer = EntryWriter(self._writer, self._codec, self._clock, self._strict)
         self._script = Script(self._codec, lambda: None)
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[str, Iterator[int]] = {}
         self._open = False
+        self._tolerances = checked_tolerances(tolerances or {})
+        self._redact = redact
+        self._arrays = max_array_bytes, result_bytes
+        self._known: dict[str, None] = {}
+        self._devices = 0
+        self._devices_script: DeviceScript | None = None
 
     @classmethod
     def with_journal(
@@ -170,9 +187,11 @@ class ReplayHarness:
         if self.mode is ReplayMode.RECORD:
             self._writer.put(encode(this_run()))
         elif self.mode is ReplayMode.REPLAY:
-            for _, entry in await asyncio.to_thread(self._last_run):
+            found = await asyncio.to_thread(self._last_run)
+            for _, entry in found:
                 if isinstance(entry, Recalled):
                     self._script.values.setdefault((entry.actor, entry.name), deque()).append(entry.value)
+            self._devices_script = DeviceScript(found, ReplayReport(), self._tolerances, self._redact)
         return self
 
     async def stop(self) -> None:
@@ -226,9 +245,38 @@ class ReplayHarness:
     def _attaches(self, path: str, props: "Props[Any]", cell: "Cell") -> bool:
         if cell.parent is None:
             return False  # the root of the system
+        module = str(getattr(props._factory, "__module__", ""))
+        if module == DEVICE_ACTORS:
+            return False  # its ops are recorded instead
         if self._patterns is not None:
             return any(fnmatch.fnmatchcase(path, pattern) for pattern in self._patterns)
-        return not str(getattr(props._factory, "__module__", "")).startswith(OURS)
+        return not module.startswith(OURS)
+
+    def attach_device(self, name: str, backend: str, uuid: str) -> "DeviceLog | None":
+        """Take a device that a system opens; for the runtime."""
+        if self.mode is ReplayMode.OFF:
+            return None
+        if not self._open:
+            raise RuntimeError("the harness is not started: enter it before the system, 'async with harness, system'")
+        self._devices += 1
+        actor = f"{DEVICES}{self._devices}"
+        if self._patterns is not None and not any(fnmatch.fnmatchcase(actor, each) for each in self._patterns):
+            return None
+        if self._devices_script is not None:
+            return self._devices_script.attach(actor, name, backend)
+        opened = DeviceOpened(actor, name, backend, uuid)
+        return DeviceRecorder(opened, self._writer, self._known, *self._arrays, self._redact)
+
+    @property
+    def report(self) -> ReplayReport:
+        """What a system with a harness in mode ``replay`` has done so far, compared with the recording: its devices.
+
+        Raises:
+            RuntimeError: The harness does not replay, or was not started.
+        """
+        if self._devices_script is None:
+            raise RuntimeError("report is of a harness in mode 'replay', from its start; verify() returns its own")
+        return self._devices_script.finish()
 
     # -- values from outside -----------------------------------------------------------------------------------------
 
@@ -309,51 +357,17 @@ class ReplayHarness:
         """
         if self.mode is not ReplayMode.RECORD:
             return function
-        path = BATCHES + name
-        entry_writer = self._entry_writer
-
-        def begun(items: list[Any]) -> int:
-            number = self._numbers[name] = self._numbers.get(name, 0) + 1
-            entry_writer.input(path, number, "batch", items, 0)
-            return number
-
-        async def awaited(number: int, value: Awaitable[Any]) -> Any:
-            try:
-                found = await value
-            except Exception as e:  # of any class: it is passed on
-                entry_writer.output(path, number, "error", "", e)
-                raise
-            entry_writer.output(path, number, "reply", "", found)
-            return found
-
-        @functools.wraps(function)
-        def call(items: list[Any]) -> Any:
-            number = begun(items)
-            try:
-                value = function(items)
-            except Exception as e:  # likewise
-                entry_writer.output(path, number, "error", "", e)
-                raise
-            if isinstance(value, Awaitable):
-                return awaited(number, value)
-            entry_writer.output(path, number, "reply", "", value)
-            return value
-
-        if asyncio.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def call_async(items: list[Any]) -> Any:
-                return await call(items)
-
-            return cast("Callable[[list[Any]], T]", call_async)
-        return call
+        numbers = self._numbers.setdefault(name, itertools.count(1))
+        return recorded_batches(function, BATCHES + name, numbers, self._entry_writer)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def entries(
         self, first: int = 1, count: int | None = None, *, actor: str | None = None
     ) -> Iterator[tuple[int, Entry]]:
-        """The entries of the journal with their sequences; await :meth:`committed` first to include the latest ones.
+        """The entries of the journal with their sequences. All that was recorded before is written first.
+
+        That may block the caller for as long as one write; after ``await harness.committed()`` it does not.
 
         Args:
             first: Sequence to begin with.
@@ -362,46 +376,21 @@ class ReplayHarness:
 
         Raises:
             RuntimeError: The harness is not started.
+            TimeoutError: The journal did not take its records within 30 s.
             JournalCorrupt: A record is damaged, or was written by a later version.
         """
         if not self._open:
             raise RuntimeError("the harness is not started: use 'async with harness'")
-        last: Any = self._journal.last()
-        if not isinstance(last, int):
-            raise returned("last of the journal", last, "the sequence of the last record")
-        end = last if count is None else min(last, first + count - 1)
-        while first <= end:
-            page = checked_page(self._journal.read(first, min(PAGE, end - first + 1)), first)
-            if not page:
-                return
-            for sequence, record in page:
-                try:
-                    entry = decode(record)
-                except msgspec.MsgspecError as e:
-                    raise JournalCorrupt(f"record {sequence} of the journal is no entry of a harness: {e}") from e
-                if isinstance(entry, Run) and entry.version > VERSION:
-                    raise JournalCorrupt(f"the journal has version {entry.version}, and this reads up to {VERSION}")
-                if actor is None or fnmatch.fnmatchcase(getattr(entry, "actor", ""), actor):
-                    yield sequence, entry
-            first = page[-1][0] + 1
+        with contextlib.suppress(JournalFailed):  # what it took can be read
+            self._writer.flush()
+        return read_entries(self._journal, first, count, actor)
 
     def discard(self, before: int) -> None:
         """Allow the journal to delete records below a sequence, such as those before the last snapshots."""
         self._journal.discard(before)
 
     def _last_run(self, which: int = -1) -> list[tuple[int, Entry]]:
-        runs: list[list[tuple[int, Entry]]] = []
-        for sequence, entry in self.entries():
-            if isinstance(entry, Run) or not runs:
-                runs.append([])
-            runs[-1].append((sequence, entry))
-        runs = [run for run in runs if len(run) > 1 or not isinstance(run[0][1], Run)]
-        if not runs:
-            return []
-        try:
-            return runs[which]
-        except IndexError:
-            raise ValueError(f"run is {which}, and the journal has {len(runs)}") from None
+        return run_of(self.entries(), which)
 
     # -- replaying -----------------------------------------------------------------------------------------------------
 
@@ -456,6 +445,8 @@ class ReplayHarness:
             override=override or {},
             snapshots=from_snapshot,
             patience=patience,
+            devices=lambda report: DeviceScript(found, report, self._tolerances, self._redact),
+            to_end=until is None,
         )
 
     async def verify(self, build: Build = lambda system: None, **options: Any) -> ReplayReport:

@@ -1,8 +1,10 @@
 """The recording wrapper of an actor: its inputs and outputs become entries."""
 
+import asyncio
+import functools
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from callboard.actors._runtime.recording import InputKind, Tap
 from callboard.actors.clock import Clock
@@ -14,7 +16,9 @@ from callboard.multi_device.replay.writer import JournalWriter
 if TYPE_CHECKING:
     from callboard.actors._runtime.cell import Cell
 
-__all__ = ["EntryWriter", "RecordingTap"]
+__all__ = ["EntryWriter", "RecordingTap", "recorded_batches"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("callboard.replay")
 
@@ -93,6 +97,55 @@ class EntryWriter:
             _log.warning("%s: no snapshot after input %d: %r", actor, number, e)
             return
         self._put(encode(Snapshot(actor, number, name_of(type(state)), data)))
+
+
+def recorded_batches(
+    function: Callable[[list[Any]], T], path: str, numbers: Iterator[int], entry_writer: EntryWriter
+) -> Callable[[list[Any]], T]:
+    """A batch function whose items and results are recorded.
+
+    Args:
+        function: The function; an async one stays async.
+        path: Its name in the journal.
+        numbers: Numbers of its batches.
+        entry_writer: Receives the entries.
+    """
+
+    def begun(items: list[Any]) -> int:
+        number = next(numbers)
+        entry_writer.input(path, number, "batch", items, 0)
+        return number
+
+    async def awaited(number: int, value: Awaitable[Any]) -> Any:
+        try:
+            found = await value
+        except Exception as e:  # of any class: it is passed on
+            entry_writer.output(path, number, "error", "", e)
+            raise
+        entry_writer.output(path, number, "reply", "", found)
+        return found
+
+    @functools.wraps(function)
+    def call(items: list[Any]) -> Any:
+        number = begun(items)
+        try:
+            value = function(items)
+        except Exception as e:  # likewise
+            entry_writer.output(path, number, "error", "", e)
+            raise
+        if isinstance(value, Awaitable):
+            return awaited(number, value)
+        entry_writer.output(path, number, "reply", "", value)
+        return value
+
+    if asyncio.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call_async(items: list[Any]) -> Any:
+            return await call(items)
+
+        return cast("Callable[[list[Any]], T]", call_async)
+    return call
 
 
 class RecordingTap(Tap):

@@ -155,6 +155,15 @@ class JournalWriter:
         if len(self._queue) > self._max_pending:
             self._hold()
 
+    def check(self) -> None:
+        """Raise what :meth:`put` would raise now.
+
+        Raises:
+            JournalFailed
+        """
+        if (self.failure is not None or self._thread is None) and self._on_failure == "fail":
+            self._refuse(0)
+
     def _refuse(self, count: int) -> None:
         failure = self.failure
         if failure is None:
@@ -184,6 +193,8 @@ class JournalWriter:
             JournalFailed: It was not written, and the policy is ``fail``.
             TimeoutError: It took longer.
         """
+        if threading.current_thread() is self._thread:
+            return  # in `told`: this thread writes
         with self._progress:
             goal = self._hasten()
             self._wake.set()

@@ -19,15 +19,23 @@ R = TypeVar("R")
 
 
 class Waiting:
-    """A call that waits for the entity's actor."""
+    """A call that waits for the entity's actor.
 
-    __slots__ = ("answer", "args", "kwargs", "method")
+    Attributes:
+        method: The method; its name, if another application has made the call.
+        args, kwargs: Its arguments.
+        answer: Its result.
+        relayed: Id under which another application's call has arrived; 0 for a call of this application.
+    """
 
-    def __init__(self, method: Any, args: Any, kwargs: Any, answer: "asyncio.Future[Any]") -> None:
+    __slots__ = ("answer", "args", "kwargs", "method", "relayed")
+
+    def __init__(self, method: Any, args: Any, kwargs: Any, answer: "asyncio.Future[Any]", relayed: int = 0) -> None:
         self.method = method
         self.args = args
         self.kwargs = kwargs
         self.answer = answer
+        self.relayed = relayed
 
 
 class Entity(Generic[A]):

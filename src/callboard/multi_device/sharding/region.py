@@ -19,6 +19,8 @@ from callboard.device.supervision.watch import Stopped
 from callboard.multi_device.members import check_members
 from callboard.multi_device.sharding.entity import Entity, EntityRef, Waiting
 from callboard.multi_device.sharding.errors import RegionStopped
+from callboard.multi_device.sharding.shared.member import Keeper
+from callboard.multi_device.sharding.shared.sharing import Sharing
 from callboard.multi_device.sharding.table import Move, ShardTable, check_weights, shard_of
 
 __all__ = ["PlacementShardingAdapter"]
@@ -65,9 +67,13 @@ class PlacementShardingAdapter(Handle, Generic[A]):
         max_waiting: Calls of one entity that may wait while its shard is handed over.
         handoff_timeout: Seconds that calls in flight get to end before a handover stops their actor; they then fail
             with ``ActorStopped``.
+        shared: A :class:`cb.Cluster <callboard.Cluster>` or :class:`cb.Node <callboard.Node>` that holds the table of
+            this region for all applications that name it: they reach the same entity by one id, on any of their devices
+            (:doc:`/guides/many-devices`). None: the entities belong to this application.
         clock: Source of the time; for tests.
 
     Raises:
+        BackendUnavailable: On entering: the holder of a shared table cannot be reached.
         ValueError: A ``region_id`` with ``/``, a number that is too small, or a weight that is not positive; on
             entering, two devices of one UUID.
     """
@@ -84,6 +90,7 @@ class PlacementShardingAdapter(Handle, Generic[A]):
         max_entities: int | None = None,
         max_waiting: int = 1000,
         handoff_timeout: float = 10.0,
+        shared: Keeper | None = None,
         clock: Clock | None = None,
     ) -> None:
         if "/" in region_id:
@@ -116,6 +123,7 @@ class PlacementShardingAdapter(Handle, Generic[A]):
         self._sweep: Cancellable | None = None
         self._stopped = False
         self._started = 0
+        self._sharing = None if shared is None else Sharing(self, shared)
 
     async def __aenter__(self) -> Self:
         try:
@@ -192,6 +200,8 @@ class PlacementShardingAdapter(Handle, Generic[A]):
             self._sweep.cancel()
         for task in self._watching.values():
             task.cancel()
+        if self._sharing is not None:
+            await self._sharing.leave()
         async with self._changing:  # handovers end first
             entities = list(self._entities.values())
             self._entities.clear()
@@ -212,36 +222,51 @@ class PlacementShardingAdapter(Handle, Generic[A]):
 
     def _call(self, id: str, method: Any, args: Any, kwargs: Any) -> "asyncio.Future[Any]":
         shard = self._shard(id)
-        if self._stopped or self._owners[shard] is None:
+        sharing = self._sharing
+        if self._stopped or (sharing is None and self._owners[shard] is None):
             why = "has been stopped" if self._stopped else "has no device"
             raise RegionStopped(f"region {self.region_id} {why}; entity {id!r} takes no calls")
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        call = Waiting(method, args, kwargs, answer)
+        if sharing is None or sharing.holds(id, shard):
+            self._admit(id, shard, call)
+        else:
+            sharing.forward(id, shard, call)
+        return answer
+
+    def _admit(self, id: str, shard: int, call: Waiting) -> None:
+        """Send a call to the entity's actor here, or have it wait.
+
+        In a shared region an actor has one call at a time: what it has not begun goes to the next owner.
+        """
         entity = self._entities.get(id)
         if entity is None:
             self._make_room()
             entity = self._entities[id] = Entity(id, shard)
         self._entities.move_to_end(id)
         entity.used = self._clock.time()
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if shard in self._moving:
+        if shard in self._moving or (self._sharing is not None and entity.answers):
             if len(entity.waiting) >= self._max_waiting:
+                why = "is being handed over to another device" if shard in self._moving else "executes another call"
                 raise MailboxFull(
-                    f"{len(entity.waiting)} calls wait for entity {id!r} of region {self.region_id}, which is being "
-                    "handed over to another device (max_waiting)"
+                    f"{len(entity.waiting)} calls wait for entity {id!r} of region {self.region_id}, which {why} "
+                    "(max_waiting)"
                 )
-            entity.waiting.append(Waiting(method, args, kwargs, answer))
-        else:
-            try:
-                self._send(entity, method, args, kwargs, answer)
-            except Exception:  # of the factory, or of the call
-                if entity.actor is None and not entity.waiting:
-                    del self._entities[id]
-                raise
-        return answer
+            entity.waiting.append(call)
+            return
+        try:
+            self._send(entity, call.method, call.args, call.kwargs, call.answer)
+        except Exception:  # of the factory, or of the call
+            if entity.actor is None and not entity.waiting:
+                del self._entities[id]
+            raise
 
     def _send(self, entity: Entity[A], method: Any, args: Any, kwargs: Any, answer: "asyncio.Future[Any]") -> None:
         actor = entity.actor
         if actor is None or actor.is_stopped:
             actor = entity.actor = self._start(entity)
+        if isinstance(method, str):  # of another application
+            method = getattr(actor._actor.cls, method)
         reply = actor.call(method, *args, **kwargs)
         entity.answers.add(answer)
         entity.idle.clear()
@@ -264,6 +289,8 @@ class PlacementShardingAdapter(Handle, Generic[A]):
             entity.used = self._clock.time()
             if not entity.answers:
                 entity.idle.set()
+                if self._sharing is not None:
+                    self._flush(entity)
 
     def _start(self, entity: Entity[A]) -> Any:
         owner = self._owners[entity.shard]
@@ -273,6 +300,8 @@ class PlacementShardingAdapter(Handle, Generic[A]):
         props = self._make(entity.id, next_generation())
         if not isinstance(props, Props):
             raise returned("entity", props, "a cb.Props of a resident actor")
+        if self._sharing is not None and not isinstance(props._factory, type):
+            raise TypeError(f"region {self.region_id} is shared; pass the class of its actors to cb.Props, no function")
         return self._devices[owner].actor_of(props, f"{self.region_id}-{self._started}")
 
     # -- actors that are not needed ------------------------------------------------------------------------------------
@@ -329,6 +358,9 @@ class PlacementShardingAdapter(Handle, Generic[A]):
 
     def _hold(self, device: Device) -> None:
         """Have calls of a leaving device's entities wait until its shards have another owner."""
+        if self._sharing is not None:
+            self._sharing.withdraw(device.uuid)
+            return
         self._moving.update(shard for shard, owner in enumerate(self._owners) if owner == device.uuid)
 
     async def _changed(self) -> None:
@@ -336,6 +368,9 @@ class PlacementShardingAdapter(Handle, Generic[A]):
         await asyncio.shield(self._spawn(self._rebalance()))
 
     async def _rebalance(self) -> None:
+        if self._sharing is not None:
+            await self._sharing.changed()
+            return
         async with self._changing:
             table = self._table.over({uuid: self._weights.get(uuid, 1.0) for uuid in self._devices})
             moves, self._table = self._table.moves_to(table), table
@@ -373,7 +408,7 @@ class PlacementShardingAdapter(Handle, Generic[A]):
                 del self._entities[entity.id]
 
     def _flush(self, entity: Entity[A]) -> None:
-        while entity.waiting:
+        while entity.waiting and not (self._sharing is not None and entity.answers):
             call = entity.waiting.popleft()
             if call.answer.done():  # its caller has left
                 continue

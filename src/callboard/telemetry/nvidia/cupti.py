@@ -83,7 +83,7 @@ class CuptiSession:
         if device.backend not in BACKENDS:
             raise UnsupportedOp(f"CUPTI records CUDA devices; {device.name} is of the backend {device.backend!r}")
         self._device = device
-        self._actor = device._actor
+        self._settings = device._actor.settings
         self._losses = 0
 
     async def start(self, kinds: Collection[str] = DEFAULT) -> None:
@@ -101,15 +101,15 @@ class CuptiSession:
         if unknown or not kinds:
             what = f"unknown {unknown[0]!r}" if unknown else "nothing to record"
             raise ValueError(f"kinds: {what}; choose of {', '.join(KINDS)}")
-        if "cupti-start" in self._actor.profiling:
+        if self._settings.has("cupti-start"):
             raise UnsupportedOp(f"{self._device.name} is recorded by a CuptiSession already: stop that first")
         wanted = sorted(set(kinds))
         self._losses = self._device._port.losses
-        self._actor.profiling["cupti-start"] = msgspec.msgpack.encode(wanted)
+        self._settings.set("cupti-start", wanted)
         try:
             await self._device._answers.ask("cupti-start", wanted, timeout=ANSWER)
-        except BaseException:
-            del self._actor.profiling["cupti-start"]
+        except BaseException:  # also cancelled: later contexts are not to begin
+            self._settings.forget("cupti-start")
             raise
 
     async def drain(self) -> Drained:
@@ -136,8 +136,9 @@ class CuptiSession:
 
     async def stop(self) -> Drained:
         """Record no more; returns the records that were not drained. Await the ops before, as for :meth:`drain`."""
-        if self._actor.profiling.pop("cupti-start", None) is None:
+        if not self._settings.has("cupti-start"):
             return Drained([])
+        self._settings.forget("cupti-start")
         if self._device.stopped:
             return Drained([], 0, self._device._port.losses - self._losses)
         with contextlib.suppress(ContextLost):  # the next context is not told to begin

@@ -4,8 +4,6 @@ import contextlib
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
 from callboard.core.errors import ContextLost
 from callboard.device.client.handle import Device
 
@@ -40,21 +38,24 @@ class NvtxKernelTrace:
 
         Raises:
             BackendUnavailable: ``nvtx`` is not installed where the context lives.
+            RuntimeError: The device has such a trace already.
         """
-        profiling = self._device._actor.profiling
-        before = profiling.get("nvtx")
-        profiling["nvtx"] = msgspec.msgpack.encode(self._domain)
+        settings = self._device._actor.settings
+        if settings.has("nvtx"):
+            raise RuntimeError(f"{self._device.name} has an NvtxKernelTrace already: stop that first")
+        settings.set("nvtx", self._domain)
         try:
             await self._device._answers.ask("nvtx", self._domain, timeout=ANSWER)
-        except BaseException:
-            profiling.pop("nvtx")
-            if before is not None:
-                profiling["nvtx"] = before
+        except BaseException:  # also cancelled: later contexts are not to begin
+            settings.forget("nvtx")
             raise
 
     async def stop(self) -> None:
         """End it."""
-        if self._device._actor.profiling.pop("nvtx", None) is not None and not self._device.stopped:
+        settings = self._device._actor.settings
+        on = settings.has("nvtx")
+        settings.forget("nvtx")
+        if on and not self._device.stopped:
             with contextlib.suppress(ContextLost):  # the next context is not told to begin
                 await self._device._answers.ask("nvtx", None, timeout=ANSWER)
 

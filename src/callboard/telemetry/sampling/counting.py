@@ -4,12 +4,12 @@ import time
 from collections import defaultdict
 from typing import Any
 
-from callboard.events.kinds import ACTOR, LOST, MESSAGE, OP, RECOVERED, SETTLED, TRACED
+from callboard.events.kinds import ACTOR, LOST, MESSAGE, RECOVERED, TRACED
 from callboard.events.ring import Event
 from callboard.telemetry.sampling.histogram import SECONDS, Bounded
 from callboard.telemetry.sampling.snapshot import LossFigures, OpFigures
 
-__all__ = ["Counts", "Handled"]
+__all__ = ["Counts", "DeviceCounts", "Handled"]
 
 RATE_OVER = 5.0
 """Seconds over which the rate of an actor's messages is averaged."""
@@ -37,7 +37,7 @@ class Handled:
 
 
 class DeviceCounts:
-    """Ops of one device."""
+    """Measured ops, and losses, of one device."""
 
     def __init__(self) -> None:
         self.ops: defaultdict[str, OpFigures] = defaultdict(OpFigures)
@@ -56,7 +56,6 @@ class Counts:
         self._ways = {
             MESSAGE: self._message,
             ACTOR: self._actor,
-            SETTLED: self._settled,
             TRACED: self._traced,
             LOST: self._lost,
             RECOVERED: self._recovered,
@@ -64,20 +63,11 @@ class Counts:
 
     def take(self, events: list[Event]) -> None:
         """Count these."""
-        called: dict[str, defaultdict[str, int]] = {}
         ways = self._ways
         for event in events:
-            kind = event[2]
-            if kind == OP:  # most events
-                ops = called.get(event[3])
-                if ops is None:
-                    ops = called[event[3]] = defaultdict(int)
-                ops[event[5]] += 1
-            elif (way := ways.get(kind)) is not None:
+            way = ways.get(event[2])
+            if way is not None:
                 way(event)
-        for device, ops in called.items():
-            for tag, count in ops.items():
-                self.devices[device].ops[tag].submitted += count
 
     def _message(self, event: Event) -> None:
         _, ended, _, path, _, began, ok = event
@@ -91,12 +81,6 @@ class Counts:
         if event[4] == "restarted":
             self.restarts[event[3]] += 1
 
-    def _settled(self, event: Event) -> None:
-        if event[5]:
-            ops = self.devices[event[3]].ops
-            for tag in event[5]:
-                ops[tag].failed += 1
-
     def _traced(self, event: Event) -> None:
         counts = self.devices[event[3]]
         for _, tag, _, _, enqueued, completed, _, _, measured in event[4]:
@@ -109,10 +93,8 @@ class Counts:
             counts.seconds[tag].add(seconds)
 
     def _lost(self, event: Event) -> None:
-        _, at, _, device, generation, error, text, failed, suspects, tags = event
+        _, at, _, device, generation, error, text, failed, suspects, _ = event
         counts = self.devices[device]
-        for tag, count in tags.items():
-            counts.ops[tag].failed += count
         unix = time.time() - (time.monotonic_ns() - at) / 1e9
         counts.last_loss = LossFigures(unix, generation, error, text, failed, suspects)
 

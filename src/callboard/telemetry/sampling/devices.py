@@ -9,14 +9,15 @@ import msgspec
 from callboard.actors import ActorSystem
 from callboard.core.errors import AccelError
 from callboard.device.client.handle import Device
+from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.status import DeviceStats, HostStats, MemoryPoolStats
 from callboard.events.ring import EVENTS
-from callboard.telemetry.sampling.counting import Counts
-from callboard.telemetry.sampling.snapshot import DeviceFigures, ResidentFigures
+from callboard.telemetry.sampling.counting import Counts, DeviceCounts
+from callboard.telemetry.sampling.snapshot import DeviceFigures, OpFigures, ResidentFigures
 
 __all__ = ["MEASURED", "Devices", "open_devices"]
 
-MEASURED = 61
+MEASURED = 127
 """One op in so many is measured in its host: a prime, so that all ops of a loop have their turn."""
 
 ANSWER = 5.0
@@ -124,7 +125,7 @@ class Devices:
             completed=port.unanswered.completed,
             failed=port.unanswered.failed,
             out_of_memory=port.unanswered.out_of_memory,
-            ops={tag: msgspec.structs.replace(op) for tag, op in counts.ops.copy().items()},
+            ops=_ops(port, counts),
             last_loss=counts.last_loss,
             fresh=known.fresh,
         )
@@ -150,6 +151,15 @@ class Devices:
     async def close(self) -> None:
         """Have the hosts measure no more."""
         await asyncio.gather(*(self._measure(device, 0) for device in self.open()))
+
+
+def _ops(port: OpPort, counts: DeviceCounts) -> dict[str, OpFigures]:
+    called, failures, measured = port.called.copy(), port.failures.copy(), counts.ops.copy()
+    found = {tag: OpFigures(count, failures.get(tag, 0)) for tag, count in called.items()}
+    for tag, op in measured.items():
+        figures = found.setdefault(tag, OpFigures())
+        figures.measured, figures.seconds = op.measured, op.seconds
+    return found
 
 
 def _add_stats(figures: DeviceFigures, stats: DeviceStats) -> None:

@@ -49,7 +49,7 @@ class OpFigures(msgspec.Struct):
     Attributes:
         submitted: Ops that were called.
         failed: Ops that failed, by themselves or because an operand or the context was lost.
-        measured: Ops whose times are in ``seconds``: one in 61, or all while a profile runs.
+        measured: Ops whose times are in ``seconds``: one in 127, or all while a profile runs.
         seconds: Seconds from their launch to the known completion.
     """
 

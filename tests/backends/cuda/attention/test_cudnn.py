@@ -14,9 +14,8 @@ import test_attention
 import test_attention_fp8
 import test_attention_paged
 from attention_lab import call
-from emulation import Emulated, emulated
 from host_backend import HostSession
-from host_driver import HostDriver
+from host_compiler import CompiledKernels, CompilingDriver, HostCompiler
 from host_sdpa import HostCudnn
 
 from callboard.backends.cuda.attention import library
@@ -29,14 +28,15 @@ from callboard.testing.session import LibrarySession
 
 
 @pytest.fixture
-def cudnn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HostSession, HostCudnn]]:
-    driver = HostDriver()
-    emulated(driver, folder)
+def cudnn(
+    compiler: HostCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[HostSession, HostCudnn]]:
+    driver = CompilingDriver()
     host = HostCudnn(driver)
     cache = KernelCache(tmp_path)
     monkeypatch.setattr(library, "CudnnGraphs", lambda workspace, gpu: CudnnGraphs(workspace, gpu, host, cache))
     with HostSession(driver) as session:
-        session.device.kernels = Emulated(driver)  # type: ignore[attr-defined]
+        session.device.kernels = CompiledKernels(driver, compiler, "attention")  # type: ignore[attr-defined]
         yield session, host
     assert not host._handles
 

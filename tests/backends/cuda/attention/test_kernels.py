@@ -1,28 +1,18 @@
-"""Our own kernels, compiled by g++: small calls with every feature, beside the CPU backend."""
+"""Decoding over pages by our own kernels, compiled by g++: what the conformance suite does not reach."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "conformance"))
-
-from attention_lab import SETTINGS, Call, call, ordered
 from host_backend import HostSession
 
 from callboard.backends.cuda.attention.decode import parts_of
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
-from callboard.kernel.attention import Backward, BackwardBias, BackwardSink, Forward, Merge, PageAppend, PagedForward
+from callboard.kernel.attention import PagedForward
 from callboard.kernel.attention.scores import AttentionParams, Problem
 from callboard.testing.session import LibrarySession
-
-CALLS = [
-    ("f64", "causal", "none"), ("f32", "causal window", "all"), ("f64", "dropout", "bias"), ("bf16", "softcap", "sink"),
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -31,77 +21,8 @@ def cpu() -> Iterator[LibrarySession]:
         yield opened
 
 
-def alike(got: Any, want: Any, dtype: str) -> None:
-    tolerance = {"f64": 1e-12, "f32": 1e-4, "bf16": 3e-2}[dtype]
-    np.testing.assert_allclose(got.astype("f8"), want.astype("f8"), rtol=tolerance, atol=8 * tolerance)
-
-
-def everything(session: Any, c: Call) -> dict[str, Any]:
-    """Results and gradients of a call."""
-    arrays = {name: session.put(ordered(getattr(c, name), "bshd")) for name in "qkv"}
-    given = arrays | {name: session.put(x) for name, x in c.extras.items()} | c.settings
-    out, lse = session.submit(Forward(**given))
-    dout = session.put(np.random.default_rng(1).standard_normal(out.shape).astype(c.dtype.np))
-    message: Any = BackwardBias if "bias" in c.extras else Backward
-    found = session.submit(message(**given, dout=dout, out=out, lse=lse))._asdict() | {"out": out, "lse": lse}
-    if "sink" in c.extras:
-        found["dsink"] = session.submit(BackwardSink(dout=dout, out=out, lse=lse, sink=given["sink"]))
-    return {name: session.get(x) for name, x in found.items()}
-
-
-@pytest.mark.parametrize("dtype, name, extra", CALLS)
-@pytest.mark.few(1)
-def test_every_kernel(session: HostSession, cpu: LibrarySession, dtype: str, name: str, extra: str) -> None:
-    assert name in SETTINGS
-    c = call(DTYPES[dtype], name, extra, batch=1, rows=(18, 33), dims=(5, 7), heads=(2, 1))
-    want = everything(cpu, c)
-    for key, got in everything(session, c).items():
-        alike(got, want[key], dtype)
-
-
-def test_packed_sequences(session: HostSession, cpu: LibrarySession) -> None:
-    random = np.random.default_rng(2)
-    q, k, v = (random.standard_normal((n, 2, 8)) for n in (20, 30, 30))
-    starts = np.array([[0, 17, 17, 18], [0, 12, 20, 29]], np.int32)
-
-    def run(s: Any) -> dict[str, Any]:
-        given = {"q": s.put(q), "k": s.put(k), "v": s.put(v), "causal": True}
-        given |= {"cu_seqlens_q": s.put(starts[0]), "cu_seqlens_k": s.put(starts[1])}
-        out, lse = s.submit(Forward(**given))
-        found = s.submit(Backward(**given, dout=s.put(q), out=out, lse=lse))._asdict() | {"out": out, "lse": lse}
-        return {name: s.get(x) for name, x in found.items()}
-
-    want = run(cpu)
-    for key, got in run(session).items():
-        alike(got, want[key], "f64")
-
-
-def test_pages_and_parts(session: HostSession, cpu: LibrarySession) -> None:
-    random = np.random.default_rng(3)
-    pages, new, q = (random.standard_normal(s).astype("f4") for s in ((5, 4, 2, 8), (3, 2, 8), (2, 1, 4, 8)))
-    tables, lengths = np.array([[3, 0, 2], [1, 4, 0]], np.int32), np.array([9, 5], np.int32)
-    slots = np.array([8, -1, 16], np.int64)  # the last place of each sequence
-
-    def run(s: Any) -> tuple[Any, ...]:
-        k, v = s.put(pages), s.put(2 * pages)
-        s.submit(PageAppend(k=s.put(new), v=s.put(new), k_pages=k, v_pages=v, slots=s.put(slots)))
-        op = PagedForward(q=s.put(q), k_pages=k, v_pages=v, block_tables=s.put(tables), seqlens_k=s.put(lengths))
-        out, lse = s.submit(op)
-        whole = s.submit(Merge(outs=(out, out), lses=(lse, lse)))
-        return tuple(s.get(x) for x in (k, v, out, lse, *whole))
-
-    for got, want in zip(run(session), run(cpu), strict=True):
-        alike(got, want, "f32")
-
-
-def test_lengths_and_pages_that_do_not_exist_fail_the_call(session: HostSession) -> None:
-    q = session.put(np.ones((2, 3, 2, 8)))
-    with pytest.raises(ShapeError, match=r"attention\.forward: seqlens_k has a length that does not lie between 0 and"):
-        session.submit(Forward(q=q, k=q, v=q, seqlens_k=session.put(np.array([3, 10], "i4"))))
-    pages, new = session.put(np.ones((2, 4, 2, 8))), session.put(np.ones((1, 2, 8)))
-    slots = session.put(np.array([8]))
-    with pytest.raises(ShapeError, match=r"attention\.page_append: a slot is beyond the 2 pages of 4 tokens"):
-        session.submit(PageAppend(k=new, v=new, k_pages=pages, v_pages=pages, slots=slots))
+def alike(got: Any, want: Any) -> None:
+    np.testing.assert_allclose(got.astype("f8"), want.astype("f8"), rtol=3e-2, atol=0.24)
 
 
 def test_a_table_of_many_pages_is_looked_at_by_several_blocks(session: HostSession) -> None:
@@ -146,7 +67,7 @@ def test_decoding_by_tensor_cores(
         return s.get(out), s.get(lse)
 
     for got, want in zip(run(session), run(cpu), strict=True):
-        alike(got, want, "bf16")
+        alike(got, want)
 
 
 def test_decoding_by_tensor_cores_looks_at_lengths_pages_and_places(session: HostSession) -> None:

@@ -1,10 +1,13 @@
 """cuBLASLt as a stand-in that executes on host memory."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import host_cublaslt
 import pytest
+from host_backend import HostSession
+from host_cublas import HostCublas
 from host_cublaslt import HostCublasLt
 from host_driver import HostDriver
 
@@ -25,3 +28,9 @@ def lt(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCublasLt:
             HostDriver, name, lambda self, kind, params, run=kernel: run(kind, params[0]), raising=False
         )
     return stand_in
+
+
+@pytest.fixture
+def session(driver: HostDriver, binding: HostCublas, lt: HostCublasLt) -> Iterator[HostSession]:
+    with HostSession(driver) as opened:
+        yield opened

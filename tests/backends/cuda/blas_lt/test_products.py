@@ -11,23 +11,7 @@ from lt_products import product
 
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import UnsupportedOp
-from callboard.kernel.blas_lt import Matmul, MatmulBgrad
-
-BOTH = (False, True)
-
-
-@pytest.mark.parametrize("transpose_b", BOTH)
-@pytest.mark.parametrize("transpose_a", BOTH)
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f64"])
-@pytest.mark.parametrize("epilogue", EPILOGUES)
-def test_fused(session: Any, lt: HostCublasLt, epilogue: str, dtype: str, transpose_a: bool, transpose_b: bool) -> None:
-    product(session, epilogue, dtype, transposes=(transpose_a, transpose_b), factors=(0.5, -2.0))
-
-
-@pytest.mark.parametrize("layout", ["rows", "padded rows", "columns", "padded columns"])
-@pytest.mark.parametrize("epilogue", EPILOGUES)
-def test_layouts_batches_and_numbers_on_the_device(session: Any, lt: HostCublasLt, epilogue: str, layout: str) -> None:
-    product(session, epilogue, "f32", layout=layout, batch=(3,), factors=(0.5, 1.0), extra={"on device": True})
+from callboard.kernel.blas_lt import Matmul
 
 
 @pytest.mark.parametrize("epilogue", EPILOGUES)
@@ -40,7 +24,7 @@ def test_in_several_steps_where_there_is_no_fused_kernel(
     product(session, epilogue, dtype, extents=(5, 11, 0), factors=(0.5, 2.0))
 
 
-@pytest.mark.parametrize("only_wide", BOTH)
+@pytest.mark.parametrize("only_wide", [False, True])
 def test_operands_may_start_anywhere(session: Any, lt: HostCublasLt, only_wide: bool) -> None:
     lt.only_wide = only_wide
     if only_wide:  # there is nothing that takes them, not even the plain product
@@ -86,10 +70,3 @@ def test_closing_destroys_what_plans_hold(session: Any, lt: HostCublasLt) -> Non
     assert not lt.live
     session.close()
     assert lt.closed
-
-
-def test_bias_gradients_of_factors_are_those_of_our_factors(session: Any, lt: HostCublasLt) -> None:
-    a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
-    A, B = session.put(a), session.put(b)
-    np.testing.assert_array_equal(session.get(session.submit(MatmulBgrad(a=A, b=B, epilogue="bgrad_a"))[1]), a.sum(1))
-    np.testing.assert_array_equal(session.get(session.submit(MatmulBgrad(a=A, b=B, epilogue="bgrad_b"))[1]), b.sum(0))

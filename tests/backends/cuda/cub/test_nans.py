@@ -1,19 +1,12 @@
 """The kernels that put NaNs into their places behind a radix sort, compiled for the CPU, and histograms."""
 
 import ctypes
-import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "attention"))  # tests are no package
-
-from emulation import COMPILER, HERE
 from host_cccl import by_bits
+from host_compiler import HostCompiler
 
 from callboard.backends.cuda.cub.arguments import CubArgs
 from callboard.backends.cuda.cub.nans import WORKS
@@ -21,45 +14,17 @@ from callboard.backends.cuda.kernels import source_text
 from callboard.core.dtype import DTYPES
 
 THREADS = 256
-TYPES = {"f16": "Half", "bf16": "Brain", "f32": "float", "f64": "double"}
-REST_OF_CUDA = """
-#define __shared__ static
-#define __grid_constant__
-static int __popc(unsigned x) { return __builtin_popcount(x); }
-static unsigned atomicAdd(unsigned* at, unsigned n) { const unsigned old = *at; *at += n; return old; }
-static unsigned long long atomicAdd(unsigned long long* at, unsigned long long n) { *at += n; return *at - n; }
-static double __longlong_as_double(long long x) { double f; std::memcpy(&f, &x, 8); return f; }
-static long long __double_as_longlong(double f) { long long x; std::memcpy(&x, &f, 8); return x; }
-static double __dmul_rn(double x, double y) { return x * y; }
-static double __dsub_rn(double x, double y) { return x - y; }
-static int __double2int_rz(double x) { return (int)x; }
-static unsigned __ballot_sync(unsigned, bool vote) {
-    unsigned votes = 0;
-    for (unsigned lane = 0; lane < 32; lane++) votes |= (unsigned)__shfl_sync(~0u, (int)vote, lane) << lane;
-    return votes;
-}
-static unsigned counters[1 << 12];
-"""
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no g++")
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Functions ``run_<work>_<dtype>(arguments, blocks, threads)``."""
-    text = source_text("cub").decode()
-    text = re.sub(r"asm\(.*?\);", ";", text)  # of halves, whose bits alone are looked at here
-    text = re.sub(r"extern __shared__[^;]*;", "", text)
-    for work in (*WORKS, "even"):
-        for name, kind in TYPES.items():
-            call = f"{work}<{kind}, {'double' if name == 'f64' else 'float'}>(*(CubArgs*)a)"
-            head = f'extern "C" void run_{work}_{name}(void* a, unsigned blocks, unsigned threads)'
-            text += f"\n{head} {{ run([a] {{ {call}; }}, blocks, threads); }}"
-    folder = tmp_path_factory.mktemp("nans")
-    path, library = folder / "cub.cpp", folder / "cub.so"
-    path.write_text((HERE / "emulation.hpp").read_text() + REST_OF_CUDA + text)
-    options = ["-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-shared", "-fPIC"]
-    subprocess.run([str(COMPILER), *options, "-o", library, path], check=True, timeout=300)
-    return ctypes.CDLL(str(library))
+def kernels(compiler: HostCompiler) -> Any:
+    """Functions ``run_<work>_<dtype>``."""
+    return compiler.library(source_text("cub-f16-bf16-f32-f64").decode())
+
+
+def launch(kernels: Any, name: str, args: CubArgs, blocks: int) -> None:
+    at = (ctypes.c_void_p * 1)(ctypes.addressof(args))
+    assert getattr(kernels, f"run_{name}")(at, blocks, 1, THREADS) == 0
 
 
 def drawn(dtype: str, n: int, part: float, signs: tuple[int, ...]) -> Any:
@@ -95,7 +60,7 @@ def test_nans_come_together_in_their_order(kernels: Any, dtype: str, size: int, 
             addresses = [one.ctypes.data for one in given]
             args = CubArgs(*addresses, n=n, m=blocks, k=size, room=room, least=descending)
             for at, work in enumerate(WORKS):
-                getattr(kernels, f"run_{work}_{dtype}")(ctypes.byref(args), 1 if at == 0 else blocks, THREADS)
+                launch(kernels, f"{work}_{dtype}", args, 1 if at == 0 else blocks)
             assert out.tobytes() == keys[want].tobytes()
             if size:
                 np.testing.assert_array_equal(second, values[want])
@@ -110,6 +75,6 @@ def test_a_histogram_counts_each_sample_once(kernels: Any, dtype: str, shared: i
         out = np.zeros(10, np.int64)
         args = CubArgs(x.ctypes.data, 0, 0, 0, out.ctypes.data, n=n, m=1, k=1, bins=10, shared=shared)
         args.lower, args.upper, args.scale = 0.0, 1.0, 10.0
-        getattr(kernels, f"run_even_{dtype}")(ctypes.byref(args), 3, THREADS)
+        launch(kernels, f"even_{dtype}", args, 3)
         inside = x[(x >= 0) & (x < 1)].astype(np.float64)
         np.testing.assert_array_equal(out, np.bincount(np.minimum(np.floor(inside * 10), 9).astype(int), minlength=10))

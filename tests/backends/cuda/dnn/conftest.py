@@ -1,15 +1,10 @@
 """A session on the stand-in for the driver, whose kernels are compiled by g++; cuDNN is not there."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "elementwise"))  # tests are no package
-
 from host_backend import HostSession
-from on_host import COMPILER, CompiledKernels, CompilingDriver
+from host_compiler import CompiledKernels, CompilingDriver, HostCompiler
 
 from callboard.backends.cuda.dnn import library
 
@@ -22,13 +17,10 @@ class NoCudnn:
 
 
 @pytest.fixture(scope="package")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSession]:
-    if COMPILER is None:
-        pytest.skip("there is no g++ to compile the kernels with")
+def host(compiler: HostCompiler) -> Iterator[HostSession]:
     driver = CompilingDriver()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "Cudnn", NoCudnn)
         with HostSession(driver) as session:
-            kernels = CompiledKernels(driver, tmp_path_factory.mktemp("kernels"))
-            session.device.kernels = kernels  # type: ignore[attr-defined]
+            session.device.kernels = CompiledKernels(driver, compiler)  # type: ignore[attr-defined]
             yield session

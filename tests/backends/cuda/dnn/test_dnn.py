@@ -4,25 +4,27 @@ The conformance suites show the numbers on a GPU; here it is where each thread r
 order, and every launch on whatever machine has a compiler.
 """
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "conformance"))  # tests are no package
-
 from host_backend import HostSession
-from test_dnn import CASES
+from tests.kernel import computed
 
+from callboard.core.op import OPS
 from callboard.kernel import dnn
 from callboard.testing.session import LibrarySession
+from gpu_check.groups import ops_of
 
 Array = np.ndarray[Any, Any]
 OURS = sorted(
-    (op for op in CASES if not op.__name__.startswith(("Avg", "Max", "Conv", "Rnn", "Fused"))),
+    (
+        op
+        for tag, op in OPS.items()
+        if tag.startswith("dnn.") and not op.__name__.startswith(("Avg", "Max", "Conv", "Rnn", "Fused"))
+    ),
     key=lambda op: op.__name__,
 )
 QUICK = (dnn.LayerNormBackward, dnn.CrossEntropyBackward, dnn.TopKBackward)
@@ -50,7 +52,22 @@ def alike(host: HostSession, cpu: LibrarySession, make: Callable[[Any], Any], to
 )
 @pytest.mark.few(1)
 def test_every_kernel(host: HostSession, cpu: LibrarySession, op: Any) -> None:
-    alike(host, cpu, CASES[op])
+    library = ops_of("cpu")[op]
+    alike(host, cpu, lambda s: computed.message_of(s, op, library, ("f32",), computed.drawn))
+
+
+@pytest.mark.parametrize(
+    "op", [dnn.ActivationBackward, pytest.param(dnn.Softmax, marks=pytest.mark.slow)], ids=lambda op: op.__name__
+)
+def test_a_result_is_scaled_and_added(host: HostSession, cpu: LibrarySession, op: Any) -> None:
+    def accumulated(session: Any, **factors: Any) -> Any:
+        one = computed.message_of(session, op, ops_of("cpu")[op], ("f32",), computed.drawn)
+        into = session.put(computed.drawn(one.x.layout))
+        return msgspec.structs.replace(one, addend=into, **{op.returns[0]: into}, **factors)
+
+    alike(host, cpu, lambda s: accumulated(s, alpha=-2.0, beta=0.5))
+    if op is dnn.Softmax:
+        alike(host, cpu, lambda s: accumulated(s, alpha=3.0, beta=0.0))
 
 
 def drawn(shape: tuple[int, ...], dtype: str = "f4", seed: int = 0) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from host_backend import HostSession
-from on_host import CompilingDriver
+from host_compiler import CompilingDriver
 
 from callboard.backends.cuda.elementwise import across, mapping, shape
 from callboard.backends.cuda.elementwise.axes import divider, walk_of

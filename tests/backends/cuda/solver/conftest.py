@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -6,15 +6,31 @@ from host_backend import HostSession
 from host_cudss import CsrKernel, CudssError, HostCudss
 from host_cusolver import CusolverError, HostCusolver, HostSolverBlas
 from host_driver import HostDriver, HostKernels
-from host_solver_scaling import scaling_kernel
 
 from callboard.backends.cuda.blas import cublas
+from callboard.backends.cuda.kernels import source_text
 from callboard.backends.cuda.solver import cudss as cudss_module
 from callboard.backends.cuda.solver import cusolver as module
 
 
 @pytest.fixture
-def cusolver(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCusolver:
+def scaling(request: pytest.FixtureRequest) -> Callable[[str], Any]:
+    """The kernels of ``data/solver_scaling.cu`` by name, compiled for the CPU when the first of them is asked for."""
+
+    def found(name: str) -> Callable[[Any, int, int], None]:
+        library = request.getfixturevalue("compiler").library(source_text("solver_scaling").decode())
+        run = getattr(library, f"run_{name}")
+
+        def launch(params: Any, blocks: int, threads: int) -> None:
+            assert run(params, blocks, 1, threads) == 0
+
+        return launch
+
+    return found
+
+
+@pytest.fixture
+def cusolver(driver: HostDriver, scaling: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> HostCusolver:
     """In place of NVIDIA's bindings of cuSOLVER and cuBLAS, and of the solver's kernels."""
     stand_in, blas, kernels = HostCusolver(driver), HostSolverBlas(driver), {}
     blas.memory = stand_in
@@ -27,7 +43,7 @@ def cusolver(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCusolve
         if source == "solver":
             kernels[handle] = CsrKernel(driver, name)
         elif source == "solver_scaling":
-            kernels[handle] = scaling_kernel(name)
+            kernels[handle] = scaling(name)
         return handle
 
     def launched(self: HostDriver, function: int, *arguments: Any) -> int:

@@ -7,14 +7,9 @@ from unittest import mock
 import pytest
 
 from callboard.backends.cpu.stream import CpuStream
-from callboard.device.host.context.completion import (
-    WATCHDOG,
-    HostFnCompletion,
-    PolledCompletion,
-    SyncCompletion,
-    completion_for,
-)
+from callboard.device.host.context.completion import completion_for
 from callboard.device.host.context.timelines import Timeline
+from callboard.device.strategies.completion import WATCHDOG, HostFnCompletion, PolledCompletion, SyncCompletion
 
 PATIENCE = 20.0
 
@@ -36,7 +31,9 @@ class Woken:
 
 
 def made(name: str, woken: Woken) -> Any:
-    return HostFnCompletion(woken) if name == "host_fn" else SyncCompletion(woken, lambda: None)
+    completion = HostFnCompletion() if name == "host_fn" else SyncCompletion()
+    completion.open(woken, lambda: None)
+    return completion
 
 
 def test_polling_spins_for_a_moment_after_the_last_op_and_blocks_then() -> None:
@@ -153,6 +150,6 @@ def test_closing_ends_its_thread(name: str) -> None:
 def test_the_names_choose() -> None:
     kinds = [("polled", PolledCompletion), ("host_fn", HostFnCompletion), ("sync", SyncCompletion)]
     for name, kind in kinds:
-        completion = completion_for(name, 1e-4, lambda: None, lambda: None, shared=False)
+        completion = completion_for(name, 1e-4, lambda: None, lambda: None, shared=False, looks=False)
         assert type(completion) is kind
         completion.close()

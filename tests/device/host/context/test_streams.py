@@ -7,13 +7,13 @@ import pytest
 
 from callboard.core.plugins import BUILT_IN
 from callboard.device.config import HostConfig
-from callboard.device.host.context.streams import (
+from callboard.device.host.context.streams import streams_for
+from callboard.device.strategies.streams import (
     CHAINED,
     ChainedAllocator,
     PerActorAllocator,
     PooledAllocator,
     SingleStreamAllocator,
-    allocator_for,
 )
 
 
@@ -28,12 +28,12 @@ class Device:
 
 def made(**options: Any) -> tuple[Any, Device]:
     device = Device()
-    return allocator_for(device, HostConfig(**options)), device  # type: ignore[arg-type]
+    return streams_for(device, HostConfig(**options)), device  # type: ignore[arg-type]
 
 
 def test_libraries_whose_ops_follow_one_another_share_a_stream() -> None:
     allocator, device = made(priorities={"rng": 1})
-    assert type(allocator) is ChainedAllocator
+    assert type(allocator._allocator) is ChainedAllocator
     shared = allocator.acquire("blas")
     assert allocator.acquire("elementwise") is shared
     others = [allocator.acquire(name) for name in ("memory", "solver", "rng", "tests.Model")]
@@ -49,7 +49,7 @@ def test_the_chained_libraries_exist() -> None:
 
 def test_each_actor_has_its_own_stream_with_its_priority() -> None:
     allocator, device = made(streams="per_actor", priorities={"blas": 1})
-    assert type(allocator) is PerActorAllocator
+    assert type(allocator._allocator) is PerActorAllocator
     timelines = [allocator.acquire(name) for name in ("memory", "blas")]
     assert len({id(t) for t in timelines}) == 2
     assert device.priorities == [0, 1]
@@ -58,14 +58,14 @@ def test_each_actor_has_its_own_stream_with_its_priority() -> None:
 
 def test_all_share_a_single_stream() -> None:
     allocator, device = made(streams="single", priorities={"blas": 1})
-    assert type(allocator) is SingleStreamAllocator
+    assert type(allocator._allocator) is SingleStreamAllocator
     assert len({id(allocator.acquire(name)) for name in ("memory", "blas", "fft")}) == 1
     assert len(device.priorities) == 1
 
 
 def test_a_pool_is_used_in_turn_and_priorities_get_their_own() -> None:
     allocator, device = made(streams="pooled", pooled_streams=2, priorities={"urgent": -1})
-    assert type(allocator) is PooledAllocator
+    assert type(allocator._allocator) is PooledAllocator
     timelines = [allocator.acquire(f"actor {k}") for k in range(5)]
     assert [timelines.index(t) for t in timelines] == [0, 1, 0, 1, 0]
     own = allocator.acquire("urgent")

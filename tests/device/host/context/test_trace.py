@@ -1,6 +1,6 @@
 """Times of ops by events around them."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,7 +22,7 @@ class Clock:
 class Event(UserEvent):
     """Reached when it is recorded, or when the test says so."""
 
-    made: list["Event"] = []
+    made: ClassVar[list["Event"]] = []
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Stream:
 
 @pytest.fixture
 def clock() -> Clock:
-    Event.made = []
+    Event.made.clear()
     return Clock()
 
 

@@ -1,7 +1,7 @@
 """``CpuArray``: the modules whose plans serve the messages."""
 
-from callboard.backends.cpu.array import indexing, movement
 from callboard.backends.cpu.library import CpuLibrary
+from callboard.core.library import modules_of
 
 __all__ = ["CpuArray"]
 
@@ -11,4 +11,4 @@ class CpuArray(CpuLibrary):
 
     name = "array"
     implementation = "array"
-    modules = (indexing, movement)
+    modules = modules_of(__name__)

@@ -1,7 +1,7 @@
 """``CpuAttention``: the modules whose plans serve the messages."""
 
-from callboard.backends.cpu.attention import backward, forward, fp8, merging, paged
 from callboard.backends.cpu.library import CpuLibrary
+from callboard.core.library import modules_of
 
 __all__ = ["CpuAttention"]
 
@@ -11,4 +11,4 @@ class CpuAttention(CpuLibrary):
 
     name = "attention"
     max_plans = 1024
-    modules = (backward, forward, fp8, merging, paged)
+    modules = modules_of(__name__)

@@ -125,7 +125,7 @@ def rank_1(op: Ger | Geru | Gerc) -> Plan:
 def symmetric_rank_1(op: Syr | Spr) -> Plan:
     """Called with ``(x, a, alpha)``. Packed by rows, a triangle is what BLAS has packed by columns as the other one."""
     dtype, x_at = op.a.dtype, strided(op.x.layout)
-    form = None if isinstance(op, Spr) else required(op.a.layout)
+    form = None if op.packed else required(op.a.layout)
     call, pack, read_alpha = (
         routine(prefix(dtype) + ("spr" if form is None else "syr")),
         number(dtype),

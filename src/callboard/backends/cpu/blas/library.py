@@ -1,10 +1,10 @@
 """``CpuBlas``: the modules whose plans serve the messages."""
 
-from callboard.backends.cpu.blas import banded, batched, level1, level2, level3, symmetric, triangular
+from callboard.backends.cpu.blas import level1
 from callboard.backends.cpu.blas.routines import INT_MAX, routine
 from callboard.backends.cpu.library import CpuLibrary
 from callboard.core.backend import AccelDevice, AccelStream
-from callboard.core.library import AnyOp
+from callboard.core.library import AnyOp, modules_of
 from callboard.core.op import info_of
 
 __all__ = ["CpuBlas"]
@@ -15,7 +15,7 @@ class CpuBlas(CpuLibrary):
 
     name = "blas"
     implementation = "scipy"
-    modules = (banded, batched, level1, level2, level3, symmetric, triangular)
+    modules = modules_of(__name__)
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)

@@ -1,7 +1,7 @@
 """``CpuBlasLt``: the modules whose plans serve the messages."""
 
-from callboard.backends.cpu.blas_lt import epilogues
 from callboard.backends.cpu.library import CpuLibrary
+from callboard.core.library import modules_of
 
 __all__ = ["CpuBlasLt"]
 
@@ -11,4 +11,4 @@ class CpuBlasLt(CpuLibrary):
 
     name = "blas_lt"
     max_plans = 1024
-    modules = (epilogues,)
+    modules = modules_of(__name__)

@@ -1,7 +1,7 @@
 """``CpuCub``: the modules whose plans serve the messages."""
 
-from callboard.backends.cpu.cub import histograms, reductions, selection, sorting
 from callboard.backends.cpu.library import CpuLibrary
+from callboard.core.library import modules_of
 
 __all__ = ["CpuCub"]
 
@@ -10,4 +10,4 @@ class CpuCub(CpuLibrary):
     """Serves :mod:`callboard.kernel.cub` with NumPy."""
 
     name = "cub"
-    modules = (histograms, reductions, selection, sorting)
+    modules = modules_of(__name__)

@@ -1,5 +1,6 @@
 """Plans of activations: expressions, computed as those of ``dev.elementwise``."""
 
+from callboard.backends.cpu.dnn.accumulating import accumulating
 from callboard.backends.cpu.dnn.arrays import Plan
 from callboard.backends.cpu.elementwise.mapping import MapPlan
 from callboard.core.library import plans
@@ -9,6 +10,7 @@ __all__ = ["backward", "forward"]
 
 
 @plans(Activation)
+@accumulating
 def forward(op: Activation) -> Plan:
     """Called with ``(x, out)``."""
     out = op.infer()["out"] if op.out is None else op.out.layout
@@ -19,6 +21,7 @@ def forward(op: Activation) -> Plan:
 
 
 @plans(ActivationBackward)
+@accumulating
 def backward(op: ActivationBackward) -> Plan:
     """Called with ``(dy, x, dx)``."""
     dx = op.infer()["dx"] if op.dx is None else op.dx.layout

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.dnn import by_torch
+from callboard.backends.cpu.dnn.accumulating import accumulating
 from callboard.backends.cpu.dnn.images import Array, compute_type, viewer_of_image
 from callboard.backends.cpu.elementwise.mapping import MapPlan
 from callboard.core.dtype import DTYPES, DType
@@ -157,18 +158,21 @@ def computed(kind: str, g: Geometry, wide: Any) -> Callable[[Array, Array], Arra
 
 
 @plans(ConvBackwardData, inline=False)
+@accumulating
 def data_gradient(op: ConvBackwardData) -> Plan:
     """``plan(dy, w, out)``."""
     return _product(op, "backward_data", op.dy, op.w)
 
 
 @plans(ConvBackwardFilter, inline=False)
+@accumulating
 def filter_gradient(op: ConvBackwardFilter) -> Plan:
     """``plan(x, dy, out)``."""
     return _product(op, "backward_filter", op.x, op.dy)
 
 
 @plans(ConvTranspose, inline=False)
+@accumulating
 def transpose(op: ConvTranspose) -> Plan:
     """``plan(x, w, out)``."""
     return _product(op, "backward_data", op.x, op.w)
@@ -186,6 +190,7 @@ def _product(op: Any, kind: str, one: Operand, other: Operand) -> Plan:
 
 
 @plans(Conv, inline=False)
+@accumulating
 def convolution(op: Conv) -> Plan:
     """``plan(x, w, out, bias, residual)``."""
     made = _given(op.out, op.infer()["out"])

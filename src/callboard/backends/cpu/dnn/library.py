@@ -1,22 +1,7 @@
 """``CpuDnn``: the modules whose plans serve the messages."""
 
-from callboard.backends.cpu.dnn import (
-    activations,
-    channel_norms,
-    conv,
-    dropout,
-    embedding,
-    graphs,
-    layer_norm,
-    losses,
-    lrn,
-    pooling,
-    rope,
-    softmax,
-    top_k,
-)
-from callboard.backends.cpu.dnn.rnn import plans as rnn
 from callboard.backends.cpu.library import CpuLibrary
+from callboard.core.library import modules_of
 
 __all__ = ["CpuDnn"]
 
@@ -26,19 +11,4 @@ class CpuDnn(CpuLibrary):
 
     name = "dnn"
     max_plans = 1024
-    modules = (
-        activations,
-        channel_norms,
-        conv,
-        dropout,
-        embedding,
-        graphs,
-        layer_norm,
-        losses,
-        lrn,
-        pooling,
-        rope,
-        softmax,
-        top_k,
-        rnn,
-    )
+    modules = modules_of(__name__)

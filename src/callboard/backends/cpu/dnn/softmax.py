@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from callboard.backends.cpu.dnn.accumulating import accumulating
 from callboard.backends.cpu.dnn.arrays import Array, Plan, blocks, view_of, view_of_out, wide
 from callboard.core.library import plans
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
@@ -42,6 +43,7 @@ def _log_softmax_gradient(dy: Array, y: Array, axis: int) -> Array:
 
 
 @plans(LogSoftmax, Softmax)
+@accumulating
 def forward(op: Softmax | LogSoftmax) -> Plan:
     """Called with ``(x, out)``."""
     shape, axis, view_x, view_out = op.x.shape, op.axis % op.x.ndim, view_of(op.x), view_of_out(op)
@@ -57,6 +59,7 @@ def forward(op: Softmax | LogSoftmax) -> Plan:
 
 
 @plans(LogSoftmaxBackward, SoftmaxBackward)
+@accumulating
 def backward(op: SoftmaxBackward | LogSoftmaxBackward) -> Plan:
     """Called with ``(dy, y, dx)``."""
     shape, axis = op.y.shape, op.axis % op.y.ndim

@@ -1,7 +1,7 @@
 """``CpuElementwise``: the modules whose plans serve the messages."""
 
-from callboard.backends.cpu.elementwise import mapping, reducing
 from callboard.backends.cpu.library import CpuLibrary
+from callboard.core.library import modules_of
 
 __all__ = ["CpuElementwise"]
 
@@ -12,4 +12,4 @@ class CpuElementwise(CpuLibrary):
     name = "elementwise"
     max_plans = 1024
     implementation = "elementwise"
-    modules = (mapping, reducing)
+    modules = modules_of(__name__)

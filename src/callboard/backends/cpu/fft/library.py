@@ -5,6 +5,7 @@ from typing import ClassVar
 from callboard.backends.cpu.fft import transforms
 from callboard.backends.cpu.library import CpuLibrary
 from callboard.core.backend import AccelDevice, AccelStream
+from callboard.core.library import modules_of
 from callboard.kernel.fft import FftWithCallback
 
 __all__ = ["CpuFft"]
@@ -15,7 +16,7 @@ class CpuFft(CpuLibrary):
 
     name = "fft"
     implementation = "scipy"
-    modules = (transforms,)
+    modules = modules_of(__name__)
     refused: ClassVar = {
         FftWithCallback: "load and store are CUDA C++, which a CPU cannot run; compute before and after a transform"
     }

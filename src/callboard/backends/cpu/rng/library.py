@@ -27,7 +27,6 @@ from callboard.core.library import plans
 from callboard.kernel.rng import (
     RngFillBeta,
     RngFillBits,
-    RngFillCauchy,
     RngFillDiscrete,
     RngFillExponential,
     RngFillGamma,
@@ -40,14 +39,13 @@ from callboard.kernel.rng import (
 )
 from callboard.kernel.rng.fill import Fill
 from callboard.kernel.rng.streams import KINDS, points_of, words_per_element
+from callboard.kernel.rng.transforms import TRANSFORMS
 from callboard.kernel.rng.weights import bad_sum, bad_weight
 
 __all__ = ["CpuRng"]
 
 Array = np.ndarray[Any, Any]
 Plan = Callable[..., None]
-
-TRANSFORMS = (RngFillBits, RngFillUniform, RngFillNormal, RngFillLogNormal, RngFillExponential, RngFillCauchy)
 
 
 class CpuRng(CpuLibrary):

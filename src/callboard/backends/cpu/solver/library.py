@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from callboard.backends.cpu.blas.routines import routine
 from callboard.backends.cpu.library import CpuLibrary
-from callboard.backends.cpu.solver import batched, cholesky, eigen, general, lu, qr, sparse, svd
+from callboard.backends.cpu.solver import sparse
 from callboard.core.backend import AccelDevice, AccelStream
-from callboard.core.library import plans
+from callboard.core.library import modules_of, plans
 from callboard.kernel.solver import SparseCholesky, SparseLu, SparseQr
 from callboard.kernel.solver.checks import too_large
 
@@ -21,7 +21,7 @@ class CpuSolver(CpuLibrary):
 
     name = "solver"
     implementation = "scipy"
-    modules = (batched, cholesky, eigen, general, lu, qr, svd)
+    modules = modules_of(__name__)
 
     refuses = staticmethod(too_large)
 

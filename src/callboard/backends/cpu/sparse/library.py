@@ -1,10 +1,10 @@
 """``CpuSparse``: the modules whose plans serve the messages."""
 
 from callboard.backends.cpu.library import CpuLibrary
-from callboard.backends.cpu.sparse import blocks, checking, conversions, ordering, products, sampled, triangular
+from callboard.backends.cpu.sparse import products
 from callboard.backends.cpu.sparse.rows import Rows
 from callboard.core.backend import AccelDevice, AccelStream
-from callboard.core.library import plans
+from callboard.core.library import modules_of, plans
 from callboard.kernel.sparse import SpMm, SpMv
 
 __all__ = ["CpuSparse"]
@@ -15,7 +15,7 @@ class CpuSparse(CpuLibrary):
 
     name = "sparse"
     implementation = "scipy"
-    modules = (blocks, checking, conversions, ordering, products, sampled, triangular)
+    modules = modules_of(__name__)
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)

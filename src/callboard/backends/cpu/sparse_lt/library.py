@@ -1,7 +1,7 @@
 """``CpuSparseLt``: the modules whose plans serve the messages."""
 
 from callboard.backends.cpu.library import CpuLibrary
-from callboard.backends.cpu.sparse_lt import compressed, products, pruning
+from callboard.core.library import modules_of
 
 __all__ = ["CpuSparseLt"]
 
@@ -11,4 +11,4 @@ class CpuSparseLt(CpuLibrary):
 
     name = "sparse_lt"
     max_plans = 1024
-    modules = (compressed, products, pruning)
+    modules = modules_of(__name__)

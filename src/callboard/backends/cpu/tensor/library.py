@@ -1,7 +1,7 @@
 """``CpuTensor``: the modules whose plans serve the messages."""
 
 from callboard.backends.cpu.library import CpuLibrary
-from callboard.backends.cpu.tensor import contraction, elementwise
+from callboard.core.library import modules_of
 
 __all__ = ["CpuTensor"]
 
@@ -15,4 +15,4 @@ class CpuTensor(CpuLibrary):
     name = "tensor"
     max_plans = 256
     implementation = "tensor"
-    modules = (contraction, elementwise)
+    modules = modules_of(__name__)

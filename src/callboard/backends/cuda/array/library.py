@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.array import indexing, movement
-from callboard.core.library import AnyOp, Library
+from callboard.core.library import AnyOp, Library, modules_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -17,7 +16,7 @@ class CudaArray(Library):
     name = "array"
     max_plans = 1024  # those of gathers own memory
     device: "CudaDevice"
-    modules = (indexing, movement)
+    modules = modules_of(__name__)
 
     def prepare(self, op: AnyOp) -> Any:
         return self.makers[type(op)](self.device, op)

@@ -4,7 +4,6 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from callboard.backends.cuda.attention import own, pages
 from callboard.backends.cuda.attention.checking import checking
 from callboard.backends.cuda.attention.cudnn import CudnnGraphs
 from callboard.backends.cuda.attention.decode import Decoding, decodes
@@ -15,17 +14,13 @@ from callboard.backends.cuda.attention.sdpa_fp8 import CudnnFp8
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
 from callboard.core.errors import BackendUnavailable, LibraryError, UnsupportedOp
-from callboard.core.library import Library, plans
+from callboard.core.library import Library, modules_of, ops_of, plans
 from callboard.kernel.attention import (
     Backward,
     BackwardBias,
     BackwardFp8,
-    BackwardSink,
     Forward,
     ForwardFp8,
-    Merge,
-    PageAppend,
-    PageCopy,
     PagedForward,
 )
 
@@ -45,11 +40,11 @@ class CudaAttention(Library):
 
     name = "attention"
     max_plans = 512
-    modules = (own, pages)
+    modules = modules_of(__name__)
     engines: ClassVar = {
+        **dict.fromkeys((BackwardBias, *ops_of(*modules)), "custom kernels"),
         **dict.fromkeys((Forward, Backward, PagedForward), "cuDNN or custom kernels"),
         **dict.fromkeys((ForwardFp8, BackwardFp8), "cuDNN"),
-        **dict.fromkeys((BackwardBias, BackwardSink, PageAppend, PageCopy, Merge), "custom kernels"),
     }
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:

@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.blas.level1 import nothing, vector_at
+from callboard.backends.cuda.blas.level1 import vector_at
 from callboard.backends.cuda.blas.level2 import kernel_gemv, with_addend
 from callboard.backends.cuda.blas.products import PREFIX, operation, scale_dtype
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
+from callboard.backends.cuda.plans import nothing
 from callboard.core.library import plans
 from callboard.kernel.blas import Gbmv
 from callboard.kernel.blas.strides import band_of

@@ -4,7 +4,6 @@ import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callboard.backends.cuda.blas.addresses import AddressArray
-from callboard.backends.cuda.blas.level1 import nothing
 from callboard.backends.cuda.blas.level2 import matrix_at
 from callboard.backends.cuda.blas.level3 import added, aligned_for_i8, where_aligned
 from callboard.backends.cuda.blas.products import (
@@ -19,6 +18,7 @@ from callboard.backends.cuda.blas.products import (
     types_of,
 )
 from callboard.backends.cuda.blas.scalars import Factor, factor_of, pointers
+from callboard.backends.cuda.plans import nothing
 from callboard.core.layout import Layout, layout_of
 from callboard.core.library import plans
 from callboard.kernel.blas import GemmBatched, GemmGrouped, GemmStridedBatched

@@ -7,6 +7,7 @@ from callboard.backends.cuda.blas.norms import half_norm
 from callboard.backends.cuda.blas.products import CUDA_TYPE, PREFIX, scale_dtype
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.copies import copier
+from callboard.backends.cuda.plans import nothing
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout
 from callboard.core.library import plans
@@ -53,10 +54,6 @@ def forward(x: Layout) -> tuple[int, int, int]:
     """Length, increment > 0 and shift in bytes of a vector whose order does not matter."""
     v = vector_at(x)
     return v.n, abs(v.inc), v.first * x.dtype.itemsize
-
-
-def nothing(*arguments: Any) -> None:
-    """Enqueue nothing, for empty operands."""
 
 
 @plans(Axpy, inline=True)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.blas.level1 import HALVES, nothing, vector_at, vector_copy
+from callboard.backends.cuda.blas.level1 import HALVES, vector_at, vector_copy
 from callboard.backends.cuda.blas.products import (
     PREFIX,
     Product,
@@ -15,6 +15,7 @@ from callboard.backends.cuda.blas.products import (
     types_of,
 )
 from callboard.backends.cuda.blas.scalars import Factor, factor_of, pointers
+from callboard.backends.cuda.plans import nothing
 from callboard.core.layout import Layout
 from callboard.core.library import plans
 from callboard.core.operand import Operand
@@ -196,11 +197,11 @@ def symmetric_rank_1(cublas: "Cublas", op: Syr | Spr) -> "Run":
     dtype, vector = op.a.dtype, vector_at(op.x.layout)
     if vector.n == 0:
         return nothing
-    form = Matrix(vector.n, vector.n, vector.n, False) if isinstance(op, Spr) else matrix_at(op.a.layout)
+    form = Matrix(vector.n, vector.n, vector.n, False) if op.packed else matrix_at(op.a.layout)
     uplo, handle, n, inc = triangle(op.lower, form), cublas.handle, vector.n, vector.inc
     dx = vector.first * dtype.itemsize
-    ld = () if isinstance(op, Spr) else (form.ld,)
-    fn = cublas.function(f"{PREFIX[dtype.name]}{'spr' if isinstance(op, Spr) else 'syr'}", n, inc, *ld)
+    ld = () if op.packed else (form.ld,)
+    fn = cublas.function(f"{PREFIX[dtype.name]}{'spr' if op.packed else 'syr'}", n, inc, *ld)
     hand = pointers(cublas, (factor_of(op.alpha, dtype),))
 
     def run(x: int, a: int, alpha: Any) -> None:

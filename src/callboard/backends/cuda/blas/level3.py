@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.blas.level1 import nothing
 from callboard.backends.cuda.blas.level2 import matrix_at, triangle
 from callboard.backends.cuda.blas.products import (
     PREFIX,
@@ -16,6 +15,7 @@ from callboard.backends.cuda.blas.products import (
 )
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.copies import copier
+from callboard.backends.cuda.plans import nothing
 from callboard.core.layout import Layout
 from callboard.core.library import plans
 from callboard.core.operand import Operand

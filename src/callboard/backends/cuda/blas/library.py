@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from callboard.backends.cuda.blas import banded, batched, level1, level2, level3, symmetric, triangular
+from callboard.backends.cuda.blas import level3
 from callboard.backends.cuda.blas.cublas import Cublas, Run
 from callboard.backends.cuda.repeats import Repeats
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.dtype import DTYPES
-from callboard.core.library import AnyOp, Library, plans
+from callboard.core.library import AnyOp, Library, modules_of, plans
 from callboard.core.op import info_of
 from callboard.kernel.blas import Gemm
 
@@ -26,7 +26,7 @@ class CudaBlas(Library):
     """
 
     name = "blas"
-    modules = (banded, batched, level1, level2, level3, symmetric, triangular)
+    modules = modules_of(__name__)
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)

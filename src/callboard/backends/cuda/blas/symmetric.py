@@ -6,10 +6,11 @@ not support that, but its level 3 routines do, so vectors are passed as matrices
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.blas.level1 import nothing, vector_at
+from callboard.backends.cuda.blas.level1 import vector_at
 from callboard.backends.cuda.blas.level2 import matrix_at, triangle, with_addend
 from callboard.backends.cuda.blas.products import PREFIX
 from callboard.backends.cuda.blas.scalars import Factor, factor_of, pointers
+from callboard.backends.cuda.plans import nothing
 from callboard.core.library import plans
 from callboard.kernel.blas import Hbmv, Hemv, Her, Her2, Hpmv, Hpr, Hpr2, Sbmv, Spmv, Spr2, Symv, Syr2
 from callboard.kernel.blas.strides import Matrix, band_of

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from callboard.backends.cuda.blas.level1 import nothing, vector_at
+from callboard.backends.cuda.blas.level1 import vector_at
 from callboard.backends.cuda.blas.level2 import matrix_at, triangle
 from callboard.backends.cuda.blas.products import PREFIX, operation
+from callboard.backends.cuda.plans import nothing
 from callboard.core.library import plans
 from callboard.kernel.blas import Tbmv, Tbsv, Tpmv, Tpsv, Trmv, Trsv
 from callboard.kernel.blas.strides import Matrix, band_of

@@ -17,6 +17,7 @@ from callboard.backends.cuda.blas_lt.cublaslt import CublasLt
 from callboard.backends.cuda.blas_lt.fused import Choose, Fused, batch_step, fused, row_step
 from callboard.backends.cuda.blas_lt.mapping import Mapping, bias_field, layout_of_field, writes_aux
 from callboard.backends.cuda.launching import kernel_launcher
+from callboard.backends.cuda.plans import nothing
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Outputs, info_of
@@ -178,7 +179,7 @@ def _integer_product(lt: CublasLt, op: Product[Any], mapping: Mapping) -> Step:
     def step(stream: "CudaStream", a: int, b: int, out: int, c: int | None, *rest: Any) -> None:
         run(a, b, out, c, *rest[at_alpha - 4 : at_alpha - 2])
 
-    return step if mapping.out.size else _nothing
+    return step if mapping.out.size else nothing
 
 
 def _steps_of(layout: Layout, transpose: bool) -> Steps:
@@ -249,7 +250,7 @@ def _sums(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, scrat
         args.terms, args.x_batch = mapping.k, stack.step
         args.x_item, args.x_term = (row, col) if op.traits.grad == "a" else (col, row)
     if grad.size == 0:
-        return _nothing
+        return nothing
     blocks = min(-(-grad.shape[-1] // BLOCK[0]) * mapping.batch, MAX_BLOCKS)
     function = lt.device.kernels.get("blas_lt", f"sums_{source.name}_{grad.dtype.name}")
     launch = kernel_launcher(lt.driver, function, blocks, BLOCK, args)
@@ -261,7 +262,3 @@ def _sums(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, scrat
         launch(stream.native)
 
     return run
-
-
-def _nothing(stream: "CudaStream", *dynamic: Any) -> None:
-    """Do nothing: the result has no elements."""

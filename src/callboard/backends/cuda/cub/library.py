@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.cub import partition, reductions, scans, searching, selection, sorting
 from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.stream import CudaStream
-from callboard.core.library import AnyOp, Library
+from callboard.core.library import AnyOp, Library, modules_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -22,7 +21,7 @@ class CudaCub(Library):
 
     name = "cub"
     max_plans = 1024
-    modules = (partition, reductions, scans, searching, selection, sorting)
+    modules = modules_of(__name__)
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)

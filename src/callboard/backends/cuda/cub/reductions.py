@@ -11,7 +11,7 @@ from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.cub.plan import identity, number, result_layout, storage
 from callboard.backends.cuda.cub.texts import no_text, operator
 from callboard.backends.cuda.launching import linear_grid
-from callboard.backends.cuda.plans import PlanMemory, Span, Work
+from callboard.backends.cuda.plans import PlanMemory, Span, Work, nothing
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout
 from callboard.core.library import plans
@@ -58,7 +58,7 @@ def reduce(cccl: Cccl, op: "cub.Reduce") -> Work:
     memory, x, out = PlanMemory(cccl), op.x.layout, result_layout(op)
     n, rows, work = x.shape[-1], math.prod(x.shape[:-1]), compute_dtype(out.dtype)
     if not rows:
-        return memory.work(lambda native, *dynamic: None)
+        return memory.work(nothing)
     bring, totals, start = memory.brought(x), Totals(cccl, memory, out, work), number(0, work)
     ends = {"d_in": Span(storage(x)), "d_out": totals.span, "op": operator(cccl, op, work), "h_init": start}
     one_by_one = rows == 1 or (rows <= FEW_ROWS and n >= LONG_ROW)

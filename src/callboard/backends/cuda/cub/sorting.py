@@ -17,7 +17,7 @@ from callboard.backends.cuda.cub.nans import Nans
 from callboard.backends.cuda.cub.plan import index_name, result_layout, storage
 from callboard.backends.cuda.cub.texts import comparison, no_text
 from callboard.backends.cuda.launching import linear_grid
-from callboard.backends.cuda.plans import PlanMemory, Span, Work
+from callboard.backends.cuda.plans import PlanMemory, Span, Work, nothing
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout
 from callboard.core.library import plans
@@ -214,7 +214,7 @@ def _ordering(cccl: Cccl, memory: PlanMemory, keys: Keys, layout: Layout, descen
 
 
 def _nothing(cccl: Cccl) -> Work:
-    return PlanMemory(cccl).work(lambda native, *dynamic: None)
+    return PlanMemory(cccl).work(nothing)
 
 
 @plans(cub.Sort)

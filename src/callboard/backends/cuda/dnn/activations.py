@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from callboard.backends.cuda.dnn.accumulating import accumulating
 from callboard.backends.cuda.dnn.kernels import made
 from callboard.backends.cuda.elementwise.mapping import MapPlan
 from callboard.core.library import plans
@@ -34,6 +35,7 @@ class Mapped:
 
 
 @plans(Activation)
+@accumulating
 def forward(library: "CudaDnn", op: Activation) -> Mapped:
     """A plan: called with ``(x, out)``."""
     numbers, program = numbers_of(op.kind, op.parameter), program_of(op.kind, op.x.dtype, backward=False)
@@ -42,6 +44,7 @@ def forward(library: "CudaDnn", op: Activation) -> Mapped:
 
 
 @plans(ActivationBackward)
+@accumulating
 def backward(library: "CudaDnn", op: ActivationBackward) -> Mapped:
     """A plan: called with ``(dy, x, dx)``."""
     numbers, program = numbers_of(op.kind, op.parameter), program_of(op.kind, op.x.dtype, backward=True)

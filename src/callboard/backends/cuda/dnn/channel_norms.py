@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.dnn.kernels import STORED, Launch, aligned, arguments, divider_args, kernel, made, types
 from callboard.backends.cuda.dnn.rows import moved_last, pack_of, row_shape
 from callboard.backends.cuda.launching import linear_grid
-from callboard.backends.cuda.plans import PlanMemory, Work
+from callboard.backends.cuda.plans import PlanMemory, Work, nothing
 from callboard.core.layout import Layout
 from callboard.core.library import plans
 from callboard.core.operand import Operand
@@ -165,7 +165,7 @@ def inference(library: "CudaDnn", op: BatchNorm) -> Work:
     """A plan: called with ``(x, mean, variance, scale, bias, out)``."""
     steps = PlanMemory(library)
     if not op.x.size:
-        return steps.work(_nothing)
+        return steps.work(nothing)
     channels = Channels(steps, op, made(op))
     args, bring = channels.args, channels.array(op.x)
     mean_of, variance_of = channels.brought("mean", op.mean), channels.brought("variance", op.variance)
@@ -212,7 +212,7 @@ def forward(library: "CudaDnn", op: Any) -> Work:
     """A plan: called with the fields of the message; statistics follow from ``x``."""
     steps = PlanMemory(library)
     if not op.x.size:
-        return steps.work(_nothing)
+        return steps.work(nothing)
     channels = Channels(steps, op, made(op))
     args, bring, statistics = channels.args, channels.array(op.x), Statistics(channels, op)
     batch = isinstance(op, BatchNormTraining)
@@ -298,7 +298,3 @@ def _zeros(steps: PlanMemory, gradients: list[Any]) -> Callable[..., None]:
             delivery.finish(native, at)
 
     return enqueue
-
-
-def _nothing(native: int, *dynamic: Any) -> None:
-    """There are no elements."""

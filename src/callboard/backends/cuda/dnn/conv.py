@@ -7,6 +7,7 @@ place. Operands are described as ``[n, c, ...]`` with at least two spatial axes,
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from callboard.backends.cuda.dnn.accumulating import accumulating
 from callboard.backends.cuda.dnn.frontend import GraphBuilder, Planned
 from callboard.backends.cuda.dnn.padding import WidenedImage, is_even, widened
 from callboard.backends.cuda.elementwise.mapping import MapPlan
@@ -269,24 +270,28 @@ def gradient(library: "CudaDnn", op: Any, node: str, first: str, second: str, im
 
 
 @plans(Conv)
+@accumulating
 def convolution(library: "CudaDnn", op: Conv) -> Any:
     """A plan: called with ``(x, w, out, bias, residual)``. It owns its memory, so repeated launches may be recorded."""
     return library.repeats.of(Convolution(library, op))
 
 
 @plans(ConvBackwardData)
+@accumulating
 def data_gradient(library: "CudaDnn", op: ConvBackwardData) -> Any:
     """A plan: called with ``(dy, w, out)``."""
     return library.repeats.of(gradient(library, op, "conv_dgrad", "dy", "w", "out"))
 
 
 @plans(ConvBackwardFilter)
+@accumulating
 def filter_gradient(library: "CudaDnn", op: ConvBackwardFilter) -> Any:
     """A plan: called with ``(x, dy, out)``."""
     return library.repeats.of(gradient(library, op, "conv_wgrad", "x", "dy", "x"))
 
 
 @plans(ConvTranspose)
+@accumulating
 def transpose(library: "CudaDnn", op: ConvTranspose) -> Any:
     """A plan: called with ``(x, w, out)``."""
     return library.repeats.of(gradient(library, op, "conv_dgrad", "x", "w", "out"))

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.dnn.kernels import aligned, arguments, kernel, made, types
 from callboard.backends.cuda.launching import linear_grid
-from callboard.backends.cuda.plans import PlanMemory, Work
+from callboard.backends.cuda.plans import PlanMemory, Work, nothing
 from callboard.core.library import plans
 from callboard.core.operand import Operand
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask, threshold_of
@@ -45,7 +45,7 @@ def scaled(library: "CudaDnn", op: Dropout | DropoutBackward) -> Work:
     source, result = (op.x, "out") if isinstance(op, Dropout) else (op.dy, "dx")
     steps, layout = PlanMemory(library), made(op, result)
     if not layout.size:
-        return steps.work(_nothing)
+        return steps.work(nothing)
     bring, delivery = steps.brought(source.layout), steps.delivered(layout)
     args = DropoutArgs(count=layout.size)
     draw = Draw(op, args)
@@ -69,7 +69,7 @@ def mask(library: "CudaDnn", op: DropoutMask) -> Work:
     """A plan: called with ``(probability, seed, offset, out)``."""
     steps, layout = PlanMemory(library), made(op)
     if not layout.size:
-        return steps.work(_nothing)
+        return steps.work(nothing)
     delivery, args = steps.delivered(layout), DropoutArgs(count=layout.size)
     draw = Draw(op, args)
     defined = {"TYPE": "u8", "ACC": "float", "VEC": WORDS, "MASK": 1}
@@ -84,7 +84,3 @@ def mask(library: "CudaDnn", op: DropoutMask) -> Work:
         delivery.finish(native, out)
 
     return steps.work(enqueue)
-
-
-def _nothing(native: int, *dynamic: Any) -> None:
-    """There are no elements."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.dnn.kernels import Launch, aligned, arguments, faults, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowShape, RowsIn, RowsOut, pack_of
 from callboard.backends.cuda.launching import linear_grid
-from callboard.backends.cuda.plans import Outcome, PlanMemory, Work
+from callboard.backends.cuda.plans import Outcome, PlanMemory, Work, nothing
 from callboard.core.library import plans
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward, wrong_rows
 from callboard.kernel.dnn.operands import accumulator
@@ -38,7 +38,7 @@ def forward(library: "CudaDnn", op: Embedding) -> Work:
     """A plan: called with ``(table, indices, out)``."""
     steps, count, (rows, width), item = PlanMemory(library), op.indices.size, op.table.shape, op.table.dtype.itemsize
     if not count:
-        return steps.work(_nothing)
+        return steps.work(nothing)
     table, out, indices_of = RowsIn(steps, op.table.layout), RowsOut(steps, made(op)), steps.brought(op.indices.layout)
     fault = _fault(steps, "dnn.embedding", count, rows)
     args = EmbeddingArgs(count=count, rows=rows, width=width, in_row=table.step, out_row=out.step, fault=fault.address)
@@ -135,7 +135,3 @@ def backward(library: "CudaDnn", op: EmbeddingBackward) -> Work:
         delivery.finish(native, dtable)
 
     return steps.work(enqueue, fault)
-
-
-def _nothing(native: int, *dynamic: Any) -> None:
-    """There are no indices."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.dnn.kernels import STORED, Launch, aligned, arguments, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowShape, RowsIn, RowsOut, pack_of, row_shape
-from callboard.backends.cuda.plans import PlanMemory, Work
+from callboard.backends.cuda.plans import PlanMemory, Work, nothing
 from callboard.core.dtype import DType
 from callboard.core.library import plans
 from callboard.kernel.dnn.layer_norm import (
@@ -100,7 +100,7 @@ def forward(library: "CudaDnn", op: Any) -> Work:
     centred = isinstance(op, LayerNorm | LayerNormTraining)
     keeps = isinstance(op, LayerNormTraining | RmsNormTraining)
     if not op.x.size:
-        return steps.work(_nothing)
+        return steps.work(nothing)
     x, out = RowsIn(steps, op.x.layout, op.axes), RowsOut(steps, made(op), op.axes)
     scale_of = None if op.scale is None else steps.brought(op.scale.layout)
     bias = getattr(op, "bias", None)
@@ -129,10 +129,6 @@ def forward(library: "CudaDnn", op: Any) -> Work:
             deliver_mean.finish(native, rest[0])
 
     return steps.work(run)
-
-
-def _nothing(native: int, *dynamic: Any) -> None:
-    """There are no elements."""
 
 
 class Backward:

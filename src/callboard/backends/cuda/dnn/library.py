@@ -2,28 +2,14 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from callboard.backends.cuda.dnn import (
-    activations,
-    channel_norms,
-    conv,
-    dropout,
-    embedding,
-    graphs,
-    layer_norm,
-    losses,
-    lrn,
-    pooling,
-    rope,
-    softmax,
-    top_k,
-)
+from callboard.backends.cuda.dnn import conv, graphs
 from callboard.backends.cuda.dnn.frontend import Frontend
 from callboard.backends.cuda.dnn.legacy import Cudnn
 from callboard.backends.cuda.dnn.rnn import plans as rnn
 from callboard.backends.cuda.repeats import Repeats
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
-from callboard.core.library import Library, ops_of
+from callboard.core.library import Library, modules_of, ops_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -31,9 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["CudaDnn"]
 
 VENDOR = (conv, graphs, rnn)
-"""Modules whose plans are cuDNN's."""
-OWN = (activations, channel_norms, dropout, embedding, layer_norm, losses, lrn, pooling, rope, softmax, top_k)
-"""Modules with custom kernels."""
+"""Modules whose plans are cuDNN's; the others have custom kernels."""
 
 
 class CudaDnn(Library):
@@ -47,18 +31,19 @@ class CudaDnn(Library):
         frontend: Makes plans of operation graphs.
         repeats: Recordings of convolutions that are repeated with the same operands.
         workspace: Workspace of all plans.
+        results: Workspace for results that are then scaled and added.
     """
 
     name = "dnn"
     device: "CudaDevice"
     max_plans: ClassVar[int | None] = 1024
-    modules = (*VENDOR, *OWN)
-    engines: ClassVar = {**dict.fromkeys(ops_of(*VENDOR), "cuDNN"), **dict.fromkeys(ops_of(*OWN), "custom kernels")}
+    modules = modules_of(__name__)
+    engines: ClassVar = {**dict.fromkeys(ops_of(*modules), "custom kernels"), **dict.fromkeys(ops_of(*VENDOR), "cuDNN")}
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
         self.cudnn = Cudnn()
-        self.workspace = Workspace(device)
+        self.workspace, self.results = Workspace(device), Workspace(device)
         self.frontend = Frontend(device, self.cudnn, self.workspace)
         self.repeats = Repeats(device)
 
@@ -70,3 +55,4 @@ class CudaDnn(Library):
         self.repeats.close()
         self.cudnn.close()
         self.workspace.close()
+        self.results.close()

@@ -8,7 +8,7 @@ from callboard.backends.cuda.dnn.kernels import STORED, Launch, aligned, argumen
 from callboard.backends.cuda.dnn.rows import RowShape, RowsIn, RowsOut, moved_last, pack_of
 from callboard.backends.cuda.elementwise import reducing
 from callboard.backends.cuda.elementwise.mapping import MapPlan
-from callboard.backends.cuda.plans import PlanMemory, Work
+from callboard.backends.cuda.plans import PlanMemory, Work, nothing
 from callboard.core.library import plans
 from callboard.core.operand import Placeholder
 from callboard.kernel.dnn.losses import CrossEntropy, CrossEntropyBackward, Mse, MseBackward, wrong_class
@@ -142,7 +142,7 @@ def _of_no_items(library: "CudaDnn", op: CrossEntropy) -> Any:
     """The sum of no losses is 0, their mean NaN."""
     loss = made(op, "loss")
     if not loss.size:
-        return PlanMemory(library).work(_nothing)
+        return PlanMemory(library).work(nothing)
     text = f"{op.x.dtype}({op.reduction}(x))"
     plan = reducing.reduce(
         library,
@@ -156,7 +156,7 @@ def cross_entropy_backward(library: "CudaDnn", op: CrossEntropyBackward) -> Work
     """A plan: called with ``(dloss, x, target, log_sum, weight, dx)``."""
     steps = PlanMemory(library)
     if not op.x.size:
-        return steps.work(_nothing)
+        return steps.work(nothing)
     dx_out = RowsOut(steps, moved_last(made(op, "dx"), op.axis))
     rows = Rows(steps, op, dx_out, ("backward", "weigh"))
     args = rows.args
@@ -172,10 +172,6 @@ def cross_entropy_backward(library: "CudaDnn", op: CrossEntropyBackward) -> Work
         dx_out.finish(native, dx)
 
     return steps.work(enqueue, rows.fault)
-
-
-def _nothing(native: int, *dynamic: Any) -> None:
-    """There are no elements."""
 
 
 @plans(Mse)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.dnn.kernels import arguments, kernel, made, types
 from callboard.backends.cuda.launching import linear_grid
-from callboard.backends.cuda.plans import PlanMemory, Work
+from callboard.backends.cuda.plans import PlanMemory, Work, nothing
 from callboard.core.library import plans
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 from callboard.kernel.dnn.operands import accumulator
@@ -36,7 +36,7 @@ def forward(library: "CudaDnn", op: Lrn) -> Work:
     """A plan: called with ``(x, out)``."""
     steps, args = PlanMemory(library), _args(op)
     if not op.x.size:
-        return steps.work(_nothing)
+        return steps.work(nothing)
     bring, delivery = steps.brought(op.x.layout), steps.delivered(made(op))
     defined = types(op.x.dtype, 1)
     run = kernel(steps.device, "dnn_lrn", defined, "forward", args, linear_grid(op.x.size), THREADS)
@@ -54,7 +54,7 @@ def backward(library: "CudaDnn", op: LrnBackward) -> Work:
     """A plan: called with ``(dy, x, dx)``."""
     steps, args = PlanMemory(library), _args(op)
     if not op.x.size:
-        return steps.work(_nothing)
+        return steps.work(nothing)
     bring, delivery = [steps.brought(one.layout) for one in (op.dy, op.x)], steps.delivered(made(op, "dx"))
     kept, defined = steps.take_items(op.x.size, accumulator(op.x.dtype).np), types(op.x.dtype, 1)
     grid = linear_grid(op.x.size)
@@ -69,7 +69,3 @@ def backward(library: "CudaDnn", op: LrnBackward) -> Work:
         delivery.finish(native, dx)
 
     return steps.work(enqueue)
-
-
-def _nothing(native: int, *dynamic: Any) -> None:
-    """There are no elements."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.dnn.kernels import STORED, Launch, aligned, arguments, faults, kernel, made, types
 from callboard.backends.cuda.launching import linear_grid
-from callboard.backends.cuda.plans import PlanMemory, Work
+from callboard.backends.cuda.plans import PlanMemory, Work, nothing
 from callboard.core.layout import Layout, c_strides
 from callboard.core.library import plans
 from callboard.kernel.dnn.embedding import wrong_rows
@@ -50,7 +50,7 @@ def turn(library: "CudaDnn", op: Any) -> Work:
     name, source, result = ("dy", op.dy, "dx") if back else ("x", op.x, "out")
     axis, steps, layout = check_rope(op, name, source), PlanMemory(library), made(op, result)
     if not layout.size:
-        return steps.work(_nothing)
+        return steps.work(nothing)
     shape, width, pairs = source.shape, source.shape[-1], op.cos.shape[1]
     given, put = _three(source.layout, axis), _three(layout, axis)
     bring = None if given is not None else steps.brought(source.layout)
@@ -104,7 +104,3 @@ def turn(library: "CudaDnn", op: Any) -> Work:
 def _place(op: Any) -> str:
     """The type of positions."""
     return "int" if op.positions is not None and op.positions.dtype.name == "i32" else "long long"
-
-
-def _nothing(native: int, *dynamic: Any) -> None:
-    """There are no elements."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from callboard.backends.cuda.plans import PlanMemory
+from callboard.backends.cuda.plans import PlanMemory, nothing
 from callboard.core.layout import Layout, c_strides, layout_of
 
 __all__ = ["RowShape", "RowsIn", "RowsOut", "moved_last", "pack_of", "row_shape", "row_step"]
@@ -66,7 +66,7 @@ class RowsOut:
         self.step = math.prod(layout.shape[layout.ndim - axes :]) if step is None else step
         if step is not None:
             self.target: Callable[[int], int] = _same
-            self.finish: Callable[[int, int], None] = _nothing
+            self.finish: Callable[[int, int], None] = nothing
         else:
             delivery = memory.delivered(layout)
             self.target, self.finish = delivery.target, delivery.finish
@@ -78,10 +78,6 @@ def _as_it_is(native: int, address: int) -> int:
 
 def _same(address: int) -> int:
     return address
-
-
-def _nothing(native: int, address: int) -> None:
-    """It is in its place."""
 
 
 def pack_of(itemsize: int, length: int, steps: Sequence[int]) -> int:

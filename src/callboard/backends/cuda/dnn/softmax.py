@@ -1,11 +1,12 @@
 """Softmax and its logarithm on a GPU: kernels for rows, and for lines that are strided in memory."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from callboard.backends.cuda.dnn.accumulating import accumulating
 from callboard.backends.cuda.dnn.kernels import Launch, aligned, arguments, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowsIn, RowsOut, moved_last, pack_of, row_shape, row_step
-from callboard.backends.cuda.plans import PlanMemory, Work
+from callboard.backends.cuda.plans import PlanMemory, Work, nothing
 from callboard.core.layout import Layout
 from callboard.core.library import plans
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
@@ -29,22 +30,20 @@ def _kept(pack: int, itemsize: int, arrays: int) -> tuple[int, int]:
 
 
 @plans(LogSoftmax, Softmax)
+@accumulating
 def forward(library: "CudaDnn", op: Softmax | LogSoftmax) -> Work:
     """A plan: called with ``(x, out)``."""
     work = _plan(library, [op.x.layout], made(op), op.axis % op.x.ndim, isinstance(op, LogSoftmax))
-    return PlanMemory(library).work(_nothing) if work is None else work
+    return PlanMemory(library).work(nothing) if work is None else work
 
 
 @plans(LogSoftmaxBackward, SoftmaxBackward)
+@accumulating
 def backward(library: "CudaDnn", op: SoftmaxBackward | LogSoftmaxBackward) -> Work:
     """A plan: called with ``(dy, y, dx)``."""
     layouts = [op.dy.layout, op.y.layout]
     work = _plan(library, layouts, made(op, "dx"), op.axis % op.y.ndim, isinstance(op, LogSoftmaxBackward))
-    return PlanMemory(library).work(_nothing) if work is None else work
-
-
-def _nothing(native: int, *dynamic: Any) -> None:
-    """There are no elements."""
+    return PlanMemory(library).work(nothing) if work is None else work
 
 
 def _plan(library: "CudaDnn", operands: list[Layout], out: Layout, axis: int, log: bool) -> Work | None:

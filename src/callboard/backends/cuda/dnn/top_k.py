@@ -7,7 +7,7 @@ from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.dnn.kernels import arguments, faults, kernel, made, types
 from callboard.backends.cuda.dnn.rows import RowsIn, moved_last
 from callboard.backends.cuda.launching import linear_grid
-from callboard.backends.cuda.plans import PlanMemory, Work
+from callboard.backends.cuda.plans import PlanMemory, Work, nothing
 from callboard.core.library import plans
 from callboard.core.operand import Placeholder
 from callboard.kernel import cub
@@ -38,7 +38,7 @@ def forward(library: "CudaDnn", op: TopK) -> Any:
     values, indices = (moved_last(made(op, name), axis) for name in ("values", "indices"))
     x = moved_last(op.x.layout, axis)
     if not values.size:
-        return steps.work(_nothing)
+        return steps.work(nothing)
     if op.k > MOST or x.shape[-1] >= LONGEST:
         return _sorted(library, op, x, values, indices)
     rows, length = x.size // x.shape[-1], x.shape[-1]
@@ -88,7 +88,7 @@ def backward(library: "CudaDnn", op: TopKBackward) -> Work:
     dvalues, indices = (moved_last(one.layout, axis) for one in (op.dvalues, op.indices))
     dx = moved_last(made(op, "dx"), axis)
     if not dx.size:
-        return steps.work(_nothing)
+        return steps.work(nothing)
     bring, delivery = [steps.brought(one) for one in (dvalues, indices)], steps.delivered(dx)
     tag, count, driver = "dnn.top_k_backward", indices.size, steps.device.driver
     fault = faults(steps.device, lambda value, wrong: wrong_rows(tag, "indices", value, wrong, count, op.extent))
@@ -104,7 +104,3 @@ def backward(library: "CudaDnn", op: TopKBackward) -> Work:
         delivery.finish(native, dx_at)
 
     return steps.work(enqueue, fault)
-
-
-def _nothing(native: int, *dynamic: Any) -> None:
-    """There are no elements."""

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from callboard.backends.cuda.elementwise import mapping, reducing
 from callboard.backends.cuda.workspace import Workspace
-from callboard.core.library import Library
+from callboard.core.library import Library, modules_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -23,7 +22,7 @@ class CudaElementwise(Library):
 
     name = "elementwise"
     max_plans: ClassVar[int | None] = 1024
-    modules = (mapping, reducing)
+    modules = modules_of(__name__)
     device: "CudaDevice"
 
     def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
+from callboard.backends.cuda.plans import nothing
 from callboard.core.layout import Layout, layout_of
 from callboard.core.library import Extents
 
@@ -72,7 +73,7 @@ class FillPlan:
 
     def __init__(self, device: "CudaDevice", layout: Layout) -> None:
         self.device = device
-        self.fill: Fill = _nothing
+        self.fill: Fill = nothing
         self.reach: Callable[[int, int], None] = _reached
         self.captures = True
         self._memory: list[Memory] = []
@@ -107,10 +108,6 @@ class FillPlan:
         for memory in self._memory:
             self.device.release(memory)
         self._memory.clear()
-
-
-def _nothing(stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> None:
-    """Do nothing, for an array without elements."""
 
 
 def _reached(seed: int, position: int) -> None:

@@ -10,10 +10,7 @@ from callboard.backends.cuda.rng.xorwow import Xorwow
 from callboard.core.dtype import DType
 from callboard.kernel.rng import (
     RngFillBits,
-    RngFillCauchy,
     RngFillExponential,
-    RngFillLogNormal,
-    RngFillNormal,
     RngFillUniform,
 )
 from callboard.kernel.rng.fill import Fill as FillOp
@@ -25,14 +22,6 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["transform"]
-
-NAMES: dict[type[FillOp], str] = {
-    RngFillUniform: "uniform",
-    RngFillNormal: "normal",
-    RngFillLogNormal: "log_normal",
-    RngFillExponential: "exponential",
-    RngFillCauchy: "cauchy",
-}
 
 SOURCES = {"f16": "rng_f16", "bf16": "rng_bf16", "f32": "rng_f32", "f64": "rng_f64"}
 """Files of kernels, listed explicitly: their contents are covered by the proof on hardware."""
@@ -66,7 +55,7 @@ def transform(
         return
     itemsize = 4 * words_per_element(op.out.dtype)
     apart = plan.allocate(itemsize * op.out.size) if itemsize != op.out.dtype.itemsize else 0
-    run = launcher(plan.device, SOURCES[op.out.dtype.name], f"turn_{NAMES[type(op)]}", op.out.size, args)
+    run = launcher(plan.device, SOURCES[op.out.dtype.name], f"turn_{_name(op)}", op.out.size, args)
 
     def fill(stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> None:
         place = apart or out  # if words and elements have one size, words become elements in place
@@ -84,7 +73,7 @@ def _fused(plan: FillPlan, op: FillOp, args: FillArgs, set_numbers: Callable[...
     if isinstance(op, RngFillBits):
         return philox(plan.device, op.kind, "rng_words", f"bits_{dtype.itemsize}", step, dtype.itemsize, args)
     source = SOURCES[dtype.name]
-    run = philox(plan.device, op.kind, source, NAMES[type(op)], step, dtype.itemsize, args)
+    run = philox(plan.device, op.kind, source, _name(op), step, dtype.itemsize, args)
     if not isinstance(op, RngFillUniform):
 
         def fill(stream: "CudaStream", out: int, seed: int, position: int, *numbers: float) -> None:
@@ -108,7 +97,7 @@ def _abreast(xorwow: Xorwow, op: FillOp, args: FillArgs, set_numbers: Callable[.
     """XORWOW: likewise."""
     bits, dtype = isinstance(op, RngFillBits), op.out.dtype
     source = "rng_words" if bits else SOURCES[dtype.name]
-    name = f"bits_{dtype.itemsize}" if bits else NAMES[type(op)]
+    name = f"bits_{dtype.itemsize}" if bits else _name(op)
     run = xorwow.fill(source, name, words_per_element(dtype), args, seeded=op.ordering == "seeded")
 
     def fill(stream: "CudaStream", out: int, seed: int, position: int, *numbers: float) -> None:
@@ -145,6 +134,11 @@ def _numbers(op: type[FillOp], dtype: DType, args: FillArgs) -> Callable[..., No
     if op is RngFillExponential:
         return exponential
     return _none if op is RngFillBits else two
+
+
+def _name(op: FillOp) -> str:
+    """What the kernels call it."""
+    return op.tag().removeprefix("rng.fill_")
 
 
 def _none() -> None:

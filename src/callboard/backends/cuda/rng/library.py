@@ -15,28 +15,20 @@ from callboard.backends.cuda.stream import CudaStream
 from callboard.core.library import Library, plans
 from callboard.kernel.rng import (
     RngFillBeta,
-    RngFillBits,
-    RngFillCauchy,
     RngFillDiscrete,
-    RngFillExponential,
     RngFillGamma,
     RngFillIntegers,
-    RngFillLogNormal,
-    RngFillNormal,
     RngFillPermutation,
     RngFillPoisson,
-    RngFillUniform,
 )
 from callboard.kernel.rng.fill import Fill
 from callboard.kernel.rng.streams import KINDS
+from callboard.kernel.rng.transforms import TRANSFORMS
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
 
 __all__ = ["CudaRng"]
-
-
-TRANSFORMS = (RngFillBits, RngFillUniform, RngFillNormal, RngFillLogNormal, RngFillExponential, RngFillCauchy)
 
 
 def cannot_skip(op: Fill) -> bool:

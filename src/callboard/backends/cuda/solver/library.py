@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from callboard.backends.cuda.solver import batched, cholesky, eigen, lu, qr, sparse, svd
+from callboard.backends.cuda.solver import lu
 from callboard.backends.cuda.solver.cusolver import Cusolver
 from callboard.backends.cuda.solver.plans import SolverPlan
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
-from callboard.core.library import AnyOp, Library
+from callboard.core.library import AnyOp, Library, modules_of
 from callboard.core.operand import Placeholder
 from callboard.kernel.solver import Lu
 from callboard.kernel.solver.checks import too_large
@@ -32,7 +32,7 @@ class CudaSolver(Library):
 
     name = "solver"
     max_plans = 512
-    modules = (batched, cholesky, eigen, lu, qr, sparse, svd)
+    modules = modules_of(__name__)
     refuses = staticmethod(too_large)
     device: "CudaDevice"
 

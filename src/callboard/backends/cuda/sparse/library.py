@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from callboard.backends.cuda.sparse import checking, formats, gemm, ordering, products, sampled, triangular
 from callboard.backends.cuda.sparse.cusparse import Cusparse
 from callboard.backends.cuda.stream import CudaStream
-from callboard.core.library import Library
+from callboard.core.library import Library, modules_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -27,7 +26,7 @@ class CudaSparse(Library):
 
     name = "sparse"
     max_plans = 1024
-    modules = (checking, formats, gemm, ordering, products, sampled, triangular)
+    modules = modules_of(__name__)
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)

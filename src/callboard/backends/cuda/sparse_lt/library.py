@@ -2,13 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.sparse_lt import pruning
 from callboard.backends.cuda.sparse_lt.cusparselt import CusparseLt
 from callboard.backends.cuda.sparse_lt.products import Multiplying
 from callboard.backends.cuda.sparse_lt.rules import refuses_product
 from callboard.backends.cuda.sparse_lt.scaling import Scaling
 from callboard.backends.cuda.stream import CudaStream
-from callboard.core.library import AnyOp, Library, launches, prepares
+from callboard.core.library import AnyOp, Library, launches, modules_of, prepares
 from callboard.core.operand import Operand
 from callboard.kernel.sparse_lt import Linear, Matmul
 
@@ -26,7 +25,7 @@ class CudaSparseLt(Library):
 
     name = "sparse_lt"
     max_plans = 256
-    modules = (pruning,)
+    modules = modules_of(__name__)
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)

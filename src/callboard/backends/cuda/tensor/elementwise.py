@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from callboard.backends.cuda.axes import is_wide, merged_axes
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
+from callboard.backends.cuda.plans import nothing
 from callboard.backends.cuda.tensor import by_cutensor
 from callboard.backends.cuda.tensor.arguments import (
     BUSY,
@@ -34,7 +35,7 @@ from callboard.kernel.tensor.operators import BINARY, UNARY
 if TYPE_CHECKING:
     from callboard.backends.cuda.tensor.engine import Engine, Scratch
 
-__all__ = ["Move", "Run", "Term", "binary", "combined", "mover", "nothing", "permutation", "result_of", "trinary"]
+__all__ = ["Move", "Run", "Term", "binary", "combined", "mover", "permutation", "result_of", "trinary"]
 
 LARGEST = 1 << 30
 """Bytes of an operand up to which scratch memory is used to transpose it along the result."""
@@ -56,10 +57,6 @@ class Term(NamedTuple):
     tensor: Tensor
     operator: str = "identity"
     factor: Any = 1.0
-
-
-def nothing(*arguments: Any) -> None:
-    """Enqueue nothing, for empty results."""
 
 
 def combined(

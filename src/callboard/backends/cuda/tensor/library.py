@@ -3,12 +3,11 @@
 from typing import TYPE_CHECKING, ClassVar
 
 from callboard.backends.cuda.stream import CudaStream
-from callboard.backends.cuda.tensor import contraction, elementwise, reductions
 from callboard.backends.cuda.tensor.choice import Choice
 from callboard.backends.cuda.tensor.elementwise import Run
 from callboard.backends.cuda.tensor.engine import Engine, Scratch
 from callboard.core.dtype import DTYPES
-from callboard.core.library import AnyOp, Library
+from callboard.core.library import AnyOp, Library, modules_of
 from callboard.core.op import info_of
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class CudaTensor(Library):
 
     name = "tensor"
     max_plans: ClassVar[int | None] = 256
-    modules = (contraction, elementwise, reductions)
+    modules = modules_of(__name__)
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)

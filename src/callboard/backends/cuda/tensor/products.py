@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from callboard.backends.cuda.blas.batched import strided_run
 from callboard.backends.cuda.blas.products import Types, gemm_run, product_of, types_of
 from callboard.backends.cuda.blas.scalars import factor_of
+from callboard.backends.cuda.plans import nothing
 from callboard.backends.cuda.tensor import by_cutensor
 from callboard.backends.cuda.tensor.cutensor import ALGORITHMS, ASKED, Refused
-from callboard.backends.cuda.tensor.elementwise import Run, Term, combined, mover, nothing
+from callboard.backends.cuda.tensor.elementwise import Run, Term, combined, mover
 from callboard.backends.cuda.tensor.reductions import reduced
 from callboard.backends.cuda.tensor.tuning import Make, distinct, fastest_first
 from callboard.core.dtype import DType

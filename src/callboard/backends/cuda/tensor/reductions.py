@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.axes import is_wide, merged_axes
 from callboard.backends.cuda.launching import THREADS, kernel_launcher
+from callboard.backends.cuda.plans import nothing
 from callboard.backends.cuda.tensor import by_cutensor
 from callboard.backends.cuda.tensor.arguments import (
     BUSY,
@@ -17,7 +18,7 @@ from callboard.backends.cuda.tensor.arguments import (
     set_axes,
 )
 from callboard.backends.cuda.tensor.cutensor import Refused
-from callboard.backends.cuda.tensor.elementwise import Run, Term, nothing, result_of
+from callboard.backends.cuda.tensor.elementwise import Run, Term, result_of
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.library import plans
 from callboard.kernel.tensor import Reduction

@@ -112,9 +112,10 @@ class Answers:
     async def trace(self, timeout: float) -> None:
         """Have the hosts record what :attr:`traces` and :attr:`sampled` want, in later contexts too."""
         actor = self._actor
-        actor.trace_every = 1 if self.traces or actor.config.host.trace else self.sampled
-        await self.ask("trace", actor.trace_every, timeout=timeout)
-        await actor.own.trace(actor.trace_every)
+        every = 1 if self.traces or actor.config.host.trace else self.sampled
+        actor.settings.set("trace", every)
+        await self.ask("trace", every, timeout=timeout)
+        await actor.own.trace(every)
 
     async def watch_memory(self, timeout: float) -> None:
         """Send the host the smallest change of memory use that a hook is notified of."""

@@ -8,9 +8,10 @@ import asyncio
 import concurrent.futures
 import itertools
 import weakref
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callboard.actors._runtime.current import CURRENT
 from callboard.core.errors import AccelError, DeviceStopped, MailboxFull, ShapeError
@@ -34,6 +35,9 @@ from callboard.events.kinds import OP, SETTLED
 from callboard.events.ring import EVENTS
 from callboard.events.ring import now as now_ns
 from callboard.kernel.recording import recorder
+
+if TYPE_CHECKING:
+    from callboard.device.client.recorded import RecordedPort
 
 __all__ = ["OpPort", "request_key"]
 
@@ -63,7 +67,11 @@ class OpPort:
         unanswered: Ops without a completion.
         chains: Finds repeated chains of calls; None if this is disabled.
         deferrals: Refs whose ops are submitted later; None if that is off.
+        called, failures: Ops by tag, and those that failed, while telemetry was on.
+        recorded: Reports the work of the device to a log; None if it is not recorded.
     """
+
+    recorded: "RecordedPort | None" = None
 
     def __init__(
         self,
@@ -92,6 +100,8 @@ class OpPort:
         self._plans: dict[bytes, ClientPlan] = {}
         self._room = config.pending_capacity
         self._forked = False
+        self.called: defaultdict[str, int] = defaultdict(int)
+        self.failures: defaultdict[str, int] = defaultdict(int)
         self.services: RefServices  # the device sets it
         self.deferrals = Deferred(self) if config.fuse and "elementwise" in libraries else None
         self.peer: Any = None
@@ -227,9 +237,11 @@ class OpPort:
         pending[call.id] = entry
         ring = EVENTS.ring
         if ring is not None:
-            cell = CURRENT.get()
-            path = "" if cell is None else cell.path
-            ring.append((next(ring.numbers), now_ns(), OP, self.name, call.id, entry[1], path))
+            self.called[entry[1]] += 1
+            if EVENTS.ops:
+                cell = CURRENT.get()
+                path = "" if cell is None else cell.path
+                ring.append((next(ring.numbers), now_ns(), OP, self.name, call.id, entry[1], path))
         if not sent:
             self.outbox.add(call)
         if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet
@@ -321,9 +333,17 @@ class OpPort:
             self.chains.spread(message)
         ring = EVENTS.ring
         if ring is not None:
-            done = [*message.done, *(op for op, _ in message.values)] if message.values else message.done
-            failed = [self.unanswered.entries[op].tag for op, _ in message.failed if op in self.unanswered.entries]
-            ring.append((next(ring.numbers), now_ns(), SETTLED, self.name, done, failed))
+            done: Sequence[int] = message.done
+            failed: tuple[str, ...] = ()
+            if message.values and EVENTS.ops:
+                done = [*done, *(op for op, _ in message.values)]
+            if message.failed:
+                entries = self.unanswered.entries
+                failed = tuple(entries[op].tag for op, _ in message.failed if op in entries)
+                for tag in failed:
+                    self.failures[tag] += 1
+            if EVENTS.ops:
+                ring.append((next(ring.numbers), now_ns(), SETTLED, self.name, done, failed))
         self.unanswered.settle(message, self.generation)
         if self._waiting.waiting:
             self._waiting.poll()
@@ -365,6 +385,9 @@ class OpPort:
         if self.chains is not None:
             self.chains.lose()
         failed = self.unanswered.lose(error, old, next(_ids))
+        if EVENTS.ring is not None:
+            for tag, count in self.unanswered.lost_tags.items():
+                self.failures[tag] += count
         for entry in () if self.deferrals is None else self.deferrals.lose():
             failed += self.unanswered.fail_lost(0, {0: entry})
         return failed

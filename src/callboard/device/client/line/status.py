@@ -51,6 +51,7 @@ class HostStats(msgspec.Struct, frozen=True, kw_only=True):
     live_streams: int
     plans: "dict[str, PlanStats]"
     libraries: dict[str, str]
+    library_restarts: dict[str, int] = {}
     residents_busy: dict[int, float] = {}
     usage: tuple[int, float, int] | None = None
 
@@ -122,6 +123,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
         recorded: Ops that were not sent one by one, as the replay of a chain stood for them (``auto_record``).
         plans: Plan cache figures of each library that the context has used, by library name (``"blas"``, ``"memory"``).
         libraries: Implementation in use, in words, for libraries that have several; empty when there is only one.
+        library_restarts: The number of times that each library was made again after a failure, in this context.
         residents: Resident actors by name, including failed ones (the last 64, until a name is used again).
     """
 
@@ -151,6 +153,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
     recorded: int
     plans: dict[str, PlanStats]
     libraries: dict[str, str]
+    library_restarts: dict[str, int]
     residents: dict[str, ResidentStats]
 
 

@@ -78,6 +78,8 @@ class Peer:
                 raise UnsupportedOp("a copy between devices is not recorded; copy before the recording, or after it")
         self.port.check_room()
         source.port.check_room()
+        if self.port.recorded is not None:
+            return self.port.recorded.report_copy(lambda: self._copy(source, ref, out), ref)
         return self._copy(source, ref, out)
 
     def _copy(self, source: "Peer", ref: GpuRef[Any], out: GpuRef[Any] | None) -> GpuRef[Any]:

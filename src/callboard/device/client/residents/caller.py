@@ -103,6 +103,8 @@ class Caller:
         """
         port = self._port
         generation = port.generation
+        if port.recorded is not None:
+            port.recorded.log.ready()
         if actor.stopped is not None:
             raise marked(_copy(actor.stopped), port.name, port.generation, arguments.tag)
         if len(actor.flying) >= actor.limit and not self._drop_oldest(actor):
@@ -120,6 +122,8 @@ class Caller:
             on_loop(port, lambda: self._expire_after(end, timeout, arguments.tag))
         if (made := calls_made.get()) is not None:
             made.add(reply)
+        if port.recorded is not None and arguments.given is not None:
+            port.recorded.report_call(arguments.tag, *arguments.given, reply)
         return reply
 
     def _call(self, actor: "Resident", arguments: Arguments, deadline: float) -> tuple[CallEnd, CallReply[Any]]:

@@ -45,6 +45,9 @@ class Arguments:
         positional: Names of the parameters that take positional arguments; none if they are not known.
         frozen: Names of the parameters whose device arrays are only read.
 
+    Attributes:
+        given: The arguments, by position and by name; None for a step of a stream but the first.
+
     Raises:
         TypeError: An argument that cannot travel, by its name.
         ValueError: They are too many.
@@ -60,6 +63,7 @@ class Arguments:
         frozen: frozenset[str],
     ) -> None:
         self.tag = tag
+        self.given: tuple[Sequence[Any], Mapping[str, Any]] | None = args, kwargs
         self.packer = packer = Packer(_is_ref, with_code=True, cure=CURE)
         self.refs: list[GpuRef[Any]] = packer.refs
         self.names: list[str] = []  # names of the arguments that contain the refs

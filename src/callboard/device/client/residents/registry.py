@@ -63,6 +63,7 @@ class Residents:
         port, isolated: As given.
         caller: Calls them.
         on_end: Called when one has ended.
+        on_failed: Called when one has stopped after a failure.
         drop_standby: Replaces the standbys, for a reason.
         expect: Called with the id of an actor that the standbys prepare from now on.
         own: Process that has no other actor and no ops; None: the actors live in the device's host.
@@ -79,6 +80,7 @@ class Residents:
         self._lock = threading.Lock()
         self.caller = Caller(port, arenas)
         self.on_end: Callable[[Resident], None] = lambda _: None
+        self.on_failed: Callable[[ActorStopped], None] = lambda _: None
         self.drop_standby: Callable[[str], None] = lambda _: None
         self.expect: Callable[[int], None] = lambda _: None
         self.own: Killable | None = None
@@ -326,6 +328,7 @@ class Residents:
                 actor.stopped = ActorStopped(f"{name} has stopped: {type(cause).__name__}: {cause}")
                 actor.stopped.__cause__ = cause
                 log.error("%s", actor.stopped)
+                self.on_failed(actor.stopped)
             elif actor.stopped is None:
                 actor.stopped = ActorStopped(f"{name} has stopped")
             self.post(StopActor(actor.id))

@@ -63,6 +63,7 @@ class Steps:
         self.opened: Reply[None] = caller.call(actor, opening, None)
         self._id = self.opened._op
         self._next = Arguments(opening.tag, [NEXT, self._id], (), {}, (), frozenset())
+        self._next.given = None
         # Each step uses the arrays, so it is ordered with the ops that write them.
         self._next.refs, self._next.names, self._next.writes = opening.refs, opening.names, opening.writes
         self.over = False

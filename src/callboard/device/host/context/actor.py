@@ -4,7 +4,7 @@ import contextlib
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.preparing import Helper
 from callboard.device.host.context.stalls import Stalls
-from callboard.device.host.context.streams import allocator_for
+from callboard.device.host.context.streams import streams_for
 from callboard.device.host.context.trace import KernelTrace
 from callboard.device.host.profiling.around import Around, Profiling
 from callboard.device.protocol.failures import as_failure
@@ -36,6 +36,7 @@ from callboard.device.protocol.messages import (
     Arrived,
     Ask,
     Calls,
+    Decided,
     Expect,
     Flush,
     MapArena,
@@ -68,17 +69,24 @@ class ContextActor:
         BackendUnavailable, OutOfMemory, DriverError: From the constructor: the device cannot be opened.
     """
 
-    def __init__(self, channel: Channel, backend: AccelBackend, info: DeviceInfo, config: HostConfig) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        backend: AccelBackend,
+        info: DeviceInfo,
+        config: HostConfig,
+        asks: Collection[str] = (),
+    ) -> None:
         self._channel = channel
         self.config = config
         self.device: AccelDevice = backend.open(info)
         try:
-            self._make(channel, backend, config)
+            self._make(channel, backend, config, asks)
         except BaseException:  # the process may live on, as with thread isolation
             self.device.close()
             raise
 
-    def _make(self, channel: Channel, backend: AccelBackend, config: HostConfig) -> None:
+    def _make(self, channel: Channel, backend: AccelBackend, config: HostConfig, asks: Collection[str]) -> None:
         """The parts that work on the open device."""
         self.parking = Parking()
         self.ledger = Ledger()
@@ -86,7 +94,7 @@ class ContextActor:
         self.pool = BlockPool(self.device, config.memory_limit)
         self.pool.release = self.shares.release
         self.elsewhere = ExternalBlocks(self.device, self.pool)
-        self.streams = allocator_for(self.device, config)
+        self.streams = streams_for(self.device, config)
         self.libraries = Libraries(self.device, backend.libraries(), self.streams, backend.name)
         self.helper = Helper(self.device.use, channel.busy, channel.wake)
         self.completion = completion_for(
@@ -109,6 +117,7 @@ class ContextActor:
             self.helper,
             Arenas(channel, self.device, lambda: self._trim(None)),
             lambda: channel.send(Flush()),
+            asks,
         )
         self._every = int(config.trace)
         self._around: Around | None = None
@@ -157,6 +166,8 @@ class ContextActor:
             self.admission.arenas.forget(message.arena)
         elif isinstance(message, Ask):
             self._answer(message)
+        elif isinstance(message, Decided):
+            self.admission.deciding.decided(message)
         elif isinstance(message, Expect):
             self.arrivals.expect(message)
         elif isinstance(message, Arrived):
@@ -219,7 +230,13 @@ class ContextActor:
             )
 
     def report(self) -> None:
-        """Send the known completions."""
+        """Send the known completions, and then the questions about failures.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        if self.ledger.failures:
+            self.admission.refusing.at_end()
         messages = self.ledger.take()
         if messages:
             for completions in messages:
@@ -228,6 +245,11 @@ class ContextActor:
             if trace is not None and (records := trace.take()):
                 for at in range(0, len(records), MESSAGE_OPS):
                     self._channel.send(Traces(records[at : at + MESSAGE_OPS]))
+        deciding = self.admission.deciding
+        if deciding.questions:
+            questions, deciding.questions = deciding.questions, []
+            for question in questions:
+                self._channel.send(question)
 
     def tell_memory(self) -> None:
         """Tell how much memory there is, if that is watched and the use of it has changed.

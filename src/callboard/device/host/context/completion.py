@@ -1,95 +1,28 @@
-"""Completion strategies: how the admitting thread waits while it has nothing to admit.
+"""The completion strategy of a context: polling beside the application's threads, and checks of a user's strategy."""
 
-All strategies query events on the admitting thread, so each of them reports the stream's error. They differ in how that
-thread is woken.
-"""
-
-import abc
-import contextlib
-import ctypes
-import queue
-import threading
+import logging
+import math
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, cast
 
-from callboard.core.errors import AccelError
+from callboard.core.errors import ContextPoisoned, Unrecoverable
 from callboard.device.host.context.timelines import Timeline
+from callboard.device.strategies.carried import Carried, unpacked
+from callboard.device.strategies.completion import (
+    WATCHDOG,
+    CompletionStrategy,
+    HostFnCompletion,
+    PolledCompletion,
+    StreamWork,
+    SyncCompletion,
+)
 
-__all__ = ["Completion", "HostFnCompletion", "PolledCompletion", "SyncCompletion", "completion_for"]
+__all__ = ["CheckedCompletion", "SharedPolledCompletion", "completion_for"]
 
-SOON = 4.0
-"""See :class:`PolledCompletion`."""
+log = logging.getLogger(__name__)
 
-WATCHDOG = 0.02
-"""Seconds between polls while waiting to be woken: a stream with a sticky error may never wake the thread."""
-
-
-class Completion(abc.ABC):
-    """Decides how long the admitting thread may wait for messages.
-
-    Attributes:
-        inline: The thread that awaits an op may poll for it: a poll is cheap and needs no other thread.
-    """
-
-    inline: ClassVar[bool] = False
-
-    @abc.abstractmethod
-    def wait(self, flying: bool) -> float | None:
-        """Seconds to wait for messages: 0 to poll, None until woken.
-
-        Args:
-            flying: Ops are in flight.
-        """
-
-    @abc.abstractmethod
-    def watch(self, timelines: Sequence[Timeline]) -> None:
-        """Called before the admitting thread waits: new work may have been enqueued on some of these timelines."""
-
-    def came(self) -> None:
-        """Messages have come."""
-        return
-
-    def close(self) -> None:
-        """End everything the strategy started."""
-
-
-class PolledCompletion(Completion):
-    """Spin while work is in flight and for ``spin`` seconds after; block when idle.
-
-    The fastest strategy where polling is cheap (CUDA). After a pause that was shorter than :data:`SOON` times
-    ``spin``, it spins for that long: an application that waits for one device after the other, or handles each result,
-    comes back so soon, and this thread need not be woken then.
-
-    Args:
-        spin: Seconds.
-        clock: Monotonic seconds.
-    """
-
-    def __init__(self, spin: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._spin = spin
-        self._longer = SOON * spin
-        self._now = spin  # how long to spin in this pause
-        self._clock = clock
-        self._idle = 0.0  # since when; 0 while there is work
-
-    def wait(self, flying: bool) -> float | None:
-        if flying:
-            if self._idle:
-                self.came()
-            return 0
-        now = self._clock()
-        if not self._idle:
-            self._idle = now
-        return 0 if now - self._idle < self._now else None
-
-    def came(self) -> None:
-        if self._idle:
-            self._now = self._longer if self._clock() - self._idle < self._longer else self._spin
-            self._idle = 0.0
-
-    def watch(self, timelines: Sequence[Timeline]) -> None:
-        pass
+OURS = HostFnCompletion, PolledCompletion, SyncCompletion
 
 
 class SharedPolledCompletion(PolledCompletion):
@@ -121,13 +54,14 @@ class SharedPolledCompletion(PolledCompletion):
     def wait(self, flying: bool) -> float | None:
         return self.NAP if flying else None
 
-    def watch(self, timelines: Sequence[Timeline]) -> None:
+    def watch(self, timelines: Sequence[StreamWork]) -> None:
         if self._looks:
             return
         if self._rounds:
             self._rounds -= 1
             return
-        busy = [timeline for timeline in timelines if timeline.completed < timeline.issued]
+        all_timelines = cast(Sequence[Timeline], timelines)
+        busy = [timeline for timeline in all_timelines if timeline.completed < timeline.issued]
         if len(busy) == 1 and len(busy[0].ops) <= 2:
             began = self._clock()
             busy[0].finish()
@@ -135,101 +69,71 @@ class SharedPolledCompletion(PolledCompletion):
                 self._rounds = self.PATIENCE
 
 
-class HostFnCompletion(Completion):
-    """The stream posts a semaphore (by a C function, without the GIL) and a waiting thread wakes the admitting one.
+class CheckedCompletion(CompletionStrategy):
+    """A user's strategy: what it raises or returns wrongly ends the device, and no wait for work is long."""
 
-    Leaves the CPU core free while work is in flight, at the cost of two thread switches. A stream with a sticky error
-    may not post, hence the watchdog.
-    """
+    def __init__(self, inner: CompletionStrategy) -> None:
+        self._inner = inner
+        self._name = type(inner).__qualname__
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        for name in ("sem_init", "sem_wait", "sem_post"):
-            getattr(self._libc, name).restype = ctypes.c_int
-        self._libc.sem_init.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint]
-        self._libc.sem_wait.argtypes = self._libc.sem_post.argtypes = [
-            ctypes.c_void_p
-        ]  # else a pointer is cut to 32 bits
-        self._memory = ctypes.create_string_buffer(64)  # sem_t is 32 bytes on glibc
-        self._semaphore = ctypes.addressof(self._memory)
-        self._libc.sem_init(self._semaphore, 0, 0)
-        self._closed = False
-        self._watched: dict[Timeline, int] = {}
-        self._thread = threading.Thread(target=self._serve, name="callboard-completion", daemon=True)
-        self._thread.start()
+    def open(self, wake: Callable[[], None], enter: Callable[[], None]) -> None:
+        self._call("open", self._inner.open, wake, enter)
 
     def wait(self, flying: bool) -> float | None:
-        return WATCHDOG if flying else None
+        found = self._call("wait", self._inner.wait, flying)
+        if found is None:
+            return WATCHDOG if flying else None
+        if isinstance(found, bool) or not isinstance(found, int | float) or not (math.isfinite(found) and found >= 0):
+            raise Unrecoverable(
+                f"{self._name}.wait returned {found!r:.200}; return a finite number of seconds, not negative, or None"
+            )
+        return min(found, WATCHDOG) if flying else found
 
-    def watch(self, timelines: Sequence[Timeline]) -> None:
-        for timeline in timelines:
-            if timeline.completed < timeline.issued != self._watched.get(timeline):
-                self._watched[timeline] = timeline.issued
-                timeline.record_event()  # the stream is not idle while it posts
-                timeline.stream.signal(self._semaphore)
+    def watch(self, timelines: Sequence[StreamWork]) -> None:
+        self._call("watch", self._inner.watch, timelines)
 
-    def close(self) -> None:
-        self._closed = True
-        self._libc.sem_post(self._semaphore)
-        self._thread.join(1.0)
-
-    def _serve(self) -> None:
-        while True:
-            self._libc.sem_wait(self._semaphore)
-            if self._closed:
-                return
-            self._wake()
-
-
-class SyncCompletion(Completion):
-    """A thread blocks in the stream's synchronize. Simple, and the slowest strategy."""
-
-    def __init__(self, wake: Callable[[], None], enter: Callable[[], None]) -> None:
-        self._wake = wake
-        self._enter = enter
-        self._jobs: queue.SimpleQueue[Timeline | None] = queue.SimpleQueue()
-        self._watched: dict[Timeline, int] = {}
-        self._thread = threading.Thread(target=self._serve, name="callboard-completion", daemon=True)
-        self._thread.start()
-
-    def wait(self, flying: bool) -> float | None:
-        return WATCHDOG if flying else None
-
-    def watch(self, timelines: Sequence[Timeline]) -> None:
-        for timeline in timelines:
-            if timeline.completed < timeline.issued != self._watched.get(timeline):
-                self._watched[timeline] = timeline.issued
-                timeline.record_event()
-                self._jobs.put(timeline)
+    def came(self) -> None:
+        self._call("came", self._inner.came)
 
     def close(self) -> None:
-        self._jobs.put(None)
-        self._thread.join(1.0)
+        try:
+            self._inner.close()
+        except Exception as e:  # of a user's strategy; the context closes all the same
+            log.error("%s.close failed: %s: %s", self._name, type(e).__name__, e)
 
-    def _serve(self) -> None:
-        self._enter()
-        while (timeline := self._jobs.get()) is not None:
-            with contextlib.suppress(AccelError):  # the admitting thread gets the same error when it queries
-                timeline.stream.synchronize()
-            self._wake()
+    def _call(self, method: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except (ContextPoisoned, Unrecoverable):  # of a stream that it has used
+            raise
+        except Exception as e:  # likewise: it would fail again in the next context
+            raise Unrecoverable(f"{self._name}.{method} failed: {type(e).__name__}: {e}") from e
 
 
 def completion_for(
-    name: str, spin: float, wake: Callable[[], None], enter: Callable[[], None], *, shared: bool, looks: bool = False
-) -> Completion:
-    """The strategy of this name.
+    given: str | Carried, spin: float, wake: Callable[[], None], enter: Callable[[], None], *, shared: bool, looks: bool
+) -> CompletionStrategy:
+    """The strategy of this setting, open.
 
     Args:
-        name: ``"polled"``, ``"host_fn"`` or ``"sync"``.
+        given: ``"polled"``, ``"host_fn"``, ``"sync"``, or a strategy.
         spin: Seconds that polling continues after the last op.
         wake: Wakes the admitting thread.
         enter: Makes the context current on a thread of the strategy.
         shared: The host shares the GIL with the application's threads.
         looks: The admitting thread must not block on an op that does not end.
+
+    Raises:
+        Unrecoverable: The strategy cannot be made here, or fails.
     """
-    if name == "host_fn":
-        return HostFnCompletion(wake)
-    if name == "sync":
-        return SyncCompletion(wake, enter)
-    return SharedPolledCompletion(spin, looks=looks) if shared else PolledCompletion(spin)
+    strategy = unpacked("completion", given) if isinstance(given, Carried) else _of_name(given, spin)
+    if shared and type(strategy) is PolledCompletion:
+        strategy = SharedPolledCompletion(strategy.spin, looks=looks)
+    elif type(strategy) not in OURS:
+        strategy = CheckedCompletion(strategy)
+    strategy.open(wake, enter)
+    return strategy
+
+
+def _of_name(name: str, spin: float) -> CompletionStrategy:
+    return {"host_fn": HostFnCompletion, "sync": SyncCompletion}.get(name, lambda: PolledCompletion(spin))()

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable
+from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, OutOfMemory, Unrecoverable
 from callboard.core.layout import Layout
 from callboard.device.host.context.pending import FAILED, FLYING, OK, Pending
+from callboard.device.host.context.plans.plan import Plan
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.context.trace import KernelTrace
 from callboard.device.protocol.failures import as_failure
@@ -27,10 +28,13 @@ class Ledger:
 
     Attributes:
         trace: Called with every completion; None while no trace is installed.
+        failures: Failures of a library, or for lack of memory, that were found when ops were done; the owner handles
+            and removes them.
     """
 
     def __init__(self) -> None:
         self.trace: KernelTrace | None = None
+        self.failures: list[tuple[Exception, Plan]] = []
         self._done: list[int] = []
         self._values: list[tuple[int, Any]] = []
         self._failed: list[tuple[int, FailureMessage]] = []
@@ -133,6 +137,8 @@ class Ledger:
         if failed is not None:  # the op's own status is meaningless: its input was never written
             self.inherit(op, failed)
         elif own is not None:
+            if op.plan is not None and (isinstance(own, LibraryError | OutOfMemory) or not isinstance(own, AccelError)):
+                self.failures.append((own, op.plan))
             self.refuse(op, own if isinstance(own, AccelError) else _wrapped(op, own))
             if op.plan is not None and op.plan.keeps:
                 op.once = not op.plan.awaited
@@ -202,7 +208,7 @@ def _size(cause: FailureMessage) -> int:
 
 def _wrapped(op: Pending, error: Exception) -> LibraryError:
     lib = op.plan.tag.partition(".")[0] if op.plan else ""
-    return LibraryError(f"{lib}: {type(error).__name__}: {error}", lib)
+    return LibraryError(f"{lib}: {type(error).__name__}: {error}", lib, unexpected=True)
 
 
 def value_of(raw: bytes, layout: Layout) -> Any:

@@ -12,7 +12,7 @@ from callboard.core.backend import AccelDevice
 from callboard.core.errors import ContextPoisoned, Unrecoverable, UnsupportedOp
 from callboard.core.library import Library, WouldBlock
 from callboard.device.host.context.plans.plan import Plan
-from callboard.device.host.context.streams import StreamAllocator
+from callboard.device.host.context.streams import SharedStreams
 from callboard.device.host.context.timelines import Timeline
 
 __all__ = ["Libraries", "LibraryActor"]
@@ -123,7 +123,7 @@ class Libraries:
     """
 
     def __init__(
-        self, device: AccelDevice, classes: Mapping[str, type[Library]], streams: StreamAllocator, name: str
+        self, device: AccelDevice, classes: Mapping[str, type[Library]], streams: SharedStreams, name: str
     ) -> None:
         self._device = device
         self.classes = classes

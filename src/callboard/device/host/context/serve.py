@@ -286,6 +286,7 @@ class ContextHost:
         """Report the known completions, and that the context is dead."""
         self.abandon()
         if self._context is not None:
+            self._context.ledger.failures.clear()  # there is no library to make again
             self._context.report()
         if not isinstance(error, ContextPoisoned | Unrecoverable):
             lost = ContextPoisoned(f"the context host failed: {type(error).__name__}: {error}")
@@ -395,7 +396,7 @@ class ContextHost:
             self._channel.busy("open")
             info = convert(self._open.device, DeviceInfo)
             config = convert(msgspec.msgpack.decode(self._open.config), HostConfig)
-            self._context = ContextActor(self._channel, registry.backend(info.backend), info, config)
+            self._context = ContextActor(self._channel, registry.backend(info.backend), info, config, self._open.asks)
             for early in self._early:
                 self._context.receive(early)
             self._early.clear()

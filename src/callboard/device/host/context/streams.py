@@ -1,55 +1,86 @@
-"""Stream allocators: which actor enqueues on which stream."""
+"""``SharedStreams``: the streams of a context with their work, as a :class:`StreamAllocator` shares them."""
 
-import abc
-import itertools
+from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from callboard.actors.errors import returned
-from callboard.core.backend import AccelDevice
+from callboard.core.backend import AccelDevice, AccelStream
+from callboard.core.errors import AccelError, Unrecoverable
 from callboard.device.config import HostConfig
 from callboard.device.host.context.timelines import Timeline
-
-__all__ = [
-    "CHAINED",
-    "ChainedAllocator",
-    "PerActorAllocator",
-    "PooledAllocator",
-    "SingleStreamAllocator",
-    "StreamAllocator",
-    "allocator_for",
-]
-
-CHAINED = frozenset(
-    ("array", "attention", "blas", "blas_lt", "cub", "dnn", "elementwise", "fft", "module", "nvrtc", "rng", "tensor")
+from callboard.device.strategies.carried import Carried, unpacked
+from callboard.device.strategies.streams import (
+    ChainedAllocator,
+    PerActorAllocator,
+    PooledAllocator,
+    SingleStreamAllocator,
+    StreamAllocator,
 )
-"""Libraries whose ops are short, and mostly use the output of an op of another of them."""
+
+__all__ = ["SharedStreams", "streams_for"]
 
 
-class StreamAllocator(abc.ABC):
+class SharedStreams:
     """Assigns a timeline to each actor.
+
+    Args:
+        device: Makes the streams.
+        priorities: Priority of an actor by its name.
+        allocator: Shares the streams.
 
     Attributes:
         timelines: All timelines made so far.
     """
 
-    def __init__(self, device: AccelDevice, priorities: Mapping[str, int]) -> None:
+    def __init__(self, device: AccelDevice, priorities: Mapping[str, int], allocator: StreamAllocator) -> None:
         self._device = device
         self._priorities = priorities
+        self._allocator = allocator
+        self._users: Counter[Timeline] = Counter()
         self.timelines: list[Timeline] = []
         self._fence: tuple[Timeline, int] | None = None  # timelines created from now on are ordered after it
 
-    @abc.abstractmethod
     def acquire(self, actor: str) -> Timeline:
-        """The timeline of an actor, by its name or path."""
+        """The timeline of an actor, by its name or path.
+
+        Raises:
+            Unrecoverable: The allocator has failed, or gives a stream that is not of this context.
+            OutOfMemory, DriverError: There is no stream.
+        """
+        priority = self._priorities.get(actor)
+        if priority is None:  # a lane of a library has that of the library
+            priority = self._priorities.get(actor.partition(".")[0], 0)
+        stream = self._asked("acquire", f"({actor!r})", actor, priority, self._new)
+        timeline = next((t for t in self.timelines if t.stream is stream), None)
+        if timeline is None:
+            raise self._wrong("acquire", f"({actor!r})", stream, "a stream of new(priority), or one made by it before")
+        self._users[timeline] += 1
+        return timeline
 
     def release(self, timeline: Timeline) -> None:
-        """The actor has ended and its timeline is idle: close a stream that was its own."""
+        """The actor has ended and its timeline is idle: close a stream that was its own.
 
-    def make(self, actor: str | None = None) -> Timeline:
-        """A separate timeline, with the actor's priority."""
-        priority = self._priorities.get(actor or "")
-        if priority is None:  # a lane of a library has that of the library
-            priority = self._priorities.get((actor or "").partition(".")[0], 0)
+        Raises:
+            Unrecoverable: As :meth:`acquire`; or another actor has the stream that the allocator has closed.
+        """
+        closes = self._asked("release", "()", timeline.stream)
+        if not isinstance(closes, bool):
+            raise self._wrong("release", "()", closes, "True, to close the stream, or False")
+        self._users[timeline] -= 1
+        if not closes:
+            return
+        if self._users[timeline]:
+            others = f"{self._users[timeline]} other actors have the stream"
+            raise self._wrong("release", "()", closes, f"False: {others}")
+        del self._users[timeline]
+        self.timelines.remove(timeline)
+        timeline.stream.close()
+
+    def _new(self, priority: int) -> AccelStream:
+        given: Any = priority
+        if isinstance(given, bool) or not isinstance(given, int) or not -1 <= given <= 1:
+            raise ValueError(f"new: priority is {given!r:.200}; use -1, 0 or 1")
         stream = self._device.stream(priority)
         idle: object = stream.query()
         if not isinstance(idle, bool):  # work on it would never be done, or at once
@@ -58,7 +89,23 @@ class StreamAllocator(abc.ABC):
         self.timelines.append(timeline)
         if self._fence is not None:
             timeline.follow(*self._fence)
-        return timeline
+        return stream
+
+    def _asked(self, method: str, call: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._allocator, method)(*arguments)
+        except AccelError:  # of the device
+            raise
+        except Exception as e:  # of a user: whatever it is, the next context would meet it as well
+            if type(self._allocator).__module__ == StreamAllocator.__module__:
+                raise
+            name = type(self._allocator).__qualname__
+            raise Unrecoverable(f"{name}.{method}{call} failed: {type(e).__name__}: {e}") from e
+
+    def _wrong(self, method: str, call: str, given: object, wanted: str) -> Unrecoverable:
+        return Unrecoverable(
+            f"{type(self._allocator).__qualname__}.{method}{call} returned {given!r:.200}; return {wanted}"
+        )
 
     def wait_for_all(self, timeline: Timeline) -> None:
         """Make work that is enqueued there from now on run after all work enqueued so far."""
@@ -74,74 +121,22 @@ class StreamAllocator(abc.ABC):
                 other.follow(timeline, timeline.issued)
 
 
-class PerActorAllocator(StreamAllocator):
-    """A stream for each actor: different libraries run concurrently."""
+def streams_for(device: AccelDevice, config: HostConfig) -> SharedStreams:
+    """SharedStreams, shared as the configuration says.
 
-    def acquire(self, actor: str) -> Timeline:
-        return self.make(actor)
-
-    def release(self, timeline: Timeline) -> None:
-        self.timelines.remove(timeline)
-        timeline.stream.close()
-
-
-class ChainedAllocator(PerActorAllocator):
-    """One stream for the libraries of :data:`CHAINED`, one of its own for each other actor.
-
-    An op that uses the output of another stream costs an event and a wait, several times the cost of its launch. Copies
-    still overlap with computation, and a long factorization delays no other op. Actors with a priority other than 0 get
-    a stream of their own.
+    Raises:
+        Unrecoverable: A user's allocator cannot be made here.
     """
-
-    def __init__(self, device: AccelDevice, priorities: Mapping[str, int]) -> None:
-        super().__init__(device, priorities)
-        self._chain: Timeline | None = None
-
-    def acquire(self, actor: str) -> Timeline:
-        if actor not in CHAINED or self._priorities.get(actor, 0):
-            return self.make(actor)
-        if self._chain is None:
-            self._chain = self.make()
-        return self._chain
-
-    def release(self, timeline: Timeline) -> None:
-        if timeline is not self._chain:
-            super().release(timeline)
+    return SharedStreams(device, config.priorities, _allocator(config))
 
 
-class SingleStreamAllocator(StreamAllocator):
-    """One stream for all: nothing runs concurrently, nothing ever waits for an event."""
-
-    def acquire(self, actor: str) -> Timeline:
-        return self.timelines[0] if self.timelines else self.make()
-
-
-class PooledAllocator(StreamAllocator):
-    """A fixed number of streams, in turn; actors with a priority other than 0 get one of their own."""
-
-    def __init__(self, device: AccelDevice, priorities: Mapping[str, int], size: int) -> None:
-        super().__init__(device, priorities)
-        if size < 1:
-            raise ValueError(f"pooled_streams is {size}; at least 1 is needed")
-        self._pool: list[Timeline] = []
-        self._size = size
-        self._turn = itertools.count()
-
-    def acquire(self, actor: str) -> Timeline:
-        if self._priorities.get(actor, 0):
-            return self.make(actor)
-        at = next(self._turn) % self._size
-        if at == len(self._pool):
-            self._pool.append(self.make())
-        return self._pool[at]
-
-
-def allocator_for(device: AccelDevice, config: HostConfig) -> StreamAllocator:
-    """The allocator that the configuration names."""
-    if config.streams == "single":
-        return SingleStreamAllocator(device, config.priorities)
-    if config.streams == "pooled":
-        return PooledAllocator(device, config.priorities, config.pooled_streams)
-    if config.streams == "per_actor":
-        return PerActorAllocator(device, config.priorities)
-    return ChainedAllocator(device, config.priorities)
+def _allocator(config: HostConfig) -> StreamAllocator:
+    given = config.streams
+    if isinstance(given, Carried):
+        allocator: StreamAllocator = unpacked("streams", given)
+        return allocator
+    if given == "single":
+        return SingleStreamAllocator()
+    if given == "pooled":
+        return PooledAllocator(config.pooled_streams)
+    return PerActorAllocator() if given == "per_actor" else ChainedAllocator()

@@ -32,7 +32,7 @@ class KernelTrace:
 
     Args:
         every: Record one op in so many; 1: all of them, and all calls of actors; 0: none.
-        make: Makes an event that keeps its time.
+        make: Makes an event that keeps its time; None: ops are not measured by events.
         clock: Monotonic seconds.
 
     Attributes:
@@ -41,12 +41,17 @@ class KernelTrace:
         open: Ops that were recorded and have no completion yet.
     """
 
-    def __init__(self, every: int, make: Callable[[], UserEvent], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        every: int = 1,
+        make: Callable[[], UserEvent] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.measure(every)
         self.around: Around | None = None
         self.clock = clock
         self.open: dict[int, tuple[str, int, float, float, Marked | None]] = {}
-        self._make: Callable[[], UserEvent] | None = make
+        self._make = make
         self._free: list[UserEvent] = []
         self._last: dict[int, tuple[UserEvent, float]] = {}  # by stream: the start of its last op, and when that was
         self._records: list[Record] = []

@@ -1,4 +1,4 @@
-"""``Activity``: what CUPTI records in this process: kernels, copies and API calls, with the op that caused each."""
+"""``CuptiActivity``: what CUPTI records in this process: kernels, copies and API calls, each with its op."""
 
 import contextlib
 import functools
@@ -9,7 +9,7 @@ from typing import Any
 
 from callboard.core.errors import BackendUnavailable, UnsupportedOp
 
-__all__ = ["CAPACITY", "KINDS", "Activity"]
+__all__ = ["CAPACITY", "KINDS", "CuptiActivity"]
 
 KINDS = {
     "kernel": ("CONCURRENT_KERNEL",),
@@ -31,7 +31,7 @@ BUFFER = 4 << 20
 Record = tuple[str, str, int, str, float, float, int, int]
 
 
-class Activity:
+class CuptiActivity:
     """CUPTI's records, from now until :meth:`stop`. CUPTI has one user in a process.
 
     Args:
@@ -45,7 +45,7 @@ class Activity:
         on: CUPTI records.
     """
 
-    _user: "Activity | None" = None
+    _user: "CuptiActivity | None" = None
 
     def __init__(self, kinds: list[str]) -> None:
         try:
@@ -55,7 +55,7 @@ class Activity:
                 "CUPTI needs the package cupti-python in the context host: "
                 "pip install 'callboard[observability-full-cuda13]', or -cuda12"
             ) from e
-        if Activity._user is not None:
+        if CuptiActivity._user is not None:
             raise UnsupportedOp("another device of this process is recorded by CUPTI: open it with isolation='process'")
         self._cupti: Any = cupti
         self._error: type[Exception] = cupti.cuptiError
@@ -71,7 +71,7 @@ class Activity:
         self._pushed = False
         self._enabled: list[Any] = []
         self.on = True
-        Activity._user = self
+        CuptiActivity._user = self
         try:
             cupti.activity_register_callbacks(lambda: (BUFFER, 0), self._completed)
             for name in dict.fromkeys((*NEEDED, *(name for kind in kinds for name in KINDS[kind]))):
@@ -181,5 +181,5 @@ class Activity:
         with contextlib.suppress(self._error):
             self._cupti.activity_flush_all(0)
         self.on = False
-        if Activity._user is self:
-            Activity._user = None
+        if CuptiActivity._user is self:
+            CuptiActivity._user = None

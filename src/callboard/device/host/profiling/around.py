@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from callboard.device.host.profiling.activity import Activity
+from callboard.device.host.profiling.activity import CuptiActivity
 from callboard.device.host.profiling.ranges import Ranges
 
 __all__ = ["Around", "Profiling"]
@@ -44,7 +44,7 @@ class Profiling:
 
     def __init__(self, install: Callable[[Around | None], None]) -> None:
         self._install = install
-        self._activity: Activity | None = None
+        self._activity: CuptiActivity | None = None
         self._ranges: Ranges | None = None
         self.asks: dict[str, Callable[[Any], Any]] = {
             "nvtx": self._set_ranges,
@@ -62,7 +62,7 @@ class Profiling:
             self._activity.stop()
         self._activity = None
         self._installed()
-        self._activity = Activity(kinds)
+        self._activity = CuptiActivity(kinds)
         self._installed()
 
     def _stop(self) -> None:

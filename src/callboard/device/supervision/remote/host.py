@@ -45,7 +45,7 @@ from callboard.device.supervision.hosts.base import Host, HostEnd, Unreached
 from callboard.device.supervision.remote.link import Link, Piece, pieces
 from callboard.device.supervision.remote.parts import HostOperand, host_parts
 
-__all__ = ["Address", "Lease", "RemoteHost", "describe"]
+__all__ = ["Address", "Lease", "RemoteHost", "describe", "open_node"]
 
 ANSWER = 60.0
 """Seconds that a node gets to name a device or to start a host."""
@@ -89,7 +89,7 @@ class Address(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-async def _opened(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def open_node(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection whose handshake is done.
 
     Raises:
@@ -125,7 +125,7 @@ async def describe(address: Address, which: str) -> DeviceInfo:
     """
     answer: asyncio.Future[Plain] = asyncio.get_running_loop().create_future()
     try:
-        reader, writer = await _opened(address)
+        reader, writer = await open_node(address)
     except HostEnd as e:
         raise BackendUnavailable(e.detail) from e
     link: Link[Plain] = Link(
@@ -193,7 +193,7 @@ class RemoteHost(Host):
             BackendUnavailable: It has no such device.
         """
         host = cls(address, on_message, on_end)
-        reader, writer = await _opened(address)
+        reader, writer = await open_node(address)
         host._link = Link(reader, writer, FromNode, message.interval, ANSWER, host._take, host._cut)
         host._link.send(message)
         try:

@@ -7,7 +7,8 @@ import logging
 import socket
 import ssl
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -44,6 +45,7 @@ from callboard.device.protocol.remote import (
     Started,
     ToNode,
 )
+from callboard.device.protocol.sharing import Join, ToHolder
 from callboard.device.protocol.wire import FrameReader
 from callboard.device.supervision.hosts.base import HostEnd
 from callboard.device.supervision.hosts.process import ProcessHost
@@ -61,6 +63,21 @@ LEAVE = 600.0
 """Seconds that a host gets to finish when it is asked to close; the application's own limit is shorter."""
 
 
+class Guest(Protocol):
+    """An application in a shared region, at the holder of its table."""
+
+    def take(self, message: Plain) -> None: ...
+    def cut(self) -> None: ...
+
+
+class RegionHolder(Protocol):
+    """Holds the tables of shared regions."""
+
+    def enter(self, message: Join, send: Callable[[Plain], None], end: Callable[[str], None]) -> Guest:
+        """Accept an application. Raises ``ValueError`` if it does not fit the region."""
+        ...
+
+
 class NodeServer:
     """Listens for applications that have the token.
 
@@ -68,16 +85,18 @@ class NodeServer:
         token: Secret shared with the applications. It permits an application to run its own code on the node (resident
             actors).
         tls: TLS context for encrypted connections; None: they are not encrypted.
+        holder: Holds the tables of shared regions; None: applications that share a region are refused.
 
     Raises:
         ValueError: The token is too short.
     """
 
-    def __init__(self, token: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, token: str, tls: ssl.SSLContext | None = None, holder: RegionHolder | None = None) -> None:
         if len(token) < LEAST:
             raise ValueError(f"the token has {len(token)} characters; it needs at least {LEAST}")
         self._token = token
         self._tls = tls
+        self._holder = holder
         self._server: asyncio.Server | None = None
         self._sessions: set[Session] = set()
 
@@ -107,24 +126,26 @@ class NodeServer:
             log.warning("a connection from %s was refused: %s", peer, str(e) or type(e).__name__)
             writer.transport.abort()
             return
-        session = Session(reader, writer)
+        session = Session(reader, writer, self._holder)
         self._sessions.add(session)
         await session.over.wait()
         self._sessions.discard(session)
 
 
 class Session:
-    """One connection: a question about a device, or a context host.
+    """One connection: a question about a device, a context host, or an application in a shared region.
 
     Attributes:
         over: Set when nothing of it is left.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, holder: RegionHolder | None) -> None:
         self.over = asyncio.Event()
+        self._holder = holder
+        self._guest: Guest | None = None
         self._streams = reader, writer
         self._link: Link[Plain | memoryview] = Link(
-            *(reader, writer, ToNode, 1.0, FIRST, self._first, self._cut), RELAYED_TO_HOST
+            *(reader, writer, ToNode | ToHolder, 1.0, FIRST, self._first, self._cut), RELAYED_TO_HOST
         )
         self._completions: FrameReader[FromHost | memoryview] = FrameReader(FromHost, RELAYED_FROM_HOST - {Completions})
         self._host: ProcessHost | None = None
@@ -152,6 +173,10 @@ class Session:
             self._take(message)
         elif self._starting:
             self._early.append(message)
+        elif self._guest is not None and not isinstance(message, memoryview):
+            self._guest.take(message)
+        elif isinstance(message, Join):
+            self._enter(message)
         elif isinstance(message, Describe):
             self._spawn(self._describe(message.which))
         elif isinstance(message, Start):
@@ -159,6 +184,17 @@ class Session:
             self._spawn(self._start(message))
         else:
             raise ProtocolError(f"{type(message).__name__} before a host was started")
+
+    def _enter(self, message: Join) -> None:
+        try:
+            if self._holder is None:
+                raise BackendUnavailable("this process serves one device; it holds no table of a shared region")
+            self._guest = self._holder.enter(message, self._link.send, self._link.end)
+        except (BackendUnavailable, ValueError) as e:
+            self._link.send(Refused(as_failure(0, e)))
+            self._link.end("refused", flush=True)
+        else:
+            self._link.watch(message.lease / 5, max(message.lease, 1.0))
 
     async def _describe(self, which: str) -> None:
         try:
@@ -252,6 +288,8 @@ class Session:
     def _cut(self, why: str, _: bool) -> None:
         """End the host, because the application is gone or cut off."""
         self._cut_because = f"the application is gone: {why}"
+        if self._guest is not None:
+            self._guest.cut()
         if self._host is not None:
             self._host.kill(self._cut_because)
         elif not self._starting:

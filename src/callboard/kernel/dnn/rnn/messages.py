@@ -21,7 +21,6 @@ from callboard.kernel.dnn.rnn.params import RnnParams
 from callboard.kernel.dnn.rnn.reserve import reserve_bytes
 
 __all__ = [
-    "Recurrent",
     "RnnAlgorithm",
     "RnnBackward",
     "RnnForward",
@@ -30,8 +29,6 @@ __all__ = [
     "RnnLayout",
     "RnnOutput",
     "RnnTrained",
-    "Sequences",
-    "Training",
 ]
 
 R_co = TypeVar("R_co", covariant=True)

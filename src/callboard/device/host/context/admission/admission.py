@@ -6,13 +6,14 @@ this module.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
 from callboard.core.backend import AccelDevice
 from callboard.core.errors import AccelError, OutOfMemory, ShapeError, Withdrawn
 from callboard.device.host.context.admission.arenas import Arenas
+from callboard.device.host.context.admission.deciding import Deciding
 from callboard.device.host.context.admission.elsewhere import ExternalBlocks
 from callboard.device.host.context.admission.graphs import Graphs
 from callboard.device.host.context.admission.launching import Launching
@@ -25,7 +26,7 @@ from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.plans.cache import Plans
 from callboard.device.host.context.plans.plan import Plan, read_plan, unreadable
 from callboard.device.host.context.preparing import Helper, Sizing
-from callboard.device.host.context.streams import StreamAllocator
+from callboard.device.host.context.streams import SharedStreams
 from callboard.device.protocol.messages import Call, Plain
 from callboard.device.protocol.recording import MARK
 
@@ -40,6 +41,7 @@ class Admission:
 
     Attributes:
         launching, refusing: Objects that launch a call, or answer a call that cannot be launched.
+        deciding: Asks the application's supervisor about failures.
         plans: Host plans by signature.
         graphs: Makes the plans of recordings.
         sizing: Sizes outputs whose extents depend on data.
@@ -53,12 +55,13 @@ class Admission:
         pool: BlockPool,
         elsewhere: ExternalBlocks,
         libraries: Libraries,
-        streams: StreamAllocator,
+        streams: SharedStreams,
         ledger: Ledger,
         parking: Parking,
         helper: Helper,
         arenas: Arenas,
         on_memory_short: Callable[[], None],
+        asks: Collection[str] = (),
     ) -> None:
         self._pool = pool
         self._libraries = libraries
@@ -68,11 +71,12 @@ class Admission:
         self._helper = helper
         self._on_memory_short = on_memory_short
         self._last_chance = 0  # the op for which memory has been freed: it is not retried again
+        self.deciding = Deciding(asks, parking)
         self.plans = Plans()
         self.buffers: dict[int, Block] = {}
         self.arenas = arenas
         self.graphs = Graphs(device, libraries.streams, self.plans, self._plan)
-        self.refusing = Refusing(device, libraries, ledger, self.plans, self.buffers)
+        self.refusing = Refusing(device, libraries, ledger, self.deciding, self.plans, self.buffers)
         self.launching = Launching(
             device, pool, elsewhere, ledger, self.refusing, self.buffers, self.arenas, self._short
         )
@@ -134,7 +138,7 @@ class Admission:
 
     def memory_was_freed(self) -> None:
         """The application has sent its frees: retry ops that wait for memory, once."""
-        self._parking.open()
+        self.deciding.trimmed()
 
     # -- the careful path ----------------------------------------------------------------------------------------------
 
@@ -196,12 +200,12 @@ class Admission:
             trace.enqueued(call.id, plan.tag, plan.timeline.stream.id, began)
         self._ledger.answer(call.id, answer)
 
-    def _park(self, call: Call, plan: Plan, until: object = None) -> None:
+    def _park(self, call: Call, plan: Plan, until: object = None, then: Callable[[Plain], None] | None = None) -> None:
         plan.pins += 1
 
         def again(message: Plain) -> None:
             plan.pins -= 1
-            self._again(message)
+            (then or self._again)(message)
 
         named = plan.named(call)
         self._parking.park(call, again, *named, plan.order, until=until, leads=plan.leads, fence=plan.fence)
@@ -264,11 +268,21 @@ class Admission:
         return plan
 
     def _short(self, call: Call, plan: Plan, error: OutOfMemory) -> None:
-        """No memory: have the application send its frees and try once more, then fail."""
-        if call.id == self._last_chance:
+        """No memory: have the application send its frees and try once more, then fail; unless a supervisor decides."""
+        again, self._last_chance = call.id == self._last_chance, call.id
+        if self.deciding.asks_memory:
+            shortage = self.deciding.short(plan.tag, error, again)
+
+            def then(message: Plain) -> None:
+                if shortage.refused:
+                    self.refusing.refuse(call, plan, error)
+                else:
+                    self._again(message)
+
+            self._park(call, plan, then=then)
+        elif again:
             self.refusing.refuse(call, plan, error)
-            return
-        self._last_chance = call.id
-        self._parking.closed = True
-        self._park(call, plan)
-        self._on_memory_short()
+        else:
+            self.deciding.trim()
+            self._park(call, plan)
+            self._on_memory_short()

@@ -5,6 +5,7 @@ from functools import partial
 from callboard.core.backend import AccelDevice, Memory
 from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable
 from callboard.core.layout import OpenLayout
+from callboard.device.host.context.admission.deciding import Deciding
 from callboard.device.host.context.admission.graphs.replay import StepFailed, noted
 from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.blocks import Block
@@ -29,13 +30,21 @@ class Refusing:
         device: Probed where a library fails in a way of its own.
         libraries: One that does so is made again.
         ledger: Notified of the failures.
+        deciding: Decides what follows.
         plans, buffers: Shared with the admission.
     """
 
     def __init__(
-        self, device: AccelDevice, libraries: Libraries, ledger: Ledger, plans: Plans, buffers: dict[int, Block]
+        self,
+        device: AccelDevice,
+        libraries: Libraries,
+        ledger: Ledger,
+        deciding: Deciding,
+        plans: Plans,
+        buffers: dict[int, Block],
     ) -> None:
         self._device = device
+        self._deciding = deciding
         self._libraries = libraries
         self._ledger = ledger
         self._plans = plans
@@ -79,21 +88,37 @@ class Refusing:
             return noted(self.classified(error.__cause__, error.plan), error.note)
         if isinstance(error, ContextPoisoned | Unrecoverable):
             raise error
-        if isinstance(error, AccelError) and not isinstance(error, LibraryError):
-            return error
         short = shortage(error, plan.tag)
         if short is not None:
+            self._deciding.memory(plan.tag, short)
             return short
+        if isinstance(error, AccelError) and not isinstance(error, LibraryError):
+            return error
         dead = self._device.probe()
         if dead is not None:
             raise dead from error
-        if isinstance(error, LibraryError):
-            return error
         lib = plan.lib
+        if not isinstance(error, LibraryError):
+            text = f"{plan.tag}: {type(error).__name__}: {error}; {self._deciding.outlook(lib)}"
+            error = LibraryError(text, lib, unexpected=True)
+        self._deciding.library(plan.tag, error, partial(self._restart, lib))
+        return error
+
+    def at_end(self) -> None:
+        """Handle failures of ops that were found when they were done; their errors are known.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        while failures := self._ledger.failures:
+            self._ledger.failures = []
+            for error, plan in failures:
+                self.classified(error, plan)
+
+    def _restart(self, lib: str) -> None:
         actors = self._libraries.of(lib)
         for actor in actors:  # the plans are the library's, whichever stream they run on
             actor.restart(partial(self._give_up, actor) if actor is actors[-1] else _nothing)
-        return LibraryError(f"{plan.tag}: {type(error).__name__}: {error}; the {lib} handle was made again", lib)
 
     def _give_up(self, actor: LibraryActor) -> None:
         """Drop the plans of a library; its stream has been synchronised."""

@@ -14,7 +14,7 @@ from callboard.device.protocol.messages import ProtocolError
 from callboard.device.protocol.recording import Step, read_script
 
 if TYPE_CHECKING:
-    from callboard.device.host.context.streams import StreamAllocator
+    from callboard.device.host.context.streams import SharedStreams
 
 __all__ = ["GraphActor", "Graphs"]
 
@@ -52,7 +52,7 @@ class Graphs:
     def __init__(
         self,
         device: AccelDevice,
-        streams: "StreamAllocator",
+        streams: "SharedStreams",
         plans: Plans,
         plan_of: Callable[[bytes], Plan],
     ) -> None:
