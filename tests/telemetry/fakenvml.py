@@ -1,4 +1,4 @@
-# ruff: noqa: N801, N802 - the names of pynvml
+# ruff: noqa: N801, N802, N815 - the names of pynvml
 """A module like ``pynvml`` with one GPU, whose answers the test sets."""
 
 import queue
@@ -41,7 +41,9 @@ ANSWERS: dict[str, Any] = {
     "nvmlDeviceGetClockInfo": lambda clock: {1: 1980, 2: 2619, 3: 1545}[clock],
     "nvmlDeviceGetCurrentClocksEventReasons": 0x1 | 0x4 | 0x40,
     "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=87, memory=25),
-    "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=80 << 30, used=10 << 30, free=69 << 30),
+    "nvmlDeviceGetMemoryInfo": lambda version=0: SimpleNamespace(
+        total=80 << 30, used=10 << 30 if version == 2 else 11 << 30, free=69 << 30
+    ),
     "nvmlDeviceGetTotalEccErrors": lambda error, counter: 1 + error + 2 * counter,
     "nvmlDeviceGetRemappedRows": (5, 6, 0, 1),
     "nvmlDeviceGetPcieReplayCounter": 7,
@@ -74,6 +76,7 @@ class FakeNvml:
         absent: There is no driver.
     """
 
+    nvmlMemory_v2 = 2
     NVMLError = NVMLError
     NVMLError_GpuIsLost = NVMLError_GpuIsLost
     NVMLError_Timeout = NVMLError_Timeout

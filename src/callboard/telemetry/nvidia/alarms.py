@@ -22,7 +22,7 @@ EVENTS = {
 }
 """``nvmlEventType…``: those that are waited for, where the GPU and the driver have them."""
 
-WAIT = 500
+WAIT = 200
 """Milliseconds that the thread waits for the driver at a time: then it looks whether it is to end."""
 END = 5.0
 """Seconds that the end waits for the thread, whose driver may hang."""
@@ -96,19 +96,27 @@ class Alarms:
 
     def start(self) -> None:
         """Begin, if there is a GPU that tells of errors."""
+        events = self._registered(self._gpus.gpus)
+        if events is not None:
+            self._thread = threading.Thread(target=self._run, args=(events,), name="callboard-nvml-events", daemon=True)
+            self._thread.start()
+
+    def _registered(self, gpus: list[Gpu]) -> Any:
+        """A set of the events of these GPUs; None if they have none."""
         try:
             events = self._nvml.nvmlEventSetCreate()
         except self._nvml.NVMLError as e:
             log.info("no Xid events: %s", e)
-            return
-        for gpu in self._gpus.gpus:
-            if self._register(gpu, events):
-                self.watched.append(gpu)
-        if not self.watched:
+            return None
+        self.watched = [gpu for gpu in gpus if self._register(gpu, events)]
+        if self.watched:
+            return events
+        self._free(events)
+        return None
+
+    def _free(self, events: Any) -> None:
+        with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlEventSetFree(events)
-            return
-        self._thread = threading.Thread(target=self._run, args=(events,), name="callboard-nvml-events", daemon=True)
-        self._thread.start()
 
     def _register(self, gpu: Gpu, events: Any) -> bool:
         try:
@@ -123,29 +131,28 @@ class Alarms:
 
     def _run(self, events: Any) -> None:
         try:
-            while not self._ended.is_set():
+            while events is not None and not self._ended.is_set():
                 try:
-                    event = self._nvml.nvmlEventSetWait_v2(events, WAIT)
+                    self._alarm(self._nvml.nvmlEventSetWait_v2(events, WAIT))
                 except self._nvml.NVMLError_Timeout:
                     continue
                 except self._nvml.NVMLError_GpuIsLost:
-                    self._lost()
-                    return
-                self._alarm(event)
+                    self._free(events)
+                    events = self._registered(self._answering())
         except self._nvml.NVMLError as e:
-            if not self._ended.is_set():
-                log.warning("no more Xid events: %s", e)
+            log.warning("no more Xid events: %s", e)
         finally:
-            with contextlib.suppress(self._nvml.NVMLError):
-                self._nvml.nvmlEventSetFree(events)
+            if events is not None:
+                self._free(events)
 
-    def _lost(self) -> None:
-        """One GPU is lost; NVML does not say which, and waits for none any more."""
-        found = [figures.index for figures in self._gpus.read() if figures.lost]
-        log.warning("a GPU is lost: no more Xid events")
+    def _answering(self) -> list[Gpu]:
+        """The GPUs without the lost one: NVML does not say which that is, and waits for none of its set any more."""
+        lost = {figures.index for figures in self._gpus.read() if figures.lost}
         for gpu in self.watched:
-            if gpu.index in found:
+            if gpu.index in lost:
                 self._on_alarm(Alarm(gpu, "lost", 0, "the GPU does not answer", True, self._uuids(gpu)))
+        self._ended.wait(WAIT / 1000)  # not a loop without a pause if none of them seems to be lost
+        return [gpu for gpu in self.watched if gpu.index not in lost]
 
     def _alarm(self, event: Any) -> None:
         gpu = self._gpu(event.device)

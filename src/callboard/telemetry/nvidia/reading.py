@@ -157,7 +157,7 @@ class Gpus:
     def _figures(self, gpu: Gpu) -> GpuFigures:
         handle, get = gpu.handle, self._get
         fields = self._fields(gpu, list(FIELDS))
-        rates, memory = get("nvmlDeviceGetUtilizationRates", handle), get("nvmlDeviceGetMemoryInfo", handle)
+        rates, memory = get("nvmlDeviceGetUtilizationRates", handle), self._memory(handle)
         rows, mig = get("nvmlDeviceGetRemappedRows", handle), get("nvmlDeviceGetMigMode", handle)
         power = fields["power"] if "power" in fields else get("nvmlDeviceGetPowerUsage", handle)
         divided = None if mig is None else bool(mig[0])
@@ -222,6 +222,11 @@ class Gpus:
             if value.nvmlReturn == 0 and value.valueType < len(MEMBERS):
                 found[name] = getattr(value.value, MEMBERS[value.valueType])
         return found
+
+    def _memory(self, handle: Any) -> Any:
+        version = getattr(self.nvml, "nvmlMemory_v2", None)
+        found = None if version is None else self._get("nvmlDeviceGetMemoryInfo", handle, version)
+        return found or self._get("nvmlDeviceGetMemoryInfo", handle)  # which counts what is reserved as used
 
     def _throttled(self, handle: Any) -> list[str] | None:
         bits = self._get("nvmlDeviceGetCurrentClocksEventReasons", handle)
