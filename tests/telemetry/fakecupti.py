@@ -35,6 +35,15 @@ class ActivityMemcpyKind(enum.IntEnum):
     HTOD = 1
 
 
+class driver_api_trace_cbid(enum.IntEnum):
+    cuStreamQuery = 251
+    cuLaunchKernel = 307
+
+
+class runtime_api_trace_cbid(enum.IntEnum):
+    cudaEventQuery_v3020 = 136
+
+
 class FakeCupti:
     """The module.
 
@@ -42,14 +51,17 @@ class FakeCupti:
         late: CUPTI's clock is this many nanoseconds behind the host's.
         copies: Launches copy, rather than execute kernels.
         taken: Another profiler uses CUPTI.
+        unrecorded: API calls that are not to be recorded.
     """
 
     cuptiError, ActivityKind = cuptiError, ActivityKind
     ExternalCorrelationKind, CallbackDomain = ExternalCorrelationKind, CallbackDomain
     ActivityMemcpyKind = ActivityMemcpyKind
+    driver_api_trace_cbid, runtime_api_trace_cbid = driver_api_trace_cbid, runtime_api_trace_cbid
 
     def __init__(self) -> None:
         self.enabled: set[int] = set()
+        self.unrecorded: set[int] = set()
         self.ops: list[int] = []
         self.buffer: list[Any] = []
         self.launches = 0
@@ -68,6 +80,16 @@ class FakeCupti:
 
     def activity_disable(self, kind: int) -> None:
         self.enabled.discard(kind)
+
+    def activity_enable_driver_api(self, number: int, enable: int) -> None:
+        assert ActivityKind.DRIVER in self.enabled, "CUPTI takes exceptions from what is enabled only"
+        assert not enable
+        self.unrecorded.add(number)
+
+    def activity_enable_runtime_api(self, number: int, enable: int) -> None:
+        assert ActivityKind.RUNTIME in self.enabled
+        assert not enable
+        self.unrecorded.add(number)
 
     def activity_push_external_correlation_id(self, kind: int, op: int) -> None:
         self.ops.append(op)

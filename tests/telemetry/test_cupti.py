@@ -43,6 +43,7 @@ async def test_records_have_the_op_that_caused_them(cupti: FakeCupti) -> None:
         began = time.monotonic()
         session = CuptiSession(gpu)
         await session.start(["kernel", "driver"])
+        assert cupti.unrecorded == {251, 136}  # polls of the host
         for _ in range(3):
             await gpu.full((2,), 1.0)
         cupti.launch()  # by something that is no op

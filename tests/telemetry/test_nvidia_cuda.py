@@ -149,6 +149,7 @@ async def test_copies_and_api_calls_have_their_ops() -> None:
         assert {"htod", "dtoh"} <= copies.keys(), records
         assert all(copy.op and copy.tag for copy in copies.values())
         assert any(record.kind == "driver" and record.op == copies["htod"].op for record in records)
+        assert not [record.name for record in records if "Query" in record.name], "polls are not left out"
 
 
 @pytest.mark.fault

@@ -149,10 +149,10 @@ class Alarms:
         """The GPUs without the lost one: NVML does not say which that is, and waits for none of its set any more."""
         lost = {figures.index for figures in self._gpus.read() if figures.lost}
         for gpu in self.watched:
-            if gpu.index in lost:
+            if gpu.number in lost:
                 self._on_alarm(Alarm(gpu, "lost", 0, "the GPU does not answer", True, self._uuids(gpu)))
         self._ended.wait(WAIT / 1000)  # not a loop without a pause if none of them seems to be lost
-        return [gpu for gpu in self.watched if gpu.index not in lost]
+        return [gpu for gpu in self.watched if gpu.number not in lost]
 
     def _alarm(self, event: Any) -> None:
         gpu = self._gpu(event.device)

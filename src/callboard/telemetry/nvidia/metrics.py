@@ -76,8 +76,8 @@ class GpuSource:
             found = [(label, getattr(gpu, figure)) for label, gpu in gpus]
             yield family(name), [(label, float(value)) for label, value in found if value is not None]
         for name, kinds in KINDS:
-            found = [((*label, kind), getattr(gpu, figure)) for label, gpu in gpus for kind, figure in kinds.items()]
-            yield family(name), [(label, value) for label, value in found if value is not None]
+            several = [((*label, kind), getattr(gpu, figure)) for label, gpu in gpus for kind, figure in kinds.items()]
+            yield family(name), [(label, value) for label, value in several if value is not None]
         yield (
             family("callboard_gpu_throttled"),
             [((*label, reason), 1) for label, gpu in gpus for reason in gpu.throttled or ()],

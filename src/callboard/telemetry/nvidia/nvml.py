@@ -49,8 +49,9 @@ class SetInterval(Request["NvmlActor", None]):
     seconds: float
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.seconds, int | float) and 0 < self.seconds < math.inf):
-            raise ValueError(f"seconds is {self.seconds!r}; it must be a positive number")
+        seconds: Any = self.seconds  # structs do not check types
+        if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+            raise ValueError(f"seconds is {seconds!r}; it must be a positive number")
 
 
 class Shutdown(Request["NvmlActor", None], DeadLetterSuppression):

@@ -69,12 +69,12 @@ class Gpu(NamedTuple):
     """A GPU.
 
     Attributes:
-        index: Number of the GPU for NVML.
+        number: Number of the GPU for NVML.
         handle: NVML's handle.
         uuid, name: ``"GPU-…"``, product name.
     """
 
-    index: int
+    number: int
     handle: Any
     uuid: str
     name: str
@@ -152,7 +152,7 @@ class Gpus:
             self.nvml.nvmlDeviceGetUUID(gpu.handle)
             return self._figures(gpu)
         except self.nvml.NVMLError:  # also GpuIsLost, ResetRequired and Unknown, which a lost GPU answers, too
-            return GpuFigures(gpu.index, gpu.uuid, gpu.name, lost=True)
+            return GpuFigures(gpu.number, gpu.uuid, gpu.name, lost=True)
 
     def _figures(self, gpu: Gpu) -> GpuFigures:
         handle, get = gpu.handle, self._get
@@ -162,7 +162,7 @@ class Gpus:
         power = fields["power"] if "power" in fields else get("nvmlDeviceGetPowerUsage", handle)
         divided = None if mig is None else bool(mig[0])
         return GpuFigures(
-            gpu.index,
+            gpu.number,
             gpu.uuid,
             gpu.name,
             power=_scaled(power, 1e-3),

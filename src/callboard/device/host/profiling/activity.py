@@ -23,6 +23,15 @@ KINDS = {
 NEEDED = ("RUNTIME", "DRIVER", "EXTERNAL_CORRELATION")
 """CUPTI names the op of an API call only while it records these calls."""
 
+UNRECORDED = {
+    "driver": (
+        *("cuStreamQuery", "cuStreamQuery_ptsz", "cuEventQuery"),
+        *("cuCtxGetCurrent", "cuCtxSetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"),
+    ),
+    "runtime": ("cudaStreamQuery_v3020", "cudaEventQuery_v3020", "cudaGetDevice_v3020", "cudaGetLastError_v3020"),
+}
+"""API calls that launch nothing: the host polls streams without a pause, and their records would fill all buffers."""
+
 CAPACITY = 1 << 16
 """Records that wait to be drained; the oldest ones are dropped, and counted."""
 BUFFER = 4 << 20
@@ -68,6 +77,7 @@ class CuptiActivity:
         self._dropped = 0
         self._ops: dict[int, int] = {}  # by CUPTI's correlation id
         self._tags: dict[int, str] = {}  # by op
+        self._calls: dict[tuple[str, int], str] = {}  # names of API calls
         self._pushed = False
         self._enabled: list[Any] = []
         self.on = True
@@ -78,9 +88,17 @@ class CuptiActivity:
                 kind = getattr(cupti.ActivityKind, name)
                 cupti.activity_enable(kind)
                 self._enabled.append(kind)
+            self._leave_out(cupti.driver_api_trace_cbid, UNRECORDED["driver"], cupti.activity_enable_driver_api)
+            self._leave_out(cupti.runtime_api_trace_cbid, UNRECORDED["runtime"], cupti.activity_enable_runtime_api)
         except self._error as e:
             self.stop()
             raise UnsupportedOp(f"CUPTI cannot record here (another profiler may use it): {e}") from e
+
+    def _leave_out(self, numbers: Any, calls: tuple[str, ...], enable: Any) -> None:
+        for call in calls:
+            number = getattr(numbers, call, None)
+            if number is not None:  # versions of CUPTI differ
+                enable(number, 0)
 
     # -- around launches -----------------------------------------------------------------------------------------------
 
@@ -161,9 +179,13 @@ class CuptiActivity:
         return {"runtime": domain.RUNTIME_API, "driver": domain.DRIVER_API}
 
     def _call_name(self, category: str, number: int) -> str:
-        with contextlib.suppress(self._error):
-            return str(self._cupti.get_callback_name(self._domains[category], number))
-        return f"{category} call {number}"
+        name = self._calls.get((category, number))
+        if name is None:
+            name = f"{category} call {number}"
+            with contextlib.suppress(self._error):
+                name = str(self._cupti.get_callback_name(self._domains[category], number))
+            self._calls[category, number] = name
+        return name
 
     def _copy_name(self, kind: int) -> str:
         with contextlib.suppress(ValueError):
