@@ -19,7 +19,6 @@ ROOT = Path(__file__).parent.parent
 
 # Who may import whom. A package may always import itself.
 LAYERS: dict[str, set[str]] = {
-    # The ring that hooks of all layers write to.
     "events": set(),
     "actors": {"events"},
     "core": {"actors"},
