@@ -22,7 +22,6 @@ from callboard.device.config import DeviceConfig, standbys
 from callboard.device.protocol.failures import as_error
 from callboard.device.protocol.messages import (
     Activate,
-    Ask,
     Completions,
     ContextDied,
     DeviceRoomWanted,
@@ -35,13 +34,16 @@ from callboard.device.protocol.messages import (
     Ready,
     Returned,
     RoomWanted,
+    Traces,
 )
+from callboard.device.supervision.changes import ChangedSettings
 from callboard.device.supervision.failing import Judge, Stop
 from callboard.device.supervision.fleet import Fleet
 from callboard.device.supervision.generations import Ordinals, next_generation
 from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.starter import HostStarter
 from callboard.device.supervision.lifecycle import Event, State, after
+from callboard.device.supervision.noting import note
 from callboard.device.supervision.own import OwnProcesses
 from callboard.device.supervision.standby import Standby, cores, starts_at_once
 from callboard.device.supervision.supervisor import DeviceSupervisor, asked
@@ -113,8 +115,8 @@ class DeviceActor(Actor):
         self.port = port
         self.state = State.STARTING
         self.watch_generation = GenerationWatch()
-        self.events = EventFeed()
-        self.ordinals = Ordinals()
+        self.ordinals = ordinals = Ordinals()
+        self.events = EventFeed(lambda event: note(port, ordinals, event))
         self.error: AccelError | None = None
         self.host: Host | None = None
         self.on_answer: Callable[[FromHost], None] = lambda _: None
@@ -127,7 +129,7 @@ class DeviceActor(Actor):
         self._starter = starter
         self.clock = clock
         self._took_over = "cold"
-        self._new_limit: bytes | None = None
+        self.settings = ChangedSettings(config.host.trace)
         self._owes_ready = False  # the active host took over while it was still starting as a standby
         self._lost_at = 0.0
         self._fruitless = 0  # losses since a context was last ready
@@ -237,7 +239,7 @@ class DeviceActor(Actor):
     async def _start(self, role: str) -> Host:
         """Start a host.
 
-        Its messages about calls go directly to the port and the residents, in order; all others go to this actor's
+        Its messages about calls, and records of ops, are passed on directly and in order; all others go to this actor's
         mailbox.
         """
         cell: list[Host] = []
@@ -250,9 +252,9 @@ class DeviceActor(Actor):
                     port.completions(message)
                     if message.returned:
                         residents.caller.returned(message.returned)
-            elif isinstance(message, RoomWanted | DeviceRoomWanted | Held | Returned):
-                if host is self.host:
-                    residents.take(host, message)
+            elif isinstance(message, RoomWanted | DeviceRoomWanted | Held | Returned | Traces):
+                if host is self.host and not residents.take(host, message):
+                    self.on_answer(message)
             else:
                 ref.tell(HostMessage(host=host, message=message))
 
@@ -272,7 +274,7 @@ class DeviceActor(Actor):
 
     def set_memory_limit(self, limit: int | None) -> None:
         """Have later contexts limit their memory like this, and not as configured."""
-        self._new_limit = msgspec.msgpack.encode(limit)
+        self.settings.set("limit", limit)
 
     def _serving(self) -> list[Host]:
         return [*(() if self.host is None else (self.host,)), *self._standby.hosts]
@@ -354,8 +356,7 @@ class DeviceActor(Actor):
 
     def _publish_ready(self) -> None:
         assert self.host is not None
-        if self._new_limit is not None:  # a standby was opened with the configured limit
-            self.host.post(Ask(0, "limit", self._new_limit))
+        self.settings.tell(self.host)
         self.port.ready(self.host)
         generation = self.port.generation
         self.watch_generation.publish(generation)

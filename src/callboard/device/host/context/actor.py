@@ -1,6 +1,7 @@
 """``ContextActor``: owns an open device and handles the application's messages, on one admitting thread."""
 
 import contextlib
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -19,7 +20,7 @@ from callboard.device.host.context.admission.elsewhere import ExternalBlocks
 from callboard.device.host.context.admission.shares import Shares
 from callboard.device.host.context.blocks import BlockPool, MemoryWatch
 from callboard.device.host.context.completion import completion_for
-from callboard.device.host.context.ledger import Ledger
+from callboard.device.host.context.ledger import MESSAGE_OPS, Ledger
 from callboard.device.host.context.lending import Lending
 from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
@@ -43,6 +44,7 @@ from callboard.device.protocol.messages import (
     Traces,
     UnmapArena,
 )
+from callboard.events.usage import usage
 
 __all__ = ["ContextActor"]
 
@@ -117,7 +119,7 @@ class ContextActor:
             asks,
         )
         if config.trace:
-            self.ledger.trace = KernelTrace()
+            self._trace(1)
         self.memory_watch: MemoryWatch | None = None
         self.lending = Lending(self)
         self.residents_busy: Callable[[], dict[int, float]] = dict
@@ -237,7 +239,8 @@ class ContextActor:
                 self._channel.send(completions)
             trace = self.ledger.trace
             if trace is not None and (records := trace.take()):
-                self._channel.send(Traces(records))
+                for at in range(0, len(records), MESSAGE_OPS):
+                    self._channel.send(Traces(records[at : at + MESSAGE_OPS]))
         deciding = self.admission.deciding
         if deciding.questions:
             questions, deciding.questions = deciding.questions, []
@@ -355,6 +358,7 @@ class ContextActor:
             "plans": self.admission.plans.stats(),
             "compute_capability": list(self.device.info.compute_capability),
             "residents_busy": self.residents_busy(),
+            "usage": usage(),
             "time": time.monotonic(),
         }
 
@@ -404,8 +408,15 @@ class ContextActor:
     def _watch_memory(self, step: int | None) -> None:
         self.memory_watch = None if step is None else MemoryWatch(step)
 
-    def _trace(self, install: Any) -> None:
-        self.ledger.trace = KernelTrace() if install else None
+    def _trace(self, every: Any) -> None:
+        trace = self.ledger.trace
+        if trace is not None and every:
+            trace.every = int(every)  # what is in flight stays recorded
+            return
+        if trace is not None:
+            trace.close()
+        make = functools.partial(self.device.event, timing=True, blocking=False, interprocess=False)
+        self.ledger.trace = KernelTrace(int(every), make) if every else None
 
     def _probe(self, _: Any) -> None:
         dead = self.device.probe()
