@@ -116,11 +116,8 @@ def _line(columns: tuple[Column, ...], cells: list[str], widths: list[int], mark
 
 def _details(table: Table, row: Row, now: Snapshot) -> list[str]:
     lines = [f"  {column.name}: {column.text(value)}" for column, value in zip(table.columns, row.values, strict=True)]
-    everything = {
-        "devices": {device.name: device for device in now.devices},
-        "servers": {server.name: server for server in now.blueprints},
-    }.get(table.name, {})
-    if (whole := everything.get(row.key)) is not None:
+    wholes = {"devices": now.devices, "servers": now.blueprints}.get(table.name, [])
+    for whole in (one for one in wholes if one.name == row.key):
         lines.append("")
         lines += [
             f"  {line}" for line in msgspec.json.format(msgspec.json.encode(whole), indent=2).decode().splitlines()
