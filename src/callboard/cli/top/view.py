@@ -1,11 +1,12 @@
 """``View``: what is shown, as lines of text; pure, so that it can be tested without a terminal."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from callboard.cli.top.tables import TABLES, Column, Row, Table
-from callboard.telemetry.sampling.snapshot import Snapshot
+from callboard.telemetry.sampling.snapshot import BlueprintFigures, DeviceFigures, Snapshot
 
 __all__ = ["HELP", "View"]
 
@@ -116,8 +117,9 @@ def _line(columns: tuple[Column, ...], cells: list[str], widths: list[int], mark
 
 def _details(table: Table, row: Row, now: Snapshot) -> list[str]:
     lines = [f"  {column.name}: {column.text(value)}" for column, value in zip(table.columns, row.values, strict=True)]
-    wholes = {"devices": now.devices, "servers": now.blueprints}.get(table.name, [])
-    for whole in (one for one in wholes if one.name == row.key):
+    wholes: dict[str, Sequence[DeviceFigures | BlueprintFigures]] = {"devices": now.devices, "servers": now.blueprints}
+    of_table = wholes.get(table.name, ())
+    for whole in (one for one in of_table if one.name == row.key):
         lines.append("")
         lines += [
             f"  {line}" for line in msgspec.json.format(msgspec.json.encode(whole), indent=2).decode().splitlines()
