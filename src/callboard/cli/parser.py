@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import callboard
 from callboard.cli.api.command import add_api
 from callboard.cli.bench import add_bench
+from callboard.cli.dashboard import add_dashboard
 from callboard.cli.demo.command import add_demo
 from callboard.cli.doctor.command import add_doctor
 from callboard.cli.host import add_host
@@ -39,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     add_host(commands)
     add_load(commands)
     add_top(commands)
+    add_dashboard(commands)
     add_trace(commands)
     add_api(commands)
     add_new_library(commands)
