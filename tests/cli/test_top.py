@@ -21,9 +21,21 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="Unix sockets")
 
 def snapshot(**changes: Any) -> Snapshot:
     device = {
-        "name": "cpu:0", "backend": "cpu", "isolation": "thread", "uuid": "CPU-0", "state": "ready",
-        "generation": 2, "losses": 1, "standby": "hot", "standbys_ready": 1, "host_pid": 7, "queued": 3,
-        "in_flight": {"blas": 4}, "completed": 100, "failed": 2, "memory": {"used": 2048.0},
+        "name": "cpu:0",
+        "backend": "cpu",
+        "isolation": "thread",
+        "uuid": "CPU-0",
+        "state": "ready",
+        "generation": 2,
+        "losses": 1,
+        "standby": "hot",
+        "standbys_ready": 1,
+        "host_pid": 7,
+        "queued": 3,
+        "in_flight": {"blas": 4},
+        "completed": 100,
+        "failed": 2,
+        "memory": {"used": 2048.0},
         "ops": {
             tag: {"submitted": n, "measured": 1, "seconds": 1e-3} for tag, n in (("blas.gemm", 9), ("fft.rfft", 5))
         },
@@ -31,8 +43,17 @@ def snapshot(**changes: Any) -> Snapshot:
     }
     ring = {"capacity": 8, "waiting": 0, "drained": 0, "dropped": 6}
     whole = {
-        "at": 100.0, "node": "here", "system": "shop", "pid": 7, "actors": [], "devices": [device],
-        "blueprints": [], "processes": [], "ring": ring, "dead_letters": {"stopped": 2}, "extra": {},
+        "at": 100.0,
+        "node": "here",
+        "system": "shop",
+        "pid": 7,
+        "actors": [],
+        "devices": [device],
+        "blueprints": [],
+        "processes": [],
+        "ring": ring,
+        "dead_letters": {"stopped": 2},
+        "extra": {},
     }
     return msgspec.convert({**whole, **changes}, Snapshot)
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -81,14 +82,12 @@ def kill(device: cb.Device) -> None:
 
 @asynccontextmanager
 async def served(feed: Feed) -> AsyncIterator[str]:
-    server = uvicorn.Server(
-        uvicorn.Config(dashboard(feed, TOKEN), port=0, log_level="error", timeout_graceful_shutdown=1)
-    )
-    task = asyncio.ensure_future(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
+    listening = socket.create_server(("127.0.0.1", 0))  # a request waits there until it is served
+    config = uvicorn.Config(dashboard(feed, TOKEN), log_level="error", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    task = asyncio.ensure_future(server.serve(sockets=[listening]))
     try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True
         await task
@@ -139,7 +138,10 @@ async def test_a_browser_shows_a_lost_context(tmp_path: Any) -> None:
 
         async with served(Feed(take)) as base:
             browser = await driver.chromium.launch(executable_path=chromium, args=FLAGS)
-            page = await browser.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
+            view = {"width": 390, "height": 800}
+            page = await browser.new_page(
+                viewport=view, color_scheme="dark", bypass_csp=True
+            )  # for what is evaluated here
             errors: list[str] = []
             page.on("pageerror", lambda error: errors.append(str(error)))
             page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
@@ -159,5 +161,6 @@ async def test_a_browser_shows_a_lost_context(tmp_path: Any) -> None:
                 await page.emulate_media(color_scheme=scheme)
                 await page.set_viewport_size({"width": 1200, "height": 900})
                 await page.screenshot(path=tmp_path / f"dashboard-{scheme}.png")
+            await page.close()
             await browser.close()
             assert errors == []

@@ -60,6 +60,8 @@ def dashboard(feed: Feed, token: str) -> Any:
 
     async def file(request: Request) -> Response:
         name = request.path_params["name"]
+        if name == "favicon.ico":  # every browser asks; there is none
+            return Response(None, 204, HEADERS)
         if name not in KINDS:
             return Response("not found\n", 404, HEADERS)
         return Response(_file(name), 200, HEADERS, KINDS[name])

@@ -1,7 +1,7 @@
 """``Feed``: snapshots at an even pace while somebody looks, the newest one for whoever is ready for it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from callboard.actors.clock import Clock, LoopClock
 from callboard.telemetry.dashboard.thinning import frame_of
@@ -41,7 +41,7 @@ class Feed:
         """There are as many viewers as there may be."""
         return self._viewers >= VIEWERS
 
-    async def frames(self) -> AsyncIterator[bytes]:
+    async def frames(self) -> AsyncGenerator[bytes, None]:
         """The frames for one viewer, from the next one on.
 
         Raises:
