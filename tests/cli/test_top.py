@@ -34,6 +34,7 @@ def snapshot(**changes: Any) -> Snapshot:
         "queued": 3,
         "in_flight": {"blas": 4},
         "completed": 100,
+        "out_of_memory": 0,
         "failed": 2,
         "memory": {"used": 2048.0},
         "ops": {

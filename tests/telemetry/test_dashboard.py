@@ -64,13 +64,14 @@ async def test_nothing_is_taken_while_nobody_looks() -> None:
     await again.aclose()
 
 
-async def test_viewers_are_told_of_the_end() -> None:
+@pytest.mark.parametrize("kind", [ConnectionResetError, ValueError])
+async def test_viewers_are_told_of_the_end(kind: type[Exception]) -> None:
     async def ended() -> Any:
-        raise ConnectionResetError("the application has ended")
+        raise kind("the application has ended")
 
     feed = Feed(ended)
     for _ in range(2):
-        with pytest.raises(ConnectionResetError, match="has ended"):
+        with pytest.raises(kind, match="has ended"):
             await anext(feed.frames())
 
 

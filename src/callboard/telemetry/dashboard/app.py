@@ -81,7 +81,7 @@ async def _events(feed: Feed) -> AsyncIterator[bytes]:
     try:
         async for frame in feed.frames():
             yield b"data: " + frame + b"\n\n"
-    except OSError as error:
+    except Exception as error:  # of the application, which has ended mostly
         yield f"event: ended\ndata: {' '.join(str(error).split())}\n\n".encode()
 
 

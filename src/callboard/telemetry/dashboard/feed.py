@@ -46,6 +46,7 @@ class Feed:
 
         Raises:
             OSError: The application has ended.
+            Exception: What else kept a snapshot from being taken.
         """
         self._viewers += 1
         try:
@@ -77,7 +78,7 @@ class Feed:
                     self._number += 1
                     self._changed.notify_all()
                 await self._pause(begun + INTERVAL - self._clock.time())
-        except OSError as error:
+        except Exception as error:  # whatever it is, the viewers do not wait for ever
             async with self._changed:
                 self._error = error
                 self._changed.notify_all()
