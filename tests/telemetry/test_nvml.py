@@ -235,3 +235,13 @@ async def test_a_lost_gpu_ends_the_events_and_its_contexts(monkeypatch: pytest.M
         nvml.events.put(NVMLError_GpuIsLost("GPU is lost"))
         lost = await anext(events)
         assert "the GPU does not answer" in str(lost.error)
+
+
+async def test_a_system_is_observed_again_while_the_last_watcher_ends() -> None:
+    async with asyncio.timeout(LIMIT), cb.System("again") as system:
+        for _ in range(3):
+            telemetry = cb.observe(system)
+            actor = watch_gpus(telemetry, FakeNvml())
+            assert actor is not None
+            await actor.ask(GpuSnapshot(), timeout=None)
+            await telemetry.close()

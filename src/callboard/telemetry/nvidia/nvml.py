@@ -191,7 +191,7 @@ def watch_gpus(telemetry: "Telemetry", nvml: Any = None) -> ActorRef[NvmlActor] 
         _say("the package nvidia-ml-py is not installed (extra observability-full-cuda13 or -cuda12)")
         return None
     source = GpuSource()
-    actor = telemetry.system.actor_of(Props(NvmlActor, nvml=nvml, source=source), "callboard-nvml")
+    actor = telemetry.system.actor_of(Props(NvmlActor, nvml=nvml, source=source))  # unnamed: the last one may yet end
     source.read = lambda: actor.ask(GpuSnapshot())
     remove = telemetry.add(source)
 
