@@ -55,17 +55,13 @@ LAYER_EXCEPTIONS: dict[tuple[str, str], str] = {
     ("train/opening.py", "root"): "a trainer opens the devices that it is given by name, in a system of its own",
     ("__main__.py", "cli"): "`python -m callboard` is the command line",
     ("device/client/api.py", "telemetry"): "`device.profile()` imports what measures when it is called",
-    (
-        "multi_device/replay/driver.py",
-        "root",
-    ): "a replay gives `build` a system that opens devices, as applications have",
+    ("multi_device/replay/driver.py", "root"): "a replay gives `build` a system that opens devices",
     ("core/ref/operators.py", "arrays"): "the type of `ref.__array_namespace__()`, which the device brings at run time",
 }
 
 VENDORS = {
     *("cuda", "cudnn", "cupti", "cupy", "cupyx", "nccl", "nvmath", "nvtx"),
-    "opentelemetry",
-    *("pynvml", "ray", "tensorrt", "torch", "triton", "warp"),
+    *("opentelemetry", "pynvml", "ray", "tensorrt", "torch", "triton", "warp"),
 }
 OTLP = {"opentelemetry"}, "the SDK of an exporter, which is an extra"
 # File under src/callboard: (packages that it may import inside functions, why).

@@ -42,7 +42,7 @@ from callboard.device.supervision.generations import Ordinals, next_generation
 from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.starter import HostStarter
 from callboard.device.supervision.lifecycle import Event, State, after
-from callboard.device.supervision.noting import DeviceLog, note
+from callboard.device.supervision.noting import SupervisionLog, note
 from callboard.device.supervision.own import OwnProcesses
 from callboard.device.supervision.standby import Standby, cores, starts_at_once
 from callboard.device.supervision.supervisor import DeviceSupervisor, asked
@@ -113,7 +113,7 @@ class DeviceActor(Actor):
         self.state = State.STARTING
         self.watch_generation = GenerationWatch()
         self.ordinals = ordinals = Ordinals()
-        self.log = DeviceLog(port.name, ordinals)
+        self.log = SupervisionLog(port.name, ordinals)
         self.events = EventFeed(lambda event: note(port, ordinals, event))
         self.error: AccelError | None = None
         self.host: Host | None = None

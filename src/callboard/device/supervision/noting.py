@@ -1,4 +1,4 @@
-"""``note``, ``DeviceLog``: losses and recoveries of a device, as events of telemetry and in the log."""
+"""``note``, ``SupervisionLog``: losses and recoveries of a device, as events of telemetry and in the log."""
 
 import logging
 from collections.abc import MutableMapping
@@ -10,13 +10,13 @@ from callboard.device.supervision.watch import DeviceEvent, Lost, Recovered
 from callboard.events.kinds import LOST, RECOVERED, STOPPED
 from callboard.events.ring import EVENTS, now
 
-__all__ = ["DeviceLog", "note"]
+__all__ = ["SupervisionLog", "note"]
 
 LONGEST = 500
 """Characters of an error's text."""
 
 
-class DeviceLog(logging.LoggerAdapter[logging.Logger]):
+class SupervisionLog(logging.LoggerAdapter[logging.Logger]):
     """The logger ``callboard.device``; records name the device and the ordinal of its newest context.
 
     Args:
