@@ -10,6 +10,7 @@ from typing import Any
 
 from callboard.actors import ActorSystem
 from callboard.telemetry.families import Group, Source
+from callboard.telemetry.local.server import LocalSocket
 from callboard.telemetry.pump import Pump, Take
 from callboard.telemetry.sampling.actors import actor_figures
 from callboard.telemetry.sampling.blueprints import blueprint_figures
@@ -49,6 +50,7 @@ class Telemetry:
 
     def start(self) -> None:
         """Begin to record; on the system's loop."""
+        LocalSocket(self)
         self.devices.default()
         if self.devices.open():
             self.run(self.devices.measure())
