@@ -55,17 +55,16 @@ LAYER_EXCEPTIONS: dict[tuple[str, str], str] = {
     ("train/opening.py", "root"): "a trainer opens the devices that it is given by name, in a system of its own",
     ("__main__.py", "cli"): "`python -m callboard` is the command line",
     ("device/client/api.py", "telemetry"): "`device.profile()` imports what measures when it is called",
-    (
-        "multi_device/replay/driver.py",
-        "root",
-    ): "a replay gives `build` a system that opens devices, as applications have",
+    ("multi_device/replay/driver.py", "root"): "a replay gives `build` a system that opens devices",
     ("core/ref/operators.py", "arrays"): "the type of `ref.__array_namespace__()`, which the device brings at run time",
 }
 
-VENDORS = set("cuda cudnn cupti cupy cupyx nccl nvmath nvtx pynvml ray tensorrt torch triton warp".split())  # noqa: SIM905
+VENDORS = "cuda cudnn cupti cupy cupyx nccl nvmath nvtx opentelemetry pynvml ray tensorrt torch triton warp".split()  # noqa: SIM905
+OTLP = {"opentelemetry"}, "the SDK of an exporter, which is an extra"
 # File under src/callboard: (packages that it may import inside functions, why).
 TRAINS = {"torch"}, "the engine of the trainers, which are an extra; their models run in the context hosts"
 LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
+    **{f"telemetry/export/otel/{name}.py": OTLP for name in ("collector", "metrics", "traces")},
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
     "multi_device/machines/rayengine.py": ({"ray"}, "a cluster's engine, which is an extra"),
     **{f"train/{name}.py": TRAINS for name in ("checkpoints", "kinds", "replica", "states")},

@@ -71,6 +71,10 @@ class System(ActorSystem):
         self.shutdown.add_task("devices", "close all devices", self._close_devices)
         if (listed := started.get()) is not None:
             listed.append(self)
+        if os.environ.get("CALLBOARD_LOG"):
+            from callboard.telemetry.logs import log_by_environment
+
+            log_by_environment()
         if os.environ.get("CALLBOARD_TELEMETRY"):
             from callboard.telemetry.install import observe_by_environment
 

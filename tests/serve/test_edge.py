@@ -12,12 +12,12 @@ from serve_lab import TIMEOUT, X, Y, client_of, request_of, small_app
 from tests.patterns.poison_lab import Card
 
 import callboard as cb
-from callboard.cli.serving.logs import JsonLines
 from callboard.patterns.hotswap.errors import SwapFailed
 from callboard.serve import App, BadRequest, HttpError, NotReady, listening
 from callboard.serve.errors import BadModelResult, refusal_of
 from callboard.serve.http.noted import ACCESS, Noted
 from callboard.serve.http.reports import Reports
+from callboard.telemetry.logs import JsonLog
 
 INFER = "/v2/models/m/infer"
 SECRET = "password of the database"
@@ -205,7 +205,7 @@ async def test_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
 def test_records_as_lines_of_json() -> None:
     def line(**fields: Any) -> Any:
         record = logging.makeLogRecord({"name": "a", "levelname": "INFO", "msg": "it is %s", "args": ("so",), **fields})
-        text = JsonLines().format(record)
+        text = JsonLog().format(record)
         assert "\n" not in text
         return json.loads(text)
 

@@ -41,6 +41,7 @@ _OTHERS: dict[str, tuple[str, ...] | None] = {
     "GPU_CARDS": None,
     "GPU_REPORT": None,
     "GUARDED": None,
+    "LOG": ("json", "text"),
     "MACHINE": None,
     "NODE_TOKEN": None,
     "REACHED_AT": None,

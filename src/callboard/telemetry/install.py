@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from callboard.actors import ActorSystem
+from callboard.core.errors import BackendUnavailable
 from callboard.events.ring import CAPACITY, Event
 from callboard.telemetry.export.jsonlines import JsonLines
+from callboard.telemetry.export.otel import OtlpMetrics, OtlpTraces
 from callboard.telemetry.export.perfetto import Perfetto
 from callboard.telemetry.export.scrape import Scrape
 from callboard.telemetry.nvidia.nvml import watch_gpus
@@ -82,11 +84,17 @@ def _costs(telemetry: Telemetry, path: str) -> None:
     telemetry.measure_everything()
 
 
+def _otlp(telemetry: Telemetry, where: int | str) -> None:
+    _written("otlp", OtlpTraces, telemetry, str(where))
+    OtlpMetrics(telemetry, where)
+
+
 EXPORTERS: dict[str, Callable[[Telemetry, Any], None]] = {
     "prometheus": _prometheus,
     "jsonl": _jsonl,
     "perfetto": _perfetto,
     "costs": _costs,
+    "otlp": _otlp,
 }
 """Exporters by the names that :func:`observe` and the environment variable use; each takes the text behind its name."""
 
@@ -104,10 +112,12 @@ def observe(
         capacity: The most events that wait for exporters; older ones are dropped, and counted.
         exporters: ``prometheus``: port, or host and port, that answers ``/metrics``. ``jsonl``: a file that events are
             appended to as lines of JSON. ``perfetto``: a trace file; all ops are measured for it. ``costs``: a file
-            that the table of the costliest ops is written to at the end.
+            that the table of the costliest ops is written to at the end. ``otlp``: a collector of OpenTelemetry, as
+            a URL or a port of this machine; needs the extra ``otel``.
 
     Raises:
         TypeError: An exporter is unknown.
+        BackendUnavailable: The SDK that an exporter needs is not installed.
         OSError: A file cannot be written, or an address is not free.
         RuntimeError: The system is not started, or belongs to another thread.
     """
@@ -163,5 +173,5 @@ def observe_by_environment(system: ActorSystem) -> None:
     for kind, where in exporters.items():
         try:
             EXPORTERS[kind](telemetry, where)
-        except OSError as e:  # the program is to run all the same
+        except (OSError, BackendUnavailable) as e:  # the program is to run all the same
             log.error("%s: %s:%s cannot be used: %s", VARIABLE, kind, where, e)

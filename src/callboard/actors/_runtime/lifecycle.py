@@ -145,7 +145,8 @@ def _report(cell: "Cell", error: BaseException, message: Any, decision: Decision
     while_ = f" while handling {type(message).__qualname__}" if message is not None else ""
     outcome = decision.directive.name.lower() + (" (restart budget is spent)" if decision.exhausted else "")
     level = logging.WARNING if decision.directive is Directive.RESUME else logging.ERROR
-    _log.log(level, "%s failed%s: %s: %r", cell.path, while_, outcome, error, exc_info=error)
+    about = {"actor": cell.path}
+    _log.log(level, "%s failed%s: %s: %r", cell.path, while_, outcome, error, exc_info=error, extra=about)
 
 
 async def supervise(cell: "Cell", error: BaseException, message: Any) -> None:

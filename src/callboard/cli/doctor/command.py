@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Iterator
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from callboard.cli.doctor.devices import backend_findings
 from callboard.cli.doctor.findings import Finding, Findings
 from callboard.cli.doctor.machine import driver, limits, packages, system
+from callboard.cli.doctor.reporting import write_report
 from callboard.device.configure import unknown_variables
 
 __all__ = ["add_doctor", "examine", "report"]
@@ -27,6 +29,12 @@ def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--isolation", choices=("process", "thread"), help="isolation of the devices; default: that of each backend"
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        help="also write a file for a bug report: versions, settings, findings, and the last losses of observed "
+        "applications that run; without secrets and without names and folders of the user",
+    )
     parser.set_defaults(run=run)
 
 
@@ -37,6 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
         print("\n".join(report(found)))
+    if arguments.report:
+        try:
+            write_report(arguments.report, found)
+        except OSError as e:
+            print(f"the report cannot be written to {arguments.report}: {e.strerror or e}", file=sys.stderr)
+            return 1
+        print(f"the report is in {arguments.report}; read it before you send it", file=sys.stderr)
     if arguments.require and not found.usable(arguments.require):
         print(f"required and not usable: {arguments.require}")
         return 1

@@ -2,50 +2,21 @@
 
 import argparse
 import logging
+import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
-
-import msgspec
 
 from callboard.cli.serving.live import ClearingHandler
 from callboard.serve.http.noted import ACCESS
+from callboard.telemetry.logs import VARIABLE, Concerning, JsonLog
 
-__all__ = ["JsonLines", "add_logs", "set_up_logs", "told"]
+__all__ = ["add_logs", "set_up_logs", "told"]
 
 LEVELS = ("debug", "info", "warning", "error")
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _log = logging.getLogger("callboard.serve")
-
-USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""Attributes of every record; others are fields that were given to it."""
-
-
-class JsonLines(logging.Formatter):
-    """A record as a line of JSON: time (UTC), level, logger, message, its own fields, and its traceback if any."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        line: dict[str, Any] = {
-            "time": f"{moment}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        line |= {name: value for name, value in vars(record).items() if name not in USUAL and name not in line}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        if record.stack_info:
-            line["stack"] = record.stack_info
-        try:
-            return msgspec.json.encode(line, enc_hook=repr).decode()
-        except Exception:  # a field that contains itself, or half of a surrogate pair
-            plain = {name: str(value).encode(errors="replace").decode() for name, value in line.items()}
-            return msgspec.json.encode(plain).decode()
 
 
 class _Labelled(logging.Filter):
@@ -60,9 +31,15 @@ class _Labelled(logging.Filter):
         return True
 
 
+def _format() -> str:
+    return "json" if os.environ.get(VARIABLE) == "json" else "text"
+
+
 def add_logs(parser: argparse.ArgumentParser) -> None:
     """Add the options to the parser."""
-    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="default: %(default)s")
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default=_format(), help=f"default: {VARIABLE}, or text"
+    )
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: %(default)s")
     parser.add_argument("--access-log", action="store_true", help="log each response")
     parser.add_argument("--verbose", action="store_true", help="log refused requests too: --log-level debug")
@@ -79,12 +56,13 @@ def set_up_logs(given: argparse.Namespace, worker: int | None = None) -> None:
     json = given.log_format == "json"
     handler = ClearingHandler(sys.stderr) if sys.stderr.isatty() and not json else logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        JsonLines() if json else logging.Formatter(TEXT if worker is None else f"worker {worker} {TEXT}")
+        JsonLog() if json else logging.Formatter(TEXT if worker is None else f"worker {worker} {TEXT}")
     )
+    if json:
+        handler.addFilter(Concerning())
+        _record_uncaught()
     if worker is not None and json:
         handler.addFilter(_Labelled(worker))
-    if json:
-        _record_uncaught()
     logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
     logging.getLogger("callboard").setLevel(level)
     if given.access_log:

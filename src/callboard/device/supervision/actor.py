@@ -6,7 +6,6 @@ never awaits a context.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -45,15 +44,13 @@ from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.starter import HostStarter
 from callboard.device.supervision.lifecycle import Event, State, after
 from callboard.device.supervision.mail import ActorFailed, ContextSuspected, HostEnded, HostMessage, StartDue
-from callboard.device.supervision.noting import note
+from callboard.device.supervision.noting import SupervisionLog, note
 from callboard.device.supervision.own import OwnProcesses
 from callboard.device.supervision.standby import Standby, cores, starts_at_once
 from callboard.device.supervision.supervisor import DeviceSupervisor, asked
 from callboard.device.supervision.watch import EventFeed, GenerationWatch, Lost, Recovered, Stopped
 
 __all__ = ["INTERRUPTED", "DeviceActor"]
-
-log = logging.getLogger("callboard.device")
 
 DELAYS = (0.0, 0.05, 0.5, 2.0, 10.0)
 """Seconds before a host is started again, by the number of hosts in a row that were lost before they were ready."""
@@ -97,6 +94,7 @@ class DeviceActor(Actor):
         self.state = State.STARTING
         self.watch_generation = GenerationWatch()
         self.ordinals = ordinals = Ordinals()
+        self.log = SupervisionLog(port.name, ordinals)
         self.events = EventFeed(lambda event: note(port, ordinals, event))
         self.error: AccelError | None = None
         self.host: Host | None = None
@@ -121,7 +119,7 @@ class DeviceActor(Actor):
         self._standby = Standby(
             self._start,
             self._configured_standby,
-            log,
+            self.log,
             lambda: self.standbys_wanted,
             self._starts_at_once,
             self.residents.living,
@@ -355,7 +353,9 @@ class DeviceActor(Actor):
             took = now - self._lost_at
             self.events.publish(Recovered(generation, self._took_over, took, now))
             number = self.ordinals.of(generation)
-            log.warning("%s: generation %d is ready after %.3f s (%s)", self.port.name, number, took, self._took_over)
+            self.log.warning(
+                "%s: generation %d is ready after %.3f s (%s)", self.port.name, number, took, self._took_over
+            )
         self._wake_ready()
         self._standby.ensure()
 
@@ -390,7 +390,7 @@ class DeviceActor(Actor):
         self._enter(event)
         # Logged as text: a stored log record must not keep the error's frames alive, and with them arrays and arenas.
         number = self.ordinals.of(lost)
-        log.error("%s: generation %d is lost, %d ops failed: %s", self.port.name, number, failed, str(error))
+        self.log.error("%s: generation %d is lost, %d ops failed: %s", self.port.name, number, failed, str(error))
         self.ordinals.of(self.port.generation)
         self.events.publish(Lost(lost, error, failed, now))
         if event is Event.BUDGET_SPENT:
@@ -449,7 +449,7 @@ class DeviceActor(Actor):
             self.on_loss(error)
             self.own.stop(error, reason)
             if event is not Event.STOP:
-                log.error("%s has stopped, %d ops failed: %s", self.port.name, failed, str(error))
+                self.log.error("%s has stopped, %d ops failed: %s", self.port.name, failed, str(error))
             self.watch_generation.close()
             if loss is not None:
                 self.events.publish(Lost(self.port.generation, loss, failed, now))

@@ -32,9 +32,10 @@ class Ordinals:
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
         self._count = itertools.count(1)
+        self.last = 0
 
     def of(self, generation: int) -> int:
         number = self._numbers.get(generation)
         if number is None:
-            number = self._numbers[generation] = next(self._count)
+            number = self.last = self._numbers[generation] = next(self._count)
         return number

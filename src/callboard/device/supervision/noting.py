@@ -1,4 +1,8 @@
-"""``note``: losses and recoveries of a device, as events of telemetry."""
+"""``note``, ``SupervisionLog``: losses and recoveries of a device, as events of telemetry and in the log."""
+
+import logging
+from collections.abc import MutableMapping
+from typing import Any
 
 from callboard.device.client.line.port import OpPort
 from callboard.device.supervision.generations import Ordinals
@@ -6,10 +10,29 @@ from callboard.device.supervision.watch import DeviceEvent, Lost, Recovered
 from callboard.events.kinds import LOST, RECOVERED, STOPPED
 from callboard.events.ring import EVENTS, now
 
-__all__ = ["note"]
+__all__ = ["SupervisionLog", "note"]
 
 LONGEST = 500
 """Characters of an error's text."""
+
+
+class SupervisionLog(logging.LoggerAdapter[logging.Logger]):
+    """The logger ``callboard.device``; records name the device and the ordinal of its newest context.
+
+    Args:
+        name: Name of the device.
+        ordinals: Its generations.
+    """
+
+    def __init__(self, name: str, ordinals: Ordinals) -> None:
+        super().__init__(logging.getLogger("callboard.device"))
+        self._name = name
+        self._ordinals = ordinals
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Add the fields."""
+        kwargs["extra"] = {"device": self._name, "generation": self._ordinals.last, **(kwargs.get("extra") or {})}
+        return msg, kwargs
 
 
 def note(port: OpPort, ordinals: Ordinals, event: DeviceEvent) -> None:

@@ -109,7 +109,7 @@ class Standby:
         self,
         start: Callable[[str], Awaitable[Host]],
         configured: Callable[[], Open | None],
-        log: logging.Logger,
+        log: "logging.Logger | logging.LoggerAdapter[logging.Logger]",
         wanted: Callable[[], int] = lambda: 1,
         at_once: Callable[[], int] = lambda: 1,
         actors: Callable[[], Iterable[int]] = tuple,

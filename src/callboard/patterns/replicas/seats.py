@@ -107,7 +107,8 @@ class Seats:
             await seat.back()
             phase = Phase.READY
         except AccelError as e:
-            _log.warning("%s: replica %s has stopped: %s", self._pool, member.name, printable(e))
+            about = {"server": self._pool, "replica": member.name}
+            _log.warning("%s: replica %s has stopped: %s", self._pool, member.name, printable(e), extra=about)
             phase = Phase.STOPPED
         finally:
             if self._watching.get(member) is asyncio.current_task():
@@ -229,7 +230,8 @@ class Seats:
         try:
             await seat.close()
         except Exception:  # an exception of the caller's hook: the replica is removed all the same
-            _log.exception("%s: closing replica %s", self._pool, seat.member.name)
+            about = {"server": self._pool, "replica": seat.member.name}
+            _log.exception("%s: closing replica %s", self._pool, seat.member.name, extra=about)
 
     def _next_name(self) -> str:
         self._count += 1

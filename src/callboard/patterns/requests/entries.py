@@ -47,11 +47,12 @@ class Entry:
         passage: Its way through several servers; None where that interests nothing.
         outlet: Receives the parts of its answer; None: its caller waits for all of it.
         options: The options that only some servers take, by name.
+        trace: W3C ``traceparent`` that it came with, if telemetry is on.
     """
 
     __slots__ = (
         *("admit_by", "arrived", "caller_key", "clear", "cost", "deadline", "future", "item", "key", "number"),
-        *("options", "outlet", "passage", "priority", "repeated", "started", "state"),
+        *("options", "outlet", "passage", "priority", "repeated", "started", "state", "trace"),
     )
 
     def __init__(
@@ -77,6 +78,7 @@ class Entry:
         self.caller_key: str | None = None
         self.repeated = False
         self.started = arrived
+        self.trace: str | None = None
         self.future: Any = None
         self.outlet: Any = None
         self.passage: Passage | None = None

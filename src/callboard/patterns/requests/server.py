@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
+from callboard.events.concerns import TRACE
 from callboard.events.kinds import REQUEST
 from callboard.events.registry import SERVERS
 from callboard.events.ring import EVENTS, Ring
@@ -162,6 +163,8 @@ class RequestServer(Callers[T, R]):
             self._ends["failed"] += 1
             raise
         entry = Entry(next(self._numbers), item, now, deadline, priority, cost, key)
+        if EVENTS.ring is not None:
+            entry.trace = TRACE.get()
         if self._takes:
             entry.options = options
         passage = PASSAGE.get()
@@ -474,4 +477,4 @@ class RequestServer(Callers[T, R]):
 def _record(ring: Ring, name: str, entry: Entry, end: str) -> None:
     """Write how a request ended, and when it came and was begun."""
     number = next(ring.numbers)
-    ring.append((number, now_ns(), REQUEST, name, entry.number, entry.arrived, entry.started, end, None))
+    ring.append((number, now_ns(), REQUEST, name, entry.number, entry.arrived, entry.started, end, entry.trace))

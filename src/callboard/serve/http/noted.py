@@ -1,17 +1,26 @@
 """``Noted``: what is known of the request that a task answers, for its response, the log and the access log."""
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["ACCESS", "REQUEST_ID", "Noted", "new_id", "noted"]
+from callboard.events.concerns import CONCERNS
+
+__all__ = ["ACCESS", "REQUEST_ID", "Noted", "new_id", "noted", "parent_of"]
 
 ACCESS = "callboard.serve.access"
 """The logger of the access log. It is off unless its level is INFO, whatever the level of the loggers above it is."""
 REQUEST_ID = b"x-request-id"
+PARENT = re.compile(
+    rb"(?:00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+    rb"|(?!00|ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?)",
+    re.DOTALL,
+)
+"""A ``traceparent``; only versions after 00 may have further parts."""
 LONGEST = 128
 """Characters of an id that a client gives at most."""
 
@@ -92,9 +101,26 @@ noted: ContextVar[Noted | None] = ContextVar("noted", default=None)
 """The request that this task answers."""
 
 
+def _request_id() -> str | None:
+    about = noted.get()
+    return None if about is None else about.id
+
+
+CONCERNS["request_id"] = _request_id
+
+
 def new_id() -> str:
     """An id for a request that has none."""
     return secrets.token_hex(8)
+
+
+def parent_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The W3C ``traceparent`` of a request; None if it has none, or one that is not valid."""
+    for name, value in headers:
+        if name == b"traceparent":
+            found = PARENT.fullmatch(value)
+            return None if found is None else value[:55].decode()
+    return None
 
 
 def _id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:

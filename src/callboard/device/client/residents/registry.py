@@ -187,7 +187,7 @@ class Residents:
         """Kill the process in which the code of an actor runs that was stopped."""
         if self.own is not None:
             actor.stopped = ActorStopped(f"{self.port.name}: {why}, so its process was killed")
-            log.error("%s", actor.stopped)
+            log.error("%s", actor.stopped, extra={"device": self.port.name, "resident": actor.name})
             self.own.kill()
             self.forget(actor)
             return
@@ -321,13 +321,15 @@ class Residents:
         elif message.event == "restarted":
             actor.restarts += 1
             actor.is_ready()
-            log.warning("%s was restarted after a failure", name)
+            log.warning(
+                "%s was restarted after a failure", name, extra={"device": self.port.name, "resident": actor.name}
+            )
         elif message.event == "stopped":
             if message.error is not None and actor.stopped is None:
                 cause = as_error(message.error)
                 actor.stopped = ActorStopped(f"{name} has stopped: {type(cause).__name__}: {cause}")
                 actor.stopped.__cause__ = cause
-                log.error("%s", actor.stopped)
+                log.error("%s", actor.stopped, extra={"device": self.port.name, "resident": actor.name})
                 self.on_failed(actor.stopped)
             elif actor.stopped is None:
                 actor.stopped = ActorStopped(f"{name} has stopped")

@@ -60,8 +60,8 @@ class HostLog:
 
     Where the application has no handler for them, stdout and stderr go to its own, so that what a resident actor prints
     is seen as if it ran in the application; log records are dropped then, as those of the application's libraries are.
-    Records carry ``host`` (the label), ``host_pid`` and ``host_logger`` (``"stdout"``, ``"stderr"`` or the name in the
-    host).
+    Records carry ``device`` and ``host`` (the label), ``host_pid`` and ``host_logger`` (``"stdout"``, ``"stderr"`` or
+    the name in the host).
 
     Attributes:
         tail: The last lines of its stderr that belong to no dump.
@@ -79,7 +79,7 @@ class HostLog:
 
     def record(self, logger: str, level: int, text: str, stack: str | None = None) -> None:
         if LOGGER.isEnabledFor(level):
-            extra = {"host": self._label, "host_pid": self._pid, "host_logger": logger}
+            extra = {"device": self._label, "host": self._label, "host_pid": self._pid, "host_logger": logger}
             args = self._label, self._pid, logger, text
             record = LOGGER.makeRecord(
                 LOGGER.name, level, __file__, 0, "[%s %d] %s: %s", args, None, None, extra, sinfo=stack

@@ -1,0 +1,13 @@
+"""``CONCERNS``: what a log record is about, read from the task that writes it. Each layer registers what it knows."""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Final
+
+__all__ = ["CONCERNS", "TRACE"]
+
+CONCERNS: Final[dict[str, Callable[[], Any]]] = {}
+"""Fields of log records: each function returns the value for the running task, or None."""
+
+TRACE: Final[ContextVar[str | None]] = ContextVar("callboard_trace", default=None)
+"""The W3C ``traceparent`` of the request that the running task answers."""
