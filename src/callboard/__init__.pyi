@@ -18,6 +18,8 @@ from callboard.actors import OneForOne as OneForOne
 from callboard.actors import Props as Props
 from callboard.actors import Request as Request
 from callboard.actors import Terminated as Terminated
+from callboard.agents.cache.cache import EmbeddingCache as EmbeddingCache
+from callboard.agents.cache.stats import EmbeddingCacheStats as EmbeddingCacheStats
 from callboard.clusters import Cluster as Cluster
 from callboard.clusters import cluster as cluster
 from callboard.core.dtype import DType as DType
