@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from index_lab import vectors
+from tests.agents.index_lab import vectors
 
 import callboard as cb
 from callboard.agents.index import device as of_device

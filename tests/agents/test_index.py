@@ -1,5 +1,6 @@
 """``CpuVectorIndex`` against plain NumPy: metrics, dtypes, ties, filters, writes, files, errors."""
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from index_lab import plain, vectors
+from tests.agents.index_lab import plain, vectors
 
 import callboard as cb
 from callboard.agents.index import exact, snapshot
@@ -108,9 +109,9 @@ async def test_a_search_sees_all_of_a_write_or_none() -> None:
 
     def read() -> None:
         while not stop.is_set():
-            scores = index.search_now(np.ones(24), 400).scores
-            if not len({float(np.round(scores.sum() / rows.sum(), 3)), 1.0, 2.0}) == 2:
-                wrong.append(scores.sum() / rows.sum())
+            total = index.search_now(np.ones(24), 400).scores.sum() / rows.sum()
+            if not np.isclose(total, (1, 2), rtol=1e-3).any():
+                wrong.append(total)
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -141,7 +142,7 @@ async def test_a_file_holds_the_index(tmp_path: Path, dtype: Any, mmap: bool, ki
     found.upsert([kind(5)], rows[5:6])
     found.save(path)  # over the file that is mapped
     assert len(cb.CpuVectorIndex.load(path)) == len(found) == 300
-    assert [each.name for each in tmp_path.iterdir()] == ["index"]
+    assert os.listdir(tmp_path) == ["index"]
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
@@ -209,9 +210,9 @@ async def test_bad_searches_and_settings() -> None:
         cb.CpuVectorIndex(1, metric="ip", dtype="f16").upsert([1], [[1e5]])
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
-    st.lists(st.lists(st.integers(-2, 2), min_size=2, max_size=2), min_size=1, max_size=300),
+    st.lists(st.lists(st.integers(-2, 2), min_size=2, max_size=2), min_size=1, max_size=80),
     st.integers(1, 12),
     st.sampled_from(["ip", "l2"]),
 )

@@ -82,7 +82,7 @@ class CpuVectorIndex:
             if not self._numbers:
                 now = self._empty(kind)
             elif now.ids.dtype != kind:
-                has, got = ("int", "str") if kind == object else ("str", "int")
+                has, got = ("int", "str") if kind.kind == "O" else ("str", "int")
                 raise TypeError(f"ids holds {got} ids, and the index has {has} ids; use one kind")
             elif now.count > 1024 and 2 * now.living < now.count:
                 now = self._snapshot = self._compacted(now)
@@ -288,7 +288,7 @@ def _checked_ids(ids: Iterable[Id], *, once: bool = True) -> tuple[list[Id], Any
         seen: set[Id] = set()
         twice = next(each for each in given if each in seen or seen.add(each))  # type: ignore[func-returns-value]
         raise ValueError(f"ids holds {twice!r} twice; give each id once in a call")
-    return given, object if kinds == {str} else np.dtype(np.int64)
+    return given, np.dtype(object if kinds == {str} else np.int64)
 
 
 def _checked_metadata(metadata: Sequence[Metadata | None] | None, count: int) -> list[Metadata | None]:

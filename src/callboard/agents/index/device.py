@@ -47,11 +47,12 @@ class Copy:
 
 
 class DeviceVectorIndex:
-    """Exact nearest neighbours, computed by a device: ``dev.blas.gemm`` (f16: ``dev.blas_lt.matmul``), ``dev.cub.top_k``.
+    """Exact nearest neighbours, computed by a device: ``dev.blas.gemm`` and ``dev.cub.top_k``.
 
     The rows stay in a :class:`CpuVectorIndex`, and the device has a copy. It is made by the first search, and made
     again when the context is lost: a search then takes longer, and does not fail. Vectors that are written later are
-    searched on the host, until they are more than an eighth of the copy. Rows of i8 are f16 on the device.
+    searched on the host, until they are more than an eighth of the copy. Rows of i8 are f16 on the
+    device, and products of f16 are ``dev.blas_lt.matmul``, whose results are f32.
 
     ::
 
