@@ -4,8 +4,8 @@
     OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 python benchmarks/vector_index.py --quick --device cpu
     python benchmarks/vector_index.py --device cuda --rows 10000000 --queries 1024
 
-Clustered vectors, cosine, the 10 nearest. faiss is measured where it is installed. ``--device`` other than "cpu" measures
-``DeviceVectorIndex`` there, too, and blocked products and top-k of torch where it has a GPU.
+Clustered vectors, cosine, the 10 nearest. faiss is measured where it is installed. A GPU measures
+``DeviceVectorIndex``, and blocked products and top-k of torch where that has a GPU.
 """
 
 import argparse

@@ -133,9 +133,14 @@ class EmbeddingCache:
         if not missed:
             return found
         flights = self._missing({keys[n]: prefix + texts[n] for n in missed}, len(missed))
+        waiting = [flight.rows() for flight in flights]
         rows: dict[Key, Rows] = {}
-        for part in await asyncio.gather(*(flight.rows() for flight in flights)):
-            rows |= part
+        try:
+            for part in await asyncio.gather(*waiting):
+                rows |= part
+        finally:
+            for each in waiting:  # if one has failed, this caller waits for none of them
+                each.cancel()
         if store is None:
             found = np.empty((len(keys), len(rows[keys[missed[0]]])), self._dtype)
         found[missed] = [rows[keys[n]] for n in missed]

@@ -1,7 +1,7 @@
 """A call of the embedding function that is under way, and the callers that wait for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from numpy.typing import NDArray
@@ -43,16 +43,15 @@ class Flight:
             self._ended(self, found)
         return found
 
-    def rows(self) -> Coroutine[Any, Any, dict[Key, NDArray[Any]]]:
-        """Wait for the rows by key, for one more caller, which counts from now on."""
+    def rows(self) -> "asyncio.Future[dict[Key, NDArray[Any]]]":
+        """The rows by key, for one more caller: its future may be cancelled."""
         self._waiters += 1
-        return self._wait()
+        waiting = asyncio.shield(self._task)
+        waiting.add_done_callback(self._left)
+        return waiting
 
-    async def _wait(self) -> dict[Key, NDArray[Any]]:
-        try:
-            return await asyncio.shield(self._task)
-        finally:
-            self._waiters -= 1
-            if not self._waiters and not self._task.done():
-                self._task.cancel()
-                self._ended(self, None)  # at once: a caller that comes now starts another flight
+    def _left(self, _: "asyncio.Future[Any]") -> None:
+        self._waiters -= 1
+        if not self._waiters and not self._task.done():
+            self._task.cancel()
+            self._ended(self, None)  # at once: a caller that comes now starts another flight

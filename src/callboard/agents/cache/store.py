@@ -58,7 +58,8 @@ class Store:
 
     def row(self, number: int) -> Rows:
         """A copy of this row."""
-        return self._rows[number].copy()
+        row: Rows = self._rows[number].copy()
+        return row
 
     def put(self, key: Key, vector: Rows, expires: float) -> None:
         """Keep a vector; entries leave until there is room. A vector that is larger than the bound is not kept."""

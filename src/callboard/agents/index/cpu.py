@@ -106,7 +106,7 @@ class CpuVectorIndex:
                 now.postings.setdefault(item, []).append(number)
         alive = np.ones(end, np.bool_)
         alive[:start] = now.alive
-        replaced = [number for each in ids if (number := self._numbers.get(each)) is not None]
+        replaced = [self._numbers[each] for each in ids if each in self._numbers]
         alive[replaced] = False
         self._numbers.update(zip(ids, range(start, end), strict=True))
         largest = max(now.largest, float(np.sqrt(now.squares[start:end].max())))
@@ -187,7 +187,7 @@ class CpuVectorIndex:
         if not strings:
             arrays["ids"] = now.ids[living]
         described = [now.metadata[number] for number in living]
-        header = {"format": 1, "dim": self.dim, "metric": self.metric, "dtype": self.dtype}
+        header: dict[str, Any] = {"format": 1, "dim": self.dim, "metric": self.metric, "dtype": self.dtype}
         header["ids"] = list(now.ids[living]) if strings else None
         header["metadata"] = [None if each is None else dict(each) for each in described] if any(described) else None
         files.write(Path(path), header, arrays)
@@ -285,8 +285,7 @@ def _checked_ids(ids: Iterable[Id], *, once: bool = True) -> tuple[list[Id], Any
     if kinds == {int} and not all(-(1 << 63) <= int(each) < 1 << 63 for each in given):
         raise ValueError("ids holds an int beyond 64 bits with a sign; use smaller ints, or str")
     if once and len(set(given)) < len(given):
-        seen: set[Id] = set()
-        twice = next(each for each in given if each in seen or seen.add(each))  # type: ignore[func-returns-value]
+        twice = next(each for n, each in enumerate(given) if each in given[:n])
         raise ValueError(f"ids holds {twice!r} twice; give each id once in a call")
     return given, np.dtype(object if kinds == {str} else np.int64)
 

@@ -181,7 +181,8 @@ class DeviceVectorIndex:
         values = np.concatenate([await top.values.get() for _, top in found], axis=1)
         places = np.concatenate([await top.indices.get() + start for start, top in found], axis=1)
         best = np.argsort(-values, axis=1, kind="stable")[:, :k]  # equal ones stay in the order of their ids
-        return copy.numbers[np.take_along_axis(places, best, 1)], np.take_along_axis(values, best, 1)
+        nearest_rows: NDArray[np.intp] = copy.numbers[np.take_along_axis(places, best, 1)]
+        return nearest_rows, np.take_along_axis(values, best, 1)
 
 
 def _is_outdated(copy: Copy, snapshot: Snapshot) -> bool:

@@ -33,7 +33,7 @@ def fuse(
     for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
         for rank, each in enumerate(_ids(ranking), 1):
             scores[each] = scores.get(each, 0.0) + weight / (constant + rank)
-    by_id = sorted(scores)  # type: ignore[type-var]  # of one kind
+    by_id = sorted(scores)
     best = sorted(by_id, key=lambda each: -scores[each])[: positive("k", k)]
     kind = object if any(isinstance(each, str) for each in best) else np.int64
     return Neighbours(np.array(best, kind), np.array([scores[each] for each in best], np.float32))

@@ -156,7 +156,8 @@ class TextIndex:
             lengths = np.array(self._lengths, np.float32)
             self._gone = np.flatnonzero(lengths < 0)
             mean = max(self._total / max(len(self._counts), 1), 1e-9)
-            self._weights = self._k1 * (1 - self._b + self._b * np.maximum(lengths, 0) / np.float32(mean))
+            relative = 1 - self._b + self._b * np.maximum(lengths, 0) / mean
+            self._weights = (self._k1 * relative).astype(np.float32)
         return self._weights
 
     def __len__(self) -> int:
