@@ -36,8 +36,10 @@ class CacheMachine(RuleBasedStateMachine):
         self.clock = HandClock()
         self.calls: list[tuple[list[str], asyncio.Future[Any]]] = []
         self.asked: list[tuple[list[str], asyncio.Task[Any]]] = []
+        self.since: dict[asyncio.Task[Any], set[tuple[str, float]]] = {}  # what was right at some time of a request
         self.allowed: dict[str, dict[float, float]] = {}  # text: value, when it is too old
         self.room = room
+        self.written: dict[str, int] = {}  # calls that had begun when a text was last written
         self.cache = cb.EmbeddingCache(
             self.embed,
             max_bytes=room * ENTRY,
@@ -63,7 +65,7 @@ class CacheMachine(RuleBasedStateMachine):
         for texts, task in self.asked:
             if task.done() and not task.cancelled() and task.exception() is None:
                 for text, value in zip(texts, task.result()[:, 0].tolist(), strict=True):
-                    assert value in self.allowed[text], (text, value)
+                    assert (text, value) in self.since[task]
             elif task.done() and not task.cancelled():
                 assert isinstance(task.exception(), ZeroDivisionError)
         self.asked = open_
@@ -73,21 +75,31 @@ class CacheMachine(RuleBasedStateMachine):
         async def start() -> asyncio.Task[Any]:
             return asyncio.create_task(self.cache.get_many(texts))
 
-        self.asked.append((texts, self.runner.run(start())))
+        task = self.runner.run(start())
+        self.asked.append((texts, task))
+        self.since[task] = {(text, value) for text, values in self.allowed.items() for value in values}
         self.turn()
+
+    def allow(self, text: str, value: float) -> None:
+        self.allowed.setdefault(text, {})[value] = self.clock.time() + TTL
+        for values in self.since.values():
+            values.add((text, value))
 
     @precondition(lambda self: self.waiting())
     @rule(data=st.data(), fails=st.booleans())
     def answer(self, data: Any, fails: bool) -> None:
         number = data.draw(st.sampled_from(self.waiting()))
         texts, waiting = self.calls[number]
+        written = {text for text, since in self.written.items() if since > number}
         if fails:
             waiting.set_exception(ZeroDivisionError())
         else:
             waiting.set_result(np.full((len(texts), 1), number + 1.0))
             for text in texts:
-                self.allowed.setdefault(text, {})[number + 1.0] = self.clock.time() + TTL
+                self.allow(text, number + 1.0)
         self.turn()
+        for text in written:
+            self.allowed.get(text, {}).pop(number + 1.0, None)  # its callers have it, and it is not kept
 
     def waiting(self) -> list[int]:
         return [number for number, (_, waiting) in enumerate(self.calls) if not waiting.done()]
@@ -103,24 +115,19 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(text=TEXTS, value=st.integers(-9, -1))
     def put(self, text: str, value: int) -> None:
         self.cache.put(text, [value])
-        self.allowed[text] = {value: self.clock.time() + TTL}
-        self.running(text)
+        self.allowed[text] = {}
+        self.written[text] = len(self.calls)
+        self.allow(text, value)
 
     @rule(text=TEXTS)
     def invalidate(self, text: str) -> None:
         self.cache.invalidate(text)
         self.allowed[text] = {}
-        self.running(text)
+        self.written[text] = len(self.calls)
         before = len(self.calls)
         self.ask([text])
         assert len(self.calls) == before + 1  # it is computed anew
         assert not self.asked[-1][1].done()
-
-    def running(self, text: str) -> None:
-        """Callers of calls that began before a write get their values still."""
-        for number in self.waiting():
-            if text in self.calls[number][0]:
-                self.allowed[text][number + 1.0] = self.clock.time() + TTL
 
     @rule(seconds=st.sampled_from([1.0, 9.0, 10.0]))
     def wait(self, seconds: float) -> None:
@@ -128,8 +135,7 @@ class CacheMachine(RuleBasedStateMachine):
         now = self.clock.time()
         for values in self.allowed.values():
             for value in [value for value, until in values.items() if until <= now]:
-                if value < 0 or self.calls[int(value) - 1][1].done():
-                    del values[value]
+                del values[value]
 
     @invariant()
     def bounded(self) -> None:

@@ -33,6 +33,7 @@ async def test_results_are_those_of_the_host(metric: Any, blocks: int, monkeypat
         index.upsert(ids, rows, [{"odd": int(n % 2)} for n in ids])
         assert await same(index, queries)
         assert await same(index, queries[0], 700)
+        assert await same(index, queries[:0])
         assert await same(index, queries, 5, {"odd": 1})
         assert await same(index, queries, 5, {"odd": 2})
         copy = index._copy

@@ -152,7 +152,7 @@ class DeviceVectorIndex:
         of_copy = len(copy.numbers) if mask is None else int(np.count_nonzero(mask))
         parts = [
             await self._by_device(copy, queries[start : start + QUERIES], min(k, of_copy), mask)
-            for start in range(0, len(queries), QUERIES)
+            for start in range(0, max(1, len(queries)), QUERIES)
         ]
         numbers, scores = (np.concatenate(each) for each in zip(*parts, strict=True))
         if self.metric == "l2":
@@ -162,8 +162,8 @@ class DeviceVectorIndex:
         return _merged(snapshot, numbers, scores, nearest(snapshot, queries, k, self.metric, later), self.metric, k)
 
     async def _by_device(self, copy: Copy, queries: Any, k: int, mask: NDArray[np.bool_] | None) -> tuple[Any, Any]:
-        if not k:
-            return np.empty((len(queries), 0), np.intp), np.empty((len(queries), 0), np.float32)
+        if not k or not len(queries):
+            return np.empty((len(queries), k), np.intp), np.empty((len(queries), k), np.float32)
         device, found = self._device, []
         half = self.host.dtype != "f32"
         sent = device.put(queries.astype(np.float16 if half else np.float32))
@@ -204,7 +204,7 @@ def _distances(snapshot: Snapshot, queries: Any, numbers: Any) -> tuple[Any, Any
 
 def _merged(snapshot: Snapshot, numbers: Any, scores: Any, later: tuple[Any, Any], metric: Metric, k: int) -> Any:
     """The best of the copy's results and of those that were written later."""
-    if not later[0].shape[1]:
+    if not later[0].size:
         return numbers, scores
     numbers, scores = np.concatenate([numbers, later[0]], axis=1), np.concatenate([scores, later[1]], axis=1)
     best = [by_score_and_id(scores[n], snapshot.ids[row], metric)[:k] for n, row in enumerate(numbers)]
