@@ -156,11 +156,12 @@ def main() -> None:
     if given.device == "cpu" or kind_of(given.device) == "cpu":
         subjects = searches(given, rows)
         exact = subjects["NumPy"](queries)
-        record["recall"] = {
+        recall = {
             name: float(np.mean([len({*a} & {*b}) / K for a, b in zip(search(queries), exact, strict=True)]))
             for name, search in subjects.items()
         }
-        print("recall@10:", record["recall"])
+        record["recall"] = recall
+        print("recall@10:", recall)
         for batch in (1, given.queries):
             runs = {name: timed(lambda s=s, b=batch: s(queries[:b]), batch, seconds) for name, s in subjects.items()}
             title = f"batch {batch}"

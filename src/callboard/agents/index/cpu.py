@@ -296,7 +296,8 @@ def _checked_metadata(metadata: Sequence[Metadata | None] | None, count: int) ->
     if len(metadata) != count:
         raise ValueError(f"metadata has {len(metadata)} items for {count} ids; give a dict or None for each")
     for number, each in enumerate(metadata):
-        for key, value in (each or {}).items():
+        items: dict[Any, Any] = dict(each or {})
+        for key, value in items.items():
             if not isinstance(key, str) or not isinstance(value, Value):
                 raise TypeError(f"metadata[{number}] has {key!r}: {value!r}; keys are str; values str, numbers or None")
     return [None if each is None else dict(each) for each in metadata]

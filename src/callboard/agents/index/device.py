@@ -202,7 +202,9 @@ def _distances(snapshot: Snapshot, queries: Any, numbers: Any) -> tuple[Any, Any
     return np.take_along_axis(numbers, order, 1), np.take_along_axis(found, order, 1)
 
 
-def _merged(snapshot: Snapshot, numbers: Any, scores: Any, later: tuple[Any, Any], metric: Metric, k: int) -> Any:
+def _merged(
+    snapshot: Snapshot, numbers: Any, scores: Any, later: tuple[Any, Any], metric: Metric, k: int
+) -> tuple[Any, Any]:
     """The best of the copy's results and of those that were written later."""
     if not later[0].size:
         return numbers, scores
