@@ -116,6 +116,14 @@ def test_placement(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_vector_index(tmp_path: Path) -> None:
+    results = run(tmp_path, "vector_index")["results"]
+    assert {"NumPy", "f32", "f16", "i8"} <= set(results["batch 1"]) & set(results["batch 32"])
+    assert results["recall"]["f32"] > 0.99 < results["recall"]["f16"]
+    assert results["cache"]["hit"]["median"] > 0
+
+
+@pytest.mark.slow
 def test_two_devices(tmp_path: Path) -> None:
     record = run(tmp_path, "two_devices", "--seconds", "500")
     assert {name: part["exit"] for name, part in record["results"].items()} == {"p2p": 0, "collectives": 0}

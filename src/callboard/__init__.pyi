@@ -19,6 +19,14 @@ from callboard.actors import OneForOne as OneForOne
 from callboard.actors import Props as Props
 from callboard.actors import Request as Request
 from callboard.actors import Terminated as Terminated
+from callboard.agents.cache.cache import EmbeddingCache as EmbeddingCache
+from callboard.agents.cache.stats import EmbeddingCacheStats as EmbeddingCacheStats
+from callboard.agents.index.cpu import CpuVectorIndex as CpuVectorIndex
+from callboard.agents.index.device import DeviceVectorIndex as DeviceVectorIndex
+from callboard.agents.index.fusion import fuse as fuse
+from callboard.agents.index.protocol import Neighbours as Neighbours
+from callboard.agents.index.protocol import VectorIndex as VectorIndex
+from callboard.agents.index.text import TextIndex as TextIndex
 from callboard.clusters import Cluster as Cluster
 from callboard.clusters import cluster as cluster
 from callboard.core.dtype import DType as DType

@@ -1,0 +1,1 @@
+"""Agents: embeddings that are kept, and indexes that find the nearest of them."""

@@ -1,0 +1,1 @@
+"""``EmbeddingCache``: the vectors of texts, kept in one array and computed once."""

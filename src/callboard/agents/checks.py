@@ -1,0 +1,62 @@
+"""Checks of vectors from callers and models: shape, finite numbers, sizes whose products stay finite."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callboard.core.errors import ShapeError
+
+__all__ = ["Floats", "matrix", "positive"]
+
+Floats = NDArray[np.floating[Any]]
+LARGEST = 1e18
+"""Largest L2 norm of a vector: products and squared distances of such vectors are finite in f32."""
+
+
+def matrix(name: str, value: Any, *, columns: int | None, rows: int | None = None) -> NDArray[np.float32]:
+    """``value`` as f32 ``[rows, columns]``, contiguous; a single vector is one row.
+
+    Args:
+        name: The operand, for errors.
+        value: Array or nested sequence of real numbers.
+        columns: Expected number of columns; None for any, but not 0.
+        rows: Expected number of rows; None for any.
+
+    Raises:
+        ShapeError: It has another shape.
+        ValueError: It has numbers that are not finite, or too large.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
+        raise TypeError(f"{name} has dtype {array.dtype}; pass real numbers, such as an array of f32")
+    if array.ndim == 1 and array.size:
+        array = array[None]
+    if array.ndim != 2 or (columns is not None and array.shape[1] != columns) or not array.shape[1]:
+        wanted = "[rows, columns]" if columns is None else f"[rows, {columns}]"
+        raise ShapeError(f"{name} has shape {list(np.shape(value))}; expected {wanted}, or a single vector")
+    if rows is not None and len(array) != rows:
+        raise ShapeError(f"{name} has {len(array)} rows for {rows} items; give one row for each item, in their order")
+    with np.errstate(over="ignore"):
+        array = np.ascontiguousarray(array, np.float32)
+    squares = np.einsum("ij,ij->i", array, array, dtype=np.float64)
+    if not (squares < LARGEST**2).all():  # false for NaN, too
+        row = int(np.argmin(squares < LARGEST**2))
+        bad = array[row][~np.isfinite(array[row])]
+        what = f"holds {bad[0]}" if bad.size else f"has norm {squares[row] ** 0.5:.3g}, above {LARGEST:g}"
+        raise ValueError(f"{name}: row {row} {what}; give finite vectors of moderate size")
+    return array
+
+
+def positive(name: str, value: Any) -> int:
+    """``value`` as an int of at least 1.
+
+    Raises:
+        TypeError: It is no int.
+        ValueError: It is 0 or negative.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} is {value!r}; it must be an int")
+    if value < 1:
+        raise ValueError(f"{name} is {value}; it must be at least 1")
+    return int(value)

@@ -1,0 +1,227 @@
+"""``CpuVectorIndex`` against plain NumPy: metrics, dtypes, ties, filters, writes, files, errors."""
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.agents.index_lab import plain, vectors
+
+import callboard as cb
+from callboard.agents.index import exact, snapshot
+from callboard.agents.index.coding import decode
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+async def test_the_nearest_are_those_of_plain_numpy(metric: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "PIECE", 700)
+    rows, queries = vectors(2000), vectors(70, seed=1)
+    ids = np.random.default_rng(2).permutation(2000)
+    index = cb.CpuVectorIndex(24, metric=metric)
+    index.upsert(ids, rows)
+    for k in (1, 7, 2500):
+        found = await index.search(queries, k)
+        assert found.ids.shape == found.scores.shape == (70, min(k, 2000))
+        for n in (0, 69):
+            assert found.ids[n].tolist() == plain(rows, ids.tolist(), queries[n], k, metric)
+    one = await index.search(queries[3], 7)
+    assert one.ids.tolist() == (await index.search(queries, 7)).ids[3].tolist()
+    assert one.scores.tolist() == (await index.search(queries, 7)).scores[3].tolist()  # whatever the batch
+
+
+@pytest.mark.parametrize("dtype, least", [("f16", 0.99), ("i8", 0.9)])
+async def test_smaller_rows_find_nearly_the_same(dtype: Any, least: float) -> None:
+    rows, queries = vectors(3000, 64), vectors(40, 64, seed=1)
+    index, whole = cb.CpuVectorIndex(64, dtype=dtype), cb.CpuVectorIndex(64)
+    for each in (index, whole):
+        each.upsert(range(3000), rows)
+    found, want = await index.search(queries), await whole.search(queries)
+    recall = np.mean([len({*a} & {*b}) / 10 for a, b in zip(found.ids, want.ids, strict=True)])
+    assert recall >= least
+    assert np.allclose(found.scores, want.scores, atol=0.02)
+
+
+def test_all_halves_are_converted_exactly() -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)]
+    assert np.array_equal(decode(halves[:, None], None)[:, 0], halves.astype("f4"))
+
+
+async def test_equal_scores_are_in_the_order_of_ids() -> None:
+    index = cb.CpuVectorIndex(3, metric="ip")
+    ids = np.random.default_rng(0).permutation(5000).tolist()
+    index.upsert(ids, np.tile([1.0, 2.0, 3.0], (5000, 1)))
+    assert (await index.search([1, 1, 1], 4)).ids.tolist() == [0, 1, 2, 3]
+    named = cb.CpuVectorIndex(2)
+    named.upsert(["b", "c", "a"], [[1, 0], [1, 0], [2, 0]])
+    found = await named.search([[1, 0]], 2)
+    assert (found.ids.tolist(), found.scores.tolist()) == ([["a", "b"]], [[1, 1]])
+
+
+async def test_writes_replace_delete_and_compact() -> None:
+    index = cb.CpuVectorIndex(24)
+    rows = vectors(1500)
+    index.upsert(range(1500), rows)
+    index.upsert(range(1400), rows[::-1][:1400])
+    assert (len(index), 3 in index, 1500 in index) == (1500, True, False)
+    assert index.delete([*range(1000), 9999]) == 1000
+    index.upsert([7], rows[:1], [{"new": True}])
+    assert index.snapshot().count == 501  # the rows that are gone have left
+    now = np.concatenate([rows[:1], rows[::-1][1000:1400], rows[1400:]])
+    ids = [7, *range(1000, 1500)]
+    for query in vectors(3, seed=4):
+        assert (await index.search(query, 20)).ids.tolist() == plain(now, ids, query, 20, "cosine")
+    assert index.metadata(7) == {"new": True}
+    assert index.delete(ids) == 501
+    assert (await index.search(rows[0])).ids.shape == (0,)
+    index.upsert(["names"], rows[:1])  # another kind of ids, since it is empty
+    assert (await index.search(rows[:2])).ids.tolist() == [["names"]] * 2
+
+
+async def test_filters_by_metadata() -> None:
+    rows = vectors(900)
+    index = cb.CpuVectorIndex(24)
+    index.upsert(range(900), rows, [{"third": n % 3, "rare": n % 90 == 0} for n in range(900)])
+    index.delete([0])
+    query = vectors(1, seed=1)[0]
+    for where, kept in [
+        ({"third": 1}, [n for n in range(900) if n % 3 == 1]),
+        ({"rare": True, "third": 0}, range(90, 900, 90)),
+        (lambda each: each["third"] == 2, [n for n in range(900) if n % 3 == 2]),
+        ({"none": 1}, []),
+        ({}, range(1, 900)),
+    ]:
+        found = await index.search(query, 12, where=where)  # type: ignore[arg-type]
+        assert found.ids.tolist() == plain(rows[list(kept)], list(kept), query, 12, "cosine")
+
+
+async def test_a_search_sees_all_of_a_write_or_none() -> None:
+    rows = vectors(400)
+    index = cb.CpuVectorIndex(24, metric="ip")
+    index.upsert(range(400), rows)
+    before, kept = index.snapshot(), index.snapshot().decoded(slice(0, 400)).copy()
+    stop = threading.Event()
+    wrong: list[Any] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            total = index.search_now(np.ones(24), 400).scores.sum() / rows.sum()
+            if not np.isclose(total, (1, 2), rtol=1e-3).any():
+                wrong.append(total)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for n in range(60):
+        index.upsert(range(400), rows * (2 - n % 2))
+    stop.set()
+    reader.join()
+    assert not wrong
+    assert np.array_equal(before.decoded(slice(0, 400)), kept)
+    assert before.alive.all()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i8"])
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("kind", [int, str])
+async def test_a_file_holds_the_index(tmp_path: Path, dtype: Any, mmap: bool, kind: Any) -> None:
+    rows, path = vectors(300), tmp_path / "index"
+    index = cb.CpuVectorIndex(24, metric="l2", dtype=dtype)
+    index.upsert([kind(n) for n in range(300)], rows, [{"odd": n % 2} for n in range(300)])
+    index.delete([kind(5)])
+    index.save(path)
+    found = cb.CpuVectorIndex.load(path, mmap=mmap)
+    assert isinstance(found.snapshot().rows, np.memmap) == mmap
+    for where in (None, {"odd": 1}):
+        want, got = await index.search(rows[:4], where=where), await found.search(rows[:4], where=where)
+        assert np.array_equal(want.ids, got.ids)
+        assert np.array_equal(want.scores, got.scores)
+    found.upsert([kind(5)], rows[5:6])
+    found.save(path)  # over the file that is mapped
+    assert len(cb.CpuVectorIndex.load(path)) == len(found) == 300
+    assert os.listdir(tmp_path) == ["index"]
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    index = cb.CpuVectorIndex(24)
+    index.save(path)
+    assert len(cb.CpuVectorIndex.load(path)) == 0
+    index.upsert(range(50), vectors(50))
+    index.save(path)
+    data = path.read_bytes()
+    for broken, says in [
+        (b"", "not the file of an index"),
+        (b"x" * 100, "not the file of an index"),
+        (data[:60], "header is damaged"),
+        (data[:30] + b"?" + data[31:], "header is damaged"),
+        (data[:-600], "ends within"),
+    ]:
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match=says):
+            cb.CpuVectorIndex.load(path)
+
+
+@pytest.mark.parametrize(
+    "ids, rows, metadata, says",
+    [
+        ([1, 1], np.ones((2, 3)), None, "ids holds 1 twice"),
+        ([1, "a"], np.ones((2, 3)), None, "ids holds 'a', of str; use ints only"),
+        ([True], np.ones((1, 3)), None, "ids holds True, of bool"),
+        ([1 << 63], np.ones((1, 3)), None, "beyond 64 bits"),
+        (["a"], np.ones((1, 3)), None, "ids holds str ids, and the index has int ids"),
+        ("a", np.ones((1, 3)), None, "pass a list of ids"),
+        ([1], np.ones((2, 3)), None, "vectors has 2 rows for 1 items"),
+        ([1], np.ones((1, 2)), None, r"vectors has shape \[1, 2\]; expected \[rows, 3\]"),
+        ([1], [[1, np.nan, 0]], None, "vectors: row 0 holds nan"),
+        ([1, 2], [[1, 1, 1], [0, 0, 0]], None, "row 1 is zero, which has no direction"),
+        ([1], np.ones((1, 3)), [{}, {}], "metadata has 2 items for 1 ids"),
+        ([1], np.ones((1, 3)), [{"a": [1]}], r"metadata\[0\] has 'a': \[1\]"),
+    ],
+)
+def test_a_bad_write_is_refused_and_changes_nothing(ids: Any, rows: Any, metadata: Any, says: str) -> None:
+    index = cb.CpuVectorIndex(3)
+    index.upsert([0], np.ones((1, 3)))
+    with pytest.raises((ValueError, TypeError), match=says):
+        index.upsert(ids, rows, metadata)
+    assert (len(index), index.snapshot().count) == (1, 1)
+
+
+async def test_bad_searches_and_settings() -> None:
+    index = cb.CpuVectorIndex(3)
+    index.upsert([0], np.ones((1, 3)))
+    for bad, says in [
+        ({"queries": [1, 2]}, r"queries has shape \[2\]"),
+        ({"queries": [0, 0, 0]}, "row 0 is zero"),
+        ({"queries": [1, 2, np.inf]}, "row 0 holds inf"),
+        ({"queries": [1, 2, 3], "k": 0}, "k is 0"),
+        ({"queries": [1, 2, 3], "where": "a"}, "where is 'a'"),
+        ({"queries": [1, 2, 3], "where": {"a": []}}, r"where\['a'\] is \[\]"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=says):
+            await index.search(**bad)  # type: ignore[arg-type]
+    for settings_, says in [({"metric": "dot"}, "metric is 'dot'"), ({"dtype": "f64"}, "dtype is 'f64'")]:
+        with pytest.raises(ValueError, match=says):
+            cb.CpuVectorIndex(3, **settings_)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="f16 ends at 65504"):
+        cb.CpuVectorIndex(1, metric="ip", dtype="f16").upsert([1], [[1e5]])
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.lists(st.integers(-2, 2), min_size=2, max_size=2), min_size=1, max_size=80),
+    st.integers(1, 12),
+    st.sampled_from(["ip", "l2"]),
+)
+def test_the_bound_loses_nothing_where_many_are_equal(rows: Any, k: int, metric: Any) -> None:
+    before, exact.GROUP = exact.GROUP, 4
+    try:
+        index = cb.CpuVectorIndex(2, metric=metric)
+        ids = list(range(len(rows)))[::-1]
+        index.upsert(ids, rows)
+        assert index.search_now([1, 2], k).ids.tolist() == plain(np.array(rows), ids, np.array([1, 2]), k, metric)
+    finally:
+        exact.GROUP = before
