@@ -326,5 +326,5 @@ async def test_what_a_region_cannot_be_made_of(devices: list[cb.Device]) -> None
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("region")]
     number: Any = 17
     async with cb.PlacementShardingAdapter("carts", devices, cart) as region:
-        with pytest.raises(TypeError, match="region carts: the id of an entity is a str; 17 is none"):
+        with pytest.raises(TypeError, match="region carts: the id of an entity is a str, and 17 is not"):
             region.entity(number)

@@ -7,6 +7,7 @@ thread is woken.
 import abc
 import contextlib
 import ctypes
+import math
 import queue
 import threading
 import time
@@ -100,11 +101,16 @@ class PolledCompletion(CompletionStrategy):
         spin: Seconds.
         clock: Monotonic seconds.
 
+    Raises:
+        ValueError: ``spin`` is not a finite number of seconds, or negative.
+
     Attributes:
         spin: As given.
     """
 
     def __init__(self, spin: float = 100e-6, clock: Callable[[], float] = time.monotonic) -> None:
+        if isinstance(spin, bool) or not isinstance(spin, int | float) or not 0 <= spin < math.inf:
+            raise ValueError(f"spin of a PolledCompletion is {spin!r}; pass a finite number of seconds, not negative")
         self.spin = spin
         self._longer = SOON * spin
         self._now = spin  # how long to spin in this pause

@@ -27,7 +27,7 @@ from callboard.multi_device.replay.driver import BATCHES, Build, Replay
 from callboard.multi_device.replay.entries import DeviceOpened, Entry, Input, Recalled, encode, this_run
 from callboard.multi_device.replay.errors import JournalFailed
 from callboard.multi_device.replay.journals.memory import MemoryJournal
-from callboard.multi_device.replay.journals.protocol import Journal
+from callboard.multi_device.replay.journals.protocol import Journal, checked_journal
 from callboard.multi_device.replay.plain import checked_tolerances
 from callboard.multi_device.replay.reading import read_entries, run_of
 from callboard.multi_device.replay.recorder import EntryWriter, RecordingTap, recorded_batches
@@ -135,7 +135,7 @@ class ReplayHarness:
             raise ValueError(f"snapshot_every is {snapshot_every}; it is at least 1, or None")
         if isinstance(actors, str):
             raise TypeError(f"actors is {actors!r}; pass a list of patterns, [{actors!r}]")
-        self._journal = MemoryJournal() if journal is None else _checked_journal(journal)
+        self._journal = MemoryJournal() if journal is None else checked_journal(journal)
         self._clock = LoopClock() if clock is None else clock
         self._patterns = None if actors is None else list(actors)
         self._strict = on_failure == "fail"
@@ -480,16 +480,6 @@ class ReplayHarness:
             while await replay.step() is not None:
                 pass
         return replay.report
-
-
-def _checked_journal(given: Any) -> Journal:
-    methods = "open", "append", "read", "last", "discard", "close"
-    if isinstance(given, type) or not all(callable(getattr(given, each, None)) for each in methods):
-        raise TypeError(
-            f"journal is {given!r:.200}; pass a journal: cb.SqliteJournal(path), cb.FileJournal(folder), ..."
-        )
-    journal: Journal = given
-    return journal
 
 
 def _mode(given: object) -> ReplayMode:
