@@ -320,6 +320,12 @@ async def test_what_a_region_cannot_be_made_of(devices: list[cb.Device]) -> None
             cb.PlacementShardingAdapter("carts", devices, cart, **given)
     with pytest.raises(ValueError, match="region_id is 'a/b'; the actors' names begin with it"):
         cb.PlacementShardingAdapter("a/b", devices, cart)
+    wrong: Any = cb.Props(Cart, "ada")
+    with pytest.raises(TypeError, match="entity is Props.*; pass a function of an id"):
+        cb.PlacementShardingAdapter("carts", devices, wrong)
+    wrong = "localhost:4600"
+    with pytest.raises(TypeError, match=r"shared is 'localhost:4600'; pass a cb\.Cluster or a cb\.Node"):
+        cb.PlacementShardingAdapter("carts", devices, cart, shared=wrong)
     with pytest.raises(ValueError, match="in region carts already"):
         async with cb.PlacementShardingAdapter("carts", [devices[0], devices[0]], cart):
             pass

@@ -78,9 +78,9 @@ class CompletionStrategy(abc.ABC):
             flying: Ops are in flight.
         """
 
-    @abc.abstractmethod
     def watch(self, timelines: Sequence[StreamWork]) -> None:
         """Called before the admitting thread waits: new work may have been enqueued on some of these."""
+        return
 
     def came(self) -> None:
         """Messages have come."""
@@ -131,9 +131,6 @@ class PolledCompletion(CompletionStrategy):
         if self._idle:
             self._now = self._longer if self._clock() - self._idle < self._longer else self.spin
             self._idle = 0.0
-
-    def watch(self, timelines: Sequence[StreamWork]) -> None:
-        pass
 
 
 class HostFnCompletion(CompletionStrategy):
