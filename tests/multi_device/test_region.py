@@ -321,7 +321,7 @@ async def test_what_a_region_cannot_be_made_of(devices: list[cb.Device]) -> None
     with pytest.raises(ValueError, match="region_id is 'a/b'; the actors' names begin with it"):
         cb.PlacementShardingAdapter("a/b", devices, cart)
     wrong: Any = cb.Props(Cart, "ada")
-    with pytest.raises(TypeError, match="entity is Props.*; pass a function of an id"):
+    with pytest.raises(TypeError, match=r"entity is Props.*; pass a function of an id"):
         cb.PlacementShardingAdapter("carts", devices, wrong)
     wrong = "localhost:4600"
     with pytest.raises(TypeError, match=r"shared is 'localhost:4600'; pass a cb\.Cluster or a cb\.Node"):

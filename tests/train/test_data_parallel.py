@@ -15,6 +15,7 @@ import callboard as cb
 from callboard.train import checkpoints
 from callboard.train.batches import as_arrays
 from callboard.train.errors import NotFinite, TrainerClosed
+from callboard.train.opening import Opened
 
 torch = pytest.importorskip("torch")
 
@@ -287,3 +288,15 @@ def test_a_list_of_tensors_is_a_batch_of_several_arrays() -> None:
     inputs, targets = as_arrays([torch.ones(4, 3), torch.zeros(4, 3)])
     assert inputs.shape == targets.shape == (4, 3)
     assert as_arrays([[1, 2], [3, 4], [5, 6]]).shape == (3, 2)  # numbers are one array
+
+
+async def test_a_device_that_was_opened_by_name_stays_under_another_name() -> None:
+    opened = Opened("trainer", ["cpu"])
+    try:
+        (device,) = await opened.open()
+        for same in ([device], ["cpu:0"]):
+            assert await opened.open(same) == [device]
+            await opened.close_others()
+            assert (await device.put(np.ones(2)).get()).sum() == 2
+    finally:
+        await opened.close()

@@ -88,9 +88,7 @@ def checked_journal(given: Any) -> Journal:
     """
     methods = [name for name in vars(Journal) if not name.startswith("_")]
     if isinstance(given, type) or not all(callable(getattr(given, name, None)) for name in methods):
-        raise TypeError(
-            f"journal is {given!r:.200}; pass a journal: cb.FileJournal(folder), for example"
-        )
+        raise TypeError(f"journal is {given!r:.200}; pass a journal: cb.FileJournal(folder), for example")
     journal: Journal = given
     return journal
 
