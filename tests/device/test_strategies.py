@@ -32,8 +32,6 @@ class Naps(cb.CompletionStrategy):
     def wait(self, flying: bool) -> float | None:
         return 0.0005 if flying else None
 
-    def watch(self, timelines: Any) -> None: ...
-
 
 ALLOCATORS: dict[str, Callable[[], Any]] = {
     "chained": cb.ChainedAllocator,
@@ -166,6 +164,10 @@ def unpicklable() -> cb.StreamAllocator:
     return allocator  # type: ignore[no-any-return]
 
 
+class Long(Naps):
+    def watch(self, timelines: Any, now: float) -> None: ...  # type: ignore[override]
+
+
 class Coroutine(CopiesApart):
     async def release(self, stream: Any) -> bool:  # type: ignore[override]
         return True
@@ -178,6 +180,7 @@ class Coroutine(CopiesApart):
         (TypeError, {"streams": Naps()}, "a class that derives from cb.StreamAllocator"),
         (TypeError, {"completion": 3}, "completion is 3; pass a name, or an object"),
         (TypeError, {"streams": unpicklable()}, "cannot be sent to the context host: TypeError: cannot pickle"),
+        (TypeError, {"completion": Long()}, r"Long.watch\(.* is called as watch\(timelines\): missing .* 'now'"),
         (TypeError, {"streams": Coroutine()}, "Coroutine.release is a coroutine function"),
         (ValueError, {"streams": "doubled"}, "streams = 'doubled': use one of 'chained', .* cb.StreamAllocator"),
         (ValueError, {"completion": "soon"}, "completion = 'soon': use one of 'polled', .* cb.CompletionStrategy"),
@@ -188,6 +191,18 @@ async def test_what_is_no_strategy_is_refused_when_the_device_is_opened(error: A
     with pytest.raises(error, match=text):
         async with cb.device("cpu", **options):
             pass
+
+
+@pytest.mark.parametrize("size", [0, 1.5, "3", True])
+def test_a_pool_of_no_streams_is_refused(size: Any) -> None:
+    with pytest.raises(ValueError, match=f"PooledAllocator is {size!r}; pass a whole number"):
+        cb.PooledAllocator(size)
+
+
+@pytest.mark.parametrize("spin", [-1, float("nan"), float("inf"), "x", True])
+def test_a_spin_that_is_no_time_is_refused(spin: Any) -> None:
+    with pytest.raises(ValueError, match=f"PolledCompletion is {spin!r}; pass a finite number"):
+        cb.PolledCompletion(spin)
 
 
 async def test_the_settings_of_a_host_take_them_too() -> None:

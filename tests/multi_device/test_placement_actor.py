@@ -152,3 +152,11 @@ async def test_a_policy_that_returns_none_of_its_candidates(devices: list[cb.Dev
     none: Any = None
     with pytest.raises(TypeError, match="policy is None; pass a name, or a function"):
         cb.PlacementActor(devices, policy=none)
+
+
+async def test_what_are_no_hints_is_refused(devices: list[cb.Device]) -> None:
+    wrong: Any = "cpu:0"
+    async with cb.PlacementActor(devices) as placement:
+        for call in (placement.pick, placement.explain, lambda hints: placement.gang([hints])):
+            with pytest.raises(TypeError, match=r"the hints are 'cpu:0'; pass a cb\.PlacementHints"):
+                call(wrong)

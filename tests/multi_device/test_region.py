@@ -320,11 +320,17 @@ async def test_what_a_region_cannot_be_made_of(devices: list[cb.Device]) -> None
             cb.PlacementShardingAdapter("carts", devices, cart, **given)
     with pytest.raises(ValueError, match="region_id is 'a/b'; the actors' names begin with it"):
         cb.PlacementShardingAdapter("a/b", devices, cart)
+    wrong: Any = cb.Props(Cart, "ada")
+    with pytest.raises(TypeError, match=r"entity is Props.*; pass a function of an id"):
+        cb.PlacementShardingAdapter("carts", devices, wrong)
+    wrong = "localhost:4600"
+    with pytest.raises(TypeError, match=r"shared is 'localhost:4600'; pass a cb\.Cluster or a cb\.Node"):
+        cb.PlacementShardingAdapter("carts", devices, cart, shared=wrong)
     with pytest.raises(ValueError, match="in region carts already"):
         async with cb.PlacementShardingAdapter("carts", [devices[0], devices[0]], cart):
             pass
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("region")]
     number: Any = 17
     async with cb.PlacementShardingAdapter("carts", devices, cart) as region:
-        with pytest.raises(TypeError, match="region carts: the id of an entity is a str; 17 is none"):
+        with pytest.raises(TypeError, match="region carts: the id of an entity is a str, and 17 is not"):
             region.entity(number)

@@ -13,7 +13,9 @@ from tests.train.training_lab import batches, dropping, mlp, mlp64, plain
 
 import callboard as cb
 from callboard.train import checkpoints
+from callboard.train.batches import as_arrays
 from callboard.train.errors import NotFinite, TrainerClosed
+from callboard.train.opening import Opened
 
 torch = pytest.importorskip("torch")
 
@@ -218,6 +220,8 @@ async def test_batches_that_cannot_be(pair: list[cb.Device]) -> None:
         for batch, message in [
             ((np.ones((3, 6)), np.ones(4)), "arrays of 3 and 4 rows"),
             ((np.ones((0, 6)), np.ones(0)), "no samples"),
+            (([[1.0, 2.0], [3.0]], np.ones(2)), r"batch\[0\] is a list, which is not an array of numbers"),
+            ([(np.ones(6), np.ones(1))], "batch is a list, which is not an array of numbers"),
             ((np.ones((2, 6)), np.array(["a", "b"])), r"batch\[1\] is .* of dtype <U1"),
             ((np.ones((2, 6)), 3), r"batch\[1\] is the single number 3"),
         ]:
@@ -278,3 +282,21 @@ async def test_lost_devices_change_no_random_number(monkeypatch: pytest.MonkeyPa
     assert numbers(disturbed) == numbers(calm)
     assert sum(one.repeats for one in disturbed) >= 2
     assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_a_list_of_tensors_is_a_batch_of_several_arrays() -> None:
+    inputs, targets = as_arrays([torch.ones(4, 3), torch.zeros(4, 3)])
+    assert inputs.shape == targets.shape == (4, 3)
+    assert as_arrays([[1, 2], [3, 4], [5, 6]]).shape == (3, 2)  # numbers are one array
+
+
+async def test_a_device_that_was_opened_by_name_stays_under_another_name() -> None:
+    opened = Opened("trainer", ["cpu"])
+    try:
+        (device,) = await opened.open()
+        for same in ([device], ["cpu:0"]):
+            assert await opened.open(same) == [device]
+            await opened.close_others()
+            assert (await device.put(np.ones(2)).get()).sum() == 2
+    finally:
+        await opened.close()

@@ -9,15 +9,19 @@ import numpy as np
 __all__ = ["Batch", "as_arrays", "part", "rows_of", "shares"]
 
 Batch = Any
-"""Arrays whose first axis is that of the samples, in tuples, lists or dicts: ``(x, y)``, ``{"ids": ids, ...}``."""
+"""Arrays whose first axis is that of the samples, in tuples or dicts: ``(x, y)``, ``{"ids": ids, ...}``."""
 
 
 def as_arrays(batch: Batch) -> Batch:
-    """The same batch with NumPy arrays in place of tensors and lists.
+    """The same batch with NumPy arrays in place of tensors and lists of numbers.
+
+    A list of arrays or tensors, as a ``DataLoader`` gives them, is read as a tuple.
 
     Raises:
         TypeError: It holds something that is no array of numbers; the text says where.
     """
+    if isinstance(batch, list) and batch and all(getattr(item, "shape", ()) for item in batch):
+        batch = tuple(batch)
     return _mapped(batch, "batch")
 
 
@@ -28,7 +32,11 @@ def _mapped(value: Any, where: str) -> Any:
         return {key: _mapped(item, f"{where}[{key!r}]") for key, item in value.items()}
     if hasattr(value, "detach"):  # a tensor of torch
         value = value.detach().cpu().numpy()
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as e:  # lists of different lengths, or an object with items of its own
+        given = f"a {type(value).__name__}, which is not an array of numbers ({e})"
+        raise TypeError(f"{where} is {given}; pass arrays of numbers, (inputs, targets) for example") from e
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{where} is {value!r:.60}, of dtype {array.dtype}; pass arrays of numbers")
     if not array.ndim:

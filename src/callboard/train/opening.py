@@ -27,6 +27,7 @@ class Opened:
         self._devices = self._checked(devices)
         self._system: System | None = None
         self._own: dict[str, Device] = {}
+        self._taking: list[Device] = []
 
     async def open(self, devices: Sequence[Device | str] | None = None) -> list[Device]:
         """The devices, each ready; those of :class:`Opened` itself if None.
@@ -38,12 +39,12 @@ class Opened:
         opened = [await self._device(one) for one in given]
         if len({device.uuid for device in opened}) < len(opened):
             raise ValueError(f"{self._trainer}: devices names a device twice; each replica has a device of its own")
-        self._devices = given
+        self._devices, self._taking = given, opened
         return opened
 
     async def close_others(self) -> None:
         """Close what was opened by name and does not take part any more."""
-        for name in [name for name in self._own if name not in self._devices]:
+        for name in [name for name, device in self._own.items() if device not in self._taking]:
             await self._own.pop(name).close()
 
     async def close(self) -> None:

@@ -133,6 +133,12 @@ def test_methods_that_would_never_be_called_are_refused_when_the_device_is_opene
     class Coroutine(cb.DeviceSupervisor):
         async def on_library_failure(self, error: Any, now: float) -> Any: ...  # type: ignore[override]
 
+    class Short(cb.DeviceSupervisor):
+        def on_context_lost(self, error: Any) -> Any: ...  # type: ignore[override]
+
+    class Constant(cb.DeviceSupervisor):
+        on_context_lost = cb.Directive.STOP  # type: ignore[assignment]
+
     class Bare(cb.DeviceSupervisor):
         def __init__(self) -> None: ...
 
@@ -140,6 +146,8 @@ def test_methods_that_would_never_be_called_are_refused_when_the_device_is_opene
         (Old, "Old.on_loss is never called; the methods that decide are on_context_lost"),
         (Misspelt, "Misspelt.on_out_of_memry is never called; is on_out_of_memory meant"),
         (Coroutine, "Coroutine.on_library_failure is a coroutine function"),
+        (Short, "Short.on_context_lost(error: Any) -> Any is called as on_context_lost(error, now): too many"),
+        (Constant, "Constant.on_context_lost is <Directive.STOP: 2>; make it a method, on_context_lost(error, now)"),
         (Bare, "Bare.__init__ does not call super"),
     ]:
         with pytest.raises(TypeError, match=re.escape(text.partition(" meant")[0])):

@@ -437,3 +437,34 @@ async def test_entries_are_read_in_the_hook_that_is_told_of_a_failure() -> None:
         harness.recall("value", lambda: 1)
         await harness.committed()
     assert seen == [1]
+
+
+async def test_a_device_that_is_not_opened_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
+
+    async def several(system: cb.System, n: int = 2) -> None:
+        for i in range(n):
+            await (await system.device(f"cpu:{i}", isolation="thread")).put(ONES)
+
+    journal = await record(several)
+    report = await replay(journal, lambda system: several(system, 1))
+    assert str(report.first) == "devices/2, input 0 (record 5): recorded cpu:1 is opened; now it is not opened"
+    report = await replay(journal, lambda system: several(system, 0))
+    assert [each.actor for each in report.divergences] == ["devices/1", "devices/2"]
+    assert report.device_ops == 0
+    assert (await replay(journal, lambda system: several(system, 1), actors=["devices/1"])).same
+
+    async with cb.ReplayHarness("replay", journal) as harness:  # the report may be read before the program
+        assert not harness.report.same
+        async with cb.System("work", recorder=harness) as system:
+            await (await system.device("cpu:0", isolation="thread")).put(ONES)
+            assert harness.report.same  # the second may still be opened
+            await (await system.device("cpu:1", isolation="thread")).put(ONES)
+        assert harness.report.same
+        assert not harness.report.skipped
+
+
+@pytest.mark.parametrize("journal", ["shop.db", cb.MemoryJournal])
+def test_what_is_no_journal_is_refused(journal: Any) -> None:
+    with pytest.raises(TypeError, match=r"journal is .*; pass a journal"):
+        cb.ReplayHarness("record", journal)

@@ -1,11 +1,11 @@
 """``Carried``: a user's strategy on its way into the settings of a context host."""
 
-import inspect
 from typing import Any
 
 import msgspec
 
 from callboard.core.errors import Unrecoverable
+from callboard.device.hooks import check_hook
 from callboard.device.strategies.completion import CompletionStrategy
 from callboard.device.strategies.streams import StreamAllocator
 
@@ -49,9 +49,9 @@ def carried(setting: str, value: Any) -> Any:
         raise TypeError(
             f"{setting} is {value!r:.200}; pass a name, or an object of a class that derives from cb.{kind.__name__}"
         )
-    for method in (name for name in vars(kind) if not name.startswith("_")):
-        if inspect.iscoroutinefunction(getattr(value, method)):
-            raise TypeError(f"{setting}: {name}.{method} is a coroutine function; make it an ordinary one")
+    for method, ours in vars(kind).items():
+        if callable(ours) and not method.startswith("_"):
+            check_hook(f"{setting}: {name}", value, kind, method)
     from callboard.device.protocol.residents.code import dumps
 
     try:

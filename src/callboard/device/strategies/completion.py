@@ -7,6 +7,7 @@ thread is woken.
 import abc
 import contextlib
 import ctypes
+import math
 import queue
 import threading
 import time
@@ -77,9 +78,9 @@ class CompletionStrategy(abc.ABC):
             flying: Ops are in flight.
         """
 
-    @abc.abstractmethod
     def watch(self, timelines: Sequence[StreamWork]) -> None:
         """Called before the admitting thread waits: new work may have been enqueued on some of these."""
+        return
 
     def came(self) -> None:
         """Messages have come."""
@@ -100,11 +101,16 @@ class PolledCompletion(CompletionStrategy):
         spin: Seconds.
         clock: Monotonic seconds.
 
+    Raises:
+        ValueError: ``spin`` is not a finite number of seconds, or negative.
+
     Attributes:
         spin: As given.
     """
 
     def __init__(self, spin: float = 100e-6, clock: Callable[[], float] = time.monotonic) -> None:
+        if isinstance(spin, bool) or not isinstance(spin, int | float) or not 0 <= spin < math.inf:
+            raise ValueError(f"spin of a PolledCompletion is {spin!r}; pass a finite number of seconds, not negative")
         self.spin = spin
         self._longer = SOON * spin
         self._now = spin  # how long to spin in this pause
@@ -125,9 +131,6 @@ class PolledCompletion(CompletionStrategy):
         if self._idle:
             self._now = self._longer if self._clock() - self._idle < self._longer else self.spin
             self._idle = 0.0
-
-    def watch(self, timelines: Sequence[StreamWork]) -> None:
-        pass
 
 
 class HostFnCompletion(CompletionStrategy):

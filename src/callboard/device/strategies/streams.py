@@ -103,12 +103,12 @@ class PooledAllocator(StreamAllocator):
         size: The number of streams.
 
     Raises:
-        ValueError: It is less than 1.
+        ValueError: It is not a whole number, or less than 1.
     """
 
     def __init__(self, size: int = 4) -> None:
-        if size < 1:
-            raise ValueError(f"pooled_streams is {size}; at least 1 is needed")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ValueError(f"the size of a PooledAllocator is {size!r}; pass a whole number of streams, at least 1")
         self._pool: list[AccelStream] = []
         self._size = size
         self._turn = itertools.count()

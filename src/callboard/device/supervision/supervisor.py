@@ -4,12 +4,12 @@ Time is an argument, so that the window can be tested without waiting.
 """
 
 import difflib
-import inspect
 from typing import Any, Final
 
 from callboard.actors.errors import ActorStopped
 from callboard.actors.supervision import Directive, RestartLog
 from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, OutOfMemory, Unrecoverable
+from callboard.device.hooks import check_hook
 from callboard.device.supervision.decisions import PIECES, DeviceDecision, checked_decision
 
 __all__ = ["DeviceSupervisor", "asked", "checked", "decided"]
@@ -124,7 +124,8 @@ def checked(supervisor: Any) -> DeviceSupervisor:
     """``supervisor``, if it is one.
 
     Raises:
-        TypeError: A class, or something else, was passed in its place; or it has a method that would never be called.
+        TypeError: A class, or something else, was passed in its place; or it has a method that would never be called,
+            or cannot be.
     """
     if not isinstance(supervisor, DeviceSupervisor):
         raise TypeError(f"supervisor is {supervisor!r:.200}; pass an instance of cb.DeviceSupervisor, or of a subclass")
@@ -137,10 +138,7 @@ def checked(supervisor: Any) -> DeviceSupervisor:
             cure = f"is {near[0]} meant?" if near else f"the methods that decide are {', '.join(PIECES)}"
             raise TypeError(f"{name}.{method} is never called; {cure}")
     for method in PIECES:
-        if inspect.iscoroutinefunction(getattr(supervisor, method)):
-            raise TypeError(
-                f"{name}.{method} is a coroutine function; make it an ordinary one that returns its decision"
-            )
+        check_hook(name, supervisor, DeviceSupervisor, method)
     return supervisor
 
 

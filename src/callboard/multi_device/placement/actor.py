@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from callboard.actors.clock import Clock, LoopClock
 from callboard.core.errors import AccelError
@@ -183,6 +183,7 @@ class PlacementActor:
             NoEligibleDevice: No device can take it; the text names the reason for each of them.
             ValueError: ``lease`` is below 0, or a policy of the caller's returned none of the candidates.
         """
+        _check(hints)
         self._look()
         return self._choice(self._book.pick(hints, self._clock.time(), lease))
 
@@ -199,11 +200,14 @@ class PlacementActor:
         Raises:
             NoEligibleDevice: There are not enough; nothing is reserved.
         """
+        for hints in needs:
+            _check(hints)
         self._look()
         return [self._choice(r) for r in self._book.gang(needs, self._clock.time(), lease, linked)]
 
     def explain(self, hints: PlacementHints = ANY) -> Explanation:
         """The device :meth:`pick` would choose now, and why it would not choose the others."""
+        _check(hints)
         self._look()
         return self._book.explain(hints, self._clock.time())
 
@@ -284,3 +288,10 @@ async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _check(hints: Any) -> None:
+    if not isinstance(hints, PlacementHints):
+        raise TypeError(
+            f"the hints are {hints!r:.200}; pass a cb.PlacementHints, such as PlacementHints(backend='cuda')"
+        )

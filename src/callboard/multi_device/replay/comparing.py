@@ -20,6 +20,8 @@ from callboard.multi_device.replay.report import Divergence, ReplayReport
 
 __all__ = ["DeviceScript"]
 
+MISSING = "it is not opened"
+
 MOST = 100
 """Divergences and notes of one kind that a report lists."""
 
@@ -54,6 +56,7 @@ class DeviceScript:
         self._choices: list[tuple[int, str]] = []
         self._chosen = 0
         self._opened: set[str] = set()
+        self._running: set[str] = set()
         for sequence, entry in entries:
             if isinstance(entry, Content):
                 self.contents[entry.digest] = entry.dtype, entry.data
@@ -67,6 +70,7 @@ class DeviceScript:
     def attach(self, actor: str, name: str, backend: str) -> "DeviceComparer":
         """The log of a device that is opened as ``actor``."""
         self._opened.add(actor)
+        self._running.add(actor)
         recorded = self._devices.get(actor)
         if recorded is None:
             self.differs(Divergence(actor, 0, self.end, "no such device", f"{name} is opened"))
@@ -90,11 +94,26 @@ class DeviceScript:
             found.sort(key=lambda each: each.sequence)
             del found[MOST:]
 
-    def finish(self) -> ReplayReport:
-        """The report, with the devices that were not opened."""
-        for actor, recorded in self._devices.items():
-            if actor not in self._opened:
-                self.report.skipped[actor] = len(recorded.ops)
+    def closed(self, actor: str) -> None:
+        """A device of the replay is closed."""
+        self._running.discard(actor)
+
+    def finish(self, expected: Callable[[str], bool] = lambda actor: False) -> ReplayReport:
+        """The report, with the devices that were not opened.
+
+        Args:
+            expected: Whether the replay has to open a device; one that is missing while none is open is a divergence.
+        """
+        report = self.report
+        missing = {actor: recorded for actor, recorded in self._devices.items() if actor not in self._opened}
+        for actor in self._devices:
+            report.skipped.pop(actor, None)
+        report.skipped.update((actor, len(recorded.ops)) for actor, recorded in missing.items())
+        report.divergences[:] = [each for each in report.divergences if each.got != MISSING]  # of an earlier reading
+        if not self._running:
+            for actor in filter(expected, missing):
+                recorded = missing[actor]
+                self.differs(Divergence(actor, 0, recorded.first, f"{recorded.name} is opened", MISSING))
         return self.report
 
 
@@ -103,11 +122,13 @@ class _Recorded:
 
     def __init__(self) -> None:
         self.name = self.backend = ""
+        self.first = 0
         self.ops: dict[int, tuple[int, DeviceOp]] = {}
         self.results: dict[tuple[int, str], DeviceResult] = {}
         self.losses: list[tuple[int, str]] = []
 
     def add(self, sequence: int, entry: DeviceOpened | DeviceOp | DeviceResult | DeviceLost) -> None:
+        self.first = self.first or sequence
         if isinstance(entry, DeviceOpened):
             self.name, self.backend = entry.name, entry.backend
         elif isinstance(entry, DeviceOp):
@@ -201,6 +222,7 @@ class DeviceComparer(DeviceNames):
             sequence, op = self._recorded.ops[min(ahead)]
             self._differs(op.number, sequence, op.op, Difference("", op.op, "the device is closed"))
         self._is_other = True
+        self._script.closed(self.actor)
 
     def _compare(
         self, number: int, op: str, what: str, at: str, was: Any, now: Any, live: dict[str, Array]

@@ -27,7 +27,7 @@ from callboard.multi_device.replay.driver import BATCHES, Build, Replay
 from callboard.multi_device.replay.entries import DeviceOpened, Entry, Input, Recalled, encode, this_run
 from callboard.multi_device.replay.errors import JournalFailed
 from callboard.multi_device.replay.journals.memory import MemoryJournal
-from callboard.multi_device.replay.journals.protocol import Journal
+from callboard.multi_device.replay.journals.protocol import Journal, checked_journal
 from callboard.multi_device.replay.plain import checked_tolerances
 from callboard.multi_device.replay.reading import read_entries, run_of
 from callboard.multi_device.replay.recorder import EntryWriter, RecordingTap, recorded_batches
@@ -135,7 +135,7 @@ class ReplayHarness:
             raise ValueError(f"snapshot_every is {snapshot_every}; it is at least 1, or None")
         if isinstance(actors, str):
             raise TypeError(f"actors is {actors!r}; pass a list of patterns, [{actors!r}]")
-        self._journal = MemoryJournal() if journal is None else journal
+        self._journal = MemoryJournal() if journal is None else checked_journal(journal)
         self._clock = LoopClock() if clock is None else clock
         self._patterns = None if actors is None else list(actors)
         self._strict = on_failure == "fail"
@@ -249,8 +249,11 @@ class ReplayHarness:
         if module == DEVICE_ACTORS:
             return False  # its ops are recorded instead
         if self._patterns is not None:
-            return any(fnmatch.fnmatchcase(path, pattern) for pattern in self._patterns)
+            return self._selects(path)
         return not module.startswith(OURS)
+
+    def _selects(self, path: str) -> bool:
+        return self._patterns is None or any(fnmatch.fnmatchcase(path, pattern) for pattern in self._patterns)
 
     def attach_device(self, name: str, backend: str, uuid: str) -> "DeviceLog | None":
         """Take a device that a system opens; for the runtime."""
@@ -260,7 +263,7 @@ class ReplayHarness:
             raise RuntimeError("the harness is not started: enter it before the system, 'async with harness, system'")
         self._devices += 1
         actor = f"{DEVICES}{self._devices}"
-        if self._patterns is not None and not any(fnmatch.fnmatchcase(actor, each) for each in self._patterns):
+        if not self._selects(actor):
             return None
         if self._devices_script is not None:
             return self._devices_script.attach(actor, name, backend)
@@ -271,12 +274,14 @@ class ReplayHarness:
     def report(self) -> ReplayReport:
         """What a system with a harness in mode ``replay`` has done so far, compared with the recording: its devices.
 
+        Devices of the recording that were not opened are divergences when all others are closed.
+
         Raises:
             RuntimeError: The harness does not replay, or was not started.
         """
         if self._devices_script is None:
             raise RuntimeError("report is of a harness in mode 'replay', from its start; verify() returns its own")
-        return self._devices_script.finish()
+        return self._devices_script.finish(self._selects)
 
     # -- values from outside -----------------------------------------------------------------------------------------
 

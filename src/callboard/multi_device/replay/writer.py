@@ -114,7 +114,7 @@ class JournalWriter:
             try:
                 found: object = self.journal.open(self._identity)
                 if not isinstance(found, Recovered):
-                    raise returned("open of the journal", found, "a Recovered")
+                    raise returned("open of the journal", found, "a callboard.multi_device.replay.Recovered")
                 opened.append(found)
             except BaseException as e:  # raised by start()
                 opened.append(e)

@@ -101,6 +101,8 @@ class PlacementShardingAdapter(Handle, Generic[A]):
         for name, seconds in (("passivate_after", passivate_after), ("handoff_timeout", handoff_timeout)):
             if seconds is not None and not seconds > 0:
                 raise ValueError(f"{name} must be more than 0 seconds, but is {seconds}")
+        if shared is not None and (isinstance(shared, type) or not hasattr(shared, "locate")):
+            raise TypeError(f"shared is {shared!r:.200}; pass a cb.Cluster or a cb.Node")
         check_weights(weights or {})
         self.region_id = region_id
         self._given = list(devices)
@@ -148,7 +150,7 @@ class PlacementShardingAdapter(Handle, Generic[A]):
         """
         if not isinstance(id, str):
             raise TypeError(
-                f"region {self.region_id}: the id of an entity is a str; {id!r} is none, pass str(...) of it"
+                f"region {self.region_id}: the id of an entity is a str, and {id!r} is not; pass str(...) of it"
             )
         return EntityRef(self, id)
 
@@ -458,6 +460,8 @@ class PlacementShardingAdapter(Handle, Generic[A]):
 
 def _of_two(entity: Callable[..., Props[A]]) -> Callable[[str, int], Props[A]]:
     """The factory as one of id and fence."""
+    if not callable(entity):
+        raise TypeError(f"entity is {entity!r:.200}; pass a function of an id: lambda id: cb.Props(Cart, id)")
     try:
         inspect.signature(entity).bind("")
     except TypeError:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from callboard.actors.errors import returned
 
-__all__ = ["Journal", "Recovered", "checked_page"]
+__all__ = ["Journal", "Recovered", "checked_journal", "checked_page"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,19 @@ class Journal(Protocol):
     def close(self) -> None:
         """Let go of the sequence; nothing the second time."""
         ...
+
+
+def checked_journal(given: Any) -> Journal:
+    """``given``, if it has the methods of a journal.
+
+    Raises:
+        TypeError: It has not, or is a class.
+    """
+    methods = [name for name in vars(Journal) if not name.startswith("_")]
+    if isinstance(given, type) or not all(callable(getattr(given, name, None)) for name in methods):
+        raise TypeError(f"journal is {given!r:.200}; pass a journal: cb.FileJournal(folder), for example")
+    journal: Journal = given
+    return journal
 
 
 def checked_page(page: Any, first: int) -> list[tuple[int, bytes]]:
