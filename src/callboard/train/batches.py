@@ -27,13 +27,24 @@ def _mapped(value: Any, where: str) -> Any:
     if isinstance(value, dict):
         return {key: _mapped(item, f"{where}[{key!r}]") for key, item in value.items()}
     if hasattr(value, "detach"):  # a tensor of torch
-        value = value.detach().cpu().numpy()
+        value = _of_tensor(value.detach(), where)
+    if np.ma.isMaskedArray(value):
+        raise TypeError(f"{where} is a masked array, whose mask would be lost; fill it first: {where}.filled(0)")
     array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise TypeError(f"{where} is {value!r:.60}, of dtype {array.dtype}; pass arrays of numbers")
     if not array.ndim:
         raise TypeError(f"{where} is the single number {value!r:.60}; an array of a batch has an axis for the samples")
-    return array
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _of_tensor(tensor: Any, where: str) -> Any:
+    if str(tensor.dtype) == "torch.bfloat16":  # unknown to NumPy
+        tensor = tensor.float()
+    try:
+        return tensor.cpu().numpy()
+    except (TypeError, RuntimeError) as error:  # a sparse one, one without data, ...
+        raise TypeError(f"{where} is a tensor that no array can be made of: {error}") from error
 
 
 def rows_of(batch: Batch) -> int:

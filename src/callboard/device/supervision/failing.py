@@ -1,5 +1,6 @@
 """``Judge``: has the supervisor decide about each failure of a device, and carries out what is not a loss."""
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,8 +46,8 @@ class Judge:
         method = f"{type(device.supervisor).__qualname__}.{piece}"
         try:
             decision = decided(device.supervisor, piece, error, device.clock())
-        except Exception as e:  # from a user's supervisor: without a decision nothing continues
-            stop = self._stop(f"{method} failed: {type(e).__name__}: {e}; it was to decide about: {error}", error)
+        except (Exception, asyncio.CancelledError) as e:  # from a user's supervisor: without a decision nothing goes on
+            stop = self._stop(f"{method} failed: {_text(e)}; it was to decide about: {error}", error)
             stop.error.__cause__ = e
             return stop
         if decision.directive is not Directive.STOP:
@@ -109,3 +110,10 @@ class Judge:
             device.give_up(lost)
         if host is not None:  # also one that was given up: a thread holds its ops until it has the decision
             host.post(Decided(restart=not isinstance(decision, Stop) and decision.directive is Directive.RESTART))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # an exception of a user whose own text cannot be made
+        return f"{type(error).__name__} (without a text)"
