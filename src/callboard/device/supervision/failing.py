@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from callboard.actors.errors import ActorStopped
+from callboard.actors.errors import ActorStopped, printable
 from callboard.actors.supervision import Directive
 from callboard.core.errors import AccelError, ContextPoisoned, DeviceStopped, LibraryError, OutOfMemory, Unrecoverable
 from callboard.device.protocol.failures import as_error
@@ -47,7 +47,9 @@ class Judge:
         try:
             decision = decided(device.supervisor, piece, error, device.clock())
         except (Exception, asyncio.CancelledError) as e:  # from a user's supervisor: without a decision nothing goes on
-            stop = self._stop(f"{method} failed: {_text(e)}; it was to decide about: {error}", error)
+            stop = self._stop(
+                f"{method} failed: {type(e).__name__}: {printable(e)}; it was to decide about: {error}", error
+            )
             stop.error.__cause__ = e
             return stop
         if decision.directive is not Directive.STOP:
@@ -110,10 +112,3 @@ class Judge:
             device.give_up(lost)
         if host is not None:  # also one that was given up: a thread holds its ops until it has the decision
             host.post(Decided(restart=not isinstance(decision, Stop) and decision.directive is Directive.RESTART))
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # an exception of a user whose own text cannot be made
-        return f"{type(error).__name__} (without a text)"
