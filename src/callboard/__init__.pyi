@@ -3,6 +3,7 @@
 A public name is one line here, ``from callboard.x import Name as Name``.
 """
 
+from callboard import observability as observability
 from callboard import sync as sync
 from callboard import xp as xp
 from callboard.actors import Actor as Actor
@@ -245,6 +246,8 @@ from callboard.serve.http.starting import serve as serve
 from callboard.support import supports as supports
 from callboard.system import System as System
 from callboard.system import device as device
+from callboard.telemetry.install import observe as observe
+from callboard.telemetry.telemetry import Telemetry as Telemetry
 from callboard.train.dataparallel import DataParallelTrainer as DataParallelTrainer
 from callboard.train.history import History as History
 from callboard.train.kinds import LossKind as LossKind

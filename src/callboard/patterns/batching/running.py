@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors.errors import ActorStopped, returned
 from callboard.core.errors import ContextLost, MailboxFull, Unrecoverable
+from callboard.events.kinds import BATCH
+from callboard.events.ring import EVENTS, now
 from callboard.patterns.batching.figures import BatchCounters
 from callboard.patterns.batching.isolation import OnError, reruns
 from callboard.patterns.batching.policy import Batch, BatchPolicy
@@ -98,6 +100,9 @@ class BatchRunner:
             rows = await self._results(entries)
         except Exception as e:  # the user's function may raise anything: its requests end in that
             self._counters.failed += 1
+            ring = EVENTS.ring
+            if ring is not None:
+                ring.append((next(ring.numbers), now(), BATCH, server.name, len(entries), 0.0, False))
             if len(entries) > 1 and self._on_error != "fail" and not isinstance(e, OF_ALL):
                 return e
             self._fail_all(entries, e)
@@ -135,6 +140,9 @@ class BatchRunner:
         rows = rows_of(await self._call(items, entries=entries), size)
         seconds = self._clock.time() - started
         self._policy.finished(size, seconds, entries)
+        ring = EVENTS.ring
+        if ring is not None:
+            ring.append((next(ring.numbers), now(), BATCH, self._server.name, len(entries), seconds, True))
         self._counters.ran(len(entries), size, seconds)
         return rows
 

@@ -11,6 +11,10 @@ from typing import Any, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
+from callboard.events.kinds import REQUEST
+from callboard.events.registry import SERVERS
+from callboard.events.ring import EVENTS, Ring
+from callboard.events.ring import now as now_ns
 from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.hooks import amount, hashable
 from callboard.patterns.contract.options import RequestOptions, checked
@@ -26,7 +30,7 @@ from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, 
 from callboard.patterns.requests.feeding import Feeders
 from callboard.patterns.requests.inside import check_outside
 from callboard.patterns.requests.passage import PASSAGE
-from callboard.patterns.requests.stats import Histogram, ServerStats
+from callboard.patterns.requests.stats import SECONDS, Histogram, ServerStats
 from callboard.patterns.requests.workers import within
 
 __all__ = ["RequestServer"]
@@ -72,7 +76,7 @@ class RequestServer(Callers[T, R]):
         self._ends: dict[str, int] = dict.fromkeys(
             ("completed", "failed", "cancelled", "expired", "rejected", "dropped", "stopped"), 0
         )
-        self._queue_time, self._total_time = Histogram(), Histogram()
+        self._queue_time, self._total_time = Histogram(SECONDS), Histogram(SECONDS)
 
     # -- what a blueprint adds -----------------------------------------------------------------------------------------
 
@@ -225,7 +229,7 @@ class RequestServer(Callers[T, R]):
 
     def _succeed_all(self, entries: list[Entry], values: Sequence[Any], now: float) -> None:
         """As :meth:`_succeed` for entries that have run, none of them a stream, all of them clear."""
-        total_time, completed = self._total_time, 0
+        total_time, completed, ring = self._total_time, 0, EVENTS.ring
         for entry, value in zip(entries, values, strict=False):
             if self._open.pop(entry.number, None) is None:
                 continue
@@ -236,6 +240,8 @@ class RequestServer(Callers[T, R]):
             passage = entry.passage
             if passage is not None and passage.started is None:
                 passage.started = entry.started
+            if ring is not None:
+                _record(ring, self.name, entry, "completed")
             total_time.add(now - entry.arrived)
             future.set_result(value)
             completed += 1
@@ -277,6 +283,9 @@ class RequestServer(Callers[T, R]):
             feeder.cancel()  # which closes its iterator
         self._deadlines.ended(entry)
         self._ends[reason] += 1
+        ring = EVENTS.ring
+        if ring is not None:
+            _record(ring, self.name, entry, reason)
         self._notify_if_drained()
         return future
 
@@ -400,6 +409,7 @@ class RequestServer(Callers[T, R]):
             raise RuntimeError(f"{self.name} was started before; make another one")
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
+        SERVERS.add(self)
         return self
 
     async def drain(self, timeout: float | None = None) -> bool:
@@ -459,3 +469,9 @@ class RequestServer(Callers[T, R]):
     def __repr__(self) -> str:
         how = "new" if self._loop is None else "stopped" if self._stopping else "closing" if self._closing else "open"
         return f"<{type(self).__name__} {self.name!r}, {how}, {len(self._open)} requests>"
+
+
+def _record(ring: Ring, name: str, entry: Entry, end: str) -> None:
+    """Write how a request ended, and when it came and was begun."""
+    number = next(ring.numbers)
+    ring.append((number, now_ns(), REQUEST, name, entry.number, entry.arrived, entry.started, end, None))

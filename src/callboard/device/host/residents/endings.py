@@ -82,7 +82,7 @@ class CallEndings:
     def _trace(self, ended: EndedCall, failed: bool = False) -> None:
         """Record a call that ran, if a trace is installed; of one that succeeded, the ledger notes the completion."""
         trace, item, timeline = self._context.ledger.trace, ended.item, ended.actor.timeline
-        if trace is None or timeline is None or not item.began:
+        if trace is None or trace.every != 1 or timeline is None or not item.began:
             return
         tag = f"actor:{ended.actor.name}.{item.method}"
         trace.called(item.op.id, tag, timeline.stream.id, item.began, item.ended)

@@ -95,7 +95,7 @@ class Shortcut:
             or item.message.shared
             or stage.endings.pending
             or context.helper.jobs
-            or context.ledger.trace is not None
+            or (context.ledger.trace is not None and context.ledger.trace.every == 1)
             or not context.ledger.is_empty
             or timeline.completed < timeline.issued
             or not (stage.endings.on_host or timeline.stream.query())

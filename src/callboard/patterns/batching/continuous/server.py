@@ -8,6 +8,9 @@ from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
+from callboard.events.kinds import BATCH
+from callboard.events.ring import EVENTS
+from callboard.events.ring import now as now_ns
 from callboard.patterns.batching.continuous.base import StepServer
 from callboard.patterns.batching.continuous.policy import Preemption, StepPolicy, StepSettings
 from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
@@ -230,6 +233,9 @@ class ContinuousBatchingServer(StepServer[T, list[P]]):
             silent = [slot.number for slot, result in zip(slots, results, strict=True) if result is NOTHING]
         self._guard.succeeded(entries, silent)
         self._step_time.add(now - started)
+        ring = EVENTS.ring
+        if ring is not None:
+            ring.append((next(ring.numbers), now_ns(), BATCH, self.name, len(slots), now - started, True))
         self._batch_size.add(len(slots))
         given: set[int] = set()
         for slot, result in zip(slots, results, strict=True):
