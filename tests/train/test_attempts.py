@@ -74,9 +74,10 @@ async def test_a_step_that_was_cancelled_after_its_update_was_not_done(monkeypat
             await take(*arguments)
             raise asyncio.CancelledError
 
-        with monkeypatch.context() as patch, pytest.raises(asyncio.CancelledError):
+        with monkeypatch.context() as patch:
             patch.setattr(training, "_take", cancelled)
-            await training.step(second)
+            with pytest.raises(asyncio.CancelledError):
+                await training.step(second)
         stats = await training.step(third)
         weights = await training.state_dict()
         training._done, training._begun = 0, 1  # back to the start, and without the cancelled step
@@ -124,9 +125,10 @@ async def test_a_checkpoint_that_cannot_be_replaced_stays(tmp_path: Path, monkey
                 raise OSError("no space is left")
             return rename(path, target)
 
-        with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        with monkeypatch.context() as patch:
             patch.setattr(Path, "rename", full)
-            await training.save(tmp_path)
+            with pytest.raises(OSError, match="no space"):
+                await training.save(tmp_path)
         assert await training.resume(tmp_path) == 0
     assert os.listdir(tmp_path) == ["step-00000000"]
 
