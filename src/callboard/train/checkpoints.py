@@ -101,7 +101,7 @@ def _replace(partial: Path, place: Path) -> None:
     place.rename(former)
     try:
         partial.rename(place)
-    except BaseException:
+    except BaseException:  # whatever ends it, the former one is back
         former.rename(place)
         raise
     if former.is_symlink():

@@ -24,7 +24,7 @@ def cyclic() -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    "value, expected",
     [
         ("name-\udcff", "name-\\udcff"),
         ({"\ud800": 1}, {"\\ud800": 1}),
@@ -42,7 +42,7 @@ def test_a_value_without_a_plain_form_is_described(value: Any, expected: Any) ->
 
 def test_a_set_of_objects_without_a_text_and_a_view_with_gaps() -> None:
     arrays: list[Any] = []
-    kept: Any = lambda array, digest: arrays.append(array)  # noqa: E731
+    kept: Any = lambda array, digest: arrays.append(array)
     assert plain({Hostile()}, str, kept)[0]["error"] == f"{__name__}:Hostile"
     view = memoryview(np.arange(12, dtype="u1").reshape(3, 4))[::2]
     entry = decode(encode(DeviceOp("devices/1", 1, "op", {"x": plain(view, str, kept)}, [])))

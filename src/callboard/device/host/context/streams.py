@@ -98,9 +98,7 @@ class SharedStreams:
             raise
         except KeyboardInterrupt:
             raise
-        except (
-            BaseException
-        ) as e:  # of a user (sys.exit, a cancellation, ...): whatever it is, the next context would meet it as well
+        except BaseException as e:  # of a user, also sys.exit: the next context would meet it as well
             if type(self._allocator).__module__ == StreamAllocator.__module__:
                 raise
             name = type(self._allocator).__qualname__
