@@ -137,7 +137,8 @@ def read(place: Path) -> tuple[State, Cursor]:
     except Exception as error:  # torch and safetensors raise what their parsers meet
         first = str(error).split("\n")[0]
         raise RuntimeError(
-            f"the checkpoint {place} cannot be read; it is damaged, or not of a trainer: {type(error).__name__}: {first}"
+            f"the checkpoint {place} cannot be read; it is damaged, or not of a trainer: "
+            f"{type(error).__name__}: {first}"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Arguments and results of any kind have a description, and arrays with the same bytes are compared as what they are."""
+"""Arguments and results of any kind have a description; arrays with the same bytes are compared as what they are."""
 
 import hashlib
 from typing import Any

@@ -59,8 +59,8 @@ def carried(setting: str, value: Any) -> Any:
         code = dumps(value)
     except Exception as e:  # whatever a user's __reduce__ raises
         raise TypeError(
-            f"{setting}: {name} cannot be sent to the context host: {type(e).__name__}: {printable(e)}; each context has a copy, "
-            "made by pickle: make streams, threads and locks when it is called there"
+            f"{setting}: {name} cannot be sent to the context host: {type(e).__name__}: {printable(e)}; each context "
+            "has a copy, made by pickle: make streams, threads and locks when it is called there"
         ) from e
     if len(code) > MAX_CODE:
         raise ValueError(f"{setting}: {name} is {len(code):,} bytes as a pickle; at most {MAX_CODE:,} are sent")
