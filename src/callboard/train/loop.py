@@ -47,7 +47,7 @@ async def fit(
     if keep is not None and keep < 1:
         raise ValueError(f"fit: keep is {keep}; it is a number of checkpoints, at least 1, or None")
     if checkpoints is not None:
-        os.makedirs(checkpoints, exist_ok=True)  # noqa: PTH103 - fails now, and not after the steps of hours
+        os.makedirs(checkpoints, exist_ok=True)  # fails now, and not after the steps of hours
     arrays = as_arrays(data)
     steps: list[StepStats] = []
     total = -(-rows_of(arrays) // batch_size) * epochs
