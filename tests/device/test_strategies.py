@@ -1,6 +1,7 @@
 """Strategies pass their conformance suites, ours and one of a user; what a wrong one does is named."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -81,6 +82,8 @@ class Wrong(CopiesApart):
     def acquire(self, actor: str, priority: int, new: Callable[[int], Any]) -> Any:
         if self.fault == "raises":
             raise KeyError("mine")
+        if self.fault == "exits":
+            sys.exit(3)
         if self.fault == "foreign":
             return "a stream of another context"
         return super().acquire(actor, 9 if self.fault == "priority" else priority, new)
@@ -89,12 +92,17 @@ class Wrong(CopiesApart):
         return "yes" if self.fault == "word" else True
 
 
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
 class WrongNaps(Naps):
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def wait(self, flying: bool) -> Any:
-        if isinstance(self.value, KeyError):
+        if isinstance(self.value, BaseException):
             raise self.value
         return self.value
 
@@ -130,6 +138,7 @@ async def use(dev: cb.Device) -> None:
     [
         ({"streams": Wrong("foreign")}, r"Wrong\.acquire\('memory'\) returned 'a stream of another context'; return a"),
         ({"streams": Wrong("raises")}, r"Wrong\.acquire\('memory'\) failed: KeyError: 'mine'"),
+        ({"streams": Wrong("exits")}, r"Wrong\.acquire\('memory'\) failed: SystemExit: 3"),
         ({"streams": Wrong("priority")}, "priority is 9; use -1, 0 or 1"),
         ({"streams": Wrong("word")}, r"Wrong\.release\(\) returned 'yes'; return True"),
         ({"streams": unmade()}, "streams: CopiesApart cannot be made in the context host: ValueError: invalid literal"),
@@ -137,6 +146,8 @@ async def use(dev: cb.Device) -> None:
         ({"completion": WrongNaps(-1.0)}, r"WrongNaps\.wait returned -1\.0"),
         ({"completion": WrongNaps(float("nan"))}, r"WrongNaps\.wait returned nan"),
         ({"completion": WrongNaps(KeyError("mine"))}, r"WrongNaps\.wait failed: KeyError: 'mine'"),
+        ({"completion": WrongNaps(asyncio.CancelledError())}, r"WrongNaps\.wait failed: CancelledError"),
+        ({"completion": WrongNaps(Unprintable())}, r"WrongNaps\.wait failed: Unprintable: <Unprintable, whose text"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -144,6 +155,12 @@ async def test_a_wrong_strategy_stops_the_device_and_is_named(options: Any, text
     with pytest.raises(cb.Unrecoverable, match=text):
         async with asyncio.timeout(BOUND), cb.device("cpu", isolation="thread", **options) as dev:
             await use(dev)
+
+
+@pytest.mark.parametrize("seconds", [1e300, 10**400])
+async def test_a_wait_of_ages_is_a_long_one(seconds: float) -> None:
+    async with asyncio.timeout(BOUND), cb.device("cpu", isolation="thread", completion=WrongNaps(seconds)) as dev:
+        await use(dev)
 
 
 async def test_a_stream_that_another_actor_has_is_not_closed() -> None:

@@ -31,17 +31,28 @@ def _mapped(value: Any, where: str) -> Any:
     if isinstance(value, dict):
         return {key: _mapped(item, f"{where}[{key!r}]") for key, item in value.items()}
     if hasattr(value, "detach"):  # a tensor of torch
-        value = value.detach().cpu().numpy()
+        value = _of_tensor(value.detach(), where)
+    if np.ma.isMaskedArray(value):
+        raise TypeError(f"{where} is a masked array, whose mask would be lost; fill it first: {where}.filled(0)")
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as e:  # lists of different lengths, or an object with items of its own
         given = f"a {type(value).__name__}, which is not an array of numbers ({e})"
         raise TypeError(f"{where} is {given}; pass arrays of numbers, (inputs, targets) for example") from e
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise TypeError(f"{where} is {value!r:.60}, of dtype {array.dtype}; pass arrays of numbers")
     if not array.ndim:
         raise TypeError(f"{where} is the single number {value!r:.60}; an array of a batch has an axis for the samples")
-    return array
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _of_tensor(tensor: Any, where: str) -> Any:
+    if str(tensor.dtype) == "torch.bfloat16":  # unknown to NumPy
+        tensor = tensor.float()
+    try:
+        return tensor.cpu().numpy()
+    except (TypeError, RuntimeError) as error:  # a sparse one, one without data, ...
+        raise TypeError(f"{where} is a tensor that no array can be made of: {error}") from error
 
 
 def rows_of(batch: Batch) -> int:

@@ -5,8 +5,10 @@ the place in the data, for ``torch.load(..., weights_only=True)``.
 """
 
 import os
+import pickle
 import re
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ __all__ = ["latest", "read", "write"]
 
 NAME = re.compile(r"step-(\d{8,})")
 
+_writing = threading.Lock()  # one at a time, also when an earlier call was cancelled and its thread still writes
+
 
 def write(folder: Path, state: State, cursor: Cursor, keep: int | None = None) -> Path:
     """Write a checkpoint into a folder; one that exists for this step is replaced.
@@ -25,14 +29,25 @@ def write(folder: Path, state: State, cursor: Cursor, keep: int | None = None) -
         folder: Made if it does not exist.
         state: On the host.
         cursor: The place in the data.
-        keep: Older ones beyond this number are removed, once this one is complete.
+        keep: Of this one and those of earlier steps, so many are kept, once this one is complete.
 
     Returns:
         The checkpoint's own folder.
 
     Raises:
         OSError: It cannot be written (the disk is full, …); nothing of it is left, and older ones are as they were.
+        TypeError: The state has an object that cannot be read again without running code of the file.
     """
+    with _writing:
+        place = _write(folder, state, cursor)
+        if keep is not None:
+            earlier = [old for old in _all(folder) if _step(old) < state.step]
+            for old in earlier[: max(0, len(earlier) - keep + 1)]:
+                shutil.rmtree(old, ignore_errors=True)
+    return place
+
+
+def _write(folder: Path, state: State, cursor: Cursor) -> Path:
     import torch
     from safetensors.torch import save_file
 
@@ -55,22 +70,43 @@ def write(folder: Path, state: State, cursor: Cursor, keep: int | None = None) -
         try:
             save_file(tensors, partial / "model.safetensors")
             torch.save(rest, partial / "trainer.pt")
+            torch.load(partial / "trainer.pt", map_location="meta", weights_only=True)
         except OSError:
             raise
+        except pickle.UnpicklingError as error:
+            what = str(error).split("WeightsUnpickler error: ")[-1].split("\n")[0]
+            raise TypeError(
+                "the state of the model or its optimizer has an object that a checkpoint cannot hold; use tensors, "
+                f"numbers, texts, lists and dicts in get_extra_state and in the optimizer: {what}"
+            ) from error
         except Exception as error:  # both wrap what the system said
             raise OSError(f"the checkpoint cannot be written to {folder}: {error}") from error
         for path in [*partial.iterdir(), partial]:
             _sync(path)
-        shutil.rmtree(place, ignore_errors=True)
-        partial.rename(place)
+        _replace(partial, place)
         _sync(folder)
     except BaseException:  # nothing half written stays, whatever ends it
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    if keep is not None:
-        for old in _all(folder)[:-keep]:
-            shutil.rmtree(old, ignore_errors=True)
     return place
+
+
+def _replace(partial: Path, place: Path) -> None:
+    """Move a checkpoint to its place; one that is there is removed after that, and stays if this fails."""
+    former = place.with_name(f".{place.name}.former")
+    if not place.exists():
+        partial.rename(place)
+        return
+    shutil.rmtree(former, ignore_errors=True)
+    place.rename(former)
+    try:
+        partial.rename(place)
+    except BaseException:  # whatever ends it, the former one is back
+        former.rename(place)
+        raise
+    if former.is_symlink():
+        former.unlink()
+    shutil.rmtree(former, ignore_errors=True)
 
 
 def latest(folder: Path) -> Path | None:
@@ -87,26 +123,51 @@ def read(place: Path) -> tuple[State, Cursor]:
 
     Raises:
         FileNotFoundError: There is no checkpoint.
+        RuntimeError: It is damaged.
     """
-    import torch
-    from safetensors.torch import load_file
-
     if NAME.fullmatch(place.name) is None:
         found = latest(place)
         if found is None:
             raise FileNotFoundError(f"{place} has no checkpoint (a folder named step-00000042, for example)")
         place = found
+    try:
+        return _read(place)
+    except OSError:
+        raise
+    except Exception as error:  # torch and safetensors raise what their parsers meet
+        first = str(error).split("\n")[0]
+        raise RuntimeError(
+            f"the checkpoint {place} cannot be read; it is damaged, or not of a trainer: "
+            f"{type(error).__name__}: {first}"
+        ) from error
+
+
+def _read(place: Path) -> tuple[State, Cursor]:
+    import torch
+    from safetensors.torch import load_file
+
     model: dict[str, Any] = load_file(place / "model.safetensors")
     rest = torch.load(place / "trainer.pt", map_location="cpu", weights_only=True)
-    own = {**model, **rest["others"]}, rest["optimizer"], rest["rates"]
-    state = pack(own, rest["step"], rest["updates"], lambda tensor: tensor.numpy(), torch.device("cpu"))
-    return state, Cursor(rest["epoch"], rest["batch"])
+    own = {**model, **rest["others"]}, rest["optimizer"], [_number(rate, float) for rate in rest["rates"]]
+    step, updates, epoch, batch = (_number(rest[name], int) for name in ("step", "updates", "epoch", "batch"))
+    state = pack(own, step, updates, lambda tensor: tensor.numpy(), torch.device("cpu"))
+    return state, Cursor(epoch, batch)
+
+
+def _number(given: Any, kind: type) -> Any:
+    if not isinstance(given, (int, kind)) or isinstance(given, bool) or not given >= 0:
+        raise ValueError(f"{given!r:.80} is no number that is at least 0")
+    return given
 
 
 def _all(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    return sorted((path for path in folder.iterdir() if NAME.fullmatch(path.name)), key=lambda path: int(path.name[5:]))
+    return sorted((path for path in folder.iterdir() if NAME.fullmatch(path.name) and path.is_dir()), key=_step)
+
+
+def _step(place: Path) -> int:
+    return int(place.name.removeprefix("step-"))
 
 
 def _sync(path: Path) -> None:

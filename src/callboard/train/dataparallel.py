@@ -109,6 +109,7 @@ class DataParallelTrainer(Handle):
         self._members: Members | None = None
         self._lock = asyncio.Lock()
         self._done = 0
+        self._begun = 0  # the step whose updates were sent last; beyond _done: replicas may have taken a part of it
         self._skipped = 0
         self._gradients: tuple[int, list[Gradients]] = (0, [])
 
@@ -159,7 +160,8 @@ class DataParallelTrainer(Handle):
         Raises:
             TypeError, ValueError: A batch that cannot be.
             NotFinite: See ``not_finite``.
-            Exception: What the model, the loss or the optimizer raised; the weights are as before.
+            Exception: What the model, the loss or the optimizer raised; the weights are as before, as they are when a
+                step was cancelled.
             DeviceStopped: The last device has stopped for good.
         """
         arrays = as_arrays(batch)
@@ -167,6 +169,7 @@ class DataParallelTrainer(Handle):
             raise ValueError("the batch has no samples")
         async with self._lock:
             members, began = self._training(), time.perf_counter_ns()
+            await self._as_before(members)
             update, repeats = await self._repeated(members, arrays)
             self._done += 1
             stats = self._stats(update, arrays, (time.perf_counter_ns() - began) // 1000, repeats)
@@ -190,6 +193,7 @@ class DataParallelTrainer(Handle):
         """
         async with self._lock:
             members = self._training()
+            await self._as_before(members)
             await self._snapshot(members)
             opened = await self._opened.open(devices)
             await members.change(opened)
@@ -223,6 +227,7 @@ class DataParallelTrainer(Handle):
             )
             self._gradients = number, gradients
             buckets, averages = [one.buckets for one in gradients], [one.averages for one in gradients]
+            self._begun = max(self._begun, number)
             sums = members.add_up(buckets, averages)
             updates = [
                 replica.call(Replica.update, number, own, means)
@@ -233,6 +238,14 @@ class DataParallelTrainer(Handle):
             members.doubt()
             raise
         return update
+
+    async def _as_before(self, members: Members) -> None:
+        """All replicas in the state after the last step, if one failed or was cancelled while it was being applied."""
+        if self._begun > self._done:
+            await self._load(members)
+            members.doubt()
+            await self._until_agreed(members)
+            self._begun = 0
 
     async def _until_agreed(self, members: Members) -> None:
         for repeats in itertools.count():
@@ -287,14 +300,16 @@ class DataParallelTrainer(Handle):
         state = self._snapshots.state
         assert state is not None  # taken when the trainer was opened
         self._snapshots.take(state.at(self._done))
+        self._begun = self._done + 1
         await self._load(members)
+        self._begun = 0
 
     # -- weights -------------------------------------------------------------------------------------------------------
 
     async def state(self) -> State:
         """Weights and all that the next step depends on, in host memory."""
         async with self._lock:
-            return await self._state_now(self._training())
+            return await self._settled(self._training())
 
     async def state_dict(self) -> dict[str, Any]:
         """The model's ``state_dict``, with tensors of the host."""
@@ -307,18 +322,20 @@ class DataParallelTrainer(Handle):
         Args:
             folder: Where checkpoints are; this one gets a folder ``step-00000042`` in it, with the weights as
                 ``model.safetensors``.
-            keep: Remove older checkpoints beyond this number.
+            keep: Keep this number of checkpoints, this one included; older ones are removed. Those of later steps,
+                of another run, stay.
 
         Returns:
             The checkpoint's own folder.
 
         Raises:
             OSError: It cannot be written; older ones are as they were.
+            TypeError: The model's or the optimizer's state has an object that a checkpoint cannot hold.
         """
         if keep is not None and keep < 1:
             raise ValueError(f"save: keep is {keep}; it is a number of checkpoints, at least 1, or None")
         async with self._lock:
-            state, cursor = await self._state_now(self._training()), self.cursor
+            state, cursor = await self._settled(self._training()), self.cursor
         return await asyncio.to_thread(write, Path(folder), state, cursor, keep)
 
     async def resume(self, folder: str | Path) -> int:
@@ -332,19 +349,20 @@ class DataParallelTrainer(Handle):
 
         Raises:
             FileNotFoundError: There is no checkpoint.
-            RuntimeError: It is of another model.
+            RuntimeError: It is damaged, or of another model; the trainer is as before.
         """
         state, cursor = await asyncio.to_thread(read, Path(folder))
         async with self._lock:
             members = self._training()
-            before = await self._state_now(members)
+            before = await self._settled(members)
             self._snapshots.take(state)
+            self._begun = self._done + 1
             try:
                 await self._load(members)
-            except Exception:  # a checkpoint of another model, part of which may be loaded
+            except BaseException:  # of another model, or cancelled: a part of it may be loaded
                 self._snapshots.take(before)
-                await self._load(members)
                 raise
+            self._begun = 0
             self._done, self.cursor = state.step, cursor
         return state.step
 
@@ -371,7 +389,7 @@ class DataParallelTrainer(Handle):
             checkpoints: Folder for checkpoints; one is written after ``checkpoint_every`` steps, and one at the end.
             checkpoint_every, keep: Steps between two checkpoints, and how many are kept.
             progress: A progress bar of tqdm; None: if it is installed and stderr is a terminal.
-            on_step: Called with the figures of each step.
+            on_step: Called with the figures of each step; awaited, if it is a coroutine function.
 
         Returns:
             The steps that were done now: ``print(history)`` draws the loss.
@@ -402,6 +420,10 @@ class DataParallelTrainer(Handle):
                 members.doubt()
                 self._check_repeat(error, repeats)
                 await self._until_agreed(members)
+
+    async def _settled(self, members: Members) -> State:
+        await self._as_before(members)
+        return await self._state_now(members)
 
     async def _state_now(self, members: Members) -> State:
         for repeats in itertools.count():

@@ -1,6 +1,9 @@
 """``fit``: the loop over a data set, with progress and checkpoints."""
 
 import asyncio
+import inspect
+import operator
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -39,8 +42,12 @@ async def fit(
 ) -> History:
     """See :meth:`.DataParallelTrainer.fit`."""
     for name, value in (("batch_size", batch_size), ("epochs", epochs), ("every", every)):
-        if value < 1:
+        if operator.index(value) < 1:
             raise ValueError(f"fit: {name} is {value}; it is at least 1")
+    if keep is not None and keep < 1:
+        raise ValueError(f"fit: keep is {keep}; it is a number of checkpoints, at least 1, or None")
+    if checkpoints is not None:
+        os.makedirs(checkpoints, exist_ok=True)  # fails now, and not after the steps of hours
     arrays = as_arrays(data)
     steps: list[StepStats] = []
     total = -(-rows_of(arrays) // batch_size) * epochs
@@ -52,7 +59,9 @@ async def fit(
             trainer.cursor = after
             steps.append(stats)
             if on_step is not None:
-                on_step(stats)
+                said = on_step(stats)
+                if inspect.isawaitable(said):
+                    await said
             if bar is not None:
                 bar.set_postfix(loss=f"{stats.loss:.4g}", refresh=False)
                 bar.update()

@@ -186,7 +186,12 @@ class Replica(ResidentActor):
         return tensor.to(self._device, dtype, non_blocking=True)
 
     def _factor(self) -> float:
-        return 1.0 if self._job.schedule is None else float(self._job.schedule(self._updates))
+        if self._job.schedule is None:
+            return 1.0
+        factor = float(self._job.schedule(self._updates))
+        if not 0 <= factor < math.inf:
+            raise ValueError(f"schedule gave {factor} for update {self._updates}; it is a finite factor, at least 0")
+        return factor
 
     def _restore(self, step: int) -> None:
         """Buffers as they were before the step, if it began already."""

@@ -169,3 +169,17 @@ async def test_another_supervisor_for_an_open_device_is_refused() -> None:
 def test_a_budget_that_cannot_be_is_refused(arguments: Any) -> None:
     with pytest.raises(ValueError, match=next(iter(arguments))):
         cb.DeviceSupervisor(**arguments)
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("error", [Unprintable(), asyncio.CancelledError()])
+async def test_a_supervisor_that_raises_the_unusual_ends_the_device_with_that(error: BaseException) -> None:
+    def decide() -> Any:
+        raise error
+
+    for caught in await lost(Scripted(decide), cb.ContextPoisoned("gone")):
+        assert f"Scripted.on_context_lost failed: {type(error).__name__}" in str(caught)

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from callboard.actors.errors import printable
 from callboard.core.errors import Unrecoverable
 from callboard.device.hooks import check_hook
 from callboard.device.strategies.completion import CompletionStrategy
@@ -58,8 +59,8 @@ def carried(setting: str, value: Any) -> Any:
         code = dumps(value)
     except Exception as e:  # whatever a user's __reduce__ raises
         raise TypeError(
-            f"{setting}: {name} cannot be sent to the context host: {type(e).__name__}: {e}; each context has a copy, "
-            "made by pickle: make streams, threads and locks when it is called there"
+            f"{setting}: {name} cannot be sent to the context host: {type(e).__name__}: {printable(e)}; each context "
+            "has a copy, made by pickle: make streams, threads and locks when it is called there"
         ) from e
     if len(code) > MAX_CODE:
         raise ValueError(f"{setting}: {name} is {len(code):,} bytes as a pickle; at most {MAX_CODE:,} are sent")
@@ -78,9 +79,11 @@ def unpacked(setting: str, given: Carried) -> Any:
         value = loads(given.code)
         if not isinstance(value, KINDS[setting]):
             raise TypeError(f"its pickle gives {value!r:.200}")
-    except Exception as e:  # from a user's class: the next context could not make it either
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:  # from a user's class: the next context could not make it either
         raise Unrecoverable(
-            f"{setting}: {given.name} cannot be made in the context host: {type(e).__name__}: {e}; its module must be "
-            "importable there"
+            f"{setting}: {given.name} cannot be made in the context host: {type(e).__name__}: {printable(e)}; its "
+            "module must be importable there"
         ) from e
     return value

@@ -1,9 +1,10 @@
 """``Judge``: has the supervisor decide about each failure of a device, and carries out what is not a loss."""
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from callboard.actors.errors import ActorStopped
+from callboard.actors.errors import ActorStopped, printable
 from callboard.actors.supervision import Directive
 from callboard.core.errors import AccelError, ContextPoisoned, DeviceStopped, LibraryError, OutOfMemory, Unrecoverable
 from callboard.device.protocol.failures import as_error
@@ -45,8 +46,10 @@ class Judge:
         method = f"{type(device.supervisor).__qualname__}.{piece}"
         try:
             decision = decided(device.supervisor, piece, error, device.clock())
-        except Exception as e:  # from a user's supervisor: without a decision nothing continues
-            stop = self._stop(f"{method} failed: {type(e).__name__}: {e}; it was to decide about: {error}", error)
+        except (Exception, asyncio.CancelledError) as e:  # from a user's supervisor: without a decision nothing goes on
+            stop = self._stop(
+                f"{method} failed: {type(e).__name__}: {printable(e)}; it was to decide about: {error}", error
+            )
             stop.error.__cause__ = e
             return stop
         if decision.directive is not Directive.STOP:

@@ -51,48 +51,65 @@ def checked_tolerances(given: Mapping[str, float]) -> dict[str, float]:
     return {as_dtype(dtype).name: float(value) for dtype, value in given.items()}
 
 
-def plain(value: Any, ref: Callable[[GpuRef[Any]], str], array: Callable[[Array, str], object], depth: int = 0) -> Any:
+def plain(
+    value: Any, ref: Callable[[GpuRef[Any]], str], array: Callable[[Array, str], object], above: tuple[int, ...] = ()
+) -> Any:
     """A value as plain data.
 
     Args:
         value: Any value; of an object that is no data, the name of its class remains.
         ref: Names an array of the device.
         array: Receives each host array, with the hash of its elements.
-        depth: Levels above it.
+        above: Identities of the values that hold it; one of them in itself is the name of its class.
     """
-    if value is None or type(value) in (bool, float, str):
+    if value is None or type(value) in (bool, float):
         return value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, float):
+        return float(value)
+    if len(above) > DEPTH or id(value) in above:
+        return name_of(type(value))
+    inside = (*above, id(value))
     if isinstance(value, enum.Enum):
-        return plain(value.value, ref, array, depth + 1)
-    if isinstance(value, float | str):
-        return float(value) if isinstance(value, float) else "".join(value)
+        return plain(value.value, ref, array, inside)
     if isinstance(value, int):
         return int(value) if -(1 << 63) <= value < 1 << 64 else str(value)
     if isinstance(value, GpuRef):
         return ref(value)
     if isinstance(value, np.generic):
-        return plain(value.item(), ref, array, depth + 1) if not isinstance(value.item(), np.generic) else str(value)
+        return plain(value.item(), ref, array, inside) if not isinstance(value.item(), np.generic) else str(value)
     if isinstance(value, np.ndarray):
-        return plain(value.tolist(), ref, array, depth + 1) if value.dtype.hasobject else _mark(value, array)
+        return plain(value.tolist(), ref, array, inside) if value.dtype.hasobject else _mark(value, array)
     if isinstance(value, bytes | bytearray | memoryview):
-        return _mark(np.frombuffer(value, np.uint8), array)
+        return _mark(np.frombuffer(bytes(value), np.uint8), array)  # a view may have gaps
     if isinstance(value, complex):
         return [value.real, value.imag]
     if isinstance(value, BaseException):
-        return {ERROR: name_of(type(value)), "text": str(value)}
-    if depth > DEPTH:
-        return name_of(type(value))
+        return {ERROR: name_of(type(value)), "text": _said(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item, ref, array, depth + 1) for key, item in value.items()}
+        return {_said(key): plain(item, ref, array, inside) for key, item in value.items()}
     if isinstance(value, set | frozenset):
-        value = sorted(value, key=repr)
+        return sorted((plain(item, ref, array, inside) for item in value), key=repr)
     if isinstance(value, list | tuple):
-        return [plain(item, ref, array, depth + 1) for item in value]
+        return [plain(item, ref, array, inside) for item in value]
     fields: tuple[str, ...] = getattr(value, "__struct_fields__", ())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = tuple(field.name for field in dataclasses.fields(value))
-    parts = {name: plain(getattr(value, name), ref, array, depth + 1) for name in fields}
+    parts = {name: plain(getattr(value, name), ref, array, inside) for name in fields}
     return {"class": type(value).__qualname__, **parts}
+
+
+def _text(value: str) -> str:
+    """The text; what UTF-8 does not have, such as the undecodable bytes of a file's name, as escapes."""
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def _said(value: object) -> str:
+    try:
+        return _text(str(value))
+    except Exception:  # of a user's class; what is recorded must not fail the op
+        return name_of(type(value))
 
 
 def _mark(value: Array, array: Callable[[Array, str], object]) -> dict[str, Any]:
@@ -191,7 +208,8 @@ class Comparison:
                 self.unproven.append(f"{text}, now {now['hash'][:12]}")
                 return None
             return Difference(at, shown(was), f"{shown(now)} (its elements were not recorded: above max_array_bytes)")
-        error, largest = _error(np.frombuffer(known[1], dtype_named(known[0])).reshape(shape), other)
+        # Arrays of several dtypes and shapes may have the same bytes, which are recorded once.
+        error, largest = _error(np.frombuffer(known[1], dtype_named(dtype)).reshape(shape), other)
         if error <= tolerance * largest:
             return None
         return Difference(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from callboard.actors.errors import printable
 from callboard.core.errors import ContextPoisoned, Unrecoverable
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.strategies.carried import Carried, unpacked
@@ -21,6 +22,9 @@ from callboard.device.strategies.completion import (
 __all__ = ["CheckedCompletion", "SharedPolledCompletion", "completion_for"]
 
 log = logging.getLogger(__name__)
+
+LONGEST = 3600.0
+"""Seconds of a wait without ops in flight; more overflows the clocks of the system at some number."""
 
 OURS = HostFnCompletion, PolledCompletion, SyncCompletion
 
@@ -83,11 +87,11 @@ class CheckedCompletion(CompletionStrategy):
         found = self._call("wait", self._inner.wait, flying)
         if found is None:
             return WATCHDOG if flying else None
-        if isinstance(found, bool) or not isinstance(found, int | float) or not (math.isfinite(found) and found >= 0):
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < math.inf:
             raise Unrecoverable(
                 f"{self._name}.wait returned {found!r:.200}; return a finite number of seconds, not negative, or None"
             )
-        return min(found, WATCHDOG) if flying else found
+        return min(found, WATCHDOG if flying else LONGEST)
 
     def watch(self, timelines: Sequence[StreamWork]) -> None:
         self._call("watch", self._inner.watch, timelines)
@@ -98,16 +102,18 @@ class CheckedCompletion(CompletionStrategy):
     def close(self) -> None:
         try:
             self._inner.close()
-        except Exception as e:  # of a user's strategy; the context closes all the same
-            log.error("%s.close failed: %s: %s", self._name, type(e).__name__, e)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:  # of a user's strategy; the context closes all the same
+            log.error("%s.close failed: %s: %s", self._name, type(e).__name__, printable(e))
 
     def _call(self, method: str, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return call(*arguments)
-        except (ContextPoisoned, Unrecoverable):  # of a stream that it has used
+        except (ContextPoisoned, Unrecoverable, KeyboardInterrupt):  # of a stream that it has used
             raise
-        except Exception as e:  # likewise: it would fail again in the next context
-            raise Unrecoverable(f"{self._name}.{method} failed: {type(e).__name__}: {e}") from e
+        except BaseException as e:  # sys.exit, a cancellation, ...: it would fail again in the next context
+            raise Unrecoverable(f"{self._name}.{method} failed: {type(e).__name__}: {printable(e)}") from e
 
 
 def completion_for(

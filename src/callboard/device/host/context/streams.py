@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.actors.errors import returned
+from callboard.actors.errors import printable, returned
 from callboard.core.backend import AccelDevice, AccelStream
 from callboard.core.errors import AccelError, Unrecoverable
 from callboard.device.config import HostConfig
@@ -96,11 +96,13 @@ class SharedStreams:
             return getattr(self._allocator, method)(*arguments)
         except AccelError:  # of the device
             raise
-        except Exception as e:  # of a user: whatever it is, the next context would meet it as well
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:  # of a user, also sys.exit: the next context would meet it as well
             if type(self._allocator).__module__ == StreamAllocator.__module__:
                 raise
             name = type(self._allocator).__qualname__
-            raise Unrecoverable(f"{name}.{method}{call} failed: {type(e).__name__}: {e}") from e
+            raise Unrecoverable(f"{name}.{method}{call} failed: {type(e).__name__}: {printable(e)}") from e
 
     def _wrong(self, method: str, call: str, given: object, wanted: str) -> Unrecoverable:
         return Unrecoverable(
