@@ -75,10 +75,12 @@ class GradientCompressor:
         if not np.isfinite(array).all():
             raise ValueError(f"gradients[{name!r}] is not finite; it would stay in the error feedback for ever")
         whole = array + self._left.get(name, 0)
-        flat, items = whole.reshape(-1), None
+        flat = whole.reshape(-1)
+        items: Array | None = None
         if self._share is not None and flat.size:
             count = max(1, round(self._share * flat.size))
             items = np.sort(np.argpartition(np.abs(flat), flat.size - count)[flat.size - count :])
+            items = items.astype(np.uint32 if flat.size < 2**32 else np.int64)
         values = flat if items is None else flat[items]
         scale = float(np.abs(values).max(initial=0.0)) / 127 if self._int8 else 1.0
         if self._int8:

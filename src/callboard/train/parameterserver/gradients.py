@@ -116,8 +116,8 @@ def _mean(several: list[Array | SparseRows], count: int) -> Array | SparseRows:
     total = dense[0].copy()
     for one in dense[1:]:
         total += one
-    for one in sparse:
-        np.add.at(total, one.rows, one.values)
+    for part in sparse:
+        np.add.at(total, part.rows, part.values)
     total /= count
     return total
 

@@ -353,7 +353,7 @@ class AsyncParameterServer(Handle):
                         push.made = self._version
                 self._changed()
 
-    def _checked(self, worker: Hashable, gradients: Any, version: int) -> Push:
+    def _checked(self, worker: Hashable, gradients: Any, version: Any) -> Push:
         if not isinstance(version, int) or not 0 <= version <= self._version:
             raise ValueError(
                 f"push: version is {version!r:.40}; pass that of the weights that were pulled, 0 to {self._version}"
