@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import callboard as cb
+from callboard.testing.faults import open_faulty
 from callboard.train.errors import NotFinite, StaleGradient, TrainerClosed
 from callboard.train.kinds import optimizer_of
 
@@ -71,6 +72,12 @@ async def weights_of(training: cb.AsyncParameterServer, worker: str = "a") -> di
     return dict(found.arrays)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run."""
+    while not condition():  # noqa: ASYNC110  # nothing else tells that a call waits
+        await asyncio.sleep(0)
+
+
 def equal(found: dict[str, Any], expected: dict[str, Any]) -> bool:
     return {*found} == {*expected} and all(np.array_equal(found[name], one) for name, one in expected.items())
 
@@ -119,8 +126,7 @@ async def test_bsp_makes_one_update_of_all_workers(pair: list[cb.Device]) -> Non
     one, other = gradients(2)
     async with server(pair, consistency=BSP, workers=["a", "b"]) as training:
         first = asyncio.ensure_future(training.push("a", 0, one, 0))
-        while training.stats().stragglers != ["b"]:
-            await asyncio.sleep(0)
+        await until(lambda: training.stats().stragglers == ["b"])
         second = await training.push("b", 0, other, 0)
         assert ((await first).version, second.version) == (1, 1)
         found = await weights_of(training)
@@ -133,8 +139,7 @@ async def test_ssp_has_the_fast_worker_wait(pair: list[cb.Device]) -> None:
     async with server(pair[:1], consistency=SSP, workers=["slow"]) as training:
         await training.push("a", 0, several[0], 0)
         second = asyncio.ensure_future(training.push("a", 1, several[1], 1))
-        while training.stats().workers["a"].clock < 2:
-            await asyncio.sleep(0)
+        await until(lambda: training.stats().workers["a"].clock == 2)
         pull = asyncio.ensure_future(training.pull("a"))
         assert (await training.push("slow", 0, several[2], 0)).staleness == 2
         assert (await second).version == 2
@@ -330,12 +335,42 @@ async def test_closing_ends_the_calls_that_wait(pair: list[cb.Device]) -> None:
         await training.pull("a")
     async with training:
         push = asyncio.ensure_future(training.push("a", 0, gradients(1)[0], 0))
-        while training.stats().stragglers != ["b"]:
-            await asyncio.sleep(0)
+        await until(lambda: training.stats().stragglers == ["b"])
     with pytest.raises(TrainerClosed):
         await push
 
 
+@pytest.mark.parametrize("at", [3, 7, 8])
+async def test_a_device_that_is_lost_for_good_changes_no_number(pair: list[cb.Device], at: int) -> None:
+    several = gradients(9)
+    async with open_faulty("context_poisoned", isolation="thread") as device:
+        async with server([device, pair[0]], optimizer=ADAM, snapshot_every=3) as training:
+            for seq, one in enumerate(several):
+                push = asyncio.ensure_future(training.push("a", seq, one, seq))
+                await asyncio.sleep(0)
+                if seq == at:
+                    with pytest.raises(cb.AccelError):
+                        await device.blas.gemm(device.put(np.eye(2)), device.put(np.eye(2))).get()
+                assert (await push).version == seq + 1
+            found = await weights_of(training)
+            assert training.stats().losses == 1
+    assert equal(found, plain(several, ADAM))
+
+
+async def test_a_shard_moves_when_its_device_has_stopped_for_good(pair: list[cb.Device]) -> None:
+    several = gradients(4)
+    async with server(pair, optimizer=ADAM) as training:
+        await pushed(training, several[:2])
+        await pair[0].close()
+        found = await pushed(training, several[2:], 2)
+        assert training.stats().losses == 1
+        await pair[1].close()
+        with pytest.raises(cb.DeviceStopped):
+            await training.push("a", 4, several[0], 4)
+    assert equal(found, plain(several, ADAM))
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_a_lost_device_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "1")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from callboard.actors.props import Props
-from callboard.core.errors import ContextLost, DeviceStopped
+from callboard.core.errors import ContextLost, Unrecoverable
 from callboard.device.client.handle import Device
 from callboard.train.kinds import Optimizer
 from callboard.train.parameterserver.layout import Part, Piece
@@ -106,7 +106,7 @@ class Keeper:
                     raise
                 _log.warning("a shard of the weights was lost with %s: %s", self._devices[0].name, error)
                 await self._ready()
-            except DeviceStopped as error:
+            except Unrecoverable as error:
                 self._move(error)
         raise AssertionError("unreachable")
 
@@ -125,10 +125,10 @@ class Keeper:
         try:
             await self._devices[0].ready()
             await self._shard.ready()
-        except DeviceStopped as error:
+        except Unrecoverable as error:
             self._move(error)
 
-    def _move(self, error: DeviceStopped) -> None:
+    def _move(self, error: Unrecoverable) -> None:
         if len(self._devices) == 1:
             raise error
         lost = self._devices.pop(0)
