@@ -69,7 +69,7 @@ TRAINS = {"torch"}, "the engine of the trainers, which are an extra; their model
 LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
     "multi_device/machines/rayengine.py": ({"ray"}, "a cluster's engine, which is an extra"),
-    **{f"train/{name}.py": TRAINS for name in ("checkpoints", "kinds", "replica", "states")},
+    **{f"train/{name}.py": TRAINS for name in ("checkpoints", "kinds", "replicas/replica", "states")},
     **{f"train/parameterserver/{name}.py": TRAINS for name in ("saving", "shard")},
     "serve/bundled/minilm_torch.py": ({"torch"}, "a resident actor's model, which runs in the context host"),
 }

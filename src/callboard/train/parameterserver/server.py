@@ -223,7 +223,7 @@ class AsyncParameterServer(Handle):
                 else:
                     self._count["repeated"] += 1
                 receipt = await asyncio.shield(push)  # a cancelled call leaves the push to be counted, once
-            except Exception:
+            except Exception:  # whatever it is, the push is not counted
                 self._count["refused"] += 1
                 raise
             await self._room(worker)
@@ -342,7 +342,7 @@ class AsyncParameterServer(Handle):
                     factor = sum(1 / (1 + push.staleness) for push in taken) / len(taken)
                 try:
                     await self._shards.update(self._version + 1, [push.gradients for push in taken], factor)
-                except Exception as error:
+                except Exception as error:  # of the optimizer or a device: the answer of these pushes
                     _log.warning("an update with %d pushes failed: %s", len(taken), error)
                     for push in taken:
                         push.error = error

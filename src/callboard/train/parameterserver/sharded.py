@@ -10,10 +10,10 @@ from callboard.actors.errors import AskTimeout
 from callboard.core.errors import ContextLost, DeviceStopped
 from callboard.device.client.handle import Device
 from callboard.train.kinds import Optimizer
-from callboard.train.members import every
 from callboard.train.parameterserver.gradients import Gradients, mean
 from callboard.train.parameterserver.keeper import Keeper
 from callboard.train.parameterserver.layout import Layout
+from callboard.train.replicas.members import every
 from callboard.train.states import State
 
 __all__ = ["Sharded"]
