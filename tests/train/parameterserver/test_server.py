@@ -22,7 +22,7 @@ MOMENTUM = cb.OptimizerKind.Sgd(lr=0.05, momentum=0.9, weight_decay=0.01)
 ADAM = cb.OptimizerKind.AdamW(lr=0.01)
 BSP, SSP, ASP = cb.Consistency.Bsp(), cb.Consistency.Ssp(slack=2), cb.Consistency.Asp()
 DRAW = np.random.default_rng(0)
-FIRST = {
+FIRST: dict[str, Any] = {
     "w": DRAW.standard_normal((7, 5)).astype("f4"),
     "b": DRAW.standard_normal(5).astype("f4"),
     "c": np.float32(1.5),
@@ -287,12 +287,12 @@ async def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -
         cb.Consistency.Ssp(slack=0)
 
 
-class Failing(torch.optim.SGD):
+class Failing(torch.optim.SGD):  # type: ignore[misc, name-defined]
     """Fails in its second step, in the shard that has ``b``, after an update that must not count."""
 
     steps = 0
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:
         super().step()
         Failing.steps += 1
         if Failing.steps == 4:
