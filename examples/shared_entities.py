@@ -51,7 +51,8 @@ async def application(kind: str, address: str, first: bool) -> None:
 if __name__ == "__main__":
     kind, *rest = sys.argv[1:] or ["cpu"]
     if rest:
-        sys.exit(asyncio.run(application(kind, *rest, first=False)))
+        asyncio.run(application(kind, rest[0], first=False))
+        sys.exit()
     os.environ["CALLBOARD_NODE_TOKEN"] = secrets.token_urlsafe(32)
     command = [sys.executable, "-m", "callboard", "host", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as host:

@@ -84,17 +84,17 @@ async def _(hook: Hook) -> Any:
 
 @row("bucket", None, "x", -1, where="joined")
 async def _(hook: Hook) -> Any:
-    return await served(cb.DynamicBatchingServer(same, bucket=hook, join_buckets=True))
+    return await served(cb.DynamicBatchingServer(same, bucket=hook, batches=cb.BatchOptions(join_buckets=True)))
 
 
 @row("pad", None, where="batching")
 async def _(hook: Hook) -> Any:
-    return await served(cb.DynamicBatchingServer(same, pad=hook, preferred=[1]))
+    return await served(cb.DynamicBatchingServer(same, batches=cb.BatchOptions(pad=hook, preferred=[1])))
 
 
-@row("quarantine_key", 5, where="batching")
+@row("item_key", 5, where="batching")
 async def _(hook: Hook) -> Any:
-    return await served(cb.DynamicBatchingServer(same, quarantine=cb.Quarantine(None), quarantine_key=hook))
+    return await served(cb.DynamicBatchingServer(same, quarantine=cb.Quarantine(None, item_key=hook)))
 
 
 @row("batch function", None, [1, 2], where="continuous")

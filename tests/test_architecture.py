@@ -19,19 +19,20 @@ ROOT = Path(__file__).parent.parent
 
 # Who may import whom. A package may always import itself.
 LAYERS: dict[str, set[str]] = {
-    "actors": set(),
+    "events": set(),
+    "actors": {"events"},
     "core": {"actors"},
     "kernel": {"actors", "core"},
     "arrays": {"actors", "core", "kernel"},
-    "device": {"actors", "core", "kernel", "arrays"},
-    "multi_device": {"actors", "core", "kernel", "device"},
-    # Told by hooks of lower layers, so it may look at them.
-    "telemetry": {"actors", "core", "kernel", "device"},
+    "device": {"actors", "core", "events", "kernel", "arrays"},
+    "multi_device": {"actors", "core", "events", "kernel", "device"},
+    # Reads the ring, and samples the state of lower layers.
+    "telemetry": {"actors", "core", "events", "kernel", "device"},
     # Fixtures and wrappers around devices; users import it, the library does not.
     "testing": {"actors", "core", "kernel", "device", "root"},
     "backends": {"core", "kernel"},
 }
-_BELOW_BLUEPRINTS = {"actors", "core", "kernel", "arrays", "device", "multi_device", "telemetry"}
+_BELOW_BLUEPRINTS = {"actors", "core", "events", "kernel", "arrays", "device", "multi_device", "telemetry"}
 LAYERS |= {name: set(_BELOW_BLUEPRINTS) for name in ("patterns", "train", "agents", "realtime")}
 LAYERS["serve"] = _BELOW_BLUEPRINTS | {"patterns", "train", "agents", "realtime", "root"}
 LAYERS["cli"] = LAYERS["serve"] | {"serve"}
@@ -53,6 +54,7 @@ SIDES: dict[str, set[str]] = {
 LAYER_EXCEPTIONS: dict[tuple[str, str], str] = {
     ("train/opening.py", "root"): "a trainer opens the devices that it is given by name, in a system of its own",
     ("__main__.py", "cli"): "`python -m callboard` is the command line",
+    ("device/client/api.py", "telemetry"): "`device.profile()` imports what measures when it is called",
     (
         "multi_device/replay/driver.py",
         "root",
@@ -60,10 +62,7 @@ LAYER_EXCEPTIONS: dict[tuple[str, str], str] = {
     ("core/ref/operators.py", "arrays"): "the type of `ref.__array_namespace__()`, which the device brings at run time",
 }
 
-VENDORS = {
-    *("cuda", "cudnn", "cupti", "cupy", "cupyx", "nccl", "nvmath", "nvtx"),
-    *("pynvml", "ray", "tensorrt", "torch", "triton", "warp"),
-}
+VENDORS = set("cuda cudnn cupti cupy cupyx nccl nvmath nvtx pynvml ray tensorrt torch triton warp".split())  # noqa: SIM905
 # File under src/callboard: (packages that it may import inside functions, why).
 TRAINS = {"torch"}, "the engine of the trainers, which are an extra; their models run in the context hosts"
 LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
@@ -71,6 +70,9 @@ LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
     "multi_device/machines/rayengine.py": ({"ray"}, "a cluster's engine, which is an extra"),
     **{f"train/{name}.py": TRAINS for name in ("checkpoints", "kinds", "replicas/replica", "states")},
     **{f"train/parameterserver/{name}.py": TRAINS for name in ("saving", "shard")},
+    "device/host/profiling/activity.py": ({"cupti"}, "a profiler, an extra; loaded in the host while it is on"),
+    "device/host/profiling/ranges.py": ({"nvtx"}, "marks for a profiler, an extra; loaded in the host by request"),
+    "telemetry/nvidia/reading.py": ({"pynvml"}, "figures of GPUs, an extra; in the application, without a context"),
     "serve/bundled/minilm_torch.py": ({"torch"}, "a resident actor's model, which runs in the context host"),
 }
 

@@ -3,6 +3,7 @@
 A public name is one line here, ``from callboard.x import Name as Name``.
 """
 
+from callboard import observability as observability
 from callboard import sync as sync
 from callboard import xp as xp
 from callboard.actors import Actor as Actor
@@ -152,15 +153,16 @@ from callboard.patterns.batching.sequences.server import SequenceStats as Sequen
 from callboard.patterns.batching.sequences.slots import SequenceLost as SequenceLost
 from callboard.patterns.batching.sequences.slots import SequenceSlot as SequenceSlot
 from callboard.patterns.batching.server import DynamicBatchingServer as DynamicBatchingServer
+from callboard.patterns.batching.settings import BatchOptions as BatchOptions
 from callboard.patterns.batching.settings import Dispatch as Dispatch
 from callboard.patterns.batching.settings import pow2_length as pow2_length
 from callboard.patterns.cascade.calibration import Calibration as Calibration
 from callboard.patterns.cascade.drift import Drift as Drift
 from callboard.patterns.cascade.drift import DriftAlarm as DriftAlarm
-from callboard.patterns.cascade.server import CascadeReply as CascadeReply
-from callboard.patterns.cascade.server import CascadeStats as CascadeStats
 from callboard.patterns.cascade.server import InferenceCascade as InferenceCascade
+from callboard.patterns.cascade.stages import CascadeReply as CascadeReply
 from callboard.patterns.cascade.stages import CascadeStage as CascadeStage
+from callboard.patterns.cascade.stages import CascadeStats as CascadeStats
 from callboard.patterns.contract.options import RequestOptions as RequestOptions
 from callboard.patterns.fairshare.server import FairShareScheduler as FairShareScheduler
 from callboard.patterns.fairshare.settings import FairOverflow as FairOverflow
@@ -220,6 +222,7 @@ from callboard.patterns.requests.errors import QueueFull as QueueFull
 from callboard.patterns.requests.errors import ServerStopped as ServerStopped
 from callboard.patterns.requests.errors import SlowReader as SlowReader
 from callboard.patterns.requests.waiting import OverflowPolicy as OverflowPolicy
+from callboard.patterns.requests.waiting import QueueOptions as QueueOptions
 from callboard.patterns.speculative.drafts import Draft as Draft
 from callboard.patterns.speculative.drafts import Proposal as Proposal
 from callboard.patterns.speculative.figures import SpeculativeStats as SpeculativeStats
@@ -243,6 +246,8 @@ from callboard.serve.http.starting import serve as serve
 from callboard.support import supports as supports
 from callboard.system import System as System
 from callboard.system import device as device
+from callboard.telemetry.install import observe as observe
+from callboard.telemetry.telemetry import Telemetry as Telemetry
 from callboard.train.dataparallel import DataParallelTrainer as DataParallelTrainer
 from callboard.train.history import History as History
 from callboard.train.kinds import LossKind as LossKind

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Collection
 from contextvars import ContextVar
 from types import TracebackType
@@ -70,6 +71,10 @@ class System(ActorSystem):
         self.shutdown.add_task("devices", "close all devices", self._close_devices)
         if (listed := started.get()) is not None:
             listed.append(self)
+        if os.environ.get("CALLBOARD_TELEMETRY"):
+            from callboard.telemetry.install import observe_by_environment
+
+            observe_by_environment(self)
         return self
 
     async def __aexit__(

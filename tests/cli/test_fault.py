@@ -10,7 +10,8 @@ from callboard.cli.demo.fault import fault_of, standby_ready
 RESIDENT = """
 import os, signal, sys
 import callboard as cb
-from callboard.cli import illegal_actor, main
+from callboard.cli import main
+from callboard.cli.demo import illegal_actor
 from callboard.cli.demo import command, fault
 
 class Killer(cb.ResidentActor):

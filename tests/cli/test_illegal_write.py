@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callboard.cli import illegal_write
+from callboard.cli.demo import illegal_write
 
 
 class Driver:

@@ -4,10 +4,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import fields
 from typing import Any
 
 from callboard.actors import ManualClock
 from callboard.patterns.batching.server import DynamicBatchingServer
+from callboard.patterns.batching.settings import BatchOptions, BatchSettings
+from callboard.patterns.requests.waiting import QueueOptions
 
 TURNS = 30
 
@@ -54,6 +57,15 @@ class Model:
     async def release_all(self) -> None:
         while self.waiting:
             await self.release()
+
+
+def grouped(settings: dict[str, Any]) -> BatchSettings:
+    """The settings; those of batches and of the queue may be given without their objects."""
+    parts: dict[str, Any] = {}
+    for part, kind in (("form", BatchOptions), ("queue", QueueOptions)):
+        names = settings.keys() & {field.name for field in fields(kind)}
+        parts[part] = kind(**{name: settings.pop(name) for name in names})
+    return BatchSettings(**settings, **parts)
 
 
 class InternalErrors(logging.Handler):

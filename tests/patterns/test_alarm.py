@@ -6,7 +6,7 @@ from batching_lab import turns
 
 from callboard.actors import ManualClock
 from callboard.patterns.requests.alarm import Alarm
-from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
+from callboard.patterns.requests.workers import STOP_TIMEOUT, all_ended
 
 
 async def test_the_earliest_moment_counts() -> None:

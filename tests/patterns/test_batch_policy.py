@@ -4,20 +4,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from batching_lab import grouped
 from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.patterns.batching.policy import BatchPolicy
-from callboard.patterns.batching.settings import BatchSettings, Dispatch, pow2_length
+from callboard.patterns.batching.settings import BatchOptions, Dispatch, pow2_length
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
-from callboard.patterns.requests.waiting import Limits
 
 MS = 1e-3
 
 
 def policy_of(**settings: Any) -> BatchPolicy:
-    return BatchPolicy(BatchSettings(**{"max_batch": 4, "max_wait": 0.010, "dispatch": Dispatch.IDLE, **settings}))
+    return BatchPolicy(grouped({"max_batch": 4, "max_wait": 0.010, "dispatch": Dispatch.IDLE, **settings}))
 
 
 def add(policy: BatchPolicy, number: int, now: float = 0.0, **fields: Any) -> Entry:
@@ -82,7 +82,7 @@ def test_below_the_smallest_preferred_size_a_batch_runs_as_it_is() -> None:
 
 
 def test_with_padding_a_batch_is_filled_up() -> None:
-    settings = BatchSettings(max_batch=16, max_wait=0, preferred=(1, 4, 8), padded=True)
+    settings = BatchOptions(preferred=(1, 4, 8), pad=lambda items, size: items)
     assert [settings.size_for(n) for n in (1, 2, 4, 5, 8, 9)] == [1, 4, 4, 8, 8, 9]
 
 
@@ -94,14 +94,21 @@ def test_with_padding_a_batch_is_filled_up() -> None:
         {"max_wait": float("nan")},
         {"max_batch_cost": 0.0},
         {"max_concurrent_batches": 0},
-        {"limits": Limits(count=3)},
+        {"max_queue": 3},
         {"preferred": (4, 2)},
         {"preferred": (0, 2)},
         {"preferred": (8,)},
+        {"dispatch": "later"},
+        {"timeout_action": "drop"},
+        {"overflow": "explode"},
+        {"order": "size"},
+        {"max_cost": 0},
+        {"block_timeout": 0},
+        {"ageing": -1.0},
     ],
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong)).replace("limits", "max_queue")):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}|later|explode"):
         policy_of(**wrong)
 
 
@@ -134,7 +141,7 @@ def test_urgent_items_lead_the_batch_and_choose_the_bucket() -> None:
 
 
 def test_a_stream_of_urgent_items_does_not_starve_the_rest() -> None:
-    policy = policy_of(max_batch=1, ageing=0.1, limits=Limits(count=1000))
+    policy = policy_of(max_batch=1, ageing=0.1, max_queue=1000)
     add(policy, 0)
     served = []
     for step in range(30):
@@ -236,7 +243,7 @@ def test_clients_in_a_closed_loop_are_never_waited_for(clients: int) -> None:
 @pytest.mark.parametrize("dispatch", [Dispatch.ADAPTIVE, Dispatch.WINDOW])
 def test_none_waits_for_others_beyond_what_its_deadline_allows(dispatch: Dispatch) -> None:
     policy, now = adaptive(0.1 * MS, 20 * MS, 0)
-    policy.settings = replace(policy.settings, dispatch=dispatch)
+    policy.settings = replace(policy.settings, form=BatchOptions(dispatch=dispatch))
     now += 0.1 * MS
     add(policy, 1000, now=now)
     assert policy.ready_at(now) == pytest.approx(now + (9.95 * MS if dispatch is Dispatch.ADAPTIVE else 50 * MS))
@@ -323,13 +330,13 @@ def test_a_request_behind_a_long_queue_is_hopeless_at_once() -> None:
 
 
 def test_a_full_queue_tells_when_a_batch_will_have_left_it() -> None:
-    policy = policy_of(limits=Limits(count=4))
+    policy = policy_of(max_queue=4)
     learn(policy, 0.01, 0.02)
     for number in range(4):
         add(policy, number)
-    with pytest.raises(QueueFull) as caught:
+    with pytest.raises(QueueFull):
         add(policy, 4)
-    assert caught.value.retry_after == pytest.approx(0.06)
+    assert policy.retry_after() == pytest.approx(0.06)
 
 
 # -- any schedule ------------------------------------------------------------------------------------------------------
@@ -366,7 +373,7 @@ def test_every_entry_runs_once_or_is_late_and_none_waits_for_ever(
         dispatch=dispatch,
         max_batch_cost=8.0,
         preferred=preferred if max_batch > 1 else (),
-        limits=Limits(1000),
+        max_queue=1000,
     )
     now, free_at = 0.0, 0.0
     ran: list[Entry] = []

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 import callboard as cb
 from callboard.actors import ManualClock
 from callboard.patterns.requests.entries import Entry
-from callboard.patterns.requests.waiting import Limits, WaitingLine
+from callboard.patterns.requests.waiting import QueueOptions, WaitingLine
 
 
 async def test_what_is_late_runs_after_what_is_not_and_ends_in_its_value(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=1, ageing=None, timeout_action="delay") as server:
+    async with lab(
+        model, clock, max_batch=1, queue=cb.QueueOptions(ageing=None), batches=cb.BatchOptions(timeout_action="delay")
+    ) as server:
         running = server.submit_nowait("running", timeout=0.5)
         await turns()
         late = [server.submit_nowait(name, timeout=0.5, priority=9) for name in ("late 1", "late 2")]
@@ -36,7 +38,9 @@ async def test_what_is_late_runs_after_what_is_not_and_ends_in_its_value(clock: 
 
 async def test_a_stream_of_others_may_hold_up_a_late_one_but_draining_runs_it(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=1, ageing=0.01, timeout_action="delay") as server:
+    async with lab(
+        model, clock, max_batch=1, queue=cb.QueueOptions(ageing=0.01), batches=cb.BatchOptions(timeout_action="delay")
+    ) as server:
         running = server.submit_nowait(0)
         await turns()
         late = server.submit_nowait("late", timeout=0.1)
@@ -55,7 +59,7 @@ async def test_a_stream_of_others_may_hold_up_a_late_one_but_draining_runs_it(cl
 
 async def test_an_estimate_refuses_nothing(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=1, timeout_action="delay") as server:
+    async with lab(model, clock, max_batch=1, batches=cb.BatchOptions(timeout_action="delay")) as server:
         server.submit_nowait("slow")
         await turns()
         clock.advance(5.0)
@@ -72,7 +76,8 @@ async def test_an_estimate_refuses_nothing(clock: ManualClock) -> None:
 
 async def test_one_that_waits_for_room_is_not_in_the_queue_yet_and_expires(clock: ManualClock) -> None:
     model = Model()
-    options: dict[str, Any] = {"max_batch": 1, "max_queue": 1, "overflow": "block", "timeout_action": "delay"}
+    options: dict[str, Any] = {"max_batch": 1, "max_queue": 1, "queue": cb.QueueOptions(overflow="block")}
+    options["batches"] = cb.BatchOptions(timeout_action="delay")
     async with lab(model, clock, **options) as server:
         server.submit_nowait("running")
         await turns()
@@ -87,8 +92,12 @@ async def test_one_that_waits_for_room_is_not_in_the_queue_yet_and_expires(clock
 
 async def test_a_late_one_is_dropped_first(clock: ManualClock) -> None:
     model = Model()
-    options: dict[str, Any] = {"max_queue": 2, "max_batch": 1, "overflow": "drop_lowest_priority"}
-    async with lab(model, clock, timeout_action="delay", **options) as server:
+    options: dict[str, Any] = {
+        "max_queue": 2,
+        "max_batch": 1,
+        "queue": cb.QueueOptions(overflow="drop_lowest_priority"),
+    }
+    async with lab(model, clock, batches=cb.BatchOptions(timeout_action="delay"), **options) as server:
         server.submit_nowait("running")
         await turns()
         late = server.submit_nowait("late", timeout=0.5, priority=5)
@@ -109,7 +118,7 @@ async def test_a_late_one_is_dropped_first(clock: ManualClock) -> None:
 def test_late_entries_come_last_in_their_order(
     plan: list[tuple[int, str, bool]], ageing: float | None, by_deadline: bool
 ) -> None:
-    line = WaitingLine(Limits(), ageing, by_deadline=by_deadline)
+    line = WaitingLine(1024, QueueOptions(ageing=ageing, order="deadline" if by_deadline else "arrival"))
     entries = [Entry(n, None, float(n), priority=priority, key=key) for n, (priority, key, _) in enumerate(plan)]
     for entry in entries:
         line.add(entry, may_block=False)
@@ -126,4 +135,4 @@ def test_late_entries_come_last_in_their_order(
 
 def test_the_action_is_one_of_two() -> None:
     with pytest.raises(ValueError, match='timeout_action must be "reject" or "delay"'):
-        cb.DynamicBatchingServer(lambda items: items, timeout_action="drop")
+        cb.DynamicBatchingServer(lambda items: items, batches=cb.BatchOptions(timeout_action="drop"))  # type: ignore[arg-type]

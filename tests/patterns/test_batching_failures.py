@@ -161,7 +161,7 @@ async def test_a_hook_that_cannot_pad_fails_its_batch(clock: ManualClock) -> Non
     def pad(items: list[str], size: int) -> list[str]:
         raise OverflowError(f"{size}")
 
-    async with lab(Model(), clock, pad=pad) as server:
+    async with lab(Model(), clock, batches=cb.BatchOptions(pad=pad)) as server:
         assert isinstance(await outcome(server.submit_nowait("a")), OverflowError)
 
 
@@ -301,7 +301,14 @@ async def test_bisection_keeps_to_preferred_sizes_and_skips_who_has_left(clock: 
     def pad(items: list[str], size: int) -> list[str]:
         return items + [""] * (size - len(items))
 
-    async with lab(model, clock, max_batch=8, preferred=(4, 8), pad=pad, idempotent=True, on_error="bisect") as server:
+    async with lab(
+        model,
+        clock,
+        max_batch=8,
+        batches=cb.BatchOptions(preferred=(4, 8), pad=pad),
+        idempotent=True,
+        on_error="bisect",
+    ) as server:
         futures = [server.submit_nowait(item) for item in "abcdef"]
         await turns()
         futures[4].cancel()

@@ -14,12 +14,12 @@ import callboard as cb
 from callboard.actors import ManualClock
 from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.requests.entries import Entry
-from callboard.patterns.requests.waiting import Limits, WaitingLine
+from callboard.patterns.requests.waiting import QueueOptions, WaitingLine
 
 
 async def test_the_earliest_deadline_comes_first_within_a_priority(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=2, order="deadline", ageing=None) as server:
+    async with lab(model, clock, max_batch=2, queue=cb.QueueOptions(order="deadline", ageing=None)) as server:
         running = server.submit_nowait("running")
         await turns()
         for item, timeout, priority in (
@@ -47,7 +47,7 @@ async def test_the_earliest_deadline_comes_first_within_a_priority(clock: Manual
     )
 )
 def test_a_lane_by_deadline_is_a_sorted_list(plan: list[tuple[float | None, int, str]]) -> None:
-    line = WaitingLine(Limits(100), None, by_deadline=True)
+    line = WaitingLine(100, QueueOptions(ageing=None, order="deadline"))
     waiting: list[Entry] = []
     for number, (deadline, priority, what) in enumerate(plan):
         if what == "put" or not waiting:
@@ -69,7 +69,9 @@ def test_a_lane_by_deadline_is_a_sorted_list(plan: list[tuple[float | None, int,
 async def test_replies_keep_the_order_of_submission(clock: ManualClock) -> None:
     model = Model()
     ends: list[Any] = []
-    async with lab(model, clock, max_batch=2, max_concurrent_batches=2, preserve_order=True) as server:
+    async with lab(
+        model, clock, max_batch=2, max_concurrent_batches=2, batches=cb.BatchOptions(preserve_order=True)
+    ) as server:
         futures = [server.submit_nowait(n) for n in range(4)]
         for n, future in enumerate(futures):
             future.add_done_callback(lambda _, n=n: ends.append(n))
@@ -95,7 +97,9 @@ async def test_replies_keep_the_order_of_submission(clock: ManualClock) -> None:
 @pytest.mark.parametrize("how", ["expire", "stop"])
 async def test_an_end_that_is_held_back_is_never_lost(clock: ManualClock, how: str) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=1, max_concurrent_batches=2, preserve_order=True) as server:
+    async with lab(
+        model, clock, max_batch=1, max_concurrent_batches=2, batches=cb.BatchOptions(preserve_order=True)
+    ) as server:
         slow, quick = server.submit_nowait("slow", timeout=5.0), server.submit_nowait("quick")
         await turns()
         model._gates[1].set_result(None)
@@ -118,7 +122,7 @@ async def test_ragged_batches_are_joined_without_padding(clock: ManualClock) -> 
         seen.append(batch)
         return [int(item.sum()) for item in batch]
 
-    async with lab(model, clock, ragged=True) as server:
+    async with lab(model, clock, batches=cb.BatchOptions(ragged=True)) as server:
         texts = [[1, 2, 3], [4], [5, 6]]
         assert await asyncio.gather(*(server.submit(text) for text in texts)) == [6, 4, 11]
     (batch,) = seen
@@ -128,21 +132,23 @@ async def test_ragged_batches_are_joined_without_padding(clock: ManualClock) -> 
     with pytest.raises(IndexError):
         batch[3]
     with pytest.raises(ValueError, match="ragged batches are not padded"):
-        DynamicBatchingServer[Any, Any](model, ragged=True, pad=lambda items, size: items)
+        DynamicBatchingServer[Any, Any](model, batches=cb.BatchOptions(ragged=True, pad=lambda items, size: items))
 
 
 async def test_items_that_do_not_join_fail_their_batch_and_alone_they_run(clock: ManualClock) -> None:
     async def model(batch: cb.Ragged) -> list[int]:
         return [len(item) for item in batch]
 
-    async with lab(model, clock, ragged=True, idempotent=True, on_error="retry_single") as server:
+    async with lab(
+        model, clock, batches=cb.BatchOptions(ragged=True), idempotent=True, on_error="retry_single"
+    ) as server:
         found = await asyncio.gather(server.submit(np.ones((2, 3))), server.submit(np.ones((4, 5))))
         assert found == [2, 4]
 
 
 async def test_no_batch_is_formed_before_so_many_wait(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=8, max_queue=8, dispatch="idle") as server:
+    async with lab(model, clock, max_batch=8, max_queue=8, batches=cb.BatchOptions(dispatch="idle")) as server:
         server.hold(3)
         futures = [server.submit_nowait(n) for n in range(2)]
         await turns()
@@ -190,12 +196,12 @@ async def test_after_a_failed_batch_each_item_runs_alone(clock: ManualClock) -> 
     with pytest.raises(ValueError, match='on_error="retry_single" runs items again'):
         DynamicBatchingServer[int, int](model, on_error="retry_single", idempotent=False)
     with pytest.raises(ValueError, match='order must be "arrival" or "deadline"'):
-        DynamicBatchingServer[int, int](model, order="size")  # type: ignore[arg-type]
+        DynamicBatchingServer[int, int](model, queue=cb.QueueOptions(order="size"))  # type: ignore[arg-type]
 
 
 async def test_seconds_in_the_queue_are_counted_by_the_size_of_the_batch(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=4, dispatch="idle") as server:
+    async with lab(model, clock, max_batch=4, batches=cb.BatchOptions(dispatch="idle")) as server:
         futures = [server.submit_nowait(0)]
         await turns()
         futures += [server.submit_nowait(n) for n in (1, 2)]

@@ -10,7 +10,9 @@ from batching_lab import Model, lab, outcome, set_done, turns
 
 from callboard.actors import ManualClock
 from callboard.patterns.batching.server import DynamicBatchingServer
+from callboard.patterns.batching.settings import BatchOptions
 from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped
+from callboard.patterns.requests.waiting import QueueOptions
 
 # -- cancellation ------------------------------------------------------------------------------------------------------
 
@@ -174,7 +176,7 @@ async def test_overload_computes_what_can_be_done_in_time(clock: ManualClock) ->
 
 async def test_drain_finishes_what_was_accepted(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=2, dispatch="window", max_wait=10.0) as server:
+    async with lab(model, clock, max_batch=2, batches=BatchOptions(dispatch="window"), max_wait=10.0) as server:
         futures = [server.submit_nowait(item) for item in "abc"]
         draining = asyncio.create_task(server.drain())
         await turns()
@@ -200,7 +202,7 @@ async def test_drain_gives_up_in_time(clock: ManualClock) -> None:
 
 async def test_stop_ends_everything_at_once(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=1, max_queue=1, overflow="block") as server:
+    async with lab(model, clock, max_batch=1, max_queue=1, queue=QueueOptions(overflow="block")) as server:
         tasks = []
         for item in "abc":
             tasks.append(asyncio.create_task(server.submit(item)))

@@ -9,7 +9,9 @@ from batching_lab import Model, lab, outcome, set_done, turns
 
 from callboard.actors import ManualClock
 from callboard.patterns.batching.server import DynamicBatchingServer
+from callboard.patterns.batching.settings import BatchOptions
 from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, QueueFull
+from callboard.patterns.requests.waiting import QueueOptions
 from callboard.retry import request_key
 
 
@@ -98,7 +100,7 @@ async def test_a_full_batch_does_not_wait_for_the_callers_of_the_last_one(clock:
 
 async def test_one_timer_however_many_requests(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=4, dispatch="window", max_wait=0.010) as server:
+    async with lab(model, clock, max_batch=4, batches=BatchOptions(dispatch="window"), max_wait=0.010) as server:
         for step in range(50):
             server.submit_nowait(step, timeout=10.0 + step)
             await turns()
@@ -112,7 +114,7 @@ async def test_one_timer_however_many_requests(clock: ManualClock) -> None:
 
 async def test_a_window_is_counted_from_the_oldest_request(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=4, dispatch="window", max_wait=0.010) as server:
+    async with lab(model, clock, max_batch=4, batches=BatchOptions(dispatch="window"), max_wait=0.010) as server:
         server.submit_nowait("a")
         clock.advance(0.008)
         server.submit_nowait("b")
@@ -126,7 +128,7 @@ async def test_a_window_is_counted_from_the_oldest_request(clock: ManualClock) -
 
 async def test_flush_now(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, dispatch="window", max_wait=10.0) as server:
+    async with lab(model, clock, batches=BatchOptions(dispatch="window"), max_wait=10.0) as server:
         server.submit_nowait("a")
         server.flush_now()
         await turns()
@@ -149,7 +151,9 @@ async def test_two_batches_at_once(clock: ManualClock) -> None:
 
 async def test_settings_change_together_or_not_at_all(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=4, max_queue=8, dispatch="window", max_wait=10.0) as server:
+    async with lab(
+        model, clock, max_batch=4, max_queue=8, batches=BatchOptions(dispatch="window"), max_wait=10.0
+    ) as server:
         futures = [server.submit_nowait(item) for item in "ab"]
         with pytest.raises(ValueError, match="max_queue"):
             server.set(max_batch=9, max_wait=0.0)
@@ -191,7 +195,9 @@ async def test_buckets_and_padding(clock: ManualClock) -> None:
     def kind(item: list[int]) -> bool:
         return len(item) > 2
 
-    async with lab(model, clock, max_batch=4, bucket=kind, pad=pad, preferred=(1, 2, 4)) as server:
+    async with lab(
+        model, clock, max_batch=4, bucket=kind, batches=BatchOptions(pad=pad, preferred=(1, 2, 4))
+    ) as server:
         futures = [server.submit_nowait(item) for item in ([1], [5, 5, 5], [1, 1], [2])]
         await turns()
         await model.release_all()
@@ -228,7 +234,7 @@ async def test_a_cost_is_taken_once_and_bounds_the_batch(clock: ManualClock) -> 
         return item
 
     model = Model()
-    async with lab(model, clock, cost=cost, max_batch_cost=10, max_queue_cost=20) as server:
+    async with lab(model, clock, cost=cost, max_batch_cost=10, queue=QueueOptions(max_cost=20)) as server:
         futures = [server.submit_nowait(item) for item in (4, 5, 3, 6)]
         with pytest.raises(ItemTooLarge, match="11"):
             server.submit_nowait(11)
@@ -275,12 +281,8 @@ async def test_a_key_without_a_hash_is_refused_at_the_call(clock: ManualClock) -
     [
         ({"on_error": "bisect", "idempotent": False}, "idempotent"),
         ({"on_error": "retry"}, "on_error"),
-        ({"overflow": "explode"}, "explode"),
-        ({"dispatch": "later"}, "later"),
-        ({"block_timeout": 0.0}, "block_timeout"),
         ({"max_batch": 0}, "max_batch"),
         ({"max_batch": 64, "max_queue": 32}, "max_queue"),
-        ({"ageing": -1.0}, "ageing"),
     ],
 )
 def test_settings_are_checked_when_it_is_made(wrong: dict[str, Any], text: str) -> None:
@@ -306,7 +308,7 @@ async def test_reject(clock: ManualClock) -> None:
 
 async def test_drop_oldest(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=2, max_queue=2, overflow="drop_oldest") as server:
+    async with lab(model, clock, max_batch=2, max_queue=2, queue=QueueOptions(overflow="drop_oldest")) as server:
         first = server.submit_nowait("a")
         await turns()
         queued = [server.submit_nowait(item) for item in "bcd"]
@@ -319,7 +321,7 @@ async def test_drop_oldest(clock: ManualClock) -> None:
 
 async def test_block_waits_for_room_in_order(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=1, max_queue=1, overflow="block") as server:
+    async with lab(model, clock, max_batch=1, max_queue=1, queue=QueueOptions(overflow="block")) as server:
         tasks = []
         for item in "abcd":
             tasks.append(asyncio.create_task(server.submit(item)))
@@ -337,7 +339,9 @@ async def test_block_waits_for_room_in_order(clock: ManualClock) -> None:
 
 async def test_block_gives_up_in_time(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=1, max_queue=1, overflow="block", block_timeout=1.0) as server:
+    async with lab(
+        model, clock, max_batch=1, max_queue=1, queue=QueueOptions(overflow="block", block_timeout=1.0)
+    ) as server:
         tasks = []
         for item in "abc":
             tasks.append(asyncio.create_task(server.submit(item)))
@@ -358,7 +362,14 @@ async def test_block_gives_up_in_time(clock: ManualClock) -> None:
 async def test_a_cancelled_request_makes_room_for_one_that_fills_the_batch(clock: ManualClock) -> None:
     model = Model()
     async with lab(
-        model, clock, max_batch=2, max_queue=2, overflow="block", dispatch="window", max_wait=9.0, bucket=str.isupper
+        model,
+        clock,
+        max_batch=2,
+        max_queue=2,
+        queue=QueueOptions(overflow="block"),
+        batches=BatchOptions(dispatch="window"),
+        max_wait=9.0,
+        bucket=str.isupper,
     ) as server:
         queued = [server.submit_nowait(item) for item in "aB"]
         waits = asyncio.create_task(server.submit("b"))

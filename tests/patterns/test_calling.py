@@ -242,7 +242,7 @@ def test_a_value_that_comes_as_a_thread_gives_up_is_its_answer(monkeypatch: pyte
 
 
 def test_threads_flush_and_change_settings() -> None:
-    with on_a_thread(double, dispatch="window", max_wait=1e6) as server:
+    with on_a_thread(double, batches=cb.BatchOptions(dispatch="window"), max_wait=1e6) as server:
         for change in (server.flush_now, lambda: server.set(max_wait=0.0)):
             future = server.submit_threadsafe(1)
             assert server._loop is not None

@@ -7,8 +7,8 @@ from batching_lab import Model, outcome, turns
 from test_cascade_server import lab, sure_of
 
 from callboard.actors import ManualClock
-from callboard.patterns.cascade.server import CascadeReply, InferenceCascade
-from callboard.patterns.cascade.stages import CascadeStage
+from callboard.patterns.cascade.server import InferenceCascade
+from callboard.patterns.cascade.stages import CascadeReply, CascadeStage
 
 
 async def learn(cascade: InferenceCascade[Any, Any], clock: ManualClock, small: Model, large: Model) -> None:

@@ -10,9 +10,10 @@ import pytest
 from batching_lab import Model, outcome, turns
 
 from callboard.actors import ManualClock
-from callboard.patterns.cascade.server import CascadeReply, InferenceCascade
-from callboard.patterns.cascade.stages import CascadeStage
+from callboard.patterns.cascade.server import InferenceCascade
+from callboard.patterns.cascade.stages import CascadeReply, CascadeStage
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped
+from callboard.patterns.requests.waiting import QueueOptions
 
 
 @asynccontextmanager
@@ -197,7 +198,7 @@ async def test_full_stages(clock: ManualClock) -> None:
 
 async def test_one_that_the_first_stage_drops_does_not_go_on(clock: ManualClock) -> None:
     small, large = sure_of(9), sure_of(9)
-    tight = {"max_batch": 1, "max_queue": 1, "overflow": "drop_oldest"}
+    tight = {"max_batch": 1, "max_queue": 1, "queue": QueueOptions(overflow="drop_oldest")}
     async with lab([CascadeStage(small, 0.5, batching=tight), CascadeStage(large)], clock) as cascade:
         futures = [cascade.submit_nowait(0)]
         await turns()

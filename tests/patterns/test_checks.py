@@ -1,5 +1,6 @@
 """Settings of blueprints that do not fit: refused when the server is made, by name, value and cure."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -55,7 +56,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "bucket is 3, which cannot be called",
     ),
     "a choice that is not there": (
-        lambda: cb.DynamicBatchingServer(echo, dispatch="later"),  # type: ignore[arg-type]
+        lambda: cb.DynamicBatchingServer(echo, batches=cb.BatchOptions(dispatch="later")),  # type: ignore[arg-type]
         ValueError,
         '\'later\' is not a valid Dispatch: use "adaptive", "idle" or "window"',
     ),
@@ -88,3 +89,42 @@ async def test_a_swap_to_a_function_is_refused() -> None:
         with pytest.raises(TypeError, match=r"give a cb\.ModelVersion"):
             await server.swap(echo)  # type: ignore[arg-type]
         assert (await server.submit(3)).response == 3
+
+
+MOVED: dict[str, Callable[..., object]] = {
+    "batching": lambda **moved: cb.DynamicBatchingServer(echo, **moved),
+    "continuous": lambda **moved: cb.ContinuousBatchingServer(echo, **moved),
+    "hot swap": lambda **moved: cb.ModelHotSwapServer(cb.ModelVersion("1", lambda: echo), **moved),
+    "mixture of experts": lambda **moved: cb.MoeRouter(echo, [echo, echo], **moved),
+    "replicas": lambda **moved: cb.ModelReplicaPool([echo], **moved),
+    "speculative": lambda **moved: cb.SpeculativeDecoder(cb.Cacheless(lambda texts, rows: texts), **moved),
+}
+
+
+@pytest.mark.parametrize("server", MOVED)
+def test_a_keyword_that_has_moved_says_where_to(server: str) -> None:
+    with pytest.raises(
+        TypeError, match=r"^overflow= of \w+ has moved: give queue=cb\.QueueOptions\(overflow=\.\.\.\)$"
+    ):
+        MOVED[server](overflow="block")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'overflwo'"):
+        MOVED[server](overflwo="block")
+
+
+@pytest.mark.parametrize(
+    "moved, place",
+    [
+        ("max_queue_cost", "queue=cb.QueueOptions(max_cost=...)"),
+        ("pad", "batches=cb.BatchOptions(pad=...)"),
+        ("quarantine_key", "quarantine=cb.Quarantine(None, item_key=...)"),
+    ],
+)
+def test_each_place_is_named(moved: str, place: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(place)):
+        MOVED["batching"](**{moved: None})
+
+
+def test_a_keyword_that_a_server_never_took_has_not_moved() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'overflow'"):
+        cb.SequenceBatchingServer(lambda items, slots: items, overflow="block")  # type: ignore[call-arg]
+    assert cb.FairShareScheduler(echo, overflow="block").stats().blocked == 0

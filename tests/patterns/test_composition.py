@@ -47,7 +47,7 @@ class Stack:
         self.large = [Replica(f"large{n}", 1000) for n in range(2)]
         shared: dict[str, Any] = {"idempotent": True, "ejection": None, "policy": "round_robin"}
         self.pools = [cb.ModelReplicaPool[Any, Any](each, **shared) for each in (self.small, self.large)]
-        batching = {"max_batch": 4, "max_concurrent_batches": 2, "dispatch": "idle"}
+        batching = {"max_batch": 4, "max_concurrent_batches": 2, "batches": cb.BatchOptions(dispatch="idle")}
         self.cascade = cb.InferenceCascade[int, str](
             [cb.CascadeStage(pool.submit, threshold=0.5, batching=batching) for pool in self.pools]
         )

@@ -233,7 +233,6 @@ async def test_a_hook_that_fails_harms_no_one(caplog: pytest.LogCaptureFixture) 
         ({"max_admitted_cost": -1}, "max_admitted_cost must be positive"),
         ({"part_cost": float("nan")}, "part_cost must be a finite number"),
         ({"part_cost": 1, "max_batch_cost": 9, "preemption": "never"}, 'for preemption="never", let cost count'),
-        ({"block_timeout": 0}, "block_timeout must be positive"),
         ({"preemption": "sometimes"}, "is not a valid Preemption"),
     ],
 )

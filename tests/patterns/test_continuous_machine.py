@@ -41,10 +41,8 @@ class StepMachine(RequestMachine):
             part_cost=1,
             max_admitted_cost=admitted,
             preemption=preemption,
-            ageing=ageing,
+            queue=cb.QueueOptions(ageing=ageing, overflow=overflow, block_timeout=0.5),
             max_queue=5,
-            overflow=overflow,
-            block_timeout=0.5,
             clock=self.clock,
         )
         self.budget = budget

@@ -14,7 +14,9 @@ from callboard.actors import ManualClock
 
 async def test_figures_and_flushes_do_not_wait_for_the_batch_that_runs(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, max_batch=4, dispatch="window", max_wait=5.0, max_concurrent_batches=2) as server:
+    async with lab(
+        model, clock, max_batch=4, batches=cb.BatchOptions(dispatch="window"), max_wait=5.0, max_concurrent_batches=2
+    ) as server:
         first = server.submit_nowait("a")
         server.flush_now()
         await turns()

@@ -53,8 +53,7 @@ class SwapMachine(RequestMachine):
             key=lambda item: item[0],
             max_concurrent=concurrent,
             max_queue=4,
-            overflow=overflow,
-            block_timeout=0.5,
+            queue=cb.QueueOptions(overflow=overflow, block_timeout=0.5),
             clock=self.clock,
         )
         self.free = True  # loads and unloads take no time

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching_lab import Model, lab, turns
+from batching_lab import Model, grouped, lab, turns
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,9 +14,8 @@ import callboard as cb
 from callboard.actors import ManualClock
 from callboard.patterns.batching.joining import MOST, Joining, partition
 from callboard.patterns.batching.policy import BatchPolicy
-from callboard.patterns.batching.settings import BatchSettings, Dispatch
+from callboard.patterns.batching.settings import Dispatch
 from callboard.patterns.requests.entries import Entry
-from callboard.patterns.requests.waiting import Limits
 
 Sizes = list[tuple[int, float, float]]
 
@@ -58,7 +57,7 @@ def learned(per_unit: float, fixed: float) -> Joining:
 
 def policy_with(per_unit: float, fixed: float, **settings: Any) -> BatchPolicy:
     given = {"max_batch": 64, "max_wait": 0.01, "dispatch": Dispatch.IDLE, "join_buckets": True, **settings}
-    policy = BatchPolicy(BatchSettings(limits=Limits(4096), **given))
+    policy = BatchPolicy(grouped({"max_queue": 4096, **given}))
     policy._joining = learned(per_unit, fixed)
     return policy
 
@@ -163,10 +162,10 @@ def closed_loop(policy: BatchPolicy, lengths: list[int], per_unit: float, fixed:
 def test_joined_buckets_beat_batches_by_arrival_and_by_length(fixed: float, per_unit: float) -> None:
     rng = np.random.default_rng(1)
     lengths = np.clip(np.exp(rng.normal(np.log(24), 0.9, 3000)), 3, 256).astype(int).tolist()
-    common: dict[str, Any] = {"max_wait": 0.01, "dispatch": Dispatch.IDLE, "limits": Limits(4096), "max_batch": 64}
+    common: dict[str, Any] = {"max_wait": 0.01, "dispatch": Dispatch.IDLE, "max_queue": 4096, "max_batch": 64}
     found = {}
     for name, join, step in [("arrival", False, None), ("length", False, 16), ("joined", True, 16)]:
-        policy = BatchPolicy(BatchSettings(**common, join_buckets=join))
+        policy = BatchPolicy(grouped({**common, "join_buckets": join}))
         closed_loop(policy, lengths[:640], per_unit, fixed, step)  # in which it learns
         found[name] = closed_loop(policy, lengths, per_unit, fixed, step)
     assert found["joined"] >= 0.99 * max(found["arrival"], found["length"]), found
@@ -177,7 +176,7 @@ def test_joined_buckets_beat_batches_by_arrival_and_by_length(fixed: float, per_
 
 async def test_the_server_learns_to_join(clock: ManualClock) -> None:
     model = Model()
-    async with lab(model, clock, bucket=len, join_buckets=True, dispatch="idle") as server:
+    async with lab(model, clock, bucket=len, batches=cb.BatchOptions(join_buckets=True, dispatch="idle")) as server:
         for sizes in ((1,), (1, 1), (9,), (9, 9)):  # each takes 1 s and next to nothing for its padding
             futures = [server.submit_nowait("x" * size) for size in sizes]
             await turns()
@@ -197,7 +196,9 @@ async def test_the_server_learns_to_join(clock: ManualClock) -> None:
 @pytest.mark.parametrize("key", ["a", None, True, 0, -1.0, math.nan, math.inf])
 async def test_a_key_that_is_no_length_fails_its_request_alone(clock: ManualClock, key: Any) -> None:
     model = Model()
-    async with lab(model, clock, bucket=lambda item: key if item == "bad" else 1, join_buckets=True) as server:
+    async with lab(
+        model, clock, bucket=lambda item: key if item == "bad" else 1, batches=cb.BatchOptions(join_buckets=True)
+    ) as server:
         good = server.submit_nowait("good")
         with pytest.raises((TypeError, ValueError), match="join_buckets"):
             server.submit_nowait("bad")
@@ -208,4 +209,4 @@ async def test_a_key_that_is_no_length_fails_its_request_alone(clock: ManualCloc
 
 def test_lengths_must_come_from_somewhere() -> None:
     with pytest.raises(ValueError, match="needs bucket"):
-        cb.DynamicBatchingServer(lambda items: items, join_buckets=True)
+        cb.DynamicBatchingServer(lambda items: items, batches=cb.BatchOptions(join_buckets=True))

@@ -167,7 +167,9 @@ async def test_experts_are_not_called_for_a_request_that_has_ended() -> None:
 
 async def test_a_full_queue_counts_requests_and_tokens() -> None:
     held = Held(1)
-    async with lab(lambda x: x, held.experts, top_k=1, max_queue=2, max_queue_tokens=5, executor="loop") as router:
+    async with lab(
+        lambda x: x, held.experts, top_k=1, max_queue=2, queue=cb.QueueOptions(max_cost=5), executor="loop"
+    ) as router:
         running = router.submit_nowait(X)
         await turns()
         waiting = [router.submit_nowait(np.ones((4, 1)))]
@@ -186,7 +188,12 @@ async def test_a_full_queue_counts_requests_and_tokens() -> None:
 
 async def test_blocked_requests_get_room_in_order_or_are_refused_in_time() -> None:
     clock, held = ManualClock(), Held(1)
-    options: Any = {"max_queue": 1, "overflow": "block", "block_timeout": 1.0, "clock": clock, "executor": "loop"}
+    options: Any = {
+        "max_queue": 1,
+        "queue": cb.QueueOptions(overflow="block", block_timeout=1.0),
+        "clock": clock,
+        "executor": "loop",
+    }
     async with lab(lambda x: x, held.experts, top_k=1, **options) as router:
         tasks = []
         for n in range(5):
@@ -208,7 +215,12 @@ async def test_blocked_requests_get_room_in_order_or_are_refused_in_time() -> No
 
 async def test_a_dropped_request_is_told_when_to_come_back() -> None:
     clock, held = ManualClock(), Held(1)
-    options: Any = {"max_queue": 1, "overflow": "drop_oldest", "clock": clock, "executor": "loop"}
+    options: Any = {
+        "max_queue": 1,
+        "queue": cb.QueueOptions(overflow="drop_oldest"),
+        "clock": clock,
+        "executor": "loop",
+    }
     async with lab(lambda x: x, held.experts, top_k=1, **options) as router:
         first = router.submit_nowait(X)
         await turns()

@@ -36,9 +36,7 @@ class RouterMachine(RequestMachine):
             on_expert_error=policy,
             max_concurrent=concurrent,
             max_queue=4,
-            max_queue_tokens=tokens,
-            overflow=overflow,
-            block_timeout=0.5,
+            queue=cb.QueueOptions(max_cost=tokens, overflow=overflow, block_timeout=0.5),
             clock=self.clock,
         )
         self.run(self.server.start())

@@ -298,7 +298,6 @@ async def test_a_call_goes_to_the_replica_with_the_fewest_rows() -> None:
         ({"on_expert_error": "ignore"}, ValueError, "on_expert_error"),
         ({"max_concurrent": 0}, ValueError, "max_concurrent"),
         ({"threads": 0}, ValueError, "threads"),
-        ({"block_timeout": 0}, ValueError, "block_timeout"),
         ({"capacity": "keep"}, ValueError, "keep"),
     ],
 )

@@ -42,7 +42,11 @@ async def two_batches_at_once(card: Card) -> AsyncIterator[Ask]:
 
 @asynccontextmanager
 async def in_order(card: Card) -> AsyncIterator[Ask]:
-    options: dict[str, Any] = {"max_batch": 3, "max_concurrent_batches": 2, "preserve_order": True}
+    options: dict[str, Any] = {
+        "max_batch": 3,
+        "max_concurrent_batches": 2,
+        "batches": cb.BatchOptions(preserve_order=True),
+    }
     async with cb.DynamicBatchingServer[int, int](card.double, **options) as server:
         priorities = itertools.cycle(range(3))
 

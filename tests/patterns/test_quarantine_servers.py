@@ -73,8 +73,8 @@ async def test_a_request_of_death_costs_three_contexts(kind: str, spare: bool) -
     context, other = Context(), Context("spare")
     elsewhere = (other.batch if kind == "batching" else other.one) if spare else None
     clock = ManualClock()
-    quarantine = cb.Quarantine[Any](None, spare=elsewhere, hold=60.0, clock=clock)
-    server = server_of(kind, context, quarantine, quarantine_key=lambda item: item)
+    quarantine = cb.Quarantine[Any](None, spare=elsewhere, hold=60.0, clock=clock, item_key=lambda item: item)
+    server = server_of(kind, context, quarantine)
     async with server:
         good = [f"n{n}" for n in range(6)]
         tasks = {item: asyncio.create_task(server.submit(item)) for item in (*good[:3], BAD, *good[3:])}
@@ -111,8 +111,8 @@ async def test_the_key_of_the_caller_and_one_of_its_own(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_caller_that_leaves_and_an_end(kind: str) -> None:
     context = Context()
-    quarantine = cb.Quarantine[Any](None, clock=ManualClock())
-    server = server_of(kind, context, quarantine, quarantine_key=lambda item: item)
+    quarantine = cb.Quarantine[Any](None, clock=ManualClock(), item_key=lambda item: item)
+    server = server_of(kind, context, quarantine)
     async with server:
         task = asyncio.create_task(server.submit("a"))
         await asyncio.sleep(0)
@@ -131,15 +131,14 @@ async def test_a_caller_that_leaves_and_an_end(kind: str) -> None:
     assert quarantine.stats().running == quarantine.stats().waiting == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_settings_that_are_refused(kind: str) -> None:
-    with pytest.raises(ValueError, match="quarantine_key needs idempotent=True"):
-        server_of(kind, Context(), None, quarantine_key=str, idempotent=False)
+def test_a_key_of_items_must_be_a_function() -> None:
+    with pytest.raises(TypeError, match="item_key is 5, which cannot be called"):
+        cb.Quarantine(None, item_key=5)  # type: ignore[arg-type]
 
 
 async def test_a_key_that_is_none() -> None:
     wrong: Any = lambda item: 5
-    async with server_of("batching", Context(), cb.Quarantine[Any](None), quarantine_key=wrong) as server:
+    async with server_of("batching", Context(), cb.Quarantine[Any](None, item_key=wrong)) as server:
         with pytest.raises(TypeError, match="it must be a str"):
             await server.submit("a")
         assert server.stats().rejected == 1
@@ -156,13 +155,13 @@ class WardMachine(RequestMachine):
         concurrent=st.integers(1, 2),
     )
     def make(self, kind: str, overflow: Any, concurrent: int) -> None:
-        self.quarantine = cb.Quarantine[Any](None, hold=0.2, wait=0.4, max_waiting=4, clock=self.clock)
+        self.quarantine = cb.Quarantine[Any](
+            None, hold=0.2, wait=0.4, max_waiting=4, item_key=lambda item: f"key {item % 5}", clock=self.clock
+        )
         shared: dict[str, Any] = {
             "quarantine": self.quarantine,
-            "quarantine_key": lambda item: f"key {item % 5}",
             "max_queue": 4,
-            "overflow": overflow,
-            "block_timeout": 0.5,
+            "queue": cb.QueueOptions(overflow=overflow, block_timeout=0.5),
             "clock": self.clock,
         }
         if kind == "batching":

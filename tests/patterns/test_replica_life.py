@@ -219,8 +219,6 @@ async def test_a_function_that_resists_its_cancellation_does_not_hold_up_stop(
         ({"max_ongoing": 0}, "max_ongoing"),
         ({"attempts": 0}, "attempts"),
         ({"hedging": Hedging(), "idempotent": False}, "idempotent"),
-        ({"block_timeout": 0.0}, "block_timeout"),
-        ({"overflow": "explode"}, "explode"),
     ],
 )
 def test_settings_are_checked_when_it_is_made(wrong: dict[str, Any], text: str) -> None:

@@ -134,7 +134,7 @@ async def test_a_full_queue_says_when_there_is_room(clock: ManualClock) -> None:
 async def test_a_full_queue_may_block_or_drop(clock: ManualClock) -> None:
     for overflow in ("block", "drop_oldest"):
         copy = Copy()
-        async with pool_lab([copy], clock, max_queue=1, overflow=overflow) as pool:
+        async with pool_lab([copy], clock, max_queue=1, queue=cb.QueueOptions(overflow=overflow)) as pool:
             tasks = []
             for item in "abc":
                 tasks.append(asyncio.create_task(pool.submit(item)))

@@ -42,7 +42,7 @@ async def test_a_deadline_ends_a_text_that_waits_and_one_that_runs() -> None:
 
 
 async def test_a_full_queue_refuses_by_the_tokens_of_prefixes() -> None:
-    async with decoder(TableModel(), max_queue_cost=5) as server:
+    async with decoder(TableModel(), queue=cb.QueueOptions(max_cost=5)) as server:
         first = server.submit_nowait(cb.Decode([1, 2, 3], max_new_tokens=1))
         with pytest.raises(cb.QueueFull, match="3 of 5 cost"):
             server.submit_nowait(cb.Decode([1, 2, 3], max_new_tokens=1))

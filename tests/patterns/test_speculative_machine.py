@@ -40,9 +40,7 @@ class DecoderMachine(RequestMachine):
             max_total_tokens=16,
             max_batch=2,
             max_queue=4,
-            max_queue_cost=9,
-            overflow=overflow,
-            block_timeout=0.5,
+            queue=cb.QueueOptions(max_cost=9, overflow=overflow, block_timeout=0.5),
             clock=self.clock,
         )
         self.run(self.server.start())

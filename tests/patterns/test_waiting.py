@@ -9,11 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
-from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
+from callboard.patterns.requests.waiting import OverflowPolicy, QueueOptions, WaitingLine
 
 
 def line_of(count: int = 3, cost: float | None = None, overflow: str = "reject", ageing: float | None = None) -> Any:
-    return WaitingLine(Limits(count, cost, OverflowPolicy(overflow)), ageing)
+    return WaitingLine(count, QueueOptions(max_cost=cost, overflow=OverflowPolicy(overflow), ageing=ageing))
 
 
 def entry(number: int, **fields: Any) -> Entry:
@@ -165,7 +165,7 @@ class LineMachine(RuleBasedStateMachine):
         count=st.integers(1, 5), cost=st.sampled_from([None, 6.0]), overflow=st.sampled_from(list(OverflowPolicy))
     )
     def make(self, count: int, cost: float | None, overflow: OverflowPolicy) -> None:
-        self.line = WaitingLine(Limits(count, cost, overflow), ageing=2.0)
+        self.line = WaitingLine(count, QueueOptions(max_cost=cost, overflow=overflow, ageing=2.0))
         self.waiting: list[Entry] = []
         self.blocked: list[Entry] = []
         self.number = 0
@@ -218,9 +218,9 @@ class LineMachine(RuleBasedStateMachine):
 
     @invariant()
     def sums_and_bounds(self) -> None:
-        assert self.line.count == len(self.waiting) <= self.line.limits.count
+        assert self.line.count == len(self.waiting) <= self.line.max_queue
         assert self.line.cost == sum(each.cost for each in self.waiting)
-        assert self.line.limits.cost is None or self.line.cost <= self.line.limits.cost
+        assert self.line.options.max_cost is None or self.line.cost <= self.line.options.max_cost
         assert self.line.blocked == len(self.blocked)
         assert {each.number for each in self.line.entries()} == {each.number for each in self.waiting}
         assert sum(bucket.count for bucket in self.line.buckets()) == len(self.waiting)

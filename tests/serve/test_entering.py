@@ -8,9 +8,9 @@ from serve_lab import TIMEOUT, client_of
 
 import callboard as cb
 from callboard.core.errors import MailboxFull
-from callboard.patterns.requests.entering import AT_ONCE, as_room_comes
 from callboard.patterns.requests.errors import QueueFull
 from callboard.serve import App, EdgeLimits
+from callboard.serve.chains.entering import AT_ONCE, as_room_comes
 from callboard.serve.errors import refusal_of
 
 

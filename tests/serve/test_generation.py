@@ -298,7 +298,7 @@ async def test_a_prompt_that_never_fits() -> None:
     decoder = cb.SpeculativeDecoder(cb.Cacheless(logits), max_total_tokens=4)
     app.add_decoder("short", decoder, encode=encode, decode=decode)
     server = cb.ContinuousBatchingServer[cb.Decode, int](
-        Writer(), cost=lambda item: len(item.prefix), max_batch_cost=4, max_queue_cost=8
+        Writer(), cost=lambda item: len(item.prefix), max_batch_cost=4, queue=cb.QueueOptions(max_cost=8)
     )
     app.add_decoder("small", server, encode=encode, decode=decode, eos=EOS)
     async with client_of(app) as http:

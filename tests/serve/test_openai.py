@@ -151,7 +151,7 @@ async def test_many_inputs_enter_a_small_queue() -> None:
 
 
 async def test_inputs_that_never_fit() -> None:
-    server = cb.DynamicBatchingServer[Any, Any](lengths, cost=len, max_batch_cost=4, max_queue_cost=8)
+    server = cb.DynamicBatchingServer[Any, Any](lengths, cost=len, max_batch_cost=4, queue=cb.QueueOptions(max_cost=8))
     async with client_of(letters(model=server)) as http:
         found = await http.post("/v1/embeddings", json={"model": "letters", "input": ["abcde", "a"]})
     assert (found.status_code, "retry-after" in found.headers) == (413, False)
@@ -166,7 +166,7 @@ async def test_texts_of_several_requests_share_batches() -> None:
         await go.wait()
         return lengths(texts)
 
-    server = cb.DynamicBatchingServer(embed, max_batch=8, dispatch="idle")
+    server = cb.DynamicBatchingServer(embed, max_batch=8, batches=cb.BatchOptions(dispatch="idle"))
     async with client_of(letters(model=server)) as http, asyncio.timeout(TIMEOUT):
         asking = [asyncio.create_task(http.post("/v1/embeddings", json={"model": "letters", "input": "a"}))]
         await until(lambda: batches)

@@ -36,8 +36,7 @@ class Clock(ABC):
 class LoopClock(Clock):
     """The real clock."""
 
-    def time(self) -> float:
-        return time.monotonic()
+    time = staticmethod(time.monotonic)  # pyright: ignore[reportAssignmentType] -- no call of Python code in between
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Cancellable:
         return asyncio.get_running_loop().call_later(delay, callback, *args)

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from callboard.events.kinds import DEAD
+from callboard.events.ring import EVENTS, now
+
 __all__ = ["DeadLetter", "DeadLetterSuppression", "DeadLetters"]
 
 _log = logging.getLogger("callboard.actors")
@@ -53,6 +56,9 @@ class DeadLetters:
     def publish(self, message: Any, target: str, reason: str) -> None:
         """Count, keep, log and publish one letter. Subscribers run in this thread; their exceptions are logged."""
         letter = DeadLetter(message, target, reason)
+        ring = EVENTS.ring
+        if ring is not None:
+            ring.append((next(ring.numbers), now(), DEAD, target, type(message), reason))
         quiet = isinstance(message, DeadLetterSuppression)
         with self._lock:
             self._counts[reason] += 1

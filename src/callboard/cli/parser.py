@@ -10,12 +10,15 @@ from collections.abc import Sequence
 import callboard
 from callboard.cli.api.command import add_api
 from callboard.cli.bench import add_bench
+from callboard.cli.dashboard import add_dashboard
 from callboard.cli.demo.command import add_demo
 from callboard.cli.doctor.command import add_doctor
 from callboard.cli.host import add_host
 from callboard.cli.load.command import add_load
 from callboard.cli.new_library import add_new_library
 from callboard.cli.serving.command import add_serve
+from callboard.cli.top.command import add_top
+from callboard.cli.tracing import add_trace
 from callboard.device.configure import check_environment
 
 __all__ = ["run"]
@@ -36,6 +39,9 @@ def _parser() -> argparse.ArgumentParser:
     add_serve(commands)
     add_host(commands)
     add_load(commands)
+    add_top(commands)
+    add_dashboard(commands)
+    add_trace(commands)
     add_api(commands)
     add_new_library(commands)
     return parser

@@ -45,6 +45,7 @@ _OTHERS: dict[str, tuple[str, ...] | None] = {
     "NODE_TOKEN": None,
     "REACHED_AT": None,
     "REQUIRE": ("cuda",),
+    "TELEMETRY": None,
     "TENSOR_ENGINE": ("auto", "cutensor", "builtin"),
     "TEST_RAY": None,
     "TEST_TORCH": None,

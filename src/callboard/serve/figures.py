@@ -1,26 +1,32 @@
-"""Counters of the HTTP edge, and their text form for Prometheus."""
+"""Counters of the HTTP edge, and its metrics, which the table of telemetry names."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from callboard.patterns.fairshare.stats import FairShareStats
-from callboard.patterns.requests.stats import SECONDS, Buckets, Distribution, Histogram
+from callboard.patterns.requests.stats import SECONDS, Histogram
 from callboard.serve.models import Model
+from callboard.telemetry.export.prometheus import Text
+from callboard.telemetry.families import Group
+from callboard.telemetry.install import installed
+from callboard.telemetry.table import family
 
-__all__ = ["Figures", "exposition"]
+if TYPE_CHECKING:
+    from callboard.serve.app import App
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+__all__ = ["Figures", "all_metrics", "exposition"]
 
 ENDS = ("completed", "failed", "cancelled", "expired", "rejected", "dropped", "stopped")
 
 DISTRIBUTIONS = {
-    "queue_time": ("queue_seconds", "Seconds from a request's submission until the model's function was called."),
-    "total_time": ("total_seconds", "Seconds from a request's submission to its value."),
-    "prompt_tokens": ("prompt_tokens", "Tokens of a prompt, or of an input."),
-    "completion_tokens": ("completion_tokens", "New tokens of a text."),
-    "first_token_time": ("time_to_first_token_seconds", "Seconds from a request's submission to its first token."),
-    "token_time": ("time_between_tokens_seconds", "Seconds from one token of a text to the next."),
+    "queue_time": "queue_seconds",
+    "total_time": "total_seconds",
+    "prompt_tokens": "prompt_tokens",
+    "completion_tokens": "completion_tokens",
+    "first_token_time": "time_to_first_token_seconds",
+    "token_time": "time_between_tokens_seconds",
 }
-"""Histograms of a model by their names in it: the end of the metric's name, and what it counts."""
+"""Histograms of a model by their names in it: the end of the metric's name."""
 
 
 class Figures:
@@ -58,125 +64,87 @@ class Figures:
         self.stalls += 1
 
 
-def exposition(figures: Figures, models: Iterable[Model], ready: bool) -> str:
-    """The figures in Prometheus' text format 0.0.4."""
-    return "\n".join([*_edge(figures, ready), *_models(list(models))]) + "\n"
+def exposition(figures: Figures, models: Iterable[Model], ready: bool, more: Iterable[Group] = ()) -> str:
+    """The figures in Prometheus' text format.
+
+    Args:
+        figures: Figures of the edge.
+        models: The models.
+        ready: Whether requests are accepted.
+        more: Further metrics.
+    """
+    return Text().render([*_edge(figures, ready), *_models(list(models)), *more])
 
 
-def _edge(figures: Figures, ready: bool) -> Iterator[str]:
-    yield from _head("callboard_ready", "gauge", "Whether requests are accepted.")
-    yield f"callboard_ready {int(ready)}"
-    yield from _head("callboard_http_requests_open", "gauge", "Requests that have no response yet.")
-    yield f"callboard_http_requests_open {figures.open}"
-    yield from _head(
-        "callboard_http_responses_total", "counter", "Responses by route and status; 499: the client left."
-    )
-    for (route, status), count in sorted(figures.responses.items()):
-        yield f'callboard_http_responses_total{{route="{_quoted(route)}",status="{status}"}} {count}'
-    yield from _head(
-        "callboard_http_connections_stalled_total", "counter", "Connections closed: the client took nothing."
-    )
-    yield f"callboard_http_connections_stalled_total {figures.stalls}"
-    by_route = {f'route="{_quoted(route)}"': found.snapshot() for route, found in sorted(figures.seconds.items())}
-    yield from _histogram("callboard_http_request_seconds", "Seconds from a request's head to its response.", by_route)
+async def all_metrics(app: "App") -> str:
+    """The figures of an app, and what telemetry shows of its process if that is on."""
+    more: list[Group] = []
+    for telemetry in installed()[:1]:
+        await telemetry.refresh()
+        more = telemetry.collect()
+    return exposition(app.figures, app.served, app.why_not_ready() is None, more)
 
 
-def _models(models: list[Model]) -> Iterator[str]:
-    labels = {id(model): f'model="{_quoted(model.name)}",version="{_quoted(model.version)}"' for model in models}
-    stats = {id(model): model.stats() for model in models}
-    yield from _head("callboard_model_ready", "gauge", "Whether the model's device is ready.")
-    for model in models:
-        yield f"callboard_model_ready{{{labels[id(model)]}}} {int(model.why_not_ready() is None)}"
-    yield from _head(
-        "callboard_model_requests_total",
-        "counter",
-        "Requests to the model by how they ended; a value that it does not declare counts twice.",
-    )
-    unfit = {id(model): model.unfit for model in models}
-    for key, found in stats.items():
-        for end in ENDS:  # a count that fell would be a restart, for Prometheus: completed stays as it is
-            count = getattr(found, end) + (unfit[key] if end == "failed" else 0)
-            yield f'callboard_model_requests_total{{{labels[key]},end="{end}"}} {count}'
-    for name, what in (("queued", "Requests that wait to run."), ("running", "Requests that run.")):
-        yield from _head(f"callboard_model_{name}", "gauge", what)
-        for key, found in stats.items():
-            yield f"callboard_model_{name}{{{labels[key]}}} {getattr(found, name)}"
-    for name, (metric, what) in DISTRIBUTIONS.items():
-        histograms = {labels[id(model)]: getattr(model, name, None) for model in models}
-        found_of = {label: each for label, each in histograms.items() if each}
-        yield from _histogram(f"callboard_model_{metric}", what, found_of)
-    sizes = {labels[id(model)]: getattr(model.run_stats(), "batch_size", None) for model in models}
-    yield from _histogram(
-        "callboard_model_batch_size",
-        "Requests per batch, or per step.",
-        {label: size for label, size in sizes.items() if size},
-    )
-    held = {labels[id(model)]: model.quarantined() for model in models}
-    yield from _head(
-        "callboard_model_quarantined_keys", "gauge", "Keys whose requests are refused: they lost contexts."
-    )
-    for label, (keys, _) in held.items():
-        yield f"callboard_model_quarantined_keys{{{label}}} {keys}"
-    yield from _head(
-        "callboard_model_quarantined_total", "counter", "Requests that were refused, or ended, by a quarantine."
-    )
-    for label, (_, refused) in held.items():
-        yield f"callboard_model_quarantined_total{{{label}}} {refused}"
-    yield from _tenants({labels[key]: found for key, found in stats.items() if isinstance(found, FairShareStats)})
-    losses = {f"{labels[id(model)]},{label}": count for model in models for label, count in _losses(model).items()}
-    yield from _head("callboard_device_generation", "gauge", "Ordinal of the context that the device has.")
-    for label, count in losses.items():
-        yield f"callboard_device_generation{{{label}}} {count + 1}"
-    yield from _head("callboard_device_restarts_total", "counter", "Contexts that the device has lost.")
-    for label, count in losses.items():
-        yield f"callboard_device_restarts_total{{{label}}} {count}"
+def _edge(figures: Figures, ready: bool) -> Iterator[Group]:
+    yield family("callboard_ready"), [((), int(ready))]
+    yield family("callboard_http_requests_open"), [((), figures.open)]
+    responses = [((route, str(status)), count) for (route, status), count in sorted(figures.responses.items())]
+    yield family("callboard_http_responses_total"), responses
+    yield family("callboard_http_connections_stalled_total"), [((), figures.stalls)]
+    seconds = [((route,), found.snapshot()) for route, found in sorted(figures.seconds.items())]
+    yield family("callboard_http_request_seconds"), seconds
+
+
+def _models(models: list[Model]) -> Iterator[Group]:
+    labels = [(model.name, model.version) for model in models]
+    stats = [(label, model.stats()) for label, model in zip(labels, models, strict=True)]
+    named = list(zip(labels, models, strict=True))
+    yield family("callboard_model_ready"), [(label, int(model.why_not_ready() is None)) for label, model in named]
+    unfit = {label: model.unfit for label, model in named}
+    # A count that fell would be a restart, for Prometheus: completed stays as it is.
+    ends = [
+        ((*label, end), getattr(found, end) + (unfit[label] if end == "failed" else 0))
+        for label, found in stats
+        for end in ENDS
+    ]
+    yield family("callboard_model_requests_total"), ends
+    for name in ("queued", "running"):
+        yield family(f"callboard_model_{name}"), [(label, getattr(found, name)) for label, found in stats]
+    for name, metric in DISTRIBUTIONS.items():
+        each = [(label, getattr(model, name, None)) for label, model in named]
+        yield family(f"callboard_model_{metric}"), [(label, found) for label, found in each if found]
+    sizes = [(label, getattr(model.run_stats(), "batch_size", None)) for label, model in named]
+    yield family("callboard_model_batch_size"), [(label, found) for label, found in sizes if found]
+    held = [(label, model.quarantined()) for label, model in named]
+    yield family("callboard_model_quarantined_keys"), [(label, keys) for label, (keys, _) in held]
+    yield family("callboard_model_quarantined_total"), [(label, refused) for label, (_, refused) in held]
+    yield from _tenants([(label, found) for label, found in stats if isinstance(found, FairShareStats)])
+    losses = [((*label, device), count) for label, model in named for device, count in _losses(model).items()]
+    yield family("callboard_device_generation"), [(label, count + 1) for label, count in losses]
+    yield family("callboard_device_restarts_total"), losses
 
 
 def _losses(model: Model) -> dict[str, int]:
-    """Lost contexts of a model's devices, and of the own processes of its actors, by their labels.
+    """Lost contexts of a model's devices, and of the own processes of its actors, by their names.
 
     Devices of one name, such as those of two replicas on one GPU, are numbered.
     """
     found: dict[str, int] = {}
     for port in model.contexts():
         number, name = 1, port.name
-        while (label := f'device="{_quoted(name)}"') in found:
+        while name in found:
             number += 1
             name = f"{port.name} #{number}"
-        found[label] = port.losses
+        found[name] = port.losses
     return found
 
 
-def _tenants(shared: dict[str, FairShareStats]) -> Iterator[str]:
-    """Lines of models with fair sharing. Tenants without settings of their own are dropped when they are idle."""
-    for name, kind, what in (
-        ("served", "counter", "Cost that the tenant was served."),
-        ("queued", "gauge", "Requests of the tenant that wait to run."),
-        ("running", "gauge", "Requests of the tenant that run."),
-    ):
-        metric = f"callboard_model_tenant_{name}" + ("_total" if kind == "counter" else "")
-        yield from _head(metric, kind, what)
-        for labels, stats in shared.items():
-            for tenant, found in stats.tenants.items():
-                shown = "/".join(map(str, tenant)) if isinstance(tenant, tuple) else str(tenant)
-                yield f'{metric}{{{labels},tenant="{_quoted(shown)}"}} {getattr(found, name)}'
-
-
-def _histogram(metric: str, what: str, found: Mapping[str, Distribution | Buckets]) -> Iterator[str]:
-    """A histogram, by its labels; none of them is empty."""
-    yield from _head(metric, "histogram", what)
-    for label, each in found.items():
-        for bound, count in each.buckets:
-            yield f'{metric}_bucket{{{label},le="{bound!r}"}} {count}'
-        yield f'{metric}_bucket{{{label},le="+Inf"}} {each.count}'
-        yield f"{metric}_sum{{{label}}} {each.sum!r}"
-        yield f"{metric}_count{{{label}}} {each.count}"
-
-
-def _head(name: str, kind: str, what: str) -> Iterator[str]:
-    yield f"# HELP {name} {what}"
-    yield f"# TYPE {name} {kind}"
-
-
-def _quoted(label: str) -> str:
-    return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _tenants(shared: list[tuple[tuple[str, str], FairShareStats]]) -> Iterator[Group]:
+    """Models with fair sharing. Tenants without settings of their own are dropped when they are idle."""
+    for name, metric in (("served", "served_total"), ("queued", "queued"), ("running", "running")):
+        series = [
+            ((*label, "/".join(map(str, tenant)) if isinstance(tenant, tuple) else str(tenant)), getattr(found, name))
+            for label, stats in shared
+            for tenant, found in stats.tenants.items()
+        ]
+        yield family(f"callboard_model_tenant_{metric}"), series

@@ -3,9 +3,8 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 from callboard.actors.errors import ActorStopped
 from callboard.core.errors import DeviceStopped
@@ -28,7 +27,7 @@ from callboard.serve.encoding.messages import InSequence
 from callboard.serve.errors import BadModelResult, BadRequest, ModelStopped, ModelUnloaded, NotReady
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["TOKENS", "Model", "TensorModel", "check_tensors", "on_host"]
+__all__ = ["TOKENS", "Model", "RequestNote", "TensorModel", "check_tensors", "on_host"]
 
 STOPPED = "stopped"
 
@@ -42,11 +41,7 @@ WAITED: ContextVar[float] = ContextVar("callboard.waited", default=0.0)
 """Seconds that the request of this context has waited for its model's device."""
 
 
-class _Server(Protocol):
-    def stats(self) -> ServerStats: ...
-
-
-class _Noted:
+class RequestNote:
     """Around a request to a model: it is noted, and whether it fails."""
 
     __slots__ = ("_model", "_started", "refused")
@@ -76,7 +71,7 @@ class _Noted:
             self._model.on_end(self._model, error, seconds, self.refused)
 
 
-ASKED: ContextVar[_Noted] = ContextVar("callboard.asked")  # the request, while a version of its model is on trial
+ASKED: ContextVar[RequestNote] = ContextVar("callboard.asked")  # the request, while a version of its model is on trial
 
 
 class Model:
@@ -121,10 +116,6 @@ class Model:
         self.streams = False
         self._waiting = 0
         self._needs: list[Need] | None = None
-
-    def _asked(self) -> AbstractContextManager[None]:
-        """Note a request, and whether it fails."""
-        return _Noted(self)
 
     @property
     def url(self) -> str:
@@ -215,11 +206,11 @@ class Model:
 
     def stats(self) -> ServerStats:
         """Figures of the server that takes its requests."""
-        return _stats(self.server)
+        return self.server.stats()
 
     def run_stats(self) -> ServerStats:
         """Figures of the server that runs them: of the active version alone, where versions replace one another."""
-        return _stats(self.chain.last)
+        return self.chain.last.stats()
 
     def quarantined(self) -> tuple[int, int]:
         """Keys that its servers refuse now, and requests that they have refused or ended for that."""
@@ -321,7 +312,7 @@ class TensorModel(Model):
                     "sequence_start with its first request"
                 )
             more = {"sequence": sequence.id, "start": sequence.start, "end": sequence.end}
-        with self._asked():
+        with RequestNote(self):
             value = await self._submit(arrays[0] if single else arrays, tenant, timeout, priority, **more)
             results = self._named(value)
             found: dict[str, Array] = {}
@@ -356,11 +347,6 @@ def check_tensors(name: str, **sides: Sequence[Tensor]) -> None:
         names = [tensor.name for tensor in tensors]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"model {name!r}: {side} must be tensors of different names, but are {names}")
-
-
-def _stats(server: Any) -> ServerStats:
-    found: _Server = server
-    return found.stats()
 
 
 async def on_host(value: Any) -> Any:

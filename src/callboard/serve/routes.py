@@ -19,7 +19,7 @@ from callboard.serve.chains.typed import TypedModel
 from callboard.serve.edge import Body, Endpoint, Handler, error_response
 from callboard.serve.encoding.messages import InferBody
 from callboard.serve.errors import NotReady, Refusal, refusal_of
-from callboard.serve.figures import CONTENT_TYPE, exposition
+from callboard.serve.figures import all_metrics
 from callboard.serve.generation import oip
 from callboard.serve.generation import openai as generation
 from callboard.serve.generation.events import Events, events_of
@@ -29,6 +29,7 @@ from callboard.serve.http.openapi import described, page
 from callboard.serve.http.quarantine import PardonRequest, pardon, quarantine
 from callboard.serve.http.request import Request
 from callboard.serve.http.rights import Right
+from callboard.telemetry.export.prometheus import CONTENT_TYPE
 
 __all__ = ["asgi"]
 
@@ -90,10 +91,7 @@ PUBLIC: dict[str, Handler] = {"/v2/health/live": inference.live, "/v2/health/rea
 
 async def metrics(app: App, request: Request, body: memoryview) -> Body:
     """The figures for Prometheus."""
-    if app.all_figures is not None:
-        text = await app.all_figures()
-    else:
-        text = exposition(app.figures, app.served, app.why_not_ready() is None)
+    text = await (app.all_figures() if app.all_figures is not None else all_metrics(app))
     return Body([text.encode()], {"content-type": CONTENT_TYPE})
 
 

@@ -167,12 +167,7 @@ class DataParallelTrainer(Handle):
             raise ValueError("the batch has no samples")
         async with self._lock:
             members, began = self._training(), time.perf_counter_ns()
-            for repeats in itertools.count():
-                try:
-                    update = await self._attempt(members, arrays)
-                    break
-                except (ContextLost, DeviceStopped) as error:
-                    self._check_repeat(error, repeats)
+            update, repeats = await self._repeated(members, arrays)
             self._done += 1
             stats = self._stats(update, arrays, (time.perf_counter_ns() - began) // 1000, repeats)
             self._snapshots.keep(arrays)
@@ -200,6 +195,15 @@ class DataParallelTrainer(Handle):
             await members.change(opened)
             await self._until_agreed(members)
             await self._opened.close_others()
+
+    async def _repeated(self, members: Members, batch: Batch) -> tuple[Update, int]:
+        """The update, and how many losses came before it."""
+        for repeats in itertools.count():
+            try:
+                return await self._attempt(members, batch), repeats
+            except (ContextLost, DeviceStopped) as error:
+                self._check_repeat(error, repeats)
+        raise AssertionError("unreachable")
 
     async def _attempt(self, members: Members, batch: Batch) -> Update:
         number = self._done + 1

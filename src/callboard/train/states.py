@@ -57,19 +57,20 @@ def pack(own: Any, step: int, updates: int, share: Callable[[Any], Any], device:
     dtypes: list[str] = []
 
     def packed(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return travelling(value)
         if isinstance(value, dict):
             return {key: packed(item) for key, item in value.items()}
-        if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        if type(value) in (list, tuple):
             return type(value)(packed(item) for item in value)
-        if not hasattr(value, "untyped_storage"):
-            return value
-        if value.device.type != device.type or value.numel() <= SMALL:
-            return value.detach().cpu().clone()
-        bits = value.detach().contiguous()
-        dtypes.append(str(value.dtype).removeprefix("torch."))
-        if dtypes[-1] not in PLAIN:
-            bits = bits.view(torch.uint8)
-        arrays.append(share(bits))
+        return value
+
+    def travelling(tensor: Any) -> Any:
+        if tensor.device.type != device.type or tensor.numel() <= SMALL:
+            return tensor.detach().cpu().clone()
+        bits = tensor.detach().contiguous()
+        dtypes.append(str(tensor.dtype).removeprefix("torch."))
+        arrays.append(share(bits if dtypes[-1] in PLAIN else bits.view(torch.uint8)))
         return _Array(len(arrays) - 1)
 
     structure = pickle.dumps(packed(own))

@@ -11,8 +11,7 @@ from tests.device.residents.lab import Gate, Probe
 from tests.device.residents.test_leading import bounded, leading
 
 import callboard as cb
-from callboard.device.host.residents.admission import CallAdmission
-from callboard.device.host.residents.endings import CallEndings
+from callboard.device.host.residents.shortcut import Shortcut
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -29,19 +28,19 @@ class Steps:
 @pytest.fixture
 def steps() -> Iterator[Steps]:
     seen = Steps()
-    admit, answer = CallAdmission.at_once, CallEndings.at_once
+    admit, answer = Shortcut.admit, Shortcut.settle
 
-    def admitted(self: CallAdmission, *arguments: Any) -> Any:
+    def admitted(self: Shortcut, *arguments: Any) -> Any:
         item = admit(self, *arguments)
         seen.admitted += item is not None
         return item
 
-    def answered(self: CallEndings, *arguments: Any) -> bool:
+    def answered(self: Shortcut, *arguments: Any) -> bool:
         done = answer(self, *arguments)
         seen.answered += done
         return done
 
-    with mock.patch.object(CallAdmission, "at_once", admitted), mock.patch.object(CallEndings, "at_once", answered):
+    with mock.patch.object(Shortcut, "admit", admitted), mock.patch.object(Shortcut, "settle", answered):
         yield seen
 
 

@@ -28,6 +28,8 @@ from callboard.actors.refs import ActorRef, ref_to
 from callboard.actors.supervision import RestartLog, Strategy, unwrap
 from callboard.actors.timers import Timers
 from callboard.actors.watch import Watches
+from callboard.events.kinds import MESSAGE
+from callboard.events.ring import EVENTS, Ring, now
 
 if TYPE_CHECKING:
     from callboard.actors._runtime.recording import Tap
@@ -304,6 +306,8 @@ class Cell:
                 item = pop()
             except IndexError:  # another thread dropped the oldest message
                 continue
+            ring = EVENTS.ring
+            began = 0 if ring is None else now()
             if type(item) is Ask:
                 if item.future.cancelled():
                     self.dead(item.message, "cancelled")
@@ -318,9 +322,14 @@ class Cell:
                         if kind != COROUTINE:
                             completion.follow(self, result, item)
                             self.current = TAKEN
+                            if ring is not None:
+                                self._record(ring, item, began, ok=True)
                             continue
                         result = await result
                 except BaseException as error:  # whatever a handler raises is for the supervisor
+                    if ring is not None:
+                        self._record(ring, item, began, ok=False)
+                        ring = None
                     await self._failed(error, item)
                 else:
                     if self.current is item:
@@ -337,10 +346,19 @@ class Cell:
                         elif kind:
                             completion.follow(self, result, item)
                 except BaseException as error:  # likewise
+                    if ring is not None:
+                        self._record(ring, item, began, ok=False)
+                        ring = None
                     await self._failed(error, item)
             self.current = TAKEN
+            if ring is not None:
+                self._record(ring, item, began, ok=True)
             if self.timers.idle is not None:
                 self.timers.idle.touch(message_of(item))
+
+    def _record(self, ring: Ring, item: Any, began: int, ok: bool) -> None:
+        """Write that a message was handled; a failure is written before the supervisor acts on it."""
+        ring.append((next(ring.numbers), now(), MESSAGE, self.path, type(message_of(item)), began, ok))
 
     async def _run_system(self) -> None:
         call, args = self.system_lane.popleft()

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors.errors import AccelError, ActorInitError, ActorStopped, returned
 from callboard.actors.supervision import Decision, Directive, unwrap
+from callboard.events.kinds import ACTOR
+from callboard.events.ring import EVENTS, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +96,7 @@ async def _create(cell: "Cell", restarted_by: BaseException | None) -> None:
         else:
             await _finish_hook("post_restart", actor.post_restart(restarted_by))
         cell.started = True
+        _record(cell, "started" if restarted_by is None else "restarted", restarted_by)
     except BaseException as error:  # from user code: for the supervisor, except the cases below
         if isinstance(error, asyncio.CancelledError) and cell.task is not None and cell.task.cancelling():
             raise
@@ -156,6 +159,7 @@ async def supervise(cell: "Cell", error: BaseException, message: Any) -> None:
             cell.parent.post_system(on_escalated, cell, error)
             return
         _report(cell, error, message, decision)
+        _record(cell, "failed", error)
         if decision.directive is Directive.RESUME and cell.actor is not None:
             _resume(cell)
             return
@@ -292,6 +296,7 @@ async def finish(cell: "Cell", cause: BaseException | None) -> None:
     cell.dispatch.forget()
     cell.watches.forget_all()
     cell.gone = True
+    _record(cell, "stopped", cause)
     listeners = dict(cell.listeners)
     cell.listeners.clear()
     cell.wake()
@@ -314,6 +319,12 @@ def _close(cell: "Cell") -> None:
     cell.inflight.clear()
     cell.stash.drop()
     cell.drain()
+
+
+def _record(cell: "Cell", what: str, cause: BaseException | None) -> None:
+    ring = EVENTS.ring
+    if ring is not None:
+        ring.append((next(ring.numbers), now(), ACTOR, cell.path, what, "" if cause is None else type(cause).__name__))
 
 
 async def _endure(cell: "Cell", step: Awaitable[Any]) -> None:

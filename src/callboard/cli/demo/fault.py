@@ -58,7 +58,7 @@ def _kill(device: Device) -> Fault:
 
 
 def _illegal_access(device: Device) -> Fault:
-    from callboard.cli.illegal_actor import IllegalWrite
+    from callboard.cli.demo.illegal_actor import IllegalWrite
 
     actor = device.actor_of(Props(IllegalWrite), name="illegal-write")
 

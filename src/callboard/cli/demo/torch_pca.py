@@ -26,7 +26,7 @@ def _say(event: str, **more: object) -> None:
 def _strike(device: str) -> None:
     if device == "cpu":
         os.kill(os.getpid(), signal.SIGKILL)
-    from callboard.cli.illegal_write import launch_illegal_write
+    from callboard.cli.demo.illegal_write import launch_illegal_write
 
     launch_illegal_write()
 

@@ -21,7 +21,7 @@ from callboard.core.errors import BackendUnavailable
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
 from callboard.serve.app import App
 from callboard.serve.errors import BadAppFile, CannotListen, NotReady
-from callboard.serve.figures import exposition
+from callboard.serve.figures import all_metrics
 from callboard.serve.http.ending import Signals, obey_while_starting
 from callboard.serve.http.starting import Port, Tls
 
@@ -51,6 +51,7 @@ class Worker:
         self._app: App | None = None
         self._signals = Signals(lasting=True)
         self._asking: list[asyncio.Future[str]] = []
+        self._counting: set[asyncio.Task[None]] = set()
         self.code = 0
 
     def run(self, listener: int | None, *, late: bool) -> int:
@@ -119,7 +120,7 @@ class Worker:
                 case Hurry():
                     self._call(self._signals.hurry.set)
                 case Counted():
-                    self._call(self._tell_figures)
+                    self._call(self._count_soon)
                 case Lives():
                     self._call(self._tell_whether_live)
                 case Total(text):
@@ -133,10 +134,15 @@ class Worker:
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(function)
 
-    def _tell_figures(self) -> None:
+    def _count_soon(self) -> None:
+        task = asyncio.ensure_future(self._tell_figures())
+        self._counting.add(task)
+        task.add_done_callback(self._counting.discard)
+
+    async def _tell_figures(self) -> None:
         app = self._app
         assert app is not None
-        tell(self._channel, Counted(exposition(app.figures, app.served, app.why_not_ready() is None)))
+        tell(self._channel, Counted(await all_metrics(app)))
 
     def _tell_whether_live(self) -> None:
         app = self._app

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from callboard.kernel.sparse.api import SparseApi
     from callboard.kernel.sparse_lt.api import SparseLtApi
     from callboard.kernel.tensor.api import TensorApi
+    from callboard.telemetry.profiling.profile import Profile
 
 __all__ = ["DeviceApi", "Shape"]
 
@@ -225,6 +226,17 @@ class DeviceApi(Handle, Generic[Mode]):
                 answers = answer if isinstance(answer, tuple) else (answer,)
                 recording.returns(*(ref for ref in answers if isinstance(ref, GpuRef)))
         return recording
+
+    def profile(self) -> "Profile":
+        """Measure all ops of a block: ``async with gpu.profile() as profile``, then ``print(profile)``.
+
+        ``with`` for a device of :mod:`callboard.sync`. ``profile.save(path)`` writes a trace file for Perfetto; a
+        notebook shows a flame picture.
+        """
+        from callboard.telemetry.profiling.profile import Profile
+
+        opened: Any = getattr(self, "_device", self)
+        return Profile(opened, self._run if opened is not self else None)
 
     def _patiently(self, call: Callable[[], A]) -> A:
         return call()

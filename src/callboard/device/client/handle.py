@@ -348,21 +348,18 @@ class Device(DeviceApi[Asynchronous]):
         """Have ``hook`` called, on the loop, with a record of every op that gets its completion from now on.
 
         The records include calls of resident actors, but not rejected calls and ops. They arrive in batches with the
-        completions. The trace belongs to the current context; install it again after ``Recovered`` (or open the device
-        with ``trace=True``).
+        completions, also from later contexts. To record from the very beginning, open the device with ``trace=True``.
 
         Returns:
             An async function that removes it.
         """
         self._answers.traces.append(hook)
-        await self._answers.ask("trace", True, timeout=CONTROL_TIMEOUT)
-        await self._actor.own.trace(True)
+        await self._answers.trace(CONTROL_TIMEOUT)
 
         async def remove() -> None:
             self._answers.traces.remove(hook)
             if not self._answers.traces and not self.stopped:
-                await self._answers.ask("trace", False, timeout=CONTROL_TIMEOUT)
-                await self._actor.own.trace(False)
+                await self._answers.trace(CONTROL_TIMEOUT)
 
         return remove
 

@@ -438,12 +438,13 @@ class ActorEvent(Plain, tag=8):
 
 
 class Traces(Plain, tag=9):
-    """Records of ops, while a trace is installed: ``[op id, tag, stream, began, enqueued, completed, ok]``.
+    """Records of ops, while a trace is installed.
 
-    Times are seconds of the host's ``time.monotonic()`` (on Linux the same clock in all processes).
+    Each is ``[op id, tag, stream, began, enqueued, completed, ok, started, seconds]``. Times are seconds of the host's
+    ``time.monotonic()`` (on Linux the same clock in all processes).
     """
 
-    records: list[tuple[int, str, int, float, float, float, bool]]
+    records: list[tuple[int, str, int, float, float, float, bool, float, float]]
 
 
 class Unknown(Plain, tag=10):

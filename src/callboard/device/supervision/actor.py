@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from callboard.actors import Actor, DeadLetterSuppression, Msg
+from callboard.actors import Actor
 from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import AccelError, BackendUnavailable, ContextPoisoned, DeviceStopped, Unrecoverable
 from callboard.device.client.line.port import OpPort
@@ -35,13 +35,17 @@ from callboard.device.protocol.messages import (
     Ready,
     Returned,
     RoomWanted,
+    Traces,
 )
+from callboard.device.supervision.changes import ChangedSettings
 from callboard.device.supervision.failing import Judge, Stop
 from callboard.device.supervision.fleet import Fleet
 from callboard.device.supervision.generations import Ordinals, next_generation
 from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.starter import HostStarter
 from callboard.device.supervision.lifecycle import Event, State, after
+from callboard.device.supervision.mail import ActorFailed, ContextSuspected, HostEnded, HostMessage, StartDue
+from callboard.device.supervision.noting import note
 from callboard.device.supervision.own import OwnProcesses
 from callboard.device.supervision.standby import Standby, cores, starts_at_once
 from callboard.device.supervision.supervisor import DeviceSupervisor, asked
@@ -58,27 +62,6 @@ DELAYS = (0.0, 0.05, 0.5, 2.0, 10.0)
 INTERRUPTED = 0.75
 """Seconds that work in flight gets to finish when the application is interrupted: by Ctrl-C, or because the body of the
 system or the device's own task is cancelled. A host in a thread gets twice as long."""
-
-
-class HostMessage(Msg["DeviceActor"], DeadLetterSuppression):
-    """A message from a host, except completions, which bypass the mailbox."""
-
-    host: Any
-    message: Any
-
-
-class HostEnded(Msg["DeviceActor"], DeadLetterSuppression):
-    host: Any
-    end: Any
-
-
-class ActorFailed(Msg["DeviceActor"], DeadLetterSuppression):
-    generation: int
-    error: Any
-
-
-class StartDue(Msg["DeviceActor"]):
-    """Start the active host (again)."""
 
 
 class DeviceActor(Actor):
@@ -113,8 +96,8 @@ class DeviceActor(Actor):
         self.port = port
         self.state = State.STARTING
         self.watch_generation = GenerationWatch()
-        self.events = EventFeed()
-        self.ordinals = Ordinals()
+        self.ordinals = ordinals = Ordinals()
+        self.events = EventFeed(lambda event: note(port, ordinals, event))
         self.error: AccelError | None = None
         self.host: Host | None = None
         self.on_answer: Callable[[FromHost], None] = lambda _: None
@@ -127,7 +110,7 @@ class DeviceActor(Actor):
         self._starter = starter
         self.clock = clock
         self._took_over = "cold"
-        self._new_limit: bytes | None = None
+        self.settings = ChangedSettings(config.host.trace)
         self._owes_ready = False  # the active host took over while it was still starting as a standby
         self._lost_at = 0.0
         self._fruitless = 0  # losses since a context was last ready
@@ -237,7 +220,7 @@ class DeviceActor(Actor):
     async def _start(self, role: str) -> Host:
         """Start a host.
 
-        Its messages about calls go directly to the port and the residents, in order; all others go to this actor's
+        Its messages about calls, and records of ops, are passed on directly and in order; all others go to this actor's
         mailbox.
         """
         cell: list[Host] = []
@@ -250,9 +233,9 @@ class DeviceActor(Actor):
                     port.completions(message)
                     if message.returned:
                         residents.caller.returned(message.returned)
-            elif isinstance(message, RoomWanted | DeviceRoomWanted | Held | Returned):
-                if host is self.host:
-                    residents.take(host, message)
+            elif isinstance(message, RoomWanted | DeviceRoomWanted | Held | Returned | Traces):
+                if host is self.host and not residents.take(host, message):
+                    self.on_answer(message)
             else:
                 ref.tell(HostMessage(host=host, message=message))
 
@@ -272,7 +255,7 @@ class DeviceActor(Actor):
 
     def set_memory_limit(self, limit: int | None) -> None:
         """Have later contexts limit their memory like this, and not as configured."""
-        self._new_limit = msgspec.msgpack.encode(limit)
+        self.settings.set("limit", limit)
 
     def _serving(self) -> list[Host]:
         return [*(() if self.host is None else (self.host,)), *self._standby.hosts]
@@ -343,6 +326,15 @@ class DeviceActor(Actor):
         elif m.host is self.host:
             self._lose(m.end.as_loss(self.port.name))
 
+    @ContextSuspected.handles
+    def context_suspected(self, m: ContextSuspected) -> None:
+        if self.host is None or self.state is not State.READY:
+            return  # a host that opens its context finds the error itself
+        if m.dead:
+            self._lose(ContextPoisoned(f"{self.port.name}: {m.reason}"))
+        else:
+            self.host.post(Ask(0, "probe"))
+
     def _context_ready(self, message: Ready) -> None:
         if message.generation != self.port.generation:
             raise ProtocolError(f"generation {message.generation}, not {self.port.generation}")
@@ -354,8 +346,7 @@ class DeviceActor(Actor):
 
     def _publish_ready(self) -> None:
         assert self.host is not None
-        if self._new_limit is not None:  # a standby was opened with the configured limit
-            self.host.post(Ask(0, "limit", self._new_limit))
+        self.settings.tell(self.host)
         self.port.ready(self.host)
         generation = self.port.generation
         self.watch_generation.publish(generation)

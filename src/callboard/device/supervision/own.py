@@ -17,7 +17,9 @@ from callboard.device.client.line.status import HostStats, TraceRecord
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.config import DeviceConfig
 from callboard.device.protocol.residents.actor import ResidentActor
+from callboard.device.supervision.hosts.base import Host
 from callboard.device.supervision.ownprocess import OwnProcess
+from callboard.events.ring import EVENTS
 
 if TYPE_CHECKING:
     from callboard.device.client.residents.lender import Lender
@@ -55,6 +57,7 @@ class OwnProcesses:
 
     Attributes:
         traces: Hooks that are called with a record of each call.
+        trace_every: One op in so many is recorded; 0: none.
     """
 
     def __init__(self, device: "DeviceActor", make: "type[DeviceActor]") -> None:
@@ -66,6 +69,7 @@ class OwnProcesses:
         self._shared = False  # memory may be open in other processes
         self._freeing: set[asyncio.Future[None]] = set()
         self.traces: list[Callable[[TraceRecord], None]] = []
+        self.trace_every = 1 if device.config.host.trace else EVENTS.every
 
     def start(self, props: Props[A], name: str | None, recipe: bytes, config: DeviceConfig) -> ResidentRef[A]:
         """See :meth:`callboard.Device.actor_of`; ``config`` has the standbys of the process. Any thread."""
@@ -95,12 +99,18 @@ class OwnProcesses:
 
         def start(name: str) -> ResidentRef[A]:
             process = OwnProcess(device, self._make, props, name, config, self.traces, self._ended)
+            process.trace_every = self.trace_every
             ref = process.residents.start(props, name, recipe)
             process.started(ref._actor)
             self._processes[ref._actor.id] = process
             return ref
 
         return device.residents.register_external(props, name, start)
+
+    @property
+    def hosts(self) -> list[Host]:
+        """The processes, and their standbys."""
+        return [host for process in self._processes.values() for host in process.hosts]
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -195,6 +205,7 @@ class OwnProcesses:
         self._borrowers.append(borrower)
         self._shared = True
 
-    async def trace(self, install: bool) -> None:
-        """Begin or end to record calls, in later contexts too."""
-        await asyncio.gather(*(process.trace(install) for process in self._processes.values()))
+    async def trace(self, every: int) -> None:
+        """Have calls and one op in ``every`` recorded, or nothing (0), in later contexts too."""
+        self.trace_every = every
+        await asyncio.gather(*(process.trace(every) for process in self._processes.values()))

@@ -42,6 +42,7 @@ class OwnProcess:
 
     Attributes:
         port, residents: Op port and resident actors of the internal device.
+        trace_every: One op in so many is recorded; 0: none.
         lender: Lends it arrays.
         resident: The actor.
     """
@@ -57,8 +58,7 @@ class OwnProcess:
         ended: Callable[["OwnProcess"], None],
     ) -> None:
         loop = owner.port.loop
-        host = msgspec.structs.replace(config.host, trace=config.host.trace or bool(traces))
-        config = msgspec.structs.replace(config, isolation="process", dispatcher="own", host=host)
+        config = msgspec.structs.replace(config, isolation="process", dispatcher="own")
         strategy = getattr(props._factory, "supervision", ResidentActor.supervision)
         within = math.inf if strategy.within is None else strategy.within
         supervisor = DeviceSupervisor(strategy.max_restarts, within)
@@ -68,7 +68,7 @@ class OwnProcess:
         port.generation = next_generation()
         self._device: DeviceActor | None = None
         self._answers: Answers | None = None
-        self._traces = traces
+        self.trace_every = 0
         self._close_timeout = owner.close_timeout
         self._detaching: set[asyncio.Task[bool]] = set()
         fleet = Fleet(loop, config.max_staged_bytes, True, self._serving)
@@ -99,6 +99,7 @@ class OwnProcess:
             residents.on_failed = owner.residents.on_failed
             self._device = device
             device.close_timeout = self._close_timeout
+            device.settings.set("trace", self.trace_every)
             self._made.set()
             return device
 
@@ -111,6 +112,11 @@ class OwnProcess:
 
     def _serving(self) -> list[Host]:
         return [] if self._device is None else self._device._serving()
+
+    @property
+    def hosts(self) -> list[Host]:
+        """The process, and its standbys."""
+        return [] if self._device is None else list(self._device.fleet.hosts)
 
     # -- losses --------------------------------------------------------------------------------------------------------
 
@@ -213,10 +219,10 @@ class OwnProcess:
             return device is None
         return bool(await self.ask("detach", handles, type=bool))
 
-    async def trace(self, install: bool) -> None:
+    async def trace(self, every: int) -> None:
+        """See :meth:`OwnProcesses.trace`."""
+        self.trace_every = every
         device = self._device
-        if device is not None:  # else it was made with the setting that holds now
-            host = msgspec.structs.replace(device.config.host, trace=install)
-            device.config = msgspec.structs.replace(device.config, host=host)
-            device._standby.drop("it was opened with another setting of the trace")
-            await self.ask("trace", install)
+        if device is not None:  # else it will be made with this setting
+            device.settings.set("trace", every)
+            await self.ask("trace", every)

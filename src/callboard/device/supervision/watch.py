@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from callboard.actors.handles import Handle
@@ -109,13 +109,19 @@ class GenerationWatch(Handle):
 
 
 class EventFeed:
-    """Hands every event to every subscriber, in order."""
+    """Hands every event to every subscriber, in order.
 
-    def __init__(self) -> None:
+    Args:
+        note: Gets every event first.
+    """
+
+    def __init__(self, note: Callable[[DeviceEvent], None]) -> None:
+        self._note = note
         self._subscribers: set[_Subscriber] = set()
         self._last: Stopped | None = None
 
     def publish(self, event: DeviceEvent) -> None:
+        self._note(event)
         if isinstance(event, Stopped):
             self._last = event
         for subscriber in self._subscribers:

@@ -40,13 +40,16 @@ class BatchingStats(ServerStats):
 class BatchCounters:
     """Counts batches and their requests.
 
+    Args:
+        queue_time: Gets the seconds of each request in the queue.
+
     Attributes:
         failed, repeated, delayed, padding: See :class:`BatchingStats`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, queue_time: Histogram) -> None:
         self.failed = self.repeated = self.delayed = self.padding = 0
-        self._queue_time, self._run_time, self._batch_size = Histogram(), Histogram(), Histogram(SIZES)
+        self._queue_time, self._run_time, self._batch_size = queue_time, Histogram(), Histogram(SIZES)
         self._run_by_size: dict[int, tuple[int, float]] = {}
         self._queued_by_size: dict[int, tuple[int, float]] = {}
 
@@ -72,7 +75,6 @@ class BatchCounters:
         run_time = self._run_time.snapshot()
         return BatchingStats(
             **common,
-            queue_time=self._queue_time.snapshot(),
             batches=run_time.count,
             failed_batches=self.failed,
             repeated=self.repeated,

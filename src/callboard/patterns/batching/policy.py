@@ -9,7 +9,7 @@ from callboard.patterns.batching.estimate import ArrivalGap, BatchTimes
 from callboard.patterns.batching.joining import Group, Joining, length_of
 from callboard.patterns.batching.settings import BatchSettings, Dispatch
 from callboard.patterns.requests.entries import Entry, State
-from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
+from callboard.patterns.requests.errors import ItemTooLarge
 from callboard.patterns.requests.waiting import Bucket, WaitingLine
 
 __all__ = ["SETTLE", "Batch", "BatchPolicy"]
@@ -52,9 +52,9 @@ class BatchPolicy:
 
     def __init__(self, settings: BatchSettings) -> None:
         self.settings = settings
-        self.line = WaitingLine(settings.limits, settings.ageing, by_deadline=settings.by_deadline)
+        self.line = WaitingLine(settings.max_queue, settings.queue)
         self.times = BatchTimes()
-        self._joining = Joining() if settings.join_buckets else None
+        self._joining = Joining() if settings.form.join_buckets else None
         self.running = 0  # batches
         self._gap = ArrivalGap()
         self._flushed = -1  # entries up to this number do not wait for others
@@ -74,11 +74,7 @@ class BatchPolicy:
         most = self.settings.max_batch_cost
         if most is not None and entry.cost > most:
             raise ItemTooLarge(f"the item costs {entry.cost:g}, and max_batch_cost is {most:g}")
-        try:
-            dropped = self.line.add(entry, may_block=may_block)
-        except QueueFull as e:
-            e.retry_after = self.retry_after()
-            raise
+        dropped = self.line.add(entry, may_block=may_block)
         self.last = entry.number
         self._gap.arrived(now)
         return dropped
@@ -89,7 +85,7 @@ class BatchPolicy:
         While nothing waits and nothing runs, an entry is never hopeless: an estimate that is too high would otherwise
         never be corrected.
         """
-        if entry.deadline is None or self.settings.delays or not (self.running or self.line.count):
+        if entry.deadline is None or self.settings.form.delays or not (self.running or self.line.count):
             return False
         seconds = self.expected
         return seconds is not None and now + seconds > entry.deadline
@@ -102,12 +98,6 @@ class BatchPolicy:
         full, rest = divmod(self.line.count, self.settings.max_batch)
         before = full * self.times.seconds(self.settings.max_batch) / self.settings.max_concurrent_batches
         return before + self.times.seconds(rest + 1)
-
-    def no_room(self, entry: Entry) -> QueueFull:
-        """The error of an entry that was dropped, or for which no room became free in time."""
-        error = self.line.full(entry)
-        error.retry_after = self.retry_after()
-        return error
 
     def retry_after(self) -> float | None:
         """Seconds until a full batch will have left the queue; None while nothing is known."""
@@ -122,7 +112,7 @@ class BatchPolicy:
 
     @property
     def _holds(self) -> bool:
-        if self.held and (self.line.count >= min(self.held, self.settings.limits.count) or self.draining):
+        if self.held and (self.line.count >= min(self.held, self.settings.max_queue) or self.draining):
             self.held = 0
         return bool(self.held)
 
@@ -182,7 +172,7 @@ class BatchPolicy:
         settings = self.settings
         if self._is_full(bucket):
             return now
-        if self.draining or settings.dispatch is Dispatch.IDLE:
+        if self.draining or settings.form.dispatch is Dispatch.IDLE:
             return now
         oldest = min(bucket.heads(), key=_number)
         if oldest.number <= self._flushed:
@@ -190,7 +180,7 @@ class BatchPolicy:
         latest = oldest.arrived + settings.max_wait
         if bucket.earliest < math.inf:  # to be done by the first deadline
             latest = min(latest, bucket.earliest - 2 * self.times.seconds(bucket.count) - TIMER)
-        if settings.dispatch is Dispatch.WINDOW:
+        if settings.form.dispatch is Dispatch.WINDOW:
             return latest
         return min(latest, self._worth_waiting_until(bucket.count))
 
@@ -214,7 +204,7 @@ class BatchPolicy:
         most = settings.max_batch_cost
         if isinstance(bucket, Bucket) and most is None and bucket.earliest == math.inf:  # their number alone decides
             count = min(bucket.count, settings.max_batch)
-            return self._batch(self.line.take(bucket, min(count, settings.size_for(count))), [], now)
+            return self._batch(self.line.take(bucket, min(count, settings.form.size_for(count))), [], now)
         expected = self.times.seconds(min(bucket.count, settings.max_batch))
         taken: list[Entry] = []
         late: list[Entry] = []
@@ -226,7 +216,7 @@ class BatchPolicy:
             if taken and most is not None and after > most:
                 break
             self.line.remove(entry)
-            deadline = None if settings.delays else entry.deadline
+            deadline = None if settings.form.delays else entry.deadline
             if deadline is not None and (deadline <= now or deadline < now + expected):
                 late.append(entry)
                 hopeless = entry if deadline > now else hopeless
@@ -236,7 +226,7 @@ class BatchPolicy:
         if not taken and hopeless is not None:  # run one, or an estimate that is too high is never corrected
             late.remove(hopeless)
             taken.append(hopeless)
-        size = settings.size_for(len(taken))
+        size = settings.form.size_for(len(taken))
         if size < len(taken):
             self.line.restore(taken[size:])
             del taken[size:]

@@ -1,11 +1,13 @@
 """``BatchRunner``: one batch, from the call of the function to the ends of its requests."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors.errors import ActorStopped, returned
 from callboard.core.errors import ContextLost, MailboxFull, Unrecoverable
+from callboard.events.kinds import BATCH
+from callboard.events.ring import EVENTS, now
 from callboard.patterns.batching.figures import BatchCounters
 from callboard.patterns.batching.isolation import OnError, reruns
 from callboard.patterns.batching.policy import Batch, BatchPolicy
@@ -38,7 +40,7 @@ class BatchRunner:
         policy: Is told how long batches took.
         call: The function.
         counters: Count the batches.
-        pad, ragged, on_error: See :class:`DynamicBatchingServer <callboard.DynamicBatchingServer>`.
+        on_error: See :class:`DynamicBatchingServer <callboard.DynamicBatchingServer>`.
     """
 
     def __init__(
@@ -48,8 +50,6 @@ class BatchRunner:
         call: UserCall,
         counters: BatchCounters,
         *,
-        pad: Callable[[list[Any], int], Any] | None,
-        ragged: bool,
         on_error: OnError,
     ) -> None:
         self._server = server
@@ -57,8 +57,6 @@ class BatchRunner:
         self._call = call
         self._counters = counters
         self._clock = server._clock
-        self._pad = pad
-        self._ragged = ragged
         self._on_error: OnError = on_error
 
     async def run(self, batch: Batch) -> int:
@@ -102,6 +100,9 @@ class BatchRunner:
             rows = await self._results(entries)
         except Exception as e:  # the user's function may raise anything: its requests end in that
             self._counters.failed += 1
+            ring = EVENTS.ring
+            if ring is not None:
+                ring.append((next(ring.numbers), now(), BATCH, server.name, len(entries), 0.0, False))
             if len(entries) > 1 and self._on_error != "fail" and not isinstance(e, OF_ALL):
                 return e
             self._fail_all(entries, e)
@@ -127,17 +128,21 @@ class BatchRunner:
         """Call the function; gives a result for each entry, and for those that fill it up."""
         items: Any = [entry.item for entry in entries]
         size = len(entries)
-        if self._pad is not None:
-            size = self._policy.settings.size_for(size)
-            items = self._pad(items, size)
+        form = self._policy.settings.form
+        if form.pad is not None:
+            size = form.size_for(size)
+            items = form.pad(items, size)
             if items is None:
                 raise returned("pad", None, f"the batch of {size} items that the batch function gets")
-        elif self._ragged:
+        elif form.ragged:
             items = Ragged.of(items)
         started = self._clock.time()
         rows = rows_of(await self._call(items, entries=entries), size)
         seconds = self._clock.time() - started
         self._policy.finished(size, seconds, entries)
+        ring = EVENTS.ring
+        if ring is not None:
+            ring.append((next(ring.numbers), now(), BATCH, self._server.name, len(entries), seconds, True))
         self._counters.ran(len(entries), size, seconds)
         return rows
 

@@ -1,12 +1,13 @@
-"""``BatchSettings``: time and size of batches."""
+"""``BatchOptions``, ``BatchSettings``: time, size and contents of batches."""
 
-from collections.abc import Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from callboard.patterns.contract.checks import OneOf, check_whole
-from callboard.patterns.requests.waiting import Limits
+from callboard.patterns.contract.checks import OneOf, check_callable, check_choice, check_whole
+from callboard.patterns.requests.waiting import QueueOptions
 
-__all__ = ["BatchSettings", "Dispatch", "check_choice", "pow2_length"]
+__all__ = ["BatchOptions", "BatchSettings", "Dispatch", "pow2_length"]
 
 
 class Dispatch(OneOf):
@@ -22,70 +23,90 @@ class Dispatch(OneOf):
 
 
 @dataclass(frozen=True)
+class BatchOptions:
+    """How a server forms its batches: ``batches=`` of :class:`DynamicBatchingServer`.
+
+    Attributes:
+        dispatch: When an executor that is free takes a batch that is not full: ``"adaptive"``, ``"idle"`` or
+            ``"window"``; see :class:`Dispatch`.
+        preferred: Sizes that the function is fast at (such as those of captured graphs), ascending; see ``pad``.
+        pad: ``pad(items, size)`` returns what the batch function gets. With it, a batch is filled up to the next
+            preferred size, and that many results are expected, of which the first are used. Without it, a batch is cut
+            to the largest preferred size that it reaches. With ``bucket``, it may pad the items to one length as well.
+        ragged: The batch function gets a :class:`Ragged` in place of a list: arrays of unequal lengths, joined.
+        join_buckets: Keys are lengths to which items are padded, and a batch takes items of several keys where padding
+            them to the largest is expected to take less time than a further batch, by the batches that were measured.
+            Each item of a batch then counts as much for ``max_batch_cost`` as the costliest one.
+        preserve_order: Requests end in the order of their submission, whatever batches they were in. One that ends
+            early waits for those before it; those that are cancelled, or too late, end at once.
+        timeout_action: What becomes of a request whose deadline passes in the queue. ``"reject"``: it fails with
+            :class:`DeadlineExceeded`, which it may do earlier, where it cannot be done in time. ``"delay"``: it goes
+            behind all others, and runs when nothing else waits; deadlines then refuse nothing, and bound no run.
+    """
+
+    dispatch: Dispatch | Literal["adaptive", "idle", "window"] = Dispatch.ADAPTIVE
+    preferred: Sequence[int] = ()
+    pad: Callable[[list[Any], int], Any] | None = None
+    ragged: bool = False
+    join_buckets: bool = False
+    preserve_order: bool = False
+    timeout_action: Literal["reject", "delay"] = "reject"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dispatch", Dispatch(self.dispatch))
+        sizes = tuple(self.preferred)
+        object.__setattr__(self, "preferred", sizes)
+        check_callable(pad=self.pad)
+        check_choice("timeout_action", self.timeout_action, "reject", "delay")
+        if list(sizes) != sorted(set(sizes)) or (sizes and sizes[0] < 1):
+            raise ValueError(f"preferred must be ascending sizes from 1, but is {sizes}")
+        if self.ragged and self.pad is not None:
+            raise ValueError("ragged batches are not padded; give ragged or pad")
+
+    @property
+    def delays(self) -> bool:
+        """True if a request whose deadline passes waits after all others; deadlines refuse nothing."""
+        return self.timeout_action == "delay"
+
+    def size_for(self, n: int) -> int:
+        """The size of the batch for ``n`` waiting items: ``n`` if no size is preferred."""
+        if self.pad is not None:
+            return next((size for size in self.preferred if size >= n), n)
+        return max((size for size in self.preferred if size <= n), default=n)
+
+
+@dataclass(frozen=True)
 class BatchSettings:
     """Settings that decide when batches are formed; checked at construction.
 
     Attributes:
-        max_batch: Items of a batch at most.
-        max_wait: Seconds that a request waits, while an executor is free, for others to join its batch at most. Counted
-            from the submission of the oldest one.
-        max_batch_cost: Summed cost of a batch at most; None means no bound.
-        preferred: Sizes that the function is fast at (such as those of captured graphs), ascending. A batch is filled
-            up to the next of them where ``padded``, else cut to the largest that it reaches.
-        padded: True if there is a hook that fills up a batch.
-        dispatch: When a batch that is not full is taken.
-        ageing: Seconds of waiting that count as much as one level of priority; None for strict priorities.
-        max_concurrent_batches: Batches that run at once.
-        limits: Bounds of the queue.
-        by_deadline: Within a bucket and a priority, the earliest deadline comes first.
-        join_buckets: Keys of buckets are lengths, and batches may mix them; see :class:`Joining`.
-        delays: An entry whose deadline passes waits after all others; deadlines refuse nothing.
+        max_batch, max_wait, max_batch_cost, max_concurrent_batches, max_queue, form, queue: See
+            :class:`DynamicBatchingServer <callboard.DynamicBatchingServer>`; ``form`` is its ``batches``.
     """
 
     max_batch: int
     max_wait: float
     max_batch_cost: float | None = None
-    preferred: tuple[int, ...] = ()
-    padded: bool = False
-    dispatch: Dispatch = Dispatch.ADAPTIVE
-    ageing: float | None = 1.0
     max_concurrent_batches: int = 1
-    limits: Limits = field(default_factory=Limits)
-    by_deadline: bool = False
-    join_buckets: bool = False
-    delays: bool = False
+    max_queue: int = 1024
+    form: BatchOptions = field(default_factory=BatchOptions)
+    queue: QueueOptions = field(default_factory=QueueOptions)
 
     def __post_init__(self) -> None:
-        check_whole(1, max_batch=self.max_batch, max_concurrent_batches=self.max_concurrent_batches)
+        check_whole(
+            1, max_batch=self.max_batch, max_queue=self.max_queue, max_concurrent_batches=self.max_concurrent_batches
+        )
         if not self.max_wait >= 0:
             raise ValueError(f"max_wait must be at least 0 seconds, but is {self.max_wait}")
         if self.max_batch_cost is not None and not self.max_batch_cost > 0:
             raise ValueError(f"max_batch_cost must be positive, but is {self.max_batch_cost}")
-        if self.limits.count < self.max_batch:
+        if self.max_queue < self.max_batch:
             raise ValueError(
-                f"max_queue is {self.limits.count}: no batch could reach max_batch, which is {self.max_batch}"
+                f"max_queue is {self.max_queue}: no batch could reach max_batch, which is {self.max_batch}"
             )
-        if list(self.preferred) != sorted(set(self.preferred)) or (self.preferred and self.preferred[0] < 1):
-            raise ValueError(f"preferred must be ascending sizes from 1, but is {self.preferred}")
-        if self.preferred and self.preferred[-1] > self.max_batch:
-            raise ValueError(f"preferred has {self.preferred[-1]}, and max_batch is {self.max_batch}")
-
-    def size_for(self, n: int) -> int:
-        """The size of the batch for ``n`` waiting items: ``n`` if no size is preferred."""
-        if self.padded:
-            return next((size for size in self.preferred if size >= n), n)
-        return max((size for size in self.preferred if size <= n), default=n)
-
-
-def check_choice(name: str, given: str, *choices: str) -> None:
-    """Check an argument that is one of some texts.
-
-    Raises:
-        ValueError: It is another one.
-    """
-    if given not in choices:
-        *others, last = (f'"{choice}"' for choice in choices)
-        raise ValueError(f"{name} must be {', '.join(others)} or {last}, but is {given!r}")
+        largest = max(self.form.preferred, default=0)
+        if largest > self.max_batch:
+            raise ValueError(f"preferred has {largest}, and max_batch is {self.max_batch}")
 
 
 def pow2_length(item: Sized) -> int:

@@ -1,65 +1,53 @@
 """``Workers``: the tasks that run the batches of a server, and when they start."""
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any
 
 from callboard.patterns.batching.policy import SETTLE, Batch, BatchPolicy
 from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.inside import Inside
+from callboard.patterns.requests.workers import WorkerPool
 
 if TYPE_CHECKING:
     from callboard.patterns.batching.server import DynamicBatchingServer
 
 __all__ = ["Workers"]
 
-_log = logging.getLogger(__name__)
 
-
-class Workers:
+class Workers(WorkerPool):
     """Starts a worker whenever an executor is free and the policy has a batch for it.
 
     Args:
         server: Ends requests, and runs the batches.
         policy: Forms the batches.
-
-    Attributes:
-        tasks: The workers that have not ended.
     """
 
     def __init__(self, server: "DynamicBatchingServer[Any, Any]", policy: BatchPolicy) -> None:
-        self._server = server
+        super().__init__(server, "batches", self.pump)
+        self._batching = server
         self._policy = policy
-        self._clock = server._clock
-        self._alarm = Alarm(self._clock, self.pump)
-        self.tasks: set[asyncio.Task[None]] = set()
+        self._alarm = Alarm(server._clock, self.pump)
         self._delivering: set[asyncio.Task[None]] = set()  # those whose executors have been handed over
-        self._starting = False  # a worker was made and has not looked at the queue
         self._settling = 0
 
     def pump(self) -> None:
         """Start a worker, or set the timer for when one will be needed."""
-        policy, server = self._policy, self._server
-        running = len(self.tasks) - len(self._delivering)
-        busy = self._starting or self._settling or running >= policy.settings.max_concurrent_batches
+        policy, server = self._policy, self._batching
+        running = len(self.tasks - self._delivering) if self._delivering else len(self.tasks)
+        busy = self.starting or self._settling or running >= policy.settings.max_concurrent_batches
         if busy or server._loop is None or server._stopping is not None:
             return
-        now = self._clock.time()
+        now = server._clock.time()
         at = policy.ready_at(now)
         if at is None:
             return
         if at <= now:
             # The batch is formed when the task runs: what is submitted in this iteration of the loop is in it.
-            self._starting = True
-            # In the server's context: what belongs to one request, such as its key, is not to mark the whole batch.
-            context = server._context.copy()
-            task = server._loop.create_task(self._work(), name=f"{server.name}: batches", context=context)
-            self.tasks.add(task)
-            task.add_done_callback(self._ended)
+            self.start(self._work())
         else:
             self._alarm.set(at)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Start no worker by the timer any more."""
         self._alarm.cancel()
 
@@ -68,15 +56,16 @@ class Workers:
         worker = asyncio.current_task()
         if worker is None:
             return
+        self._delivering &= self.tasks
         self._delivering.add(worker)
         self.pump()
         await asyncio.sleep(0)  # in which the other worker calls the function
 
     async def _work(self) -> None:
         """Run batches as long as there are any."""
-        server = self._server
-        self._starting = False
-        while server._stopping is None and (batch := self._policy.take(self._clock.time())) is not None:
+        server = self._batching
+        self.starting = 0
+        while server._stopping is None and (batch := self._policy.take(server._clock.time())) is not None:
             self._policy.line.admit_blocked()
             self._fail_late(batch)
             if not batch.entries:
@@ -84,7 +73,7 @@ class Workers:
             self.pump()  # another executor may be free, and there may be more
             with Inside(server):
                 ended = await server._runner.run(batch)
-            if asyncio.current_task() in self._delivering:
+            if self._delivering and asyncio.current_task() in self._delivering:
                 break
             if ended > 1:
                 await self._settle(ended)
@@ -102,17 +91,6 @@ class Workers:
             self._settling -= 1
 
     def _fail_late(self, batch: Batch) -> None:
-        server, now = self._server, self._clock.time()
+        server, now = self._batching, self._batching._clock.time()
         for entry in batch.late:
             server._fail(entry, server._expired(entry, "queue", now), "expired")
-
-    def _ended(self, worker: asyncio.Task[None]) -> None:
-        self.tasks.discard(worker)
-        self._delivering.discard(worker)
-        if worker.cancelled():
-            self._starting = False  # it may not have begun
-        elif isinstance(error := worker.exception(), Exception):
-            _log.error(
-                "%s: an internal error ended a batch; its requests have failed", self._server.name, exc_info=error
-            )
-        self.pump()

@@ -1,1 +1,1 @@
-"""Cascades: a small model answers the requests that it is confident about, and a larger model the others."""
+"""A small model answers the requests that it is confident about, and a larger model the others."""

@@ -1,4 +1,4 @@
-"""Confidence measures on a row of logits, for ``CascadeStage(confidence=...)``: larger is more confident."""
+"""Confidence measures on a row of logits, for ``confidence=`` of a stage: larger is more confident."""
 
 import numpy as np
 from numpy.typing import ArrayLike

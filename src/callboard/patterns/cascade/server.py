@@ -1,89 +1,36 @@
 """``InferenceCascade``: each request runs through models of rising cost until one is sure of its answer."""
 
 import asyncio
-import logging
-import math
-import random
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Generic, Self, TypeVar
+from dataclasses import replace
+from typing import Any, Self, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.patterns.batching.figures import BatchingStats
 from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.cascade.calibration import Calibration, calibrate
-from callboard.patterns.cascade.drift import Drift, DriftAlarm, DriftMonitor
-from callboard.patterns.cascade.reliability import calibration_error
-from callboard.patterns.cascade.stages import CascadeStage, NoConfidence, OnError, clears, on_failure
+from callboard.patterns.cascade.drift import Drift
+from callboard.patterns.cascade.shadow import ShadowRuns
+from callboard.patterns.cascade.stages import (
+    CascadeReply,
+    CascadeStage,
+    CascadeStats,
+    NoConfidence,
+    OnError,
+    StageStats,
+    clears,
+    on_failure,
+)
 from callboard.patterns.contract.hooks import truth
 from callboard.patterns.requests.calling import deliverable
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import ServerStats
 
-__all__ = ["CascadeReply", "CascadeStats", "InferenceCascade", "StageStats"]
+__all__ = ["InferenceCascade"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class CascadeReply(Generic[R]):
-    """A reply of a cascade.
-
-    Attributes:
-        response: The answer of a stage.
-        stage_index: Index of the stage, from 0.
-        confidence: Its confidence in the answer.
-        degraded: A further stage was to answer, but failed, was full, or was too late.
-    """
-
-    response: R
-    stage_index: int
-    confidence: float
-    degraded: bool = False
-
-
-@dataclass(frozen=True)
-class StageStats:
-    """Figures of one stage.
-
-    Attributes:
-        answered: Requests that got its answer, also degraded ones.
-        escalated: Answers of its own that did not clear its threshold.
-        failed: Requests that it failed for, or was full or too late for.
-        batching: Of its server, where shadow runs and calibrations count too.
-        ahead: Requests that entered it before the stage before it had answered (``ahead`` of the cascade).
-    """
-
-    answered: int
-    escalated: int
-    failed: int
-    batching: BatchingStats
-    ahead: int
-
-
-@dataclass(frozen=True)
-class CascadeStats(ServerStats):
-    """Figures of a cascade. ``running`` has all open requests; those of each stage have its queue.
-
-    Attributes:
-        degraded: Requests that ended in a degraded answer.
-        shadowed: Answers of earlier stages that were compared with the last stage's.
-        agreed: Those of them that were equal.
-        drifted: What is not as it was calibrated, now; see :class:`DriftAlarm`.
-        stages: Of each stage.
-    """
-
-    degraded: int
-    shadowed: int
-    agreed: int
-    drifted: tuple[str, ...]
-    stages: tuple[StageStats, ...]
 
 
 class _Flight:
@@ -150,21 +97,23 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         for stage in stages:
             if not isinstance(stage, CascadeStage):
                 raise TypeError(f"a stage is {stage!r}; give a cb.CascadeStage(function, threshold=...)")
-        if not 0 <= shadow <= 1:
-            raise ValueError(f"shadow must be a share from 0 to 1, but is {shadow}")
         self._stages = tuple(stages)
         self._servers: list[DynamicBatchingServer[Any, Any]] = [
             DynamicBatchingServer(stage.function, name=f"{name}, stage {n}", clock=self._clock, **stage.batching)
             for n, stage in enumerate(stages)
         ]
         self._ahead = ahead
-        self._shadow = shadow
-        self._agree = agree
-        self._random = random.Random(seed)
-        self._drift = drift
-        self._monitor = None if drift is None else DriftMonitor(drift, len(self._stages))
+        self._shadow = ShadowRuns(
+            *(self, self._servers[-1], stages[-1].answer),
+            draft=stages[-1].draft,
+            share=shadow,
+            agree=agree,
+            seed=seed,
+            drift=drift,
+            stages=len(stages),
+        )
         self._answered, self._escalated, self._failures, self._aheads = ([0] * len(stages) for _ in range(4))
-        self._degraded = self._shadowed = self._agreed = 0
+        self._degraded = 0
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
@@ -184,8 +133,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             raise ValueError(f"{len(found)} thresholds for {len(self._stages)} stages; all but the last have one")
         changed = [replace(stage, threshold=new) for stage, new in zip(self._stages, found, strict=False)]
         self._stages = (*changed, self._stages[-1])
-        if self._monitor is not None:
-            self._monitor.expect(None)
+        self._shadow.expect(None)
 
     async def calibrate(
         self,
@@ -233,37 +181,30 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             budget=budget,
         )
         self.set(chosen.thresholds)
-        if self._monitor is not None:
-            self._monitor.expect(chosen.escalated, self._early_error(list(zip(*columns, strict=True))))
+        self._shadow.expect(chosen.escalated, self._early(list(zip(*columns, strict=True))))
         return chosen
 
-    def _early_error(self, rows: Sequence[Sequence[tuple[Any, float]]]) -> float | None:
-        """The distance of early answers' confidences from their agreement with the last stage; None: not known."""
-        early: list[tuple[float, bool]] = []
+    def _early(self, rows: Sequence[Sequence[tuple[Any, float]]]) -> list[tuple[Any, float, Any]]:
+        """The answers of stages before the last that would have been given, with their confidences and the last's."""
+        found: list[tuple[Any, float, Any]] = []
         for row in rows:
             for stage, (answer, confidence) in zip(self._stages[:-1], row, strict=False):
                 if clears(confidence, stage.threshold, last=False):
-                    early.append((confidence, bool(self._agree(answer, row[-1][0]))))
+                    found.append((answer, confidence, row[-1][0]))
                     break
-        error = calibration_error(early)
-        return None if math.isnan(error) else error
+        return found
 
     def stats(self) -> CascadeStats:
         """Figures since the start. It reads counters only; on the cascade's loop."""
         batching = [server.stats() for server in self._servers]
+        figures = self._figures(0, 0, sum(each.queued_cost for each in batching))
+        figures["queue_time"] = batching[0].queue_time
         return CascadeStats(
-            submitted=sum(self._ends.values()) + len(self._open),
-            **self._ends,
-            queued=0,
-            blocked=0,
-            running=len(self._open),
-            queued_cost=sum(each.queued_cost for each in batching),
-            queue_time=batching[0].queue_time,
-            total_time=self._total_time.snapshot(),
+            **figures,
             degraded=self._degraded,
-            shadowed=self._shadowed,
-            agreed=self._agreed,
-            drifted=() if self._monitor is None else self._monitor.drifted,
+            shadowed=self._shadow.compared,
+            agreed=self._shadow.agreed,
+            drifted=self._shadow.drifted,
             stages=tuple(
                 StageStats(*each)
                 for each in zip(self._answered, self._escalated, self._failures, batching, self._aheads, strict=True)
@@ -397,48 +338,11 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
 
     def _answer(self, entry: Entry, flight: _Flight, reply: CascadeReply[Any]) -> None:
         self._answered[reply.stage_index] += 1
-        if self._monitor is not None and not reply.degraded:
-            self._alarm_of(self._monitor.answered(reply.stage_index))
+        self._shadow.answered(reply.stage_index, degraded=reply.degraded)
         item, flight.future = entry.item, None
-        early = not reply.degraded and reply.stage_index < len(self._stages) - 1
         self._succeed(entry, reply, self._clock.time())
-        if early and not self._closing and self._random.random() < self._shadow:
-            self._run_shadow(item, reply)
-
-    def _run_shadow(self, item: Any, reply: CascadeReply[Any]) -> None:
-        """Run the last stage as well, at the lowest priority, and compare."""
-        stage = self._stages[-1]
-
-        def compare(future: "asyncio.Future[Any]") -> None:
-            if future.cancelled() or future.exception() is not None:
-                return
-            try:
-                agreed = truth("agree", self._agree(reply.response, stage.answer(future.result())[0]))
-            except Exception:  # of a hook, in a run whose result no caller awaits
-                _log.exception("%s: `agree` or `confidence` failed in a shadow run, which is not counted", self.name)
-                return
-            self._shadowed += 1
-            self._agreed += agreed
-            if self._monitor is not None:
-                self._alarm_of(self._monitor.compared(agreed, reply.confidence))
-
-        try:
-            work = (item, reply.response) if stage.draft else item
-            self._servers[-1].submit_nowait(work, priority=-1).add_done_callback(compare, context=self._context)
-        except Exception:  # no room for a run whose result is not awaited
-            return
-
-    def _alarm_of(self, alarms: list[DriftAlarm]) -> None:
-        for alarm in alarms:
-            _log.warning(
-                "%s: %s is %.3f in the last %d answers, and %.3f is expected: calibrate again",
-                *(self.name, alarm.signal, alarm.observed, alarm.window, alarm.expected),
-            )
-            if self._drift is not None and self._drift.alarm is not None:
-                try:
-                    self._drift.alarm(alarm)
-                except Exception:  # of the user's hook: no request depends on it
-                    _log.exception("%s: the alarm of a drift failed", self.name)
+        if not reply.degraded and reply.stage_index < len(self._stages) - 1 and not self._closing:
+            self._shadow.run(item, reply.response, reply.confidence)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -447,9 +351,6 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         for server in self._servers:
             await server.start()
         return self
-
-    def _key(self, item: T) -> Hashable:
-        return None
 
     def _drain(self) -> None:
         for server in self._servers:

@@ -1,16 +1,29 @@
-"""``CascadeStage``: one model of a cascade; and the decision after its answer or failure."""
+"""``CascadeStage``: one model of a cascade, its answers and figures; and the decision after an answer or a failure."""
 
 import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, SupportsFloat
+from typing import Any, Generic, Literal, SupportsFloat, TypeVar
 
 from callboard.actors.errors import printable
+from callboard.patterns.batching.figures import BatchingStats
 from callboard.patterns.cascade.confidence import margin, max_probability, negative_entropy
 from callboard.patterns.contract.checks import OneOf
+from callboard.patterns.requests.stats import ServerStats
 
-__all__ = ["CascadeStage", "NoConfidence", "OnError", "clears", "on_failure"]
+__all__ = [
+    "CascadeReply",
+    "CascadeStage",
+    "CascadeStats",
+    "NoConfidence",
+    "OnError",
+    "StageStats",
+    "clears",
+    "on_failure",
+]
+
+R = TypeVar("R")
 
 
 class NoConfidence(TypeError):
@@ -99,6 +112,61 @@ class CascadeStage:
             f"a stage without confidence= must return pairs of answer and confidence, but returned {result!r:.100}; "
             "return such pairs, of the last stage too, or set confidence="
         )
+
+
+@dataclass(frozen=True)
+class CascadeReply(Generic[R]):
+    """A reply of a cascade.
+
+    Attributes:
+        response: The answer of a stage.
+        stage_index: Index of the stage, from 0.
+        confidence: Its confidence in the answer.
+        degraded: A further stage was to answer, but failed, was full, or was too late.
+    """
+
+    response: R
+    stage_index: int
+    confidence: float
+    degraded: bool = False
+
+
+@dataclass(frozen=True)
+class StageStats:
+    """Figures of one stage.
+
+    Attributes:
+        answered: Requests that got its answer, also degraded ones.
+        escalated: Answers of its own that did not clear its threshold.
+        failed: Requests that it failed for, or was full or too late for.
+        batching: Of its server, where shadow runs and calibrations count too.
+        ahead: Requests that entered it before the stage before it had answered (``ahead`` of the cascade).
+    """
+
+    answered: int
+    escalated: int
+    failed: int
+    batching: BatchingStats
+    ahead: int
+
+
+@dataclass(frozen=True)
+class CascadeStats(ServerStats):
+    """Figures of a cascade. ``running`` has all open requests; those of each stage have its queue.
+
+    Attributes:
+        degraded: Requests that ended in a degraded answer.
+        shadowed: Answers of earlier stages that were compared with the last stage's.
+        agreed: Those of them that were equal.
+        drifted: What is not as it was calibrated, now; see :class:`DriftAlarm`.
+        stages: Of each stage.
+    """
+
+    degraded: int
+    shadowed: int
+    agreed: int
+    drifted: tuple[str, ...]
+    stages: tuple[StageStats, ...]
 
 
 def _number(found: Any, result: Any) -> float:

@@ -4,12 +4,13 @@ import asyncio
 import concurrent.futures
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Generator
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from callboard.actors.clock import Clock, LoopClock
 from callboard.actors.errors import AskTimeout
 from callboard.actors.handles import Handle
 from callboard.actors.loops.blocking import wait
+from callboard.patterns.contract.moved import refuse_moved
 from callboard.patterns.contract.options import AskOptions, RequestOptions
 from callboard.patterns.contract.outlet import STREAMED, Outlet, Reading
 from callboard.patterns.requests.errors import ServerStopped
@@ -33,6 +34,10 @@ class Callers(Handle, ABC, Generic[T, R]):
         name: Name of the server, for errors.
         clock: Tells the time; for tests.
     """
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        refuse_moved(cls, options)
+        return super().__new__(cls)
 
     def __init__(self, name: str, clock: Clock | None) -> None:
         self.name = name

@@ -4,7 +4,7 @@ import operator
 from enum import StrEnum
 from typing import SupportsIndex
 
-__all__ = ["OneOf", "check_callable", "check_whole"]
+__all__ = ["OneOf", "check_callable", "check_choice", "check_seconds", "check_whole"]
 
 
 class OneOf(StrEnum):
@@ -28,6 +28,28 @@ def check_whole(least: int, **settings: object) -> None:
             raise TypeError(f"{name} must be an integer, but is {value!r}")
         if operator.index(value) < least:
             raise ValueError(f"{name} must be at least {least}, but is {value}")
+
+
+def check_seconds(**settings: float | None) -> None:
+    """Check settings that are a time, or None.
+
+    Raises:
+        ValueError: One is not positive.
+    """
+    for name, value in settings.items():
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} must be positive seconds, but is {value}")
+
+
+def check_choice(name: str, given: object, *choices: str) -> None:
+    """Check a setting that is one of some texts.
+
+    Raises:
+        ValueError: It is another one.
+    """
+    if given not in choices:
+        *others, last = (f'"{choice}"' for choice in choices)
+        raise ValueError(f"{name} must be {', '.join(others)} or {last}, but is {given!r}")
 
 
 def check_callable(**hooks: object) -> None:

@@ -10,7 +10,7 @@ from callboard.actors.clock import Clock
 from callboard.core.errors import Withdrawn
 from callboard.patterns.batching.outer import server_behind, warn_of_small_batches
 from callboard.patterns.batching.policy import SETTLE
-from callboard.patterns.contract.checks import check_whole
+from callboard.patterns.contract.checks import check_seconds, check_whole
 from callboard.patterns.contract.hooks import amount
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.contract.outlet import STREAMED
@@ -18,15 +18,13 @@ from callboard.patterns.fairshare.policy import FairPolicy
 from callboard.patterns.fairshare.preemption import CURRENT, Run
 from callboard.patterns.fairshare.settings import FairOverflow, Tenant, path_of
 from callboard.patterns.fairshare.stats import FairShareStats, TenantStats, jain
-from callboard.patterns.quarantine.guarded import GuardedCalls
 from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
-from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, Stage
 from callboard.patterns.requests.passage import PASSAGE
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.workers import WorkerPool
 
 __all__ = ["FairShareScheduler"]
 
@@ -108,8 +106,7 @@ class FairShareScheduler(RequestServer[T, R]):
         check_whole(1, max_in_flight=max_in_flight)
         if tenants is not None and not isinstance(tenants, Mapping):
             raise TypeError(f"tenants is {tenants!r}; give a dict of weights, or of cb.Tenant, by name")
-        if block_timeout is not None and not block_timeout > 0:
-            raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
+        check_seconds(block_timeout=block_timeout)
         if not (charge is None or charge == "seconds" or callable(charge)):
             raise ValueError(f'charge must be "seconds", a function or None, but is {charge!r}')
         settings = {
@@ -124,18 +121,14 @@ class FairShareScheduler(RequestServer[T, R]):
         self._cost_of = cost
         self._charge = charge
         self._block_timeout = block_timeout
-        self._guarded = GuardedCalls(None, name, clock) if idempotent else None
-        self._feeders.guard = self._guarded
-        self.quarantine = None if self._guarded is None else self._guarded.quarantine
-        self._workers: set[asyncio.Task[None]] = set()
+        self._guard_calls(idempotent=idempotent)
+        self._workers = WorkerPool(self, "calls", self._pump)
         self._running: dict[int, Run] = {}  # by the number of a request
         self._aside = 0  # workers whose calls wait in their middle, which takes no slot
         self._turns = self._preempted = 0
-        self._starting = False  # a worker was made and has not looked at the queue
         self._timer = Alarm(self._clock, self._pump)
         self._dispatched = self._ended_calls = 0
         self._busy = 0.0
-        self._queue_time = Histogram()
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
@@ -221,14 +214,7 @@ class FairShareScheduler(RequestServer[T, R]):
         tree = self._policy.tree
         leaves = list(tree.leaves())
         return FairShareStats(
-            submitted=sum(self._ends.values()) + len(self._open),
-            **self._ends,
-            queued=tree.queued,
-            blocked=self._policy.blocked,
-            running=len(self._open) - tree.queued - self._policy.blocked,
-            queued_cost=sum(leaf.cost for leaf in leaves),
-            queue_time=self._queue_time.snapshot(),
-            total_time=self._total_time.snapshot(),
+            **self._figures(tree.queued, self._policy.blocked, sum(leaf.cost for leaf in leaves)),
             in_flight=tree.running,
             total_dispatched=self._dispatched,
             repeated=0 if self._guarded is None else self._guarded.repeated,
@@ -263,8 +249,6 @@ class FairShareScheduler(RequestServer[T, R]):
         return [self._call]
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
-        if self._guarded is not None:
-            self._guarded.read_key(entry)
         for dropped in self._policy.add(entry, entry.key, now, may_block=may_block, retry_after=self._retry_after()):
             self._fail(dropped, self._no_room(dropped), "dropped")
         if entry.state is State.BLOCKED and self._block_timeout is not None:
@@ -301,29 +285,26 @@ class FairShareScheduler(RequestServer[T, R]):
 
     def _pump(self) -> None:
         """Start a worker, or set the timer for when one will be needed."""
-        free = self._max_in_flight - len(self._workers) + self._aside
+        free = self._max_in_flight - len(self._workers.tasks) + self._aside
         # Each worker starts the next one if there is more to run.
-        if free <= 0 or self._starting or self._loop is None or self._stopping is not None:
+        if free <= 0 or self._workers.starting or self._loop is None or self._stopping is not None:
             return
         now = self._clock.time()
         at = self._policy.tree.ready_at(now)
         if at is None:
             return
         if at <= now:
-            self._starting = True
-            # In the server's context: what belongs to one request, such as its key, is not to mark the others.
-            context = self._context.copy()
-            task = self._loop.create_task(self._work(), name=f"{self.name}: calls", context=context)
-            self._workers.add(task)
-            task.add_done_callback(self._worker_ended)
+            self._workers.start(self._work())
         else:
             self._timer.set(at)
 
     async def _work(self) -> None:
         """Run requests as long as there are any."""
-        self._starting = False
+        self._workers.starting = 0
         while self._stopping is None:
-            if len(self._workers) - self._aside > self._max_in_flight:  # its request ended while another had its slot
+            if (
+                len(self._workers.tasks) - self._aside > self._max_in_flight
+            ):  # its request ended while another had its slot
                 break
             now = self._clock.time()
             due = self._deadlines.next
@@ -347,12 +328,6 @@ class FairShareScheduler(RequestServer[T, R]):
                 for _ in range(SETTLE):
                     await asyncio.sleep(0)
 
-    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
-        self._workers.discard(worker)
-        if worker.cancelled():
-            self._starting = False  # it may not have begun
-        self._pump()
-
     async def _run(self, entry: Entry, now: float) -> None:
         """Call the function for one request, to its end or back into the queue."""
         entry.started = now
@@ -366,10 +341,7 @@ class FairShareScheduler(RequestServer[T, R]):
         CURRENT.set(run)
         PASSAGE.set(entry.passage)
         try:
-            if self._guarded is None:
-                value = await self._attempt(entry, item)
-            else:
-                value = await self._guarded.run(entry, partial(self._attempt, entry, item))
+            value = await self._guarded_run(entry, partial(self._attempt, entry, item))
         except Exception as e:  # the user's function may raise anything: its request ends in that
             error = deliverable(e)
         except BaseException as e:  # cancelled, by its caller, by stop() or with its loop, or Ctrl-C
@@ -419,4 +391,5 @@ class FairShareScheduler(RequestServer[T, R]):
 
     async def _end_work(self) -> None:
         self._timer.cancel()
-        await end_workers(self.name, self._call, self._workers, self._clock)
+        self._call.close()
+        await self._workers.end(interrupt=not self._call.on_thread)

@@ -3,18 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Callable, Hashable
-from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.actors.errors import printable
-from callboard.patterns.contract.checks import check_whole
+from callboard.patterns.contract.checks import check_choice, check_whole
 from callboard.patterns.contract.hooks import hashable
-from callboard.patterns.hotswap.canary import Canary, is_failure
+from callboard.patterns.hotswap.canary import Canary
 from callboard.patterns.hotswap.errors import SwapInProgress
 from callboard.patterns.hotswap.memory import DeviceMemory
 from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapReport
-from callboard.patterns.hotswap.shadow import compare
+from callboard.patterns.hotswap.runs import VersionRuns
 from callboard.patterns.hotswap.swapping import SwapMode, Swapper
 from callboard.patterns.hotswap.versions import (
     ModelVersion,
@@ -24,15 +23,13 @@ from callboard.patterns.hotswap.versions import (
     VersionStats,
     check_version,
 )
-from callboard.patterns.quarantine.guarded import GuardedCalls
-from callboard.patterns.requests.calling import Executor, deliverable
-from callboard.patterns.requests.ending import STOP_TIMEOUT, within
-from callboard.patterns.requests.entries import Entry, RequestFuture, State
-from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped, Stage
-from callboard.patterns.requests.passage import PASSAGE
+from callboard.patterns.requests.calling import Executor
+from callboard.patterns.requests.entries import Entry
+from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, Stage
+from callboard.patterns.requests.queueing import QueueServer
 from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import Histogram
-from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
+from callboard.patterns.requests.waiting import QueueOptions, WaitingLine
+from callboard.patterns.requests.workers import STOP_TIMEOUT, within
 
 __all__ = ["ModelHotSwapServer"]
 
@@ -42,7 +39,7 @@ R = TypeVar("R")
 _log = logging.getLogger(__name__)
 
 
-class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
+class ModelHotSwapServer(QueueServer[T, HotSwapReply[R]]):
     """Serves a model that can be replaced by another version while requests run (a blue/green deployment).
 
     ::
@@ -69,9 +66,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         max_concurrent: Requests that run at once on one version. None: 1, and no bound on a version that is a server,
             which has a queue of its own.
         max_queue: Requests that wait at most.
-        overflow: The policy beyond that; see :class:`OverflowPolicy`.
-        block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
-        ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
+        queue: Further bounds of the queue, the policy beyond them, and its order; see :class:`QueueOptions`.
         idempotent: A model that is a function may run again for the same item: after a lost context its call is
             repeated, and a request that causes losses is refused, as by :class:`Quarantine`. A server has its own.
         executor: Where models are called: ``"auto"``: async functions and methods of a ``ResidentRef`` on the loop,
@@ -95,40 +90,27 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         key: Callable[[T], Hashable] | None = None,
         max_concurrent: int | None = None,
         max_queue: int = 1024,
-        overflow: OverflowPolicy
-        | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
-        block_timeout: float | None = None,
-        ageing: float | None = 1.0,
+        queue: QueueOptions = QueueOptions(),  # noqa: B008 -- frozen
         idempotent: bool = True,
         executor: Executor = "auto",
         name: str = "hot swap",
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(name, clock)
-        if concurrent_swaps not in ("wait", "refuse"):
-            raise ValueError(f'concurrent_swaps must be "wait" or "refuse", but is {concurrent_swaps!r}')
+        super().__init__(name, clock, WaitingLine(max_queue, queue))
+        check_choice("concurrent_swaps", concurrent_swaps, "wait", "refuse")
         check_whole(1, max_concurrent=1 if max_concurrent is None else max_concurrent)
         check_version(first)
-        if block_timeout is not None and not block_timeout > 0:
-            raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         self._first = first
         self._refuses = concurrent_swaps == "refuse"
         self._key_of = key
-        self._max_concurrent = max_concurrent
-        self._block_timeout = block_timeout
-        self._line = WaitingLine(Limits(max_queue, None, OverflowPolicy(overflow)), ageing)
         self._book = VersionBook(keep, history)
+        self._guard_calls(idempotent=idempotent)
+        self._runs = VersionRuns(self, key, max_concurrent)
         self._swapper = Swapper(
-            self._book, self._clock, executor, max_concurrent or 1, memory, self._pump, self._give_up
+            self._book, self._clock, executor, max_concurrent or 1, memory, self._pump, self._runs.give_up
         )
-        self._guarded = GuardedCalls(None, name, clock) if idempotent else None
-        self.quarantine = None if self._guarded is None else self._guarded.quarantine
         self._turn = asyncio.Lock()
         self._swaps: set[asyncio.Task[SwapReport]] = set()
-        self._calls: dict[asyncio.Task[None], tuple[Version, Entry | None]] = {}  # None: of a shadow
-        self._reached: dict[int, Version] = {}  # the version that a request was passed to, until its end was counted
-        self._passed_on: dict[int, asyncio.Future[Any]] = {}  # requests in the queue of a version that is a server
-        self._queue_time = Histogram()
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
@@ -187,16 +169,9 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
 
     def stats(self) -> HotSwapStats:
         """Figures since the start. It reads counters only; on the server's loop."""
-        book, line = self._book, self._line
+        book = self._book
         return HotSwapStats(
-            submitted=sum(self._ends.values()) + len(self._open),
-            **self._ends,
-            queued=line.count,
-            blocked=line.blocked,
-            running=len(self._open) - line.count - line.blocked,
-            queued_cost=line.cost,
-            queue_time=self._queue_time.snapshot(),
-            total_time=self._total_time.snapshot(),
+            **self._queue_figures(),
             active=None if book.active is None else book.active.name,
             generation=book.generation,
             swaps=max(0, book.generation - 1),
@@ -209,8 +184,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
     async def _swap(
         self, find: Callable[[], Version], canary: Canary | None, mode: SwapMode, *, back: bool = False
     ) -> SwapReport:
-        if mode not in ("auto", "beside", "in_place"):
-            raise ValueError(f'mode must be "auto", "beside" or "in_place", but is {mode!r}')
+        check_choice("mode", mode, "auto", "beside", "in_place")
         if self._closing or self._loop is None:
             raise self._refusal()
         if asyncio.get_running_loop() is not self._loop:
@@ -230,7 +204,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
                     return SwapReport(version.name, version.name, self._book.generation)
                 return await self._swapper.swap(version, canary=canary, back=back, mode=mode, flipped=flip)
 
-        task = self._loop.create_task(take_turn(), name=f"{self.name}: swap", context=self._context.copy())
+        task = self._spawn(take_turn(), "swap")
         self._swaps.add(task)
         task.add_done_callback(self._swaps.discard)
         try:
@@ -260,58 +234,17 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         model = None if self._book.active is None else self._book.active.model
         return 1 if model is None or model.server is None else model.server._cost(item)
 
-    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
-        if self._guarded is not None:
-            self._guarded.read_key(entry)
-        for each in self._line.add(entry, may_block=may_block):
-            self._fail(each, self._no_room(each), "dropped")
-        if entry.state is State.BLOCKED and self._block_timeout is not None:
-            entry.admit_by = now + self._block_timeout
-        self._pump()
-
-    def _no_room(self, entry: Entry) -> Exception:
-        return self._line.full(entry)
-
-    def _leave(self, entry: Entry) -> None:
-        self._line.remove(entry)
-        if self._line.blocked and self._line.admit_blocked():
-            self._pump()
-
     def _close_entry(self, entry: Entry, reason: str) -> Any:
-        passed_on = self._passed_on.pop(entry.number, None)
-        if passed_on is not None:
-            passed_on.cancel()
-        version = self._reached.get(entry.number)
-        if reason == "expired":  # the call may never return
-            self._count_run(entry, failed=True)
-        elif reason == "cancelled":
-            self._reached.pop(entry.number, None)
+        left = self._runs.leave(entry, reason)
         future = super()._close_entry(entry, reason)
-        if version is not None and version.model is not None and reason in ("cancelled", "expired"):
-            version.model.left(entry)
+        if left is not None:
+            left.left(entry)
         return future
 
     def _expired(self, entry: Entry, stage: Stage, now: float) -> DeadlineExceeded:
-        if stage == "run" and not self._has_run(entry):
+        if stage == "run" and not self._runs.has_run(entry):
             stage = "queue"
-            self._reached.pop(entry.number, None)
         return super()._expired(entry, stage, now)
-
-    def _has_run(self, entry: Entry) -> bool:
-        """True if a request has left the queues: that of this server, and that of a version that is a server."""
-        behind = self._passed_on.get(entry.number)
-        if not isinstance(behind, RequestFuture):
-            return entry.number in self._reached
-        if not behind.done():
-            return behind.entry.state is State.RUNNING or behind.entry.repeated
-        error = None if behind.cancelled() else behind.exception()
-        return error is None or is_failure(error)
-
-    def _count_run(self, entry: Entry, *, failed: bool, error: Exception | None = None) -> None:
-        """Count the end of a request that has reached a version; once."""
-        version = self._reached.pop(entry.number, None)
-        if version is not None:
-            self._swapper.ended(version, failed=failed, seconds=self._clock.time() - entry.started, error=error)
 
     def _pump(self) -> None:
         """Start the requests that can start, and let those in that wait for room in the queue."""
@@ -326,131 +259,12 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         for bucket in self._line.buckets():
             version = canary if canary is not None and bucket.key is canary else self._book.active
             assert version is not None
-            if self._has_room(version):
-                self._start(self._line.pop(bucket), version)
+            if self._runs.has_room(version):
+                entry = self._line.pop(bucket)
+                if self._starts(entry):
+                    self._runs.start(entry, version)
                 return True
         return False
-
-    def _has_room(self, version: Version) -> bool:
-        unbounded = self._max_concurrent is None and version.model.server is not None
-        return unbounded or version.running < (self._max_concurrent or 1)
-
-    def _start(self, entry: Entry, version: Version) -> None:
-        """The request runs on this version, and on no other."""
-        assert self._loop is not None
-        now = self._clock.time()
-        entry.state, entry.started = State.RUNNING, now
-        if entry.deadline is not None and entry.deadline <= now:
-            self._fail(entry, self._expired(entry, "queue", now), "expired")
-            return
-        self._queue_time.add(now - entry.arrived)
-        version.running += 1
-        # In the server's context: what belongs to one request is not to mark what its call leaves behind.
-        task = self._loop.create_task(self._run(entry, version), name=self.name, context=self._context.copy())
-        self._calls[task] = version, entry
-        task.add_done_callback(self._call_ended)
-
-    async def _run(self, entry: Entry, version: Version) -> None:
-        item = entry.item
-        PASSAGE.set(entry.passage)
-        failed, judged = False, None
-        try:
-            if entry.state is State.ENDED:
-                return
-            response = await self._respond(entry, item, version)
-            now = self._clock.time()
-            version.completed += 1
-            version.run_time.add(now - entry.started)
-            try:
-                failed = not self._good(version, response)
-            except Exception as e:  # of the user's judge: the response is not its business
-                failed, judged = True, deliverable(e)
-            self._shadow(item, version, response, None if entry.deadline is None else entry.deadline - entry.arrived)
-            self._succeed(entry, HotSwapReply(response, version.name), now)
-        except asyncio.CancelledError:  # with its request, by stop(), or with its loop
-            self._fail(entry, self._stopped(), "stopped")
-            return
-        except Exception as e:  # of the user's model: its request ends in that
-            failed = True
-            version.failed += 1
-            if not is_failure(e):
-                self._reached.pop(entry.number, None)
-            ends = {DeadlineExceeded: "expired", QueueFull: "dropped"}
-            self._fail(
-                entry, deliverable(e), next((end for kind, end in ends.items() if isinstance(e, kind)), "failed")
-            )
-        except BaseException:  # Ctrl-C
-            self._fail(entry, self._stopped(), "stopped")
-            raise
-        self._count_run(entry, failed=failed, error=judged)
-
-    def _good(self, version: Version, response: Any) -> bool:
-        """True if a response does not count against a canary."""
-        trial = self._swapper.canary
-        return trial is None or trial[0] is not version or trial[1].canary.good(response)
-
-    def _shadow(self, item: Any, version: Version, response: Any, timeout: float | None) -> None:
-        """Run a request that the active version has answered on a canary as well, if it is drawn and there is room.
-
-        Its call there has as many seconds as the request had.
-        """
-        trial = self._swapper.canary
-        if trial is None or not trial[1].canary.shadow or version is not self._book.active:
-            return
-        try:
-            drawn = trial[1].draws(None if self._key_of is None else self._key_of(item))
-        except Exception:  # of the user's key, which has named the request before
-            return
-        if drawn and self._has_room(trial[0]) and self._loop is not None and self._stopping is None:
-            trial[0].running += 1
-            ended = self._swapper.ended
-            work = compare(trial[0], trial[1].canary, item, response, timeout, self._clock, ended)
-            task = self._loop.create_task(work, name=f"{self.name}: shadow", context=self._context.copy())
-            self._calls[task] = trial[0], None
-            task.add_done_callback(self._call_ended)
-
-    def _give_up(self, version: Version, everything: bool) -> bool:
-        """End the calls of a version that nobody waits for, or all; False if no request waits for one."""
-        awaited = False
-        for task, (of, entry) in list(self._calls.items()):
-            if of is not version:
-                continue
-            if entry is not None and entry.state is not State.ENDED:
-                awaited = True
-                if not everything:
-                    continue
-                text = f"{self.name}: version {version.name!r} was withdrawn, and the request still ran on it"
-                self._fail(entry, DeadlineExceeded(text, "run", self._clock.time() - entry.arrived), "expired")
-            if not version.model.on_thread:
-                task.cancel()
-        return awaited
-
-    async def _respond(self, entry: Entry, item: Any, version: Version) -> Any:
-        server = version.model.server
-        if server is None and self._guarded is not None:
-            return await self._guarded.run(entry, partial(self._call, entry, item, version))
-        if server is None:
-            return await self._call(entry, item, version)
-        self._reached[entry.number] = version
-        future = server.submit_nowait(item, deadline=entry.deadline, priority=entry.priority, cost=entry.cost)
-        self._passed_on[entry.number] = future
-        try:
-            return await future
-        finally:
-            self._passed_on.pop(entry.number, None)
-
-    async def _call(self, entry: Entry, item: Any, version: Version) -> Any:
-        self._reached[entry.number] = version
-        return await version.model(item, entry)
-
-    def _call_ended(self, task: asyncio.Task[None]) -> None:
-        version, entry = self._calls.pop(task)
-        if entry is not None:
-            self._reached.pop(entry.number, None)
-        version.running -= 1
-        if not version.running and version.idle is not None and not version.idle.done():
-            version.idle.set_result(None)
-        self._pump()
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -469,17 +283,12 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
             raise
         return self
 
-    def _drain(self) -> None:
-        self._pump()
-
     async def _end_work(self) -> None:
         """End swaps and calls, then unload every version on which none runs any more."""
-        rest: set[asyncio.Task[Any]] = {*self._swaps, *self._calls}
-        rest.discard(asyncio.current_task())
-        for task in rest:
-            model = self._calls[task][0].model if task in self._calls else None
-            if task not in self._calls or (model is not None and not model.on_thread):
-                task.cancel()
+        swaps = self._swaps - {asyncio.current_task()}
+        for swap in swaps:
+            swap.cancel()
+        rest: set[asyncio.Task[Any]] = {*swaps, *self._runs.cancel()}
         work = asyncio.ensure_future(self._unload_all(rest))
         if not await within(work, STOP_TIMEOUT, self._clock):
             _log.warning("%s: calls still run %g s after stop(), and their models stay loaded", self.name, STOP_TIMEOUT)

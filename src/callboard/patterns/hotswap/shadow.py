@@ -8,8 +8,8 @@ from callboard.actors.clock import Clock
 from callboard.patterns.hotswap.canary import Canary, is_failure
 from callboard.patterns.hotswap.versions import Version
 from callboard.patterns.requests.calling import deliverable
-from callboard.patterns.requests.ending import within
 from callboard.patterns.requests.errors import DeadlineExceeded
+from callboard.patterns.requests.workers import within
 
 __all__ = ["compare"]
 

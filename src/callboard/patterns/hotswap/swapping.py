@@ -18,7 +18,7 @@ from callboard.patterns.hotswap.model import LoadedModel, made_by, unload
 from callboard.patterns.hotswap.results import SwapReport
 from callboard.patterns.hotswap.versions import Version, VersionBook, VersionState
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
-from callboard.patterns.requests.ending import STOP_TIMEOUT, within
+from callboard.patterns.requests.workers import STOP_TIMEOUT, within
 
 __all__ = ["SwapMode", "Swapper"]
 
@@ -106,13 +106,7 @@ class Swapper:
                     await self._try(version, canary)
         except Exception as e:  # of load, the model, check: the user's
             error = await self._withdraw(version, canary)
-            self.failures += 1
-            raise SwapFailed(
-                f"version {version.name!r} was not activated: {phase} failed: {printable(e, repr)}",
-                version.name,
-                phase,
-                error,
-            ) from e
+            raise self._failed(version, phase, e, error) from e
         except BaseException:  # cancelled
             await self._withdraw(version, canary)
             raise
@@ -124,6 +118,12 @@ class Swapper:
         if old is not None:
             report = await self._retire(old, report)
         return replace(report, **{f"{phase}_seconds": seconds for phase, seconds in self._seconds.items()})
+
+    def _failed(self, version: Version, phase: Phase, why: Exception, error: Exception | None) -> SwapFailed:
+        """The error of a swap that failed in this phase, and perhaps another error after it."""
+        self.failures += 1
+        text = f"version {version.name!r} was not activated: {phase} failed: {printable(why, repr)}"
+        return SwapFailed(text, version.name, phase, error)
 
     async def _planned(self, version: Version, mode: SwapMode, canary: Canary | None) -> bool:
         """True if the swap is to be in place.
@@ -177,13 +177,7 @@ class Swapper:
                 error = await self._put_back(version, old)
                 if not isinstance(e, Exception):
                     raise
-                self.failures += 1
-                raise SwapFailed(
-                    f"version {version.name!r} was not activated: {phase} failed: {printable(e, repr)}",
-                    version.name,
-                    phase,
-                    error,
-                ) from e
+                raise self._failed(version, phase, e, error) from e
             self._book.activate(version, back=back)
             self._book.unloaded(old, VersionState.UNLOADED)
             flipped()

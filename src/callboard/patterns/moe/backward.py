@@ -1,6 +1,7 @@
 """Gradients of a routed request: of the sum to rows and weights, and of weights and losses to the gate's logits.
 
-Pure functions, in the order of use: :func:`of_rows`, :func:`of_logits`, and ``loss_gradient``.
+Pure functions, in the order of use: :func:`of_rows`, :func:`of_logits`, and ``loss_gradient``; and :func:`gradients`,
+which calls the functions of the user between them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +13,10 @@ import numpy as np
 from callboard.patterns.moe.arrays import Array
 from callboard.patterns.moe.balance import load_of
 from callboard.patterns.moe.dispatch import Dispatch
+from callboard.patterns.moe.experts import Experts
 from callboard.patterns.moe.gate import Choice, Score, TopK
 
-__all__ = ["MoeBackward", "MoeGradients", "Tape", "loss_gradient", "of_logits", "of_rows"]
+__all__ = ["MoeBackward", "MoeGradients", "Tape", "gradients", "loss_gradient", "of_logits", "of_rows"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,33 @@ class Tape:
     plan: Dispatch
     experts: Array
     results: Mapping[int, Array]
+
+
+async def gradients(
+    ways: MoeBackward, experts: Experts, tape: Tape, choice: Choice, grad: Array, load_balancing: float, z: float
+) -> MoeGradients:
+    """The gradients of a request; see :meth:`MoeRouter.backward <callboard.MoeRouter.backward>`."""
+    flat = grad.reshape(len(tape.tokens), -1)
+    numbers = [number for number, load in enumerate(tape.plan.load.tolist()) if load]
+    parts = {number: of_rows(tape, flat, number) for number in numbers}
+    calls = [(f"backward of expert {n}", ways.experts[n], parts[n][0], parts[n][1]) for n in numbers]
+    calls += [(f"backward of shared expert {n}", way, tape.tokens, flat) for n, way in enumerate(ways.shared)]
+    found = await experts.backward(calls)
+    of_weights = np.zeros(choice.logits.shape, flat.dtype)
+    dtype = np.result_type(flat, *found) if found else flat.dtype
+    tokens = np.zeros(tape.tokens.shape, dtype)
+    for number, rows in zip(numbers, found, strict=False):
+        where = tape.plan.tokens[tape.plan.of(number)]
+        tokens[where] += rows
+        of_weights[where, number] = parts[number][2]
+    for rows in found[len(numbers) :]:
+        tokens += rows
+    logits = of_logits(tape, choice, of_weights)
+    logits += loss_gradient(choice, tape.rule, load_balancing, z)
+    seen = tape.tokens if tape.factors is None else tape.tokens * tape.factors
+    (of_gate,) = await experts.backward([("backward of the gate", ways.gate, seen, logits)])
+    tokens += of_gate if tape.factors is None else of_gate * tape.factors
+    return MoeGradients(tokens.reshape(*grad.shape[:-1], tape.tokens.shape[1]), logits)
 
 
 def of_rows(tape: Tape, grad: Array, expert: int) -> tuple[Array, Array, Array]:

@@ -1,7 +1,5 @@
 """``MoeRouter``: callers submit tokens, a gate chooses experts for them, each expert is called once with its tokens."""
 
-import asyncio
-import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,9 +9,9 @@ import numpy as np
 
 from callboard.actors.clock import Clock
 from callboard.core.ref import GpuRef
-from callboard.patterns.contract.checks import check_whole
+from callboard.patterns.contract.checks import check_choice, check_whole
 from callboard.patterns.moe.arrays import Array, array_of
-from callboard.patterns.moe.backward import MoeBackward, MoeGradients, Tape, loss_gradient, of_logits, of_rows
+from callboard.patterns.moe.backward import MoeBackward, MoeGradients, Tape, gradients
 from callboard.patterns.moe.balance import entropy, load_of, updated_bias
 from callboard.patterns.moe.dispatch import Capacity, CapacityPolicy, Dispatch, combine, dispatch, without
 from callboard.patterns.moe.errors import BadGate
@@ -21,16 +19,13 @@ from callboard.patterns.moe.experts import Expert, Experts
 from callboard.patterns.moe.gate import Choice, TopK, choose, jittered
 from callboard.patterns.moe.results import MoeResult, MoeStats
 from callboard.patterns.requests.calling import Executor, deliverable
-from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
 from callboard.patterns.requests.entries import Entry, State
-from callboard.patterns.requests.errors import QueueFull
-from callboard.patterns.requests.server import RequestServer
+from callboard.patterns.requests.queueing import QueueServer
 from callboard.patterns.requests.stats import Histogram
-from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
+from callboard.patterns.requests.waiting import QueueOptions, WaitingLine
+from callboard.patterns.requests.workers import WorkerPool
 
 __all__ = ["MoeRouter"]
-
-_log = logging.getLogger(__name__)
 
 LARGE = 1 << 20
 """Numbers in the tokens of a request from which on choosing, sorting and summing are done on a thread."""
@@ -39,7 +34,7 @@ FORGET = 0.9
 """Weight of a request relative to the one after it, in the mean time of one."""
 
 
-class MoeRouter(RequestServer[Any, MoeResult]):
+class MoeRouter(QueueServer[Any, MoeResult]):
     """Routes tokens to experts and returns the weighted sums of their results.
 
     ::
@@ -73,10 +68,8 @@ class MoeRouter(RequestServer[Any, MoeResult]):
             the tokens and the results of the experts.
         max_concurrent: Requests that run at once. With more than one, experts are called for several at once.
         max_queue: Requests that wait at most.
-        max_queue_tokens: Their tokens at most.
-        overflow: The policy beyond that; see :class:`OverflowPolicy`.
-        block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
-        ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
+        queue: Further bounds of the queue, the policy beyond them, and its order; see :class:`QueueOptions`. The cost
+            of a request is the number of its tokens.
         executor: Where gate and experts are called: ``"auto"``: async functions and methods of a ``ResidentRef`` on
             the loop, others on threads. Or ``"loop"``, ``"thread"``, or an executor of the caller's.
         threads: Threads at most; None: one per core, and no more than experts.
@@ -103,28 +96,20 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         backward: MoeBackward | None = None,
         max_concurrent: int = 1,
         max_queue: int = 1024,
-        max_queue_tokens: float | None = None,
-        overflow: OverflowPolicy
-        | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
-        block_timeout: float | None = None,
-        ageing: float | None = 1.0,
+        queue: QueueOptions = QueueOptions(),  # noqa: B008 -- frozen
         executor: Executor = "auto",
         threads: int | None = None,
         name: str = "router",
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(name, clock)
+        super().__init__(name, clock, WaitingLine(max_queue, queue))
         if not 0 <= jitter < 1:
             raise ValueError(f"jitter must be at least 0 and below 1, but is {jitter}")
-        if on_expert_error not in ("fail", "renormalise"):
-            raise ValueError(f'on_expert_error must be "fail" or "renormalise", but is {on_expert_error!r}')
+        check_choice("on_expert_error", on_expert_error, "fail", "renormalise")
         check_whole(1, max_concurrent=max_concurrent)
-        if block_timeout is not None and not block_timeout > 0:
-            raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         self._rule = top_k if isinstance(top_k, TopK) else TopK(top_k)
         self._rule.check(len(experts))
         self._capacity = Capacity(CapacityPolicy(capacity), capacity_factor)
-        self._line = WaitingLine(Limits(max_queue, max_queue_tokens, OverflowPolicy(overflow)), ageing)
         self._experts = Experts(experts, shared, executor, threads)
         self._gate = self._experts.caller(gate)
         self._jitter, self._seed = jitter, seed
@@ -134,14 +119,12 @@ class MoeRouter(RequestServer[Any, MoeResult]):
             raise ValueError(f"backward is for {given}, and there are {len(experts)} and {len(shared)}")
         self._renormalises = on_expert_error == "renormalise"
         self._max_concurrent = max_concurrent
-        self._block_timeout = block_timeout
-        self._workers: set[asyncio.Task[None]] = set()
-        self._starting = 0  # workers that were made and have not begun
+        self._workers = WorkerPool(self, "requests", self._pump)
         self._tokens = self._dropped = self._rerouted = 0
         self._load = np.zeros(len(experts), np.int64)
         self._failed_calls = np.zeros(len(experts), np.int64)
         self._chosen = np.zeros(len(experts), np.int64)  # since the last update of the bias
-        self._queue_time, self._run_time = Histogram(), Histogram()
+        self._run_time = Histogram()
         self._seconds: float | None = None  # of a request, about
 
     # -- for users -----------------------------------------------------------------------------------------------------
@@ -195,40 +178,12 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         given = array_of(grad, "the gradient")
         if given.shape != result.output.shape:
             raise ValueError(f"the gradient is {list(given.shape)}, and the output {list(result.output.shape)}")
-        flat = given.reshape(len(tape.tokens), -1)
-        numbers = [number for number, load in enumerate(tape.plan.load.tolist()) if load]
-        parts = {number: of_rows(tape, flat, number) for number in numbers}
-        calls = [(f"backward of expert {n}", ways.experts[n], parts[n][0], parts[n][1]) for n in numbers]
-        calls += [(f"backward of shared expert {n}", way, tape.tokens, flat) for n, way in enumerate(ways.shared)]
-        found = await self._experts.backward(calls)
-        of_weights = np.zeros(result.choice.logits.shape, flat.dtype)
-        dtype = np.result_type(flat, *found) if found else flat.dtype
-        tokens = np.zeros(tape.tokens.shape, dtype)
-        for number, rows in zip(numbers, found, strict=False):
-            where = tape.plan.tokens[tape.plan.of(number)]
-            tokens[where] += rows
-            of_weights[where, number] = parts[number][2]
-        for rows in found[len(numbers) :]:
-            tokens += rows
-        logits = of_logits(tape, result.choice, of_weights)
-        logits += loss_gradient(result.choice, tape.rule, load_balancing, z)
-        seen = tape.tokens if tape.factors is None else tape.tokens * tape.factors
-        (of_gate,) = await self._experts.backward([("backward of the gate", ways.gate, seen, logits)])
-        tokens += of_gate if tape.factors is None else of_gate * tape.factors
-        return MoeGradients(tokens.reshape(*result.output.shape[:-1], tape.tokens.shape[1]), logits)
+        return await gradients(ways, self._experts, tape, result.choice, given, load_balancing, z)
 
     def stats(self) -> MoeStats:
         """Figures since the start. It reads counters only; on the server's loop."""
-        line = self._line
         return MoeStats(
-            submitted=sum(self._ends.values()) + len(self._open),
-            **self._ends,
-            queued=line.count,
-            blocked=line.blocked,
-            running=len(self._open) - line.count - line.blocked,
-            queued_cost=line.cost,
-            queue_time=self._queue_time.snapshot(),
-            total_time=self._total_time.snapshot(),
+            **self._queue_figures(),
             tokens=self._tokens,
             load=tuple(self._load.tolist()),
             entropy=entropy(self._load),
@@ -243,61 +198,27 @@ class MoeRouter(RequestServer[Any, MoeResult]):
     def _cost(self, item: Any) -> float:
         return math.prod(_tokens(item).shape[:-1])
 
-    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+    def _add(self, entry: Entry, now: float, *, may_block: bool) -> list[Entry]:
         entry.item = _tokens(entry.item)
-        try:
-            dropped = self._line.add(entry, may_block=may_block)
-        except QueueFull as e:
-            e.retry_after = self._retry_after()
-            raise
-        for each in dropped:
-            self._fail(each, self._no_room(each), "dropped")
-        if entry.state is State.BLOCKED and self._block_timeout is not None:
-            entry.admit_by = now + self._block_timeout
-        self._pump()
-
-    def _no_room(self, entry: Entry) -> Exception:
-        error = self._line.full(entry)
-        error.retry_after = self._retry_after()
-        return error
+        return super()._add(entry, now, may_block=may_block)
 
     def _retry_after(self) -> float | None:
         return None if self._seconds is None else self._seconds / self._max_concurrent
-
-    def _leave(self, entry: Entry) -> None:
-        self._line.remove(entry)
-        self._line.admit_blocked()
 
     def _pump(self) -> None:
         """Start as many workers as there is work for."""
         if self._loop is None or self._stopping is not None:
             return
-        while self._line.count > self._starting and len(self._workers) < self._max_concurrent:
-            self._starting += 1
-            # In the server's context: what belongs to one request is not to mark those that its worker runs later.
-            context = self._context.copy()
-            task = self._loop.create_task(self._work(), name=f"{self.name}: requests", context=context)
-            self._workers.add(task)
-            task.add_done_callback(self._worker_ended)
-
-    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
-        self._workers.discard(worker)
-        self._pump()
+        workers = self._workers
+        while self._line.count > workers.starting and len(workers.tasks) < self._max_concurrent:
+            workers.start(self._work())
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         """Run requests as long as there are any."""
-        self._starting -= 1
-        while self._stopping is None and self._line.count:
-            entry = self._line.pop(self._line.buckets()[0])
-            entry.state = State.RUNNING
-            entry.started = self._clock.time()
-            self._line.admit_blocked()
-            if entry.deadline is not None and entry.deadline <= entry.started:
-                self._fail(entry, self._expired(entry, "queue", entry.started), "expired")
-                continue
-            self._queue_time.add(entry.started - entry.arrived)
+        self._workers.starting = max(0, self._workers.starting - 1)
+        while self._stopping is None and (entry := self._take()) is not None:
             await self._run(entry)
 
     async def _run(self, entry: Entry) -> None:
@@ -374,18 +295,10 @@ class MoeRouter(RequestServer[Any, MoeResult]):
     def _may_run_on(self) -> list[Any]:
         return [self._gate, *self._experts.calls]
 
-    def _drain(self) -> None:
-        self._pump()
-
     async def _end_work(self) -> None:
-        workers = self._workers - {asyncio.current_task()}
-        if not self._experts.elsewhere:  # what runs on the loop is cancelled, what runs on our threads is waited for
-            for worker in workers:
-                worker.cancel()
-        if not await all_ended([*workers, self._experts.close()], self._clock):
-            _log.warning("%s: experts still run %g s after stop()", self.name, STOP_TIMEOUT)
-            for worker in workers:
-                worker.cancel()
+        # What runs on the loop is cancelled, what runs on our threads is waited for.
+        interrupt, others = not self._experts.elsewhere, [self._experts.close()]
+        await self._workers.end(interrupt=interrupt, still="experts still run", others=others)
 
 
 def _tokens(item: Any) -> Array:

@@ -1,7 +1,6 @@
 """``QuarantineAdapter``: the requests of a server, watched by a quarantine."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from callboard.actors.clock import Clock
@@ -42,42 +41,19 @@ class QuarantineAdapter:
     Args:
         quarantine: Quarantine that decides which requests run together and which are refused. Its ``target`` is not
             used.
-        key_of: See :class:`Keyring`.
         server: Runs the entries.
 
     Attributes:
         keyring: The keys of its requests.
     """
 
-    def __init__(
-        self, quarantine: Quarantine[Any], key_of: Callable[[Any], str] | None, server: QuarantinedServer
-    ) -> None:
+    def __init__(self, quarantine: Quarantine[Any], server: QuarantinedServer) -> None:
         self._quarantine = quarantine
-        self.keyring = Keyring(key_of, server.name)
+        self.keyring = Keyring(quarantine.item_key, server.name)
         self._server = server
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._attempts: dict[int, asyncio.Future[None]] = {}
         self._runs: dict[int, int] = {}
-
-    @classmethod
-    def of(
-        cls,
-        quarantine: Quarantine[Any] | None,
-        key_of: Callable[[Any], str] | None,
-        server: QuarantinedServer,
-        *,
-        idempotent: bool,
-    ) -> "QuarantineAdapter | None":
-        """The adapter of a server with these arguments; None if its requests may run once only.
-
-        Raises:
-            ValueError: There is a function for keys, and nothing that uses it.
-        """
-        if quarantine is None and not idempotent:
-            if key_of is not None:
-                raise ValueError("quarantine_key needs idempotent=True, or a quarantine")
-            return None
-        return cls(quarantine or Quarantine(None, clock=server._clock), key_of, server)
 
     @property
     def quarantine(self) -> Quarantine[Any]:

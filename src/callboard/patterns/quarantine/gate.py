@@ -62,7 +62,7 @@ class Gate:
     def end(self) -> list[Ticket]:
         """A request without a ticket has ended; returns those that may run now."""
         self._running[Standing.CLEAR] -= 1
-        return self._let_in()
+        return self._let_in() if any(self._lanes.values()) else []
 
     def enter(self, ticket: Ticket) -> list[Ticket]:
         """Add a request; returns the tickets that may run now, with or without this one."""

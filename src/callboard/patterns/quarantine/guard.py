@@ -12,6 +12,7 @@ from callboard.actors.clock import Clock, LoopClock
 from callboard.core.errors import ContextLost, ContextPoisoned, GpuRefStale
 from callboard.device.client.line.entries import GuardedKey, GuardedRun
 from callboard.device.client.line.port import request_key
+from callboard.patterns.contract.checks import check_callable
 from callboard.patterns.contract.hooks import awaitable
 from callboard.patterns.quarantine.blame import Blame, Loss, Standing
 from callboard.patterns.quarantine.errors import Quarantined
@@ -88,6 +89,8 @@ class Quarantine(Generic[T]):
         wait: Seconds that a request waits for its turn at most.
         max_waiting: New requests that wait for their turn at most. Requests that are run again do not count.
         max_keys: Keys on record at most.
+        item_key: Key of an item of a server that this is the ``quarantine`` of: equal for items that would kill alike.
+            Otherwise it is that of the caller's :func:`callboard.request_key`, or a hash of the item's contents.
         clock: Tells the time; for tests.
 
     Raises:
@@ -103,12 +106,15 @@ class Quarantine(Generic[T]):
         wait: float = 60.0,
         max_waiting: int = 1024,
         max_keys: int = 4096,
+        item_key: Callable[[Any], str] | None = None,
         clock: Clock | None = None,
     ) -> None:
         if not 0 < wait < math.inf:
             raise ValueError(f"wait must be positive seconds, but is {wait}")
         if max_waiting < 1:
             raise ValueError(f"max_waiting must be at least 1, but is {max_waiting}")
+        check_callable(item_key=item_key)
+        self.item_key = item_key
         self._target = target
         self._spare = spare
         self._wait = wait
@@ -225,7 +231,8 @@ class Quarantine(Generic[T]):
     def end(self, how: str) -> None:
         """A request that has begun ended: ``"completed"``, ``"failed"`` or ``"cancelled"``."""
         self._counts[how] += 1
-        self._tell(self._gate.end())
+        if admitted := self._gate.end():
+            self._tell(admitted)
 
     def pause(self) -> None:
         """A request that has begun does nothing for now: others need not wait for it."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost, Withdrawn
@@ -19,14 +19,13 @@ class GuardedCalls:
     """Runs the call of a request in its place, and again after a loss, as a quarantine says.
 
     Args:
-        key_of: See :class:`Keyring`.
         name: Name of the server, for keys.
         clock: Tells the time; for tests.
     """
 
-    def __init__(self, key_of: Callable[[Any], str] | None, name: str, clock: Clock | None) -> None:
+    def __init__(self, name: str, clock: Clock | None) -> None:
         self._quarantine = Quarantine[None](None, clock=clock)
-        self._keyring = Keyring(key_of, name)
+        self._keyring = Keyring(None, name)
 
     @property
     def quarantine(self) -> Quarantine[None]:

@@ -37,9 +37,7 @@ class Keyring:
         """
         found: object = request_key.get() if self._key_of is None else self._key_of(entry.item)
         if found is not None and not isinstance(found, str):
-            raise TypeError(
-                f"quarantine_key returned {found!r}; it must be a str, as it appears in errors and in the log"
-            )
+            raise TypeError(f"item_key returned {found!r}; it must be a str, as it appears in errors and in the log")
         entry.caller_key = found
 
     def identity(self, entry: Entry) -> Identity:

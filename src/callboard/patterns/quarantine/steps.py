@@ -1,8 +1,8 @@
 """``StepGuard``: finds the sequence that loses the context, or fails, among those that run in common steps."""
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
@@ -66,19 +66,16 @@ class StepGuard:
     the one whose step alone fails ends in its error. An error that no single sequence causes ends them all.
 
     Args:
-        key_of: See :class:`Keyring`.
         name: Name of the server, for keys.
         clock: Tells the time; for tests.
         idempotent: False: a step that failed does not run again, and ends all its sequences.
     """
 
-    def __init__(
-        self, key_of: Callable[[Any], str] | None, name: str, clock: Clock | None, *, idempotent: bool = True
-    ) -> None:
+    def __init__(self, name: str, clock: Clock | None, *, idempotent: bool = True) -> None:
         self._idempotent = idempotent
         self._isolation = StepIsolation()
         self._quarantine = Quarantine[None](None, clock=clock)
-        self._keyring = Keyring(key_of, name)
+        self._keyring = Keyring(None, name)
         self._suspects: dict[int, _Suspect] = {}  # by the number of the request
         self._others_next = True
 

@@ -19,10 +19,9 @@ from callboard.patterns.replicas.router import Router
 from callboard.patterns.replicas.scaling import Scaling
 from callboard.patterns.replicas.seats import Seats
 from callboard.patterns.requests.calling import deliverable
-from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
 from callboard.patterns.requests.entries import Entry, State
-from callboard.patterns.requests.stats import Histogram
 from callboard.patterns.requests.waiting import WaitingLine
+from callboard.patterns.requests.workers import STOP_TIMEOUT, all_ended
 
 if TYPE_CHECKING:
     from callboard.patterns.replicas.server import ModelReplicaPool
@@ -47,7 +46,6 @@ class Runs:
     Attributes:
         repeated: Requests that were queued again, so far.
         hedges_won: Second runs that gave the value, so far.
-        queue_time: Seconds from submission to the first run.
     """
 
     def __init__(
@@ -74,7 +72,6 @@ class Runs:
         self._idempotent, self._attempts, self._fault = idempotent, attempts, fault
         self._runs: set[Run] = set()
         self.repeated = self.hedges_won = 0
-        self.queue_time = Histogram()
 
     def expire(self, entry: Entry, now: float) -> None:
         """A request was not begun by its deadline; for :class:`Binding`."""
@@ -91,7 +88,7 @@ class Runs:
         if not hedge:
             if not job.attempts:
                 job.began = now
-                self.queue_time.add(now - job.entry.arrived)
+                self._pool._queue_time.add(now - job.entry.arrived)
                 if self._scaling is not None:
                     self._scaling.began(now - job.entry.arrived)
             job.attempts += 1
@@ -138,7 +135,7 @@ class Runs:
         if self._pool._adapter is not None and job.entry.state is State.ENDED:
             self._pool._adapter.ran(job.entry)
         self._seats.ended(member)
-        self._pool._pump()
+        self._pool._bind()
 
     def _done(self, job: Job, run: Run, value: Any, now: float) -> None:
         if job.entry.state is not State.RUNNING:
@@ -202,7 +199,7 @@ class Runs:
             self._again_or_fail(run.job, member, error, may_repeat=self._idempotent, fault=True)
             if not run.seat.call.on_thread:
                 run.task.cancel()
-        self._pool._wake()
+        self._pool._pump()
 
     async def end(self) -> None:
         """The pool has stopped: cancel runs, and wait for those that cannot be cancelled."""

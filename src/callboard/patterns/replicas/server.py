@@ -7,7 +7,6 @@ from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.patterns.contract.checks import check_whole
-from callboard.patterns.quarantine.adapter import QuarantineAdapter
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.replicas.autoscale import Autoscale
 from callboard.patterns.replicas.binding import Binding
@@ -23,11 +22,10 @@ from callboard.patterns.replicas.scaling import Scaling
 from callboard.patterns.replicas.seats import Given, Make, Seats
 from callboard.patterns.replicas.stats import PoolStats, ReplicaStats
 from callboard.patterns.requests.calling import Executor
-from callboard.patterns.requests.ending import within
 from callboard.patterns.requests.entries import Entry, State
-from callboard.patterns.requests.errors import QueueFull
-from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
+from callboard.patterns.requests.queueing import QueueServer
+from callboard.patterns.requests.waiting import QueueOptions, WaitingLine
+from callboard.patterns.requests.workers import within
 
 __all__ = ["ModelReplicaPool"]
 
@@ -35,7 +33,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class ModelReplicaPool(RequestServer[T, R]):
+class ModelReplicaPool(QueueServer[T, R]):
     """Runs each request on one of several replicas of a model.
 
     ::
@@ -73,14 +71,9 @@ class ModelReplicaPool(RequestServer[T, R]):
         quarantine: The :class:`Quarantine` to use instead of one with its default settings: it finds the request that
             kills its contexts, and refuses it. It gets None as its target, and as its spare a function like a
             replica's. A request whose context was lost runs again as it says.
-        quarantine_key: Key of an item: equal for items that would kill alike. Otherwise it is that of the caller's
-            :func:`callboard.request_key`, or a hash of the item's contents.
         cost: The cost of an item, called once, in ``submit``.
         max_queue: Requests that wait at most.
-        max_queue_cost: Their summed cost at most.
-        overflow: The policy beyond that; see :class:`OverflowPolicy`.
-        block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
-        ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
+        queue: Further bounds of the queue, the policy beyond them, and its order; see :class:`QueueOptions`.
         executor: The executor that calls plain functions; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
@@ -109,24 +102,17 @@ class ModelReplicaPool(RequestServer[T, R]):
         attempts: int = 2,
         fault: Callable[[Exception], bool] = fault_of_replica,
         quarantine: Quarantine[Any] | None = None,
-        quarantine_key: Callable[[T], str] | None = None,
         cost: Callable[[T], float] | None = None,
         max_queue: int = 1024,
-        max_queue_cost: float | None = None,
-        overflow: OverflowPolicy
-        | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
-        block_timeout: float | None = None,
-        ageing: float | None = 1.0,
+        queue: QueueOptions = QueueOptions(),  # noqa: B008 -- frozen
         executor: Executor = "auto",
         name: str = "replicas",
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(name, clock)
+        super().__init__(name, clock, WaitingLine(max_queue, queue), cost)
         check_whole(1, max_ongoing=max_ongoing, attempts=attempts)
         if hedging is not None and not idempotent:
             raise ValueError("hedging runs requests twice: it needs idempotent=True")
-        if block_timeout is not None and not block_timeout > 0:
-            raise ValueError(f"block_timeout must be positive seconds or None, but is {block_timeout}")
         if not isinstance(replicas, int | Iterable):
             raise TypeError(f"replicas is {replicas!r}; give a list of replicas, or a number and `make=`")
         if isinstance(replicas, int) and (replicas < 1 or make is None):
@@ -137,15 +123,11 @@ class ModelReplicaPool(RequestServer[T, R]):
             raise ValueError("replicas is empty: give at least one, or a number and `make=`")
         if policy == ReplicaPolicy.CONSISTENT_HASH and key is None:
             raise ValueError('policy="consistent_hash" needs `key=`, which gives the key of an item')
-        self._adapter = QuarantineAdapter.of(quarantine, quarantine_key, self, idempotent=idempotent)
-        self._feeders.guard = self._adapter
-        self.quarantine = None if self._adapter is None else self._adapter.quarantine
+        self._guard_queue(quarantine, idempotent=idempotent)
         self._router = Router(picker_of(policy, choices, bound), ejection)
-        self._seats = Seats(name, self._router, make, max_ongoing, executor, self._wake)
-        self._line = WaitingLine(Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)), ageing)
+        self._seats = Seats(name, self._router, make, max_ongoing, executor, self._pump)
         self._hedger: Hedger[Job] | None = None if hedging is None else Hedger(hedging)
-        self._key_of, self._cost_of = key, cost
-        self._block_timeout = block_timeout
+        self._key_of = key
         self._first = replicas if isinstance(replicas, int) else 0
         self._woken = False
         self._scaling: Scaling | None = None
@@ -238,16 +220,8 @@ class ModelReplicaPool(RequestServer[T, R]):
 
     def stats(self) -> PoolStats:
         """Figures since the start. It reads counters only; on the pool's loop."""
-        line = self._line
         return PoolStats(
-            submitted=sum(self._ends.values()) + len(self._open),
-            **self._ends,
-            queued=line.count,
-            blocked=line.blocked,
-            running=len(self._open) - line.count - line.blocked,
-            queued_cost=line.cost,
-            queue_time=self._runs.queue_time.snapshot(),
-            total_time=self._total_time.snapshot(),
+            **self._queue_figures(),
             repeated=self._runs.repeated,
             scaled=0 if self._scaling is None else self._scaling.scaled,
             hedged=self._binding.hedged,
@@ -264,41 +238,23 @@ class ModelReplicaPool(RequestServer[T, R]):
     def _key(self, item: T) -> Hashable:
         return None if self._key_of is None else self._key_of(item)
 
-    def _cost(self, item: T) -> float:
-        return 1 if self._cost_of is None else self._cost_of(item)
-
-    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+    def _add(self, entry: Entry, now: float, *, may_block: bool) -> list[Entry]:
         if not self._router.usable:
             raise self._no_replica()
         job = Job(entry, entry.key, contextvars.copy_context())
         entry.key = None  # the queue is not divided by it
-        try:
-            victims = self._line.add(entry, may_block=may_block)
-        except QueueFull as e:
-            e.retry_after = self._router.pace
-            raise
-        for dropped in victims:
-            self._fail(dropped, self._no_room(dropped), "dropped")
-        if entry.state is State.BLOCKED and self._block_timeout is not None:
-            entry.admit_by = now + self._block_timeout
+        dropped = super()._add(entry, now, may_block=may_block)
         self._binding.jobs[entry.number] = job
-        self._wake()
+        return dropped
 
-    def _no_room(self, entry: Entry) -> Exception:
-        error = self._line.full(entry)
-        error.retry_after = self._router.pace
-        return error
+    def _retry_after(self) -> float | None:
+        return self._router.pace
 
     def _no_replica(self) -> NoReplica:
         count = len(self._router.members)
         error = NoReplica(f"{self.name}: all {count} replicas have stopped; restart() or scale() it")
         error.retryable = False  # they come back by these calls alone
         return error
-
-    def _leave(self, entry: Entry) -> None:
-        self._line.remove(entry)
-        if self._line.admit_blocked():
-            self._wake()
 
     def _close_entry(self, entry: Entry, reason: str) -> Any:
         future = super()._close_entry(entry, reason)
@@ -314,19 +270,15 @@ class ModelReplicaPool(RequestServer[T, R]):
                     run.task.cancel()
         return future
 
-    def _readmit(self, entry: Entry) -> None:
-        self._line.restore([entry])
-        self._wake()
-
     # -- routing -------------------------------------------------------------------------------------------------------
 
-    def _wake(self) -> None:
+    def _pump(self) -> None:
         """Look at the queue in the next iteration of the loop."""
         if not self._woken and self._loop is not None and self._stopping is None:
             self._woken = True
-            self._loop.call_soon(self._pump)
+            self._loop.call_soon(self._bind)
 
-    def _pump(self) -> None:
+    def _bind(self) -> None:
         """Bind requests to replicas as long as there are both."""
         self._woken = False
         if self._stopping is not None:
@@ -340,9 +292,6 @@ class ModelReplicaPool(RequestServer[T, R]):
 
     def _may_run_on(self) -> list[Any]:
         return self._seats.runs_on()
-
-    def _drain(self) -> None:
-        self._wake()
 
     async def _end_work(self) -> None:
         self._binding.end()

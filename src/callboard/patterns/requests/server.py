@@ -4,34 +4,40 @@ import asyncio
 import contextvars
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
+from callboard.events.kinds import REQUEST
+from callboard.events.registry import SERVERS
+from callboard.events.ring import EVENTS, Ring
+from callboard.events.ring import now as now_ns
 from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.hooks import amount, hashable
 from callboard.patterns.contract.options import RequestOptions, checked
 from callboard.patterns.contract.outlet import Outlet
 from callboard.patterns.quarantine.adapter import QuarantineAdapter
 from callboard.patterns.quarantine.guard import Quarantine
+from callboard.patterns.quarantine.guarded import GuardedCalls
 from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import UserCall
 from callboard.patterns.requests.deadlines import Deadlines
-from callboard.patterns.requests.ending import within
 from callboard.patterns.requests.entries import Entry, RequestFuture, State
 from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, Stage
 from callboard.patterns.requests.feeding import Feeders
 from callboard.patterns.requests.inside import check_outside
 from callboard.patterns.requests.passage import PASSAGE
-from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.stats import SECONDS, Histogram, ServerStats
+from callboard.patterns.requests.workers import within
 
 __all__ = ["RequestServer"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+V = TypeVar("V")
 
 
 class RequestServer(Callers[T, R]):
@@ -63,13 +69,14 @@ class RequestServer(Callers[T, R]):
         self._alarm = Alarm(self._clock, self._alarmed)
         self._closing = False
         self._adapter: QuarantineAdapter | None = None
+        self._guarded: GuardedCalls | None = None
         self.quarantine: Quarantine[Any] | None = None
         self._feeders = Feeders()
         self._all_ended: asyncio.Future[None] | None = None
         self._ends: dict[str, int] = dict.fromkeys(
             ("completed", "failed", "cancelled", "expired", "rejected", "dropped", "stopped"), 0
         )
-        self._total_time = Histogram()
+        self._queue_time, self._total_time = Histogram(SECONDS), Histogram(SECONDS)
 
     # -- what a blueprint adds -----------------------------------------------------------------------------------------
 
@@ -89,6 +96,10 @@ class RequestServer(Callers[T, R]):
     async def _end_work(self) -> None:
         """All entries have ended; end, or wait for, running calls, at most ``STOP_TIMEOUT`` seconds."""
 
+    @abstractmethod
+    def stats(self) -> ServerStats:
+        """Figures since the start."""
+
     def _key(self, item: T) -> Hashable:
         """Entries of equal keys may be batched."""
         return None
@@ -100,6 +111,19 @@ class RequestServer(Callers[T, R]):
     def _cost(self, item: T) -> float:
         """The cost of an item for which the caller gives none."""
         return 1
+
+    def _figures(self, queued: int, blocked: int, queued_cost: float) -> dict[str, Any]:
+        """The fields of :class:`ServerStats`."""
+        return {
+            "submitted": sum(self._ends.values()) + len(self._open),
+            **self._ends,
+            "queued": queued,
+            "blocked": blocked,
+            "running": len(self._open) - queued - blocked,
+            "queued_cost": queued_cost,
+            "queue_time": self._queue_time.snapshot(),
+            "total_time": self._total_time.snapshot(),
+        }
 
     def _runs_on(self) -> list[Any]:
         """The functions, models and servers that it cannot answer without; see ``needs_of``."""
@@ -116,12 +140,12 @@ class RequestServer(Callers[T, R]):
     ) -> "asyncio.Future[R]":
         now = self._clock.time()
         if self._closing or self._loop is None:
-            self._count("rejected")
+            self._ends["rejected"] += 1
             raise self._refusal()
         try:
             check_outside(self, self.name)
         except RuntimeError:
-            self._count("rejected")
+            self._ends["rejected"] += 1
             raise
         deadline: float | None = None
         cost: float | None = None
@@ -135,7 +159,7 @@ class RequestServer(Callers[T, R]):
                 cost = amount("cost", cost)
             key = hashable(self._key_hook, self._key_with(item, options))
         except Exception:  # of a hook or an argument: it fails this request alone
-            self._count("failed")
+            self._ends["failed"] += 1
             raise
         entry = Entry(next(self._numbers), item, now, deadline, priority, cost, key)
         if self._takes:
@@ -146,7 +170,7 @@ class RequestServer(Callers[T, R]):
             if passage.arrived is None:
                 passage.arrived = now
         if deadline is not None and deadline <= now:
-            self._count("expired")
+            self._ends["expired"] += 1
             raise self._expired(entry, "submit", now)
         future: RequestFuture[R] = RequestFuture(loop=self._loop)
         entry.future, future.entry, future.left = future, entry, self._cancelled
@@ -155,14 +179,16 @@ class RequestServer(Callers[T, R]):
             outlet.gave_up = partial(self._fail, entry)
         try:
             if self._adapter is None:
+                if self._guarded is not None:
+                    self._guarded.read_key(entry)
                 self._admit(entry, now, may_block=may_block)
             else:
                 self._adapter.enter(entry, may_block=may_block)
         except DeadlineExceeded:
-            self._count("expired")
+            self._ends["expired"] += 1
             raise
         except Exception:  # QueueFull, ItemTooLarge: the request was not accepted
-            self._count("rejected")
+            self._ends["rejected"] += 1
             raise
         self._open[entry.number] = entry
         if entry.deadline is not None or entry.admit_by is not None:
@@ -176,6 +202,11 @@ class RequestServer(Callers[T, R]):
 
     def _stopped(self) -> ServerStopped:
         return ServerStopped(f"{self.name} stopped before the request was done")
+
+    def _spawn(self, work: Coroutine[Any, Any, V], what: str) -> "asyncio.Task[V]":
+        """Run it in a task, in the server's context: what belongs to one request, such as its key, marks no other."""
+        assert self._loop is not None
+        return self._loop.create_task(work, name=f"{self.name}: {what}", context=self._context.copy())
 
     def _on_loop(self, work: Callable[[], None]) -> None:
         """Call this on the server's loop: now, or soon from another thread; not at all once it has stopped."""
@@ -198,7 +229,7 @@ class RequestServer(Callers[T, R]):
 
     def _succeed_all(self, entries: list[Entry], values: Sequence[Any], now: float) -> None:
         """As :meth:`_succeed` for entries that have run, none of them a stream, all of them clear."""
-        total_time, completed = self._total_time, 0
+        total_time, completed, ring = self._total_time, 0, EVENTS.ring
         for entry, value in zip(entries, values, strict=False):
             if self._open.pop(entry.number, None) is None:
                 continue
@@ -209,6 +240,8 @@ class RequestServer(Callers[T, R]):
             passage = entry.passage
             if passage is not None and passage.started is None:
                 passage.started = entry.started
+            if ring is not None:
+                _record(ring, self.name, entry, "completed")
             total_time.add(now - entry.arrived)
             future.set_result(value)
             completed += 1
@@ -250,15 +283,15 @@ class RequestServer(Callers[T, R]):
             feeder.cancel()  # which closes its iterator
         self._deadlines.ended(entry)
         self._ends[reason] += 1
+        ring = EVENTS.ring
+        if ring is not None:
+            _record(ring, self.name, entry, reason)
         self._notify_if_drained()
         return future
 
     def _notify_if_drained(self) -> None:
         if self._all_ended is not None and not self._open and not self._all_ended.done():
             self._all_ended.set_result(None)
-
-    def _count(self, reason: str) -> None:
-        self._ends[reason] += 1
 
     def _expired(self, entry: Entry, stage: Stage, now: float) -> DeadlineExceeded:
         text = {"submit": "would not be done by its deadline", "queue": "was not run by its deadline"}
@@ -295,7 +328,25 @@ class RequestServer(Callers[T, R]):
     def _no_room(self, entry: Entry) -> Exception:
         """The error of an entry for which no room became free in time."""
 
+    # -- calls for single requests, guarded by a quarantine -----------------------------------------------------------
+
+    def _guard_calls(self, *, idempotent: bool) -> None:
+        """Repeat calls after a loss, and refuse requests that cause losses, if requests may run again."""
+        if idempotent:
+            self._feeders.guard = self._guarded = GuardedCalls(self.name, self._clock)
+            self.quarantine = self._guarded.quarantine
+
+    async def _guarded_run(self, entry: Entry, attempt: Callable[[], Awaitable[V]]) -> V:
+        """The value of a request: of one call, or of several after losses."""
+        return await attempt() if self._guarded is None else await self._guarded.run(entry, attempt)
+
     # -- a quarantine in front ---------------------------------------------------------------------------------------
+
+    def _guard_queue(self, quarantine: Quarantine[Any] | None, *, idempotent: bool) -> None:
+        """Take requests through this quarantine, or through one of their own if they may run again."""
+        if quarantine is not None or idempotent:
+            self.quarantine = quarantine or Quarantine(None, clock=self._clock)
+            self._feeders.guard = self._adapter = QuarantineAdapter(self.quarantine, self)
 
     def admit_quarantined(self, entry: Entry, *, again: bool, may_block: bool) -> None:
         """Queue an entry that the quarantine admits; for :class:`QuarantineAdapter`."""
@@ -358,6 +409,7 @@ class RequestServer(Callers[T, R]):
             raise RuntimeError(f"{self.name} was started before; make another one")
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
+        SERVERS.add(self)
         return self
 
     async def drain(self, timeout: float | None = None) -> bool:
@@ -383,7 +435,7 @@ class RequestServer(Callers[T, R]):
         """Stop now: every request that has not ended ends in ``ServerStopped``. Stopping twice is harmless.
 
         An async function that runs is cancelled; one that runs on a thread cannot be. This waits until they have ended,
-        at most :data:`STOP_TIMEOUT <callboard.patterns.requests.ending.STOP_TIMEOUT>` seconds.
+        at most :data:`STOP_TIMEOUT <callboard.patterns.requests.workers.STOP_TIMEOUT>` seconds.
         """
         self._closing = True
         if self._loop is None:
@@ -417,3 +469,9 @@ class RequestServer(Callers[T, R]):
     def __repr__(self) -> str:
         how = "new" if self._loop is None else "stopped" if self._stopping else "closing" if self._closing else "open"
         return f"<{type(self).__name__} {self.name!r}, {how}, {len(self._open)} requests>"
+
+
+def _record(ring: Ring, name: str, entry: Entry, end: str) -> None:
+    """Write how a request ended, and when it came and was begun."""
+    number = next(ring.numbers)
+    ring.append((number, now_ns(), REQUEST, name, entry.number, entry.arrived, entry.started, end, None))

@@ -5,12 +5,13 @@ import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from callboard.patterns.contract.checks import OneOf, check_whole
+from callboard.patterns.contract.checks import OneOf, check_choice, check_seconds, check_whole
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
 
-__all__ = ["LAST", "Bucket", "Limits", "OverflowPolicy", "WaitingLine"]
+__all__ = ["LAST", "Bucket", "OverflowPolicy", "QueueOptions", "WaitingLine"]
 
 LAST = -(1 << 62)
 """The priority of entries that wait after all others, however long they wait."""
@@ -65,23 +66,33 @@ class OverflowPolicy(OneOf):
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Bounds of a queue.
+class QueueOptions:
+    """The queue of a server: ``queue=`` of all servers with a bound ``max_queue`` on the requests that wait.
 
     Attributes:
-        count: Requests.
-        cost: Summed cost; None means no bound.
-        overflow: The policy beyond them.
+        max_cost: Summed cost of the requests that wait at most; None means no bound.
+        overflow: The policy beyond the bounds: ``"reject"``, ``"block"``, ``"drop_oldest"`` or
+            ``"drop_lowest_priority"``; see :class:`OverflowPolicy`.
+        block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
+        ageing: Seconds of waiting that count as much as one level of priority, so that no request waits for ever; None:
+            priorities are strict.
+        order: Of requests of equal priority and key: ``"arrival"``, or ``"deadline"``, the earliest first.
     """
 
-    count: int = 1024
-    cost: float | None = None
-    overflow: OverflowPolicy = OverflowPolicy.REJECT
+    max_cost: float | None = None
+    overflow: OverflowPolicy | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT
+    block_timeout: float | None = None
+    ageing: float | None = 1.0
+    order: Literal["arrival", "deadline"] = "arrival"
 
     def __post_init__(self) -> None:
-        check_whole(1, max_queue=self.count)
-        if self.cost is not None and not self.cost > 0:
-            raise ValueError(f"max_queue_cost must be positive, but is {self.cost}")
+        object.__setattr__(self, "overflow", OverflowPolicy(self.overflow))
+        if self.max_cost is not None and not self.max_cost > 0:
+            raise ValueError(f"max_cost must be positive, but is {self.max_cost}")
+        check_seconds(block_timeout=self.block_timeout)
+        if self.ageing is not None and not self.ageing > 0:
+            raise ValueError(f"ageing must be positive seconds or None, but is {self.ageing}")
+        check_choice("order", self.order, "arrival", "deadline")
 
 
 class Bucket:
@@ -116,18 +127,16 @@ class WaitingLine:
     Because all entries age at the same speed, their order never changes while they wait.
 
     Args:
-        limits: Bounds, and the policy beyond them.
-        ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict, and a lower
-            one may wait for ever.
-        by_deadline: Order a bucket's entries of one priority by deadline, the earliest first.
+        max_queue: Entries at most.
+        options: Further bounds, the policy beyond them, and the order.
     """
 
-    def __init__(self, limits: Limits, ageing: float | None, *, by_deadline: bool = False) -> None:
-        if ageing is not None and not ageing > 0:
-            raise ValueError(f"ageing must be positive seconds or None, but is {ageing}")
-        self.limits = limits
-        self._ageing = ageing
-        self._lane = DeadlineLane if by_deadline else Lane
+    def __init__(self, max_queue: int, options: QueueOptions) -> None:
+        check_whole(1, max_queue=max_queue)
+        self.max_queue = max_queue
+        self.options = options
+        self._ageing = options.ageing
+        self._lane = DeadlineLane if options.order == "deadline" else Lane
         self._buckets: dict[Hashable, Bucket] = {}
         self._blocked = Lane()
         self.count = 0
@@ -159,17 +168,17 @@ class WaitingLine:
             QueueFull: There is no room, and none can be made; nothing was dropped.
             ItemTooLarge: Its cost alone exceeds the bound.
         """
-        most = self.limits.cost
+        most = self.options.max_cost
         if most is not None and entry.cost > most:
             raise ItemTooLarge(f"the item costs {entry.cost:g}, and the queue holds at most {most:g}")
         if self._fits(entry) and not self._blocked:
             self._put(entry)
             return []
-        if self.limits.overflow is OverflowPolicy.BLOCK and may_block:
+        if self.options.overflow is OverflowPolicy.BLOCK and may_block:
             entry.state = State.BLOCKED
             self._blocked[entry.number] = entry
             return []
-        drops = self.limits.overflow in (OverflowPolicy.DROP_OLDEST, OverflowPolicy.DROP_LOWEST_PRIORITY)
+        drops = self.options.overflow in (OverflowPolicy.DROP_OLDEST, OverflowPolicy.DROP_LOWEST_PRIORITY)
         victims = self._victims(entry) if drops else []
         if not victims:
             raise self.full(entry)
@@ -180,12 +189,13 @@ class WaitingLine:
 
     def full(self, entry: Entry) -> QueueFull:
         """The error for an entry without room, or one that was dropped."""
-        by_cost = self.limits.cost is not None and self.cost + entry.cost > self.limits.cost
-        limit = self.limits.cost if by_cost and self.limits.cost is not None else self.limits.count
+        most = self.options.max_cost
+        by_cost = most is not None and self.cost + entry.cost > most
+        limit = most if by_cost and most is not None else self.max_queue
         depth = self.cost if by_cost else self.count
         what = "cost" if by_cost else "requests"
         return QueueFull(
-            f"the queue is full: {depth:g} of {limit:g} {what} ({self.limits.overflow.value})",
+            f"the queue is full: {depth:g} of {limit:g} {what} ({self.options.overflow})",
             limit=limit,
             depth=depth,
         )
@@ -220,8 +230,8 @@ class WaitingLine:
         return admitted
 
     def _fits(self, entry: Entry) -> bool:
-        limits = self.limits
-        return self.count < limits.count and (limits.cost is None or self.cost + entry.cost <= limits.cost)
+        most = self.options.max_cost
+        return self.count < self.max_queue and (most is None or self.cost + entry.cost <= most)
 
     def _put(self, entry: Entry) -> None:
         entry.state = State.QUEUED
@@ -241,8 +251,9 @@ class WaitingLine:
 
     def _victims(self, entry: Entry) -> list[Entry]:
         """The entries to drop so that the entry fits; empty if that is not enough."""
-        count = self.count + 1 - self.limits.count
-        cost = -math.inf if self.limits.cost is None else self.cost + entry.cost - self.limits.cost
+        most = self.options.max_cost
+        count = self.count + 1 - self.max_queue
+        cost = -math.inf if most is None else self.cost + entry.cost - most
         found: list[Entry] = []
         for victim in self._droppable(entry):
             if count <= 0 and cost <= 0:
@@ -254,7 +265,7 @@ class WaitingLine:
 
     def _droppable(self, entry: Entry) -> Iterator[Entry]:
         lanes = [(priority, lane) for bucket in self._buckets.values() for priority, lane in bucket.lanes.items()]
-        if self.limits.overflow is OverflowPolicy.DROP_OLDEST:
+        if self.options.overflow is OverflowPolicy.DROP_OLDEST:
             yield from heapq.merge(*(lane.values() for _, lane in lanes), key=lambda each: each.number)
         else:
             for level in sorted({priority for priority, _ in lanes if priority < entry.priority}):

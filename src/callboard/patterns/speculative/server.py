@@ -1,23 +1,19 @@
 """``SpeculativeDecoder``: decodes several texts at once, with tokens proposed by a draft and verified by a target."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 from callboard.actors.clock import Clock
 from callboard.actors.errors import returned
 from callboard.core.errors import ContextLost
+from callboard.patterns.batching.continuous.base import StepServer
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.outlet import STREAMED
-from callboard.patterns.quarantine.steps import StepGuard
 from callboard.patterns.requests.calling import Executor, deliverable
-from callboard.patterns.requests.ending import STOP_TIMEOUT, all_ended
-from callboard.patterns.requests.entries import Entry, State
-from callboard.patterns.requests.errors import ItemTooLarge, ServerStopped
-from callboard.patterns.requests.server import RequestServer
-from callboard.patterns.requests.stats import Histogram
-from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
+from callboard.patterns.requests.entries import State
+from callboard.patterns.requests.errors import ItemTooLarge
+from callboard.patterns.requests.waiting import QueueOptions, WaitingLine
 from callboard.patterns.speculative.adaptive import KPolicy
 from callboard.patterns.speculative.drafts import Draft, FunctionDraft
 from callboard.patterns.speculative.figures import SpeculativeStats
@@ -28,10 +24,8 @@ from callboard.patterns.speculative.stepping import Stepper
 
 __all__ = ["SpeculativeDecoder"]
 
-_log = logging.getLogger(__name__)
 
-
-class SpeculativeDecoder(RequestServer[Decode, Decoded]):
+class SpeculativeDecoder(StepServer[Decode, Decoded]):
     """Continues texts with a language model; several tokens per pass where a draft can guess them.
 
     ::
@@ -57,10 +51,8 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         adaptive: Otherwise ``k`` tokens are always proposed.
         max_batch: Texts that are decoded at once.
         max_queue: Texts that wait at most.
-        max_queue_cost: Their summed cost at most; a text costs the tokens of its prefix unless its caller says so.
-        overflow: The policy beyond that: ``"reject"``, ``"block"``, ``"drop_oldest"`` or ``"drop_lowest_priority"``.
-        block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
-        ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
+        queue: Further bounds of the queue, the policy beyond them, and its order; see :class:`QueueOptions`. A text
+            costs the tokens of its prefix unless its caller says so.
         idempotent: Texts of a pass that failed may be computed again. False: they end in its error.
         executor: The executor that calls the target's ``forward``; see :class:`UserCall`.
         name: For errors and logs.
@@ -90,40 +82,26 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         adaptive: bool = True,
         max_batch: int = 32,
         max_queue: int = 1024,
-        max_queue_cost: float | None = None,
-        overflow: OverflowPolicy
-        | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
-        block_timeout: float | None = None,
-        ageing: float | None = 1.0,
+        queue: QueueOptions = QueueOptions(),  # noqa: B008 -- frozen
         idempotent: bool = True,
         executor: Executor = "auto",
         name: str = "decoder",
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(name, clock)
-        if max_total_tokens < 2:
-            raise ValueError(f"max_total_tokens must be at least 2, but is {max_total_tokens}")
+        super().__init__(name, clock, WaitingLine(max_queue, queue), "passes", idempotent=idempotent)
+        check_whole(2, max_total_tokens=max_total_tokens)
         check_whole(1, max_batch=max_batch)
-        if block_timeout is not None and not block_timeout > 0:
-            raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         if not callable(getattr(target, "forward", None)) or not callable(getattr(target, "begin", None)):
             raise TypeError(f"target is {target!r}; it must have forward(states, tokens, rows) and begin()")
         self._begun = target.begin
         self._most_tokens = max_total_tokens
         self._eos = frozenset([eos] if isinstance(eos, int) else eos)
         self._max_batch = max_batch
-        self._block_timeout = block_timeout
-        self._line = WaitingLine(Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)), ageing)
         used = draft if draft is None or isinstance(draft, Draft) else FunctionDraft(draft)
         trees = used is not None and used.trees and getattr(target, "forward_tree", None) is not None
         self._policy = KPolicy(k, adaptive=adaptive, trees=trees)
         self._stepper = Stepper(target, used, self._policy, executor, self._clock, self._sequence_failed)
-        self._guard = StepGuard(None, name, clock, idempotent=idempotent)
-        self.quarantine = self._guard.quarantine
         self._running: list[Sequence] = []
-        self._worker: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()  # a reader has made room, or a text has come or ended
-        self._queue_time = Histogram()
 
     def _begin(self) -> KvState:
         """The target's state of a new sequence."""
@@ -139,14 +117,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         """Figures since the start. It reads counters only; on the server's loop."""
         figures = self._stepper.figures
         return SpeculativeStats(
-            submitted=sum(self._ends.values()) + len(self._open),
-            **self._ends,
-            queued=self._line.count,
-            blocked=self._line.blocked,
-            running=len(self._open) - self._line.count - self._line.blocked,
-            queued_cost=self._line.cost,
-            queue_time=self._queue_time.snapshot(),
-            total_time=self._total_time.snapshot(),
+            **self._queue_figures(),
             iterations=figures.iterations,
             new_tokens=figures.new_tokens,
             draft_tokens=figures.draft_tokens,
@@ -178,47 +149,13 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
     def _runs_on(self) -> list[Any]:
         return [self._stepper.call]
 
-    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
-        self._guard.enter(entry)
-        for dropped in self._line.add(entry, may_block=may_block):
-            self._fail(dropped, self._no_room(dropped), "dropped")
-        if entry.state is State.BLOCKED and self._block_timeout is not None:
-            entry.admit_by = now + self._block_timeout
-        self._pump()
-
-    def _close_entry(self, entry: Entry, reason: str) -> Any:
-        self._changed.set()
-        self._guard.forget(entry, completed=reason == "completed")
-        return super()._close_entry(entry, reason)
-
-    def _no_room(self, entry: Entry) -> Exception:
-        return self._line.full(entry)
-
-    def _leave(self, entry: Entry) -> None:
-        self._line.remove(entry)
-        self._line.admit_blocked()
-        self._pump()
-
     # -- passes --------------------------------------------------------------------------------------------------------
-
-    def _pump(self) -> None:
-        """Start the worker, if there is anything to do."""
-        self._changed.set()
-        if self._worker is None and self._loop is not None and self._stopping is None and self._line.count:
-            # It takes requests when it runs: what is submitted in this iteration of the loop is in the first pass.
-            work = self._loop.create_task(self._work(), name=f"{self.name}: passes", context=self._context.copy())
-            self._worker = work
-            work.add_done_callback(self._worker_ended)
-
-    def _worker_ended(self, _: asyncio.Task[None]) -> None:
-        self._worker = None
-        self._pump()
 
     async def _work(self) -> None:
         """Run passes as long as there is a text."""
         try:
             while self._stopping is None:
-                self._take()
+                self._join()
                 if not self._running:
                     break
                 ready = [sequence for sequence in self._running if not sequence.held]
@@ -238,27 +175,17 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
                 self._end_texts()
                 await asyncio.sleep(0)  # a model that is called on the loop may never suspend
         except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: the texts have no other end
-            error = ServerStopped(f"{self.name} stopped before the request was done")
             for sequence in self._running:
-                self._fail(sequence.entry, error, "stopped")
+                self._fail(sequence.entry, self._stopped(), "stopped")
             raise
         finally:
             for sequence in self._running:
                 self._stepper.end(sequence)
             self._running = []
 
-    def _take(self) -> None:
+    def _join(self) -> None:
         """Let texts that wait join, in the order of urgency."""
-        now = self._clock.time()
-        while self._line.count and len(self._running) < self._max_batch:
-            entry = self._line.pop(self._line.buckets()[0])
-            entry.state = State.RUNNING
-            entry.started = now
-            if entry.deadline is not None and entry.deadline <= now:
-                self._fail(entry, self._expired(entry, "queue", now), "expired")
-                continue
-            self._queue_time.add(now - entry.arrived)
-            self._line.admit_blocked()
+        while len(self._running) < self._max_batch and (entry := self._take()) is not None:
             try:
                 rates = self._policy.rates()
                 state = self._begin()
@@ -266,8 +193,6 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
             except Exception as e:  # of the user's model, or of a prefix that is none: this request ends in it
                 self._fail(entry, deliverable(e))
                 continue
-            if entry.outlet is not None:
-                entry.outlet.room_made = self._changed.set
             self._running.append(sequence)
             self._stepper.open(sequence)
 
@@ -309,16 +234,6 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
-    def _drain(self) -> None:
-        self._pump()
-
     async def _end_work(self) -> None:
         self._stepper.close()
-        worker = self._worker
-        if worker is None or worker is asyncio.current_task():
-            return
-        if not self._stepper.on_thread:
-            worker.cancel()
-        if not await all_ended([worker], self._clock):
-            _log.warning("%s: a model still runs %g s after stop()", self.name, STOP_TIMEOUT)
-            worker.cancel()
+        await self._worker.end(interrupt=not self._stepper.on_thread, still="a model still runs")

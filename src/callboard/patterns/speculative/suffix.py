@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.speculative.drafts import Ask, Draft, Proposal
 
 __all__ = ["SuffixDraft"]
@@ -36,12 +37,9 @@ class SuffixDraft(Draft):
     trees = True
 
     def __init__(self, longest: int = 8, *, least: float = 0.05, shared: bool = False, most: int = 500_000) -> None:
-        if longest < 1:
-            raise ValueError(f"longest must be at least 1, but is {longest}")
+        check_whole(1, longest=longest, most=most)
         if not 0 < least <= 1:
             raise ValueError(f"least must be above 0 and at most 1, but is {least}")
-        if most < 1:
-            raise ValueError(f"most must be at least 1, but is {most}")
         self._longest, self._least, self._most = longest, least, most
         self._common = _Runs(most) if shared else None
 

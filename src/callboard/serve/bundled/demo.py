@@ -126,7 +126,7 @@ def batched(
         embed,
         max_batch=MAX_BATCH,
         bucket=lambda tokens: -(-max(1, len(tokens)) // BUCKET) * BUCKET,
-        join_buckets=join,
+        batches=cb.BatchOptions(join_buckets=join),
         cost=len,
         max_batch_cost=max_tokens,
         max_queue=MAX_QUEUE,

@@ -35,20 +35,20 @@ class Chain:
     Args:
         make: Makes them; servers run once, so a model that was unloaded gets new ones.
         version: Version of a model that can be replaced and unloaded; None for other models.
+
+    Attributes:
+        front: The server that takes requests.
+        unloaded: The model was unloaded.
     """
 
     def __init__(self, make: Callable[[], list[Server]], version: ModelVersion | None = None) -> None:
         self._make = make
         self._version = version
         self._servers = make()
+        self.front = self._servers[0]
         self._turn = asyncio.Lock()  # of loading and unloading
         self._loads = 1
         self.unloaded = False
-
-    @property
-    def front(self) -> Server:
-        """Takes requests."""
-        return self._servers[0]
 
     def needs(self) -> list[Need]:
         """The actors and devices that the model calls, as far as they are found."""
@@ -96,7 +96,7 @@ class Chain:
                 servers = self._make()
                 for server in reversed(servers):
                     await server.start()
-                self._servers, self.unloaded = servers, False
+                self._servers, self.front, self.unloaded = servers, servers[0], False
                 return
             swap = self._servers[-1]
             assert isinstance(swap, ModelHotSwapServer)

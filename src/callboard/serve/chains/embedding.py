@@ -10,13 +10,13 @@ import numpy as np
 from callboard.device.client.handle import Device
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.hooks import amount
-from callboard.patterns.requests.entering import as_room_comes
 from callboard.patterns.requests.stats import Buckets
 from callboard.serve.calls import CallServer
 from callboard.serve.chains.chain import Chain
+from callboard.serve.chains.entering import as_room_comes
 from callboard.serve.encoding.messages import InSequence
 from callboard.serve.errors import BadModelResult, BadRequest
-from callboard.serve.models import TOKENS, Model, on_host
+from callboard.serve.models import TOKENS, Model, RequestNote, on_host
 from callboard.serve.tensors import Array, Tensor
 
 __all__ = ["EmbeddingModel"]
@@ -98,7 +98,7 @@ class EmbeddingModel(Model):
             BadModelResult: The model returned another number of vectors, or vectors of different lengths.
             Exception: Raised by ``submit`` of the server, or by ``tokenize``.
         """
-        with self._asked():
+        with RequestNote(self):
             items = await self._tokens(inputs)
             if isinstance(self.chain.last, CallServer):
                 rows = await on_host(await self._submit((items,), tenant, timeout, priority))

@@ -11,7 +11,7 @@ from callboard.core.ref import GpuRef
 from callboard.patterns.fairshare.settings import UnknownTenant
 from callboard.patterns.hotswap.canary import Canary, Trial, is_failure
 from callboard.patterns.hotswap.errors import SwapFailed
-from callboard.patterns.requests.ending import within
+from callboard.patterns.requests.workers import within
 from callboard.serve.calls import CallServer
 from callboard.serve.errors import BadRequest
 

@@ -22,7 +22,7 @@ from callboard.serve.chains.chain import Chain, Tenants, server_of
 from callboard.serve.chains.served import Served
 from callboard.serve.chains.versions import Versions, named
 from callboard.serve.encoding.typed import Kind
-from callboard.serve.models import WAITED, Model, on_host
+from callboard.serve.models import WAITED, Model, RequestNote, on_host
 
 __all__ = ["TypedModel", "WithRoutes"]
 
@@ -75,7 +75,7 @@ class TypedModel(Model):
             BadModelResult: The result is not of the type of responses.
             Exception: Raised by ``submit`` of the server.
         """
-        with self._asked():
+        with RequestNote(self):
             return self.response.write(await on_host(await self._submit(self._item(value), tenant, timeout)))
 
     async def parts(self, value: Any, *, timeout: float | None, tenant: Hashable) -> AsyncGenerator[bytes, None]:
@@ -85,7 +85,7 @@ class TypedModel(Model):
             options["tenant"] = tenant
         passage, started = Passage(WAITED.get()), time.monotonic()
         try:
-            with self._asked():
+            with RequestNote(self):
                 async with aclosing(self.server.stream(self._item(value), **options)) as stream:
                     mark = PASSAGE.set(passage)
                     try:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from callboard.patterns.requests.entering import as_room_comes
+from callboard.serve.chains.entering import as_room_comes
 from callboard.serve.generation.model import Generation
 
 __all__ = ["Choices"]

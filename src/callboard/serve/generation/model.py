@@ -22,7 +22,7 @@ from callboard.serve.generation.parameters import CHAT_ONLY, check_takes
 from callboard.serve.generation.quoting import quoted
 from callboard.serve.generation.text import Detokenizer, StopStrings
 from callboard.serve.http.compression import off_loop
-from callboard.serve.models import TOKENS, WAITED, Model
+from callboard.serve.models import TOKENS, WAITED, Model, RequestNote
 
 __all__ = ["Asked", "Generation", "TextModel", "Token"]
 
@@ -198,7 +198,7 @@ class TextModel(Model):
 
     def noted(self) -> AbstractContextManager[None]:
         """Note a request, and whether it fails."""
-        return self._asked()
+        return RequestNote(self)
 
     def new_text(self) -> Detokenizer:
         """For the tokens of one text."""

@@ -43,6 +43,8 @@ def test_completions_follow_producers(program: list[Any], finishes: list[tuple[i
             op.status = fail(number)
         ops[number], sources[number] = op, read
         timeline.ops.append(op)
+        if ledger.trace is not None and number % 2:
+            ledger.trace.enqueued(number, "x", at, 0.0)
     order: list[int] = []
     roots: dict[int, int] = {}
 
@@ -62,6 +64,8 @@ def test_completions_follow_producers(program: list[Any], finishes: list[tuple[i
     assert sorted(order) == list(range(1, len(program) + 1))
     assert ledger.settle(timelines) is False
     assert not ledger.take()
+    if ledger.trace is not None:
+        assert sorted(record[0] for record in ledger.trace.take()) == list(range(1, len(program) + 1, 2))
     for number, (_, _, outcome) in enumerate(program, 1):
         inherits = any(ops[r].state == FAILED for r in sources[number])
         assert ops[number].state == (FAILED if outcome == "fails" or inherits else OK)

@@ -94,7 +94,7 @@ def test_a_call_that_has_run_is_the_last_user(host: Calls, fails: bool) -> None:
 def test_what_lends_an_array_while_a_call_may_write_it_is_a_user_besides_the_call(host: Calls) -> None:
     """As on a GPU, where the stream of the actor that lends it may still write it."""
     one, two = host.actors[1].timeline, host.actors[2].timeline
-    host.endings._on_host = False
+    host.endings.on_host = False
     x = filled(host, 1)
     lent = AdoptedBlock(host.block(x).memory, lambda block: None)
     host.context.admission.buffers[lent.id] = lent

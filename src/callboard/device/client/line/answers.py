@@ -12,6 +12,8 @@ from callboard.device.client.line.entries import Gate
 from callboard.device.client.line.status import MemoryFigures, TraceRecord
 from callboard.device.protocol.failures import as_error
 from callboard.device.protocol.messages import Answer, Ask, Flush, FromHost, MemoryUsage, Traces
+from callboard.events.kinds import TRACED
+from callboard.events.ring import EVENTS, now
 
 if TYPE_CHECKING:
     from callboard.device.supervision.actor import DeviceActor
@@ -20,12 +22,19 @@ __all__ = ["Answers"]
 
 
 class Answers:
-    """Sends control requests to the host of a device and matches the answers."""
+    """Sends control requests to the host of a device and matches the answers.
+
+    Attributes:
+        traces: Hooks that are called with a record of each op.
+        sampled: Telemetry wants a record of one op in so many; 0: of none.
+        memory: Hooks that are called with the memory, and the changes that they are called for.
+    """
 
     def __init__(self, actor: "DeviceActor") -> None:
         self._actor = actor
         self._ids = itertools.count(1)
         self.traces: list[Callable[[TraceRecord], None]] = []
+        self.sampled = EVENTS.every
         self.memory: dict[Callable[[MemoryFigures], None], int] = {}
         self._waiting: dict[int, tuple[asyncio.Future[Any], Any]] = {}
         actor.on_answer = self.take
@@ -78,6 +87,9 @@ class Answers:
                 else:
                     future.set_result(msgspec.msgpack.decode(message.value, type=wanted))
         elif isinstance(message, Traces):
+            ring = EVENTS.ring
+            if ring is not None:
+                ring.append((next(ring.numbers), now(), TRACED, self._actor.port.name, message.records))
             for record in message.records:
                 for hook in self.traces:
                     self._call("a trace hook", hook, TraceRecord(*record))
@@ -96,6 +108,14 @@ class Answers:
             free = actor.own.free_shared
             actor.port.outbox.hold(Gate(passed=lambda: actor.fleet.when_reaped(lambda: free(self.ask, flushed))))
             actor.port.flush()
+
+    async def trace(self, timeout: float) -> None:
+        """Have the hosts record what :attr:`traces` and :attr:`sampled` want, in later contexts too."""
+        actor = self._actor
+        every = 1 if self.traces or actor.config.host.trace else self.sampled
+        actor.settings.set("trace", every)
+        await self.ask("trace", every, timeout=timeout)
+        await actor.own.trace(every)
 
     async def watch_memory(self, timeout: float) -> None:
         """Send the host the smallest change of memory use that a hook is notified of."""

@@ -8,10 +8,12 @@ import asyncio
 import concurrent.futures
 import itertools
 import weakref
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from callboard.actors._runtime.current import CURRENT
 from callboard.core.errors import AccelError, DeviceStopped, MailboxFull, ShapeError
 from callboard.core.library import Library
 from callboard.core.op import Op, Repeated, info_of
@@ -29,6 +31,9 @@ from callboard.device.client.line.unanswered import Unanswered
 from callboard.device.config import DeviceConfig
 from callboard.device.protocol.messages import ActorCall, Call, Completions
 from callboard.device.supervision.hosts.base import Host
+from callboard.events.kinds import OP, SETTLED
+from callboard.events.ring import EVENTS
+from callboard.events.ring import now as now_ns
 from callboard.kernel.recording import recorder
 
 if TYPE_CHECKING:
@@ -62,6 +67,7 @@ class OpPort:
         unanswered: Ops without a completion.
         chains: Finds repeated chains of calls; None if this is disabled.
         deferrals: Refs whose ops are submitted later; None if that is off.
+        called, failures: Ops by tag, and those that failed, while telemetry was on.
         recorded: Reports the work of the device to a log; None if it is not recorded.
     """
 
@@ -94,6 +100,8 @@ class OpPort:
         self._plans: dict[bytes, ClientPlan] = {}
         self._room = config.pending_capacity
         self._forked = False
+        self.called: defaultdict[str, int] = defaultdict(int)
+        self.failures: defaultdict[str, int] = defaultdict(int)
         self.services: RefServices  # the device sets it
         self.deferrals = Deferred(self) if config.fuse and "elementwise" in libraries else None
         self.peer: Any = None
@@ -227,6 +235,13 @@ class OpPort:
             now: The queue may be sent before this returns.
         """
         pending[call.id] = entry
+        ring = EVENTS.ring
+        if ring is not None:
+            self.called[entry[1]] += 1
+            if EVENTS.ops:
+                cell = CURRENT.get()
+                path = "" if cell is None else cell.path
+                ring.append((next(ring.numbers), now_ns(), OP, self.name, call.id, entry[1], path))
         if not sent:
             self.outbox.add(call)
         if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet
@@ -316,6 +331,19 @@ class OpPort:
         """Settle the replies."""
         if self.chains is not None:
             self.chains.spread(message)
+        ring = EVENTS.ring
+        if ring is not None:
+            done: Sequence[int] = message.done
+            failed: tuple[str, ...] = ()
+            if message.values and EVENTS.ops:
+                done = [*done, *(op for op, _ in message.values)]
+            if message.failed:
+                entries = self.unanswered.entries
+                failed = tuple(entries[op].tag for op, _ in message.failed if op in entries)
+                for tag in failed:
+                    self.failures[tag] += 1
+            if EVENTS.ops:
+                ring.append((next(ring.numbers), now_ns(), SETTLED, self.name, done, failed))
         self.unanswered.settle(message, self.generation)
         if self._waiting.waiting:
             self._waiting.poll()
@@ -357,6 +385,9 @@ class OpPort:
         if self.chains is not None:
             self.chains.lose()
         failed = self.unanswered.lose(error, old, next(_ids))
+        if EVENTS.ring is not None:
+            for tag, count in self.unanswered.lost_tags.items():
+                self.failures[tag] += count
         for entry in () if self.deferrals is None else self.deferrals.lose():
             failed += self.unanswered.fail_lost(0, {0: entry})
         return failed

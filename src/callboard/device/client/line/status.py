@@ -53,6 +53,7 @@ class HostStats(msgspec.Struct, frozen=True, kw_only=True):
     libraries: dict[str, str]
     library_restarts: dict[str, int] = {}
     residents_busy: dict[int, float] = {}
+    usage: tuple[int, float, int] | None = None
 
 
 class PlanStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -275,6 +276,8 @@ class TraceRecord(NamedTuple):
             was known. Of a call: the actor began it, the method returned and its result was written, and the work that
             it enqueued on the actor's stream finished.
         ok: True if it succeeded.
+        started, seconds: When the stream began the op, and the seconds that it took, by events of the device; both are
+            0.0 if they are not known, and of calls.
     """
 
     op: int
@@ -284,3 +287,5 @@ class TraceRecord(NamedTuple):
     enqueued: float
     completed: float
     ok: bool
+    started: float = 0.0
+    seconds: float = 0.0

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
@@ -42,6 +42,7 @@ class Unanswered:
         "_last_loss",
         "_late",
         "_lost",
+        "_lost_tags",
         "_name",
         "_origins",
         "_port",
@@ -60,6 +61,7 @@ class Unanswered:
         self._name = name
         self._last_loss: tuple[AccelError, int, Sequence[Suspect], int] = (ContextPoisoned(), 0, (), 0)
         self._lost: dict[int, Entry] = {}
+        self._lost_tags: dict[str, int] = {}
         self._late: set[int] = set()
         self._causes: WeakValueDictionary[int, Cause] = WeakValueDictionary()  # held by failed replies, and by _kept
         self._kept: OrderedDict[int, tuple[int, Cause]] = (
@@ -71,6 +73,16 @@ class Unanswered:
     def settled(self) -> int:
         """Number of ops that have had their completion."""
         return self.completed + self.failed
+
+    @property
+    def suspects(self) -> Sequence[Suspect]:
+        """The oldest ops that were in flight when the context was last lost."""
+        return self._last_loss[2]
+
+    @property
+    def lost_tags(self) -> dict[str, int]:
+        """The ops that were in flight then: how many of each tag."""
+        return self._lost_tags
 
     def settle(self, message: Completions, generation: int) -> None:
         """Settle the replies of ops of ``generation``.
@@ -177,6 +189,7 @@ class Unanswered:
         self._last_loss = (error, generation, suspects, cause)
         self._kept.clear()
         self._lost = lost
+        self._lost_tags = Counter(entry.tag for entry in entries.values())
         self._late.clear()
         failed = 0
         for op_id in entries:

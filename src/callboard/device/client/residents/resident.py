@@ -14,6 +14,8 @@ from callboard.device.client.residents.ahead import Expected
 from callboard.device.client.residents.methods import Methods
 from callboard.device.protocol.messages import StartActor
 from callboard.device.protocol.residents.actor import ResidentActor
+from callboard.events.kinds import RESIDENT
+from callboard.events.ring import EVENTS, now
 
 __all__ = ["Resident"]
 
@@ -113,6 +115,10 @@ class Resident:
 
     def _enter(self, phase: ResidentState, failure: Exception | None) -> None:
         self._phase, self._failure = phase, failure
+        ring = EVENTS.ring
+        if ring is not None:
+            error = "" if failure is None else type(failure).__name__
+            ring.append((next(ring.numbers), now(), RESIDENT, self._port.name, self.name, phase.value, error))
         self.changed()
 
     def changed(self) -> None:

@@ -1,6 +1,7 @@
 """``ContextActor``: owns an open device and handles the application's messages, on one admitting thread."""
 
 import contextlib
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 
 from callboard.core.backend import AccelBackend, AccelDevice, DeviceInfo
-from callboard.core.errors import AccelError, ContextPoisoned
+from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission import Admission, Arenas
@@ -19,7 +20,7 @@ from callboard.device.host.context.admission.elsewhere import ExternalBlocks
 from callboard.device.host.context.admission.shares import Shares
 from callboard.device.host.context.blocks import BlockPool, MemoryWatch
 from callboard.device.host.context.completion import completion_for
-from callboard.device.host.context.ledger import Ledger
+from callboard.device.host.context.ledger import MESSAGE_OPS, Ledger
 from callboard.device.host.context.lending import Lending
 from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
@@ -27,6 +28,7 @@ from callboard.device.host.context.preparing import Helper
 from callboard.device.host.context.stalls import Stalls
 from callboard.device.host.context.streams import streams_for
 from callboard.device.host.context.trace import KernelTrace
+from callboard.device.host.profiling.around import Around, Profiling
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.lending import LendingRequest
 from callboard.device.protocol.messages import (
@@ -43,6 +45,7 @@ from callboard.device.protocol.messages import (
     Traces,
     UnmapArena,
 )
+from callboard.events.usage import usage
 
 __all__ = ["ContextActor"]
 
@@ -116,8 +119,10 @@ class ContextActor:
             lambda: channel.send(Flush()),
             asks,
         )
-        if config.trace:
-            self.ledger.trace = KernelTrace()
+        self._every = int(config.trace)
+        self._around: Around | None = None
+        self._install_trace()
+        self.profiling = Profiling(self._profile)
         self.memory_watch: MemoryWatch | None = None
         self.lending = Lending(self)
         self.residents_busy: Callable[[], dict[int, float]] = dict
@@ -136,6 +141,7 @@ class ContextActor:
             "probe": self._probe,
             "recording": self.admission.graphs.stats,
             "trace": self._trace,
+            **self.profiling.asks,
         }
 
     def warm_up(self) -> None:
@@ -237,7 +243,8 @@ class ContextActor:
                 self._channel.send(completions)
             trace = self.ledger.trace
             if trace is not None and (records := trace.take()):
-                self._channel.send(Traces(records))
+                for at in range(0, len(records), MESSAGE_OPS):
+                    self._channel.send(Traces(records[at : at + MESSAGE_OPS]))
         deciding = self.admission.deciding
         if deciding.questions:
             questions, deciding.questions = deciding.questions, []
@@ -276,6 +283,7 @@ class ContextActor:
             self.report()
             if all(timeline.completed == timeline.issued for timeline in self.streams.timelines):
                 break  # else ops that waited for these have been launched
+        self.profiling.close()
         self.lending.close()
         self.arrivals.close()
         self.completion.close()
@@ -304,6 +312,7 @@ class ContextActor:
 
     def give_up(self) -> None:
         """Drop what has not begun; the context is dead, or the application does not wait for it any longer."""
+        self.profiling.close()
         self.helper.close()
         self.arrivals.close()
         self.completion.close()
@@ -335,6 +344,8 @@ class ContextActor:
                 raise NotImplementedError(f"this context host does not support the request {ask.what!r}")
             argument = msgspec.msgpack.decode(ask.argument) if ask.argument else None
             self._channel.send(Answer(ask.id, msgspec.msgpack.encode(handler(argument))))
+        except (ContextPoisoned, Unrecoverable):  # found by the request
+            raise
         except (AccelError, MemoryError, NotImplementedError, msgspec.DecodeError) as e:
             self._channel.send(Answer(ask.id, b"", as_failure(ask.id, e)))
 
@@ -355,6 +366,7 @@ class ContextActor:
             "plans": self.admission.plans.stats(),
             "compute_capability": list(self.device.info.compute_capability),
             "residents_busy": self.residents_busy(),
+            "usage": usage(),
             "time": time.monotonic(),
         }
 
@@ -404,10 +416,32 @@ class ContextActor:
     def _watch_memory(self, step: int | None) -> None:
         self.memory_watch = None if step is None else MemoryWatch(step)
 
-    def _trace(self, install: Any) -> None:
-        self.ledger.trace = KernelTrace() if install else None
+    def _trace(self, every: Any) -> None:
+        self._every = int(every or 0)
+        self._install_trace()
+
+    def _profile(self, around: Around | None) -> None:
+        self._around = around
+        self._install_trace()
+
+    def _install_trace(self) -> None:
+        trace = self.ledger.trace
+        if not self._every and self._around is None:
+            if trace is not None:
+                trace.close()
+            self.ledger.trace = None
+            return
+        if trace is None:
+            make = functools.partial(self.device.event, timing=True, blocking=False, interprocess=False)
+            trace = self.ledger.trace = KernelTrace(self._every, make)
+        elif trace.every != self._every:
+            trace.measure(self._every)
+        trace.around = self._around
 
     def _probe(self, _: Any) -> None:
+        """Find out whether the context is dead. Work in flight tells it itself, and is not waited for."""
+        if any(timeline.completed < timeline.issued for timeline in self.streams.timelines):
+            return
         dead = self.device.probe()
         if dead is not None:
             raise dead

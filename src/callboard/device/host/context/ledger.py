@@ -91,7 +91,7 @@ class Ledger:
         Raises:
             ContextPoisoned, Unrecoverable: An op's own status shows that the context is dead.
         """
-        plain = self.trace is None
+        traced = () if self.trace is None else self.trace.open
         while True:
             progress = blocked = flying = False
             for timeline in timelines:
@@ -100,7 +100,13 @@ class Ledger:
                     continue
                 completed = timeline.completed
                 while ops and (op := ops[0]).seq <= completed:
-                    if not op.sources and op.status is None and op.readback is None and op.answer is None and plain:
+                    if (
+                        not op.sources
+                        and op.status is None
+                        and op.readback is None
+                        and op.answer is None
+                        and not (traced and op.id in traced)
+                    ):
                         op.state = OK  # nearly all ops: no status or value, no producer to wait for
                         op.plan = None
                         self._done.append(op.id)

@@ -25,13 +25,13 @@ from callboard.device.host.residents.item import EndedCall, Item, Outcome, Site
 from callboard.device.host.residents.lending import Lendings
 from callboard.device.host.residents.operands import AdoptedBlock
 from callboard.device.host.residents.rehearsal import Rehearsals
+from callboard.device.host.residents.shortcut import Shortcut
 from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.thread.thread import ActorThread
 from callboard.device.protocol.messages import (
     ActorCall,
     ActorEvent,
     CancelCall,
-    Completions,
     DeviceRoom,
     DeviceRoomWanted,
     FailureMessage,
@@ -68,6 +68,11 @@ class HostActors:
     Args:
         channel: Channel to the application; used on the admitting thread only, except ``wake`` and ``busy``.
         serving: The host; for the thread that serves.
+
+    Attributes:
+        stage: The services that calls use; None before the context is the active one of the device.
+        notes: What the admitting thread is to do next.
+        shortcut: Admits and answers a call that comes alone.
     """
 
     def __init__(self, channel: Channel, serving: "ContextHost") -> None:
@@ -75,16 +80,17 @@ class HostActors:
         self.serving = serving
         self.helm = serving.helm
         self._crowded = 0  # calls for which no actor may serve
-        self._stage: Stage | None = None
+        self.stage: Stage | None = None
         self._actors: dict[int, ActorThread | Holder] = {}
         self._holders: list[Holder] = []
-        self._notes: deque[Callable[[], None]] = deque()
+        self.notes: deque[Callable[[], None]] = deque()
         self.lendings = Lendings(self.post_dying)
         self._returned: deque[int] = deque()
         self._reporting = 0  # thread that reports its returned memory itself, as soon as the present call has ended
         self._leaving: list[Timeline] = []
         self._gone_because: dict[int, str] = {}
         self.rehearsals = Rehearsals(self)
+        self.shortcut = Shortcut(self)
         self._without_stream: dict[int, FailureMessage] = {}  # actors that stop because no stream could be made
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -99,8 +105,8 @@ class HostActors:
             case ActorCall():
                 self.call(message)
             case CancelCall():
-                if self._stage is not None:
-                    self._cancel(self._stage, message)
+                if self.stage is not None:
+                    self._cancel(self.stage, message)
             case Room():
                 running = self._on_stage.admission.running.get(message.id)
                 if running is not None:
@@ -152,7 +158,7 @@ class HostActors:
         admission = CallAdmission(
             context, self._actors, self._gone_because, self.channel.shared, self._give_back, self.attached
         )
-        self._stage = Stage(context, admission, CallEndings(context, admission.running))
+        self.stage = Stage(context, admission, CallEndings(context, admission.running))
         context.residents_busy = lambda: {actor.id: actor.busy.seconds for actor in self._actors.values()}
         for actor in self._actors.values():
             self._enter(actor)
@@ -177,9 +183,9 @@ class HostActors:
         self._enter(actor)
 
     def _enter(self, actor: ActorThread | Holder) -> None:
-        if self._stage is None or actor.timeline is not None:
+        if self.stage is None or actor.timeline is not None:
             return
-        context = self._stage.context
+        context = self.stage.context
         try:
             timeline = context.streams.acquire(actor.name)
         except Exception as e:  # from the system or a driver: raised again unless memory is short
@@ -199,8 +205,8 @@ class HostActors:
 
     @property
     def _on_stage(self) -> Stage:
-        assert self._stage is not None
-        return self._stage
+        assert self.stage is not None
+        return self.stage
 
     def ended(self) -> bool:
         """Tell all actors to end after their running calls; True when all have. Does not wait."""
@@ -264,7 +270,7 @@ class HostActors:
 
     def post(self, note: Callable[[], None]) -> None:
         """Note that ``note`` is to be called on the admitting thread."""
-        self._notes.append(note)
+        self.notes.append(note)
         self.channel.wake()
 
     def memory_at(self, room: Room, nbytes: int) -> HostMemory:
@@ -283,20 +289,20 @@ class HostActors:
     @property
     def busy(self) -> bool:
         """True if user code runs on threads other than the serving one."""
-        if self._stage is None:
+        if self.stage is None:
             return False
         holder = None if self.helm is None else self.helm.holder
         return any(
-            actor is not holder and actor not in self._holders for actor, _ in self._stage.admission.running.values()
+            actor is not holder and actor not in self._holders for actor, _ in self.stage.admission.running.values()
         )
 
     @property
     def quiet(self) -> bool:
         """True if no call is pending and none can arrive except from other devices: another thread may serve ops."""
-        stage = self._stage
+        stage = self.stage
         return (
             len(self._holders) == len(self._actors)
-            and not self._notes
+            and not self.notes
             and (stage is None or not (stage.admission.running or stage.admission.ready))
         )
 
@@ -308,17 +314,17 @@ class HostActors:
     def all_ready(self, messages: Sequence[object]) -> bool:
         """True if all of these were calls, all are ready for their actors, and no other work is pending."""
         return (
-            self._stage is not None
-            and len(self._stage.admission.ready) == len(messages) > 0
+            self.stage is not None
+            and len(self.stage.admission.ready) == len(messages) > 0
             and all(type(message) is ActorCall for message in messages)
-            and not self._notes
+            and not self.notes
         )
 
     def dispatch(self) -> None:
         """Hand the calls that were admitted to their actors; one that is called alone serves from now on."""
-        if self._stage is None or not self._stage.admission.ready:
+        if self.stage is None or not self.stage.admission.ready:
             return
-        admission = self._stage.admission
+        admission = self.stage.admission
         ready = admission.ready = [entry for entry in admission.ready if not entry[1].claimed]  # cancelled meanwhile
         if not ready:
             return
@@ -338,8 +344,8 @@ class HostActors:
 
     def _hand_over(self) -> None:
         """Queue ready calls."""
-        assert self._stage is not None
-        admission = self._stage.admission
+        assert self.stage is not None
+        admission = self.stage.admission
         ready, admission.ready = admission.ready, []
         for actor, item in ready:
             actor.put(item)
@@ -355,26 +361,6 @@ class HostActors:
             return actor.outcome(item)
         finally:
             self._reporting = 0
-
-    def admit_at_once(self, actor: ActorThread, message: object) -> Item | None:
-        """Admit a call for the actor that leads, which has no other, if nothing else is to be done."""
-        stage = self._stage
-        if type(message) is not ActorCall or self._notes or self.serving.flying or stage is None:
-            return None
-        return stage.admission.at_once(message, actor)
-
-    def answer_at_once(self, ended: EndedCall) -> bool:
-        """Send the value of a call, if nothing is to be done before; False if it has to be settled in order.
-
-        Raises:
-            ContextPoisoned, Unrecoverable: The context is dead.
-        """
-        stage = self._stage
-        if self._notes or self.serving.flying or stage is None or not stage.endings.at_once(ended):
-            return False
-        returned = self._take_returned() if self._returned else []
-        self.channel.send(Completions([], [(ended.item.message.id, ended.value)], returned=returned))
-        return True
 
     def crowd(self) -> None:
         """Ops had to wait for a call on the serving thread: run calls on other threads for a while."""
@@ -394,21 +380,22 @@ class HostActors:
         Raises:
             ContextPoisoned, Unrecoverable: An actor found the context dead.
         """
-        notes = self._notes
+        notes = self.notes
         while notes:
             notes.popleft()()
 
     def report(self) -> None:
         """Tell the application which memory it has back, after the completions, which calls wait for."""
         if self._returned:
-            self.channel.send(Returned(self._take_returned()))
+            self.channel.send(Returned(self.take_returned()))
 
-    def _take_returned(self) -> list[int]:
+    def take_returned(self) -> list[int]:
+        """The calls whose arguments' memory the application has back, since the last time."""
         return [self._returned.popleft() for _ in range(len(self._returned))]
 
     def settle(self) -> bool:
         """Decide calls that waited for completions, once the context has settled; True if ops may be launched."""
-        launched = self._stage is not None and self._stage.endings.settle()
+        launched = self.stage is not None and self.stage.endings.settle()
         for holder in self._holders:
             launched = holder.advance() or launched
         self._leaving = [timeline for timeline in self._leaving if not self._has_left(timeline)]
@@ -417,7 +404,7 @@ class HostActors:
     def _gone(self, actor: ActorThread | Holder, cause: FailureMessage | None) -> None:
         """A thread has ended: fail the calls that it did not run, and one that an error of the host has interrupted."""
         actor.stop()  # calls that are admitted from now on are refused
-        if self._stage is not None:
+        if self.stage is not None:
             self._hand_over()
         cause = self._without_stream.pop(actor.id, cause)
         text = f"resident actor {actor.name} has stopped"
@@ -427,8 +414,8 @@ class HostActors:
         for item in actor.left():
             if item.claim(refuse=True):
                 self._refuse(actor, item, ActorStopped(text))
-        if self._stage is not None:
-            for item in self._stage.endings.unanswered(actor):
+        if self.stage is not None:
+            for item in self.stage.endings.unanswered(actor):
                 self._refuse(actor, item, ActorStopped(text))
         self._actors.pop(actor.id, None)
         if isinstance(actor, Holder):
@@ -444,5 +431,5 @@ class HostActors:
         return True
 
     def _trim(self) -> None:
-        if self._stage is not None:
-            self._stage.endings.trim()
+        if self.stage is not None:
+            self.stage.endings.trim()

@@ -89,8 +89,8 @@ class CallAdmission:
             self._refuse(message, op, Withdrawn("the call was cancelled"))
             return
         try:
-            staged = self._staged(message) if message.staged else None
-            room = self._room(message) if message.room else None
+            staged = self.staged(message) if message.staged else None
+            room = self.room(message) if message.room else None
             item = Item(message, op, staged, room)
             if message.shared:
                 item.operands = self._attached.operands(*message.shared)
@@ -120,34 +120,6 @@ class CallAdmission:
         parking.park(message, self.call, reads, writes, lib, holds)
         self._parked[message.id] = message
         return True
-
-    def at_once(self, message: ActorCall, actor: "ActorThread") -> Item | None:
-        """Admit the only call, which names no device array, for an actor that is to run it now.
-
-        Returns:
-            The call, claimed; None if :meth:`call` has to admit it, or refuse it.
-        """
-        if (
-            message.actor != actor.id
-            or message.writes
-            or message.shared
-            or message.withdrawn
-            or self.running
-            or self.ready
-            or actor.stopping
-            or self._context.parking.active
-            or message.body.startswith(CLOSING)
-        ):
-            return None
-        try:
-            staged = self._staged(message) if message.staged else None
-            room = self._room(message) if message.room else None
-        except (OutOfMemory, UnsupportedOp, DriverError):
-            return None
-        item = Item(message, Pending(message.id, 0, None, ()), staged, room)
-        self.running[message.id] = (actor, item)
-        item.claim()
-        return item
 
     def withdraw(self, call: int) -> None:
         """Refuse a call when nothing blocks it any more, if it is parked."""
@@ -201,13 +173,15 @@ class CallAdmission:
         self._context.parking.hold(*used(item.message), actor.holds)
         item.holds = True
 
-    def _staged(self, message: ActorCall) -> StagedCall:
+    def staged(self, message: ActorCall) -> StagedCall:
+        """The memory of its arguments' arrays."""
         arena, offset, nbytes = message.staged
         base, size = self._context.admission.arenas.find(arena)
         assert offset + nbytes <= size
         return StagedCall(message.id, base + offset, nbytes, self._shared, self._give_back)
 
-    def _room(self, message: ActorCall) -> HostMemory:
+    def room(self, message: ActorCall) -> HostMemory:
+        """The memory for its result's arrays."""
         arena, offset, nbytes = message.room
         base, size = self._context.admission.arenas.find(arena)
         assert offset + nbytes <= size

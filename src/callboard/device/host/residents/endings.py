@@ -22,13 +22,14 @@ class CallEndings:
         running: Calls that have not ended, by id.
 
     Attributes:
+        on_host: The device is the CPU.
         dying: Blocks without a ref whose memory is still in use.
     """
 
     def __init__(self, context: "ContextActor", running: "dict[int, tuple[ActorThread | Holder, Item]]") -> None:
         self._context = context
         self._running = running
-        self._on_host = context.device.info.compute_capability == (0, 0)
+        self.on_host = context.device.info.compute_capability == (0, 0)
         self._undecided: list[EndedCall] = []
         self._issued: list[tuple[Pending, list[Adopted]]] = []  # arrays in the values of calls that are not settled
         self.dying: list[AdoptedBlock] = []
@@ -50,36 +51,10 @@ class CallEndings:
                 self._issue(adopted, op, actor, seq)
         self._finish(ended.item, actor, seq)
 
-    def at_once(self, ended: EndedCall) -> bool:
-        """Settle a call that has used no device array, if all that its stream was given is done.
-
-        Only its caller can wait for such a call, so it gets no sequence number and no ledger entry.
-
-        Returns:
-            True if it is settled, so that its value may be sent. False: :meth:`end` has to settle it.
-
-        Raises:
-            ContextPoisoned, Unrecoverable: The stream's work failed.
-        """
-        item, context, timeline = ended.item, self._context, ended.actor.timeline
-        assert timeline is not None
-        if (
-            ended.failure is not None
-            or ended.adopted
-            or item.blocks
-            or item.message.shared
-            or self._undecided
-            or self._issued
-            or self.dying
-            or context.helper.jobs
-            or context.ledger.trace is not None
-            or not context.ledger.is_empty
-            or timeline.completed < timeline.issued
-            or not (self._on_host or timeline.stream.query())
-        ):
-            return False
-        del self._running[item.message.id]
-        return True
+    @property
+    def pending(self) -> bool:
+        """True if calls that have ended are not settled, or memory is to be given back."""
+        return bool(self._undecided or self._issued or self.dying)
 
     def fail(self, ended: EndedCall) -> None:
         """Settle a failed call: with its own failure, unless an op failed whose result it read."""
@@ -107,7 +82,7 @@ class CallEndings:
     def _trace(self, ended: EndedCall, failed: bool = False) -> None:
         """Record a call that ran, if a trace is installed; of one that succeeded, the ledger notes the completion."""
         trace, item, timeline = self._context.ledger.trace, ended.item, ended.actor.timeline
-        if trace is None or timeline is None or not item.began:
+        if trace is None or trace.every != 1 or timeline is None or not item.began:
             return
         tag = f"actor:{ended.actor.name}.{item.method}"
         trace.called(item.op.id, tag, timeline.stream.id, item.began, item.ended)
@@ -167,11 +142,11 @@ class CallEndings:
         """
         timeline = actor.timeline
         assert timeline is not None
-        done = self._on_host and not follows and timeline.completed == timeline.issued
+        done = self.on_host and not follows and timeline.completed == timeline.issued
         timeline.issued += 1
         if done:
             timeline.recorded = timeline.completed = timeline.issued
-        elif self._on_host or not timeline.poll_idle():
+        elif self.on_host or not timeline.poll_idle():
             timeline.record_event()  # the stream is not idle while the actor's next call enqueues on it
         return timeline.issued
 

@@ -7,7 +7,7 @@ from callboard.patterns.batching.continuous.steps import Slot
 from callboard.patterns.contract.checks import OneOf, check_whole
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge
-from callboard.patterns.requests.waiting import Limits, WaitingLine
+from callboard.patterns.requests.waiting import QueueOptions, WaitingLine
 
 __all__ = ["Preemption", "StepPlan", "StepPolicy", "StepSettings"]
 
@@ -28,14 +28,8 @@ class StepSettings:
     """The settings of steps; checked when created.
 
     Attributes:
-        max_batch: Sequences that run at once.
-        max_batch_cost: Summed cost of the running sequences at most; None means no bound.
-        part_cost: Cost that each part adds to its sequence, such as a token in a cache.
-        max_admitted_cost: Summed cost of the sequences that join between two steps, if there is more than one; None is
-            no bound. It keeps the first step of new sequences, which reads their prompts, short for the others.
-        preemption: When a sequence gives its place up.
-        ageing: Seconds of waiting that count as much as one level of priority; None for strict priorities.
-        limits: Bounds of the queue.
+        max_batch, max_batch_cost, part_cost, max_admitted_cost, preemption, max_queue, queue: See
+            :class:`ContinuousBatchingServer <callboard.ContinuousBatchingServer>`.
     """
 
     max_batch: int = 32
@@ -43,8 +37,8 @@ class StepSettings:
     part_cost: float = 0.0
     max_admitted_cost: float | None = None
     preemption: Preemption = Preemption.FOR_ROOM
-    ageing: float | None = 1.0
-    limits: Limits = field(default_factory=Limits)
+    max_queue: int = 1024
+    queue: QueueOptions = field(default_factory=QueueOptions)
 
     def __post_init__(self) -> None:
         check_whole(1, max_batch=self.max_batch)
@@ -92,7 +86,7 @@ class StepPolicy:
 
     def __init__(self, settings: StepSettings) -> None:
         self.settings = settings
-        self.line = WaitingLine(settings.limits, settings.ageing)
+        self.line = WaitingLine(settings.max_queue, settings.queue)
         self.running: list[Slot[Any, Any]] = []
         self._parted: dict[int, Slot[Any, Any]] = {}  # those that wait again, with their parts
 

@@ -8,19 +8,20 @@ from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
+from callboard.events.kinds import BATCH
+from callboard.events.ring import EVENTS
+from callboard.events.ring import now as now_ns
+from callboard.patterns.batching.continuous.base import StepServer
 from callboard.patterns.batching.continuous.policy import Preemption, StepPolicy, StepSettings
 from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
 from callboard.patterns.batching.results import Rows, copies, rows_of
 from callboard.patterns.contract.outlet import STREAMED
-from callboard.patterns.quarantine.steps import StepGuard
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
-from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge
 from callboard.patterns.requests.inside import Inside
-from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import SIZES, Distribution, Histogram, ServerStats
-from callboard.patterns.requests.waiting import Limits, OverflowPolicy
+from callboard.patterns.requests.waiting import QueueOptions
 
 __all__ = ["ContinuousBatchingServer", "ContinuousStats"]
 
@@ -60,7 +61,7 @@ class ContinuousStats(ServerStats):
     first_part_time: Distribution
 
 
-class ContinuousBatchingServer(RequestServer[T, list[P]]):
+class ContinuousBatchingServer(StepServer[T, list[P]]):
     """Runs many sequences in steps, such as texts token by token. A new one joins between two steps.
 
     ::
@@ -89,10 +90,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         max_admitted_cost: Summed cost of the sequences that join between two steps, where there is more than one.
         preemption: ``"never"``, ``"for_room"`` or ``"for_priority"``; see :class:`Preemption`.
         max_queue: Requests that wait at most.
-        max_queue_cost: Their summed cost at most.
-        overflow: The policy beyond that; see :class:`OverflowPolicy`.
-        block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
-        ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
+        queue: Further bounds of the queue, the policy beyond them, and its order; see :class:`QueueOptions`.
         idempotent: Sequences of a step that failed may be begun again. False: they end in its error.
         executor: The executor that calls ``step``; see :class:`UserCall`.
         name: For errors and logs.
@@ -124,56 +122,29 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         max_admitted_cost: float | None = None,
         preemption: Preemption | Literal["never", "for_room", "for_priority"] = Preemption.FOR_ROOM,
         max_queue: int = 1024,
-        max_queue_cost: float | None = None,
-        overflow: OverflowPolicy
-        | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
-        block_timeout: float | None = None,
-        ageing: float | None = 1.0,
+        queue: QueueOptions = QueueOptions(),  # noqa: B008 -- frozen
         idempotent: bool = True,
         executor: Executor = "auto",
         name: str = "continuous batching",
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(name, clock)
-        if block_timeout is not None and not block_timeout > 0:
-            raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
         settings = StepSettings(
-            max_batch=max_batch,
-            max_batch_cost=max_batch_cost,
-            part_cost=part_cost,
-            max_admitted_cost=max_admitted_cost,
-            preemption=Preemption(preemption),
-            ageing=ageing,
-            limits=Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)),
+            max_batch, max_batch_cost, part_cost, max_admitted_cost, Preemption(preemption), max_queue, queue
         )
         self._policy = StepPolicy(settings)
+        super().__init__(name, clock, self._policy.line, "steps", idempotent=idempotent, cost=cost)
         self._call = UserCall(step, executor, 1)
-        self._guard = StepGuard(None, name, clock, idempotent=idempotent)
-        self.quarantine = self._guard.quarantine
         self._close_slot = close
-        self._cost_of = cost
-        self._block_timeout = block_timeout
-        self._worker: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()  # a reader has made room, or a request has come or ended
         self._failed_steps = self._parts = self._preempted = self._repeated = 0
-        self._queue_time, self._step_time = Histogram(), Histogram()
-        self._batch_size, self._first_part_time = Histogram(SIZES), Histogram()
+        self._step_time, self._batch_size, self._first_part_time = Histogram(), Histogram(SIZES), Histogram()
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
     def stats(self) -> ContinuousStats:
         """Figures since the start. It reads counters only; on the server's loop."""
-        line = self._policy.line
         step_time = self._step_time.snapshot()
         return ContinuousStats(
-            submitted=sum(self._ends.values()) + len(self._open),
-            **self._ends,
-            queued=line.count,
-            blocked=line.blocked,
-            running=len(self._open) - line.count - line.blocked,
-            queued_cost=line.cost,
-            queue_time=self._queue_time.snapshot(),
-            total_time=self._total_time.snapshot(),
+            **self._queue_figures(),
             steps=step_time.count,
             failed_steps=self._failed_steps,
             parts=self._parts,
@@ -187,51 +158,17 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _cost(self, item: T) -> float:
-        return 1 if self._cost_of is None else self._cost_of(item)
-
     def _runs_on(self) -> list[Any]:
         return [self._call]
 
-    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
-        self._guard.enter(entry)
-        for dropped in self._policy.add(entry, may_block=may_block):
-            self._fail(dropped, self._no_room(dropped), "dropped")
-        if entry.state is State.BLOCKED and self._block_timeout is not None:
-            entry.admit_by = now + self._block_timeout
-        if entry.outlet is not None:
-            entry.outlet.room_made = self._changed.set
-        self._pump()
-
-    def _no_room(self, entry: Entry) -> Exception:
-        return self._policy.line.full(entry)
+    def _add(self, entry: Entry, now: float, *, may_block: bool) -> list[Entry]:
+        return self._policy.add(entry, may_block=may_block)
 
     def _leave(self, entry: Entry) -> None:
         self._policy.forget(entry)
-        self._policy.line.admit_blocked()
-        self._pump()
-
-    def _close_entry(self, entry: Entry, reason: str) -> Any:
-        self._changed.set()
-        self._guard.forget(entry, completed=reason == "completed")
-        return super()._close_entry(entry, reason)
+        super()._leave(entry)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
-
-    def _pump(self) -> None:
-        """Start the worker, if there is anything to do."""
-        self._changed.set()
-        if self._worker is None and self._loop is not None and self._stopping is None and self._policy.line.count:
-            # It takes requests when it runs: what is submitted in this iteration of the loop is in the first step.
-            work = self._loop.create_task(self._work(), name=f"{self.name}: steps", context=self._context.copy())
-            self._worker = work
-            work.add_done_callback(self._worker_ended)
-
-    def _worker_ended(self, worker: "asyncio.Task[None]") -> None:
-        self._worker = None
-        if not worker.cancelled() and isinstance(error := worker.exception(), Exception):
-            _log.error("%s: an internal error ended a step; its requests have failed", self.name, exc_info=error)
-        self._pump()
 
     async def _work(self) -> None:
         """Run steps as long as there is a sequence."""
@@ -296,6 +233,9 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
             silent = [slot.number for slot, result in zip(slots, results, strict=True) if result is NOTHING]
         self._guard.succeeded(entries, silent)
         self._step_time.add(now - started)
+        ring = EVENTS.ring
+        if ring is not None:
+            ring.append((next(ring.numbers), now_ns(), BATCH, self.name, len(slots), now - started, True))
         self._batch_size.add(len(slots))
         given: set[int] = set()
         for slot, result in zip(slots, results, strict=True):
@@ -353,9 +293,7 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
-    def _drain(self) -> None:
-        self._pump()
-
     async def _end_work(self) -> None:
         self._changed.set()
-        await end_workers(self.name, self._call, set() if self._worker is None else {self._worker}, self._clock)
+        self._call.close()
+        await self._worker.end(interrupt=not self._call.on_thread)

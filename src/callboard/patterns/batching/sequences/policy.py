@@ -30,10 +30,8 @@ class SequenceSettings:
 
     Attributes:
         workers: The number of workers.
-        max_batch: Requests of a batch at most, each of another sequence.
-        max_sequences: Sequences of a worker at most; further ones wait for one to end.
-        idle_timeout: Seconds without a request after which a sequence ends.
-        max_queue: Requests that wait at most.
+        max_batch, max_sequences, idle_timeout, max_queue: See
+            :class:`SequenceBatchingServer <callboard.SequenceBatchingServer>`.
     """
 
     workers: int = 1

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from callboard.actors.clock import Clock
@@ -17,12 +16,12 @@ from callboard.patterns.batching.sequences.slots import SequenceSlot
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.requests.alarm import Alarm
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
-from callboard.patterns.requests.ending import end_workers
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.fitting import check_fits
 from callboard.patterns.requests.inside import Inside
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import SIZES, Distribution, Histogram, ServerStats
+from callboard.patterns.requests.workers import WorkerPool
 
 __all__ = ["SequenceBatchingServer", "SequenceStats"]
 
@@ -128,12 +127,12 @@ class SequenceBatchingServer(RequestServer[T, R]):
         for function in functions:
             check_fits(function, 2)
         self._calls = [UserCall(function, executor, 1) for function in functions]
-        self._tasks: list[asyncio.Task[None] | None] = [None] * len(functions)
+        self._workers = [WorkerPool(self, f"worker {n}", self._pump) for n in range(len(functions))]
         self._close_slot = close
         self._idempotent = idempotent
         self._idle = Alarm(self._clock, self._end_idle)
         self._idled = self._lost = self._failed_batches = 0
-        self._queue_time, self._run_time, self._batch_size = Histogram(), Histogram(), Histogram(SIZES)
+        self._run_time, self._batch_size = Histogram(), Histogram(SIZES)
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
@@ -141,15 +140,9 @@ class SequenceBatchingServer(RequestServer[T, R]):
         """Figures since the start. It reads counters only; on the server's loop."""
         policy = self._policy
         run_time = self._run_time.snapshot()
+        queued_cost = sum(entry.cost for entry in self._open.values() if entry.state is State.QUEUED)
         return SequenceStats(
-            submitted=sum(self._ends.values()) + len(self._open),
-            **self._ends,
-            queued=policy.queued,
-            blocked=0,
-            running=len(self._open) - policy.queued,
-            queued_cost=sum(entry.cost for entry in self._open.values() if entry.state is State.QUEUED),
-            queue_time=self._queue_time.snapshot(),
-            total_time=self._total_time.snapshot(),
+            **self._figures(policy.queued, 0, queued_cost),
             sequences=policy.count,
             backlog=policy.backlog,
             idled=self._idled,
@@ -191,19 +184,10 @@ class SequenceBatchingServer(RequestServer[T, R]):
         self._close_ended()
         if self._loop is None or self._stopping is not None:
             return
-        for worker, task in enumerate(self._tasks):
-            if task is None and self._policy.ready(worker):
-                context = self._context.copy()
-                work = self._loop.create_task(self._work(worker), name=f"{self.name}: worker {worker}", context=context)
-                self._tasks[worker] = work
-                work.add_done_callback(partial(self._worker_ended, worker))
+        for number, worker in enumerate(self._workers):
+            if not worker.tasks and self._policy.ready(number):
+                worker.start(self._work(number))
         self._set_timer()
-
-    def _worker_ended(self, worker: int, task: "asyncio.Task[None]") -> None:
-        self._tasks[worker] = None
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            _log.error("%s: an internal error ended a batch; its requests have failed", self.name, exc_info=error)
-        self._pump()
 
     async def _work(self, worker: int) -> None:
         """Run batches of one worker as long as there are any."""
@@ -322,9 +306,10 @@ class SequenceBatchingServer(RequestServer[T, R]):
 
     async def _end_work(self) -> None:
         self._idle.cancel()
-        for call, task in zip(self._calls, self._tasks, strict=True):
-            await end_workers(self.name, call, set() if task is None else {task}, self._clock)
-        for worker in range(len(self._calls)):
-            for sequence in self._policy.on(worker):
+        for call, worker in zip(self._calls, self._workers, strict=True):
+            call.close()
+            await worker.end(interrupt=not call.on_thread)
+        for number in range(len(self._calls)):
+            for sequence in self._policy.on(number):
                 self._policy.lose(sequence, "ended")
         self._close_ended()

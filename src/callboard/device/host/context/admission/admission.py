@@ -196,7 +196,7 @@ class Admission:
             self.refusing.refuse(call, plan, self.refusing.classified(e, plan))
             return
         plan.launched += 1
-        if trace is not None:
+        if trace is not None and not trace.skips():
             trace.enqueued(call.id, plan.tag, plan.timeline.stream.id, began)
         self._ledger.answer(call.id, answer)
 

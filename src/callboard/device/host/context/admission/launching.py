@@ -63,12 +63,32 @@ class Launching:
         trace = self._ledger.trace
         assert trace is not None
         assert plan.library is not None
+        around = trace.around
+        if around is not None:
+            trace.around = None
+            around.begin(call.id, plan.tag)
+            try:
+                self.launch_traced(call, plan)
+            finally:
+                around.end()
+                trace.around = around
+            return
+        if trace.left > 1:  # most ops, while one in many is recorded
+            trace.left -= 1
+            self.launch(call, plan)
+            return
+        trace.left = trace.every
         began = trace.clock()
         timeline = plan.library.timeline
-        before = timeline.issued
+        before, stream = timeline.issued, timeline.stream
+        idle = timeline.completed == before
+        start = trace.mark(stream)
+        at = trace.clock() if idle else 0.0
         self.launch(call, plan)
         if timeline.issued > before:
-            trace.enqueued(call.id, plan.tag, timeline.stream.id, began)
+            trace.launched(call.id, plan.tag, stream, began, start, at)
+        else:
+            trace.unused(start)
 
     def launch(self, call: Call, plan: Plan) -> None:
         """Launch a call, refuse it, or have it wait for memory.

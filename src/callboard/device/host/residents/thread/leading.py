@@ -55,7 +55,7 @@ def _serve(actor: "ActorThread", host: "HostActors", ended: EndedCall, terms: in
     """Settle a call and serve until the next one; None when another thread serves, or has served since ``terms``."""
     helm, serving = host.helm, host.serving
     assert helm is not None
-    brief = host.answer_at_once(ended)
+    brief = host.shortcut.answer(ended)
     if not brief:
         serving.use()  # user code may have made another context current
         host.end(ended)
@@ -74,7 +74,7 @@ def _serve(actor: "ActorThread", host: "HostActors", ended: EndedCall, terms: in
         if not idle and not messages and brief:  # nothing is to be settled before the next call that is queued
             following = actor.next()
         elif idle and len(messages) == 1:
-            following = host.admit_at_once(actor, messages[0])
+            following = host.shortcut.admit(actor, messages[0])
         if following is not None:
             return following
         if brief:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import callboard
-from callboard.cli.illegal_write import load_illegal_write
+from callboard.cli.demo.illegal_write import load_illegal_write
 
 __all__ = ["IllegalWrite"]
 

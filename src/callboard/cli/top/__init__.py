@@ -1,0 +1,1 @@
+"""``callboard top``: a live view of running applications."""

@@ -1,0 +1,93 @@
+"""The command ``callboard top``."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from callboard.cli.top.source import Source, found
+from callboard.cli.top.tables import TABLES
+from callboard.cli.top.view import View
+
+__all__ = ["add_top"]
+
+PAUSE = 0.5
+"""Seconds between the two snapshots that rates of ``--once`` are computed from."""
+
+
+def add_top(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    top = commands.add_parser(
+        "top",
+        help="a live view of a running application",
+        description="Shows devices, ops, servers, resident actors, actors and processes of a running application that "
+        "is observed: cb.observe(system), or CALLBOARD_TELEMETRY=1. Applications of the same user only.",
+    )
+    top.add_argument("pid", nargs="?", type=int, help="process; not needed if one application is observed")
+    top.add_argument("--once", action="store_true", help="print all tables once")
+    top.add_argument("--json", action="store_true", help="with --once: print the snapshot as JSON")
+    top.add_argument("--interval", type=float, default=1.0, metavar="SECONDS", help="between two figures (default: 1)")
+    top.set_defaults(run=_top)
+
+
+def _top(arguments: argparse.Namespace) -> int:
+    if not arguments.interval > 0:
+        return _failed(f"--interval is {arguments.interval}; it is a number of seconds above 0")
+    if arguments.json and not arguments.once:
+        return _failed("--json prints one snapshot: callboard top --once --json")
+    try:
+        paths = found(arguments.pid)
+    except (OSError, AttributeError) as e:  # AttributeError: Windows
+        return _failed(f"applications cannot be looked for: {e}")
+    if not paths:
+        whose = "no application of this user is" if arguments.pid is None else f"process {arguments.pid} is not"
+        return _failed(f"{whose} observed; call cb.observe(system) in it, or start it with CALLBOARD_TELEMETRY=1")
+    if len(paths) > 1 and not arguments.once:
+        pids = sorted({int(path.name.partition("-")[0]) for path in paths})
+        if len(pids) > 1:
+            return _failed(f"several applications are observed; choose one: callboard top {' | '.join(map(str, pids))}")
+    try:
+        if arguments.once:
+            return _once(paths, as_json=arguments.json)
+        return _live(paths[0], arguments.interval)
+    except OSError as e:
+        return _failed(f"{paths[0].name}: {e}")
+
+
+def _once(paths: list[Path], *, as_json: bool) -> int:
+    for path in paths:
+        with Source(path) as source:
+            before = None if as_json else source.snapshot()
+            if before is not None:
+                time.sleep(PAUSE)
+            now = source.snapshot()
+        if as_json:
+            sys.stdout.write(msgspec.json.encode(now).decode() + "\n")
+            continue
+        for number, table in enumerate(TABLES):
+            view = View(table=number, selected=-1)
+            rows = view.rows(now, before)
+            if rows or not number:
+                head, _, _, *lines = view.lines(now, before, 10_000, len(rows) + 6)
+                print(*([head, ""] if not number else []), table.name, *lines[: len(rows) + 1], "", sep="\n")
+    return 0
+
+
+def _live(path: Path, interval: float) -> int:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return _failed("this is no terminal; print the figures once: callboard top --once [--json]")
+    try:
+        from callboard.cli.top.screen import show
+    except ImportError:
+        return _failed("Python's curses is missing here; print the figures: callboard top --once")
+    with Source(path) as source:
+        show(source, interval)
+    return 0
+
+
+def _failed(text: Any) -> int:
+    print(f"callboard top: {text}", file=sys.stderr)
+    return 2

@@ -1,0 +1,103 @@
+"""The kinds of events, and what follows ``(number, nanoseconds, kind, where)`` in each.
+
+Events hold texts, numbers and classes: no message, no array and no exception, whose memory they would keep.
+"""
+
+from typing import Final
+
+__all__ = [
+    "ACTOR",
+    "BATCH",
+    "DEAD",
+    "FIELDS",
+    "LOST",
+    "MARK",
+    "MESSAGE",
+    "NAMES",
+    "OP",
+    "RECOVERED",
+    "REQUEST",
+    "RESIDENT",
+    "SETTLED",
+    "STOPPED",
+    "TRACED",
+]
+
+MESSAGE: Final = 1
+"""An actor handled a message. Where: its path. Class of the message, ns when its handler began, whether it
+succeeded."""
+
+ACTOR: Final = 2
+"""An actor changed. Where: its path. ``"started"``, ``"restarted"``, ``"failed"`` or ``"stopped"``; the error's class
+or ``""``."""
+
+DEAD: Final = 3
+"""A dead letter. Where: the path of its target. Class of the message, reason."""
+
+OP: Final = 4
+"""An op was called. Where: the device. Id, tag, path of the actor that called it or ``""``. Like ``SETTLED``, it is
+written only while an exporter wants it."""
+
+SETTLED: Final = 5
+"""Ops have their completions. Where: the device. Ids of those that succeeded, tags of those that failed."""
+
+TRACED: Final = 6
+"""Ops as their context host saw them. Where: the device. A list of
+``(op, tag, stream, began, enqueued, completed, ok, started, seconds)``, in seconds of ``time.monotonic()``."""
+
+LOST: Final = 7
+"""A context was lost. Where: the device. Ordinal, the error's class and text, number of ops that failed, suspects as
+texts, and the numbers of ops that failed by tag."""
+
+RECOVERED: Final = 8
+"""A context took over. Where: the device. Ordinal; ``"hot"``, ``"warm"`` or ``"cold"``; seconds since the loss."""
+
+STOPPED: Final = 9
+"""A device takes no more work. Where: the device. Text of the error."""
+
+RESIDENT: Final = 10
+"""A resident actor changed. Where: the device. Name; ``"ready"``, ``"restarting"``, ``"restarted"`` or ``"stopped"``;
+the error's class or ``""``."""
+
+BATCH: Final = 11
+"""A server ran a batch, or a step. Where: the server. Number of requests, seconds of the call, whether it succeeded."""
+
+REQUEST: Final = 12
+"""A request to a server ended. Where: the server. Number; when it arrived and when it was begun, in seconds of the
+server's clock (the loop's); how it ended; trace context or None."""
+
+MARK: Final = 13
+"""A note. Where: what it is about. Name, a mapping of plain values."""
+
+NAMES: Final = {
+    MESSAGE: "message",
+    ACTOR: "actor",
+    DEAD: "dead_letter",
+    OP: "op",
+    SETTLED: "settled",
+    TRACED: "traced",
+    LOST: "lost",
+    RECOVERED: "recovered",
+    STOPPED: "stopped",
+    RESIDENT: "resident",
+    BATCH: "batch",
+    REQUEST: "request",
+    MARK: "mark",
+}
+
+FIELDS: Final = {
+    MESSAGE: ("actor", "message", "began", "ok"),
+    ACTOR: ("actor", "what", "cause"),
+    DEAD: ("actor", "message", "reason"),
+    OP: ("device", "id", "op", "actor"),
+    SETTLED: ("device", "done", "failed"),
+    TRACED: ("device", "records"),
+    LOST: ("device", "generation", "error", "text", "ops", "suspects", "tags"),
+    RECOVERED: ("device", "generation", "standby", "seconds"),
+    STOPPED: ("device", "text"),
+    RESIDENT: ("device", "actor", "what", "cause"),
+    BATCH: ("server", "size", "seconds", "ok"),
+    REQUEST: ("server", "id", "arrived", "began", "end", "trace"),
+    MARK: ("about", "name", "values"),
+}
+"""Names of what follows number, time and kind."""

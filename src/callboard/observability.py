@@ -1,0 +1,17 @@
+"""``observability.install(system, "node-1")``: see :func:`callboard.observe`; and the profilers of NVIDIA's GPUs."""
+
+from callboard.telemetry.install import install, observe
+from callboard.telemetry.nvidia.cupti import CuptiSession
+from callboard.telemetry.nvidia.nvml import GpuSnapshot, NvmlActor, SetInterval, Shutdown
+from callboard.telemetry.nvidia.nvtx import NvtxKernelTrace
+
+__all__ = [
+    "CuptiSession",
+    "GpuSnapshot",
+    "NvmlActor",
+    "NvtxKernelTrace",
+    "SetInterval",
+    "Shutdown",
+    "install",
+    "observe",
+]

@@ -1,0 +1,1 @@
+"""Exporters: Prometheus text, JSON lines, trace files."""

@@ -1,0 +1,53 @@
+"""``JsonLines``: events as lines of JSON, in a file."""
+
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from callboard.events.kinds import FIELDS, NAMES
+from callboard.events.ring import Event
+
+__all__ = ["JsonLines"]
+
+
+class JsonLines:
+    """A subscriber that writes each event as a line: ``{"at": …, "kind": "op", "device": "cpu:0", …}``.
+
+    ``at`` is Unix seconds; other times are nanoseconds of the machine's monotonic clock.
+
+    Args:
+        path: The file, which is appended to.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+
+    def __init__(self, path: "str | os.PathLike[str]") -> None:
+        self._path = path
+        self._file = open(path, "ab")  # noqa: SIM115 - closed by close()
+        self._encode = msgspec.json.Encoder(enc_hook=_named).encode
+        self._offset = time.time_ns() - time.monotonic_ns()
+
+    def take(self, events: list[Event]) -> None:
+        """Write these."""
+        encode, offset = self._encode, self._offset
+        lines = []
+        for _, ns, kind, *rest in events:
+            fields = dict(zip(FIELDS[kind], rest, strict=False))
+            lines.append(encode({"at": (ns + offset) / 1e9, "kind": NAMES[kind], **fields}))
+        lines.append(b"")
+        if self._file.closed:  # another system of this process began
+            self._file = open(self._path, "ab")  # noqa: SIM115 - likewise
+        self._file.write(b"\n".join(lines))
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _named(value: Any) -> str:
+    """A class by its name."""
+    return value.__qualname__ if isinstance(value, type) else str(value)

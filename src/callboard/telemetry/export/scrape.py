@@ -1,0 +1,101 @@
+"""``Scrape``: ``GET /metrics`` on a port of its own, for applications that serve nothing else."""
+
+import asyncio
+import contextlib
+import socket
+from typing import TYPE_CHECKING
+
+from callboard.telemetry.export.prometheus import CONTENT_TYPE, Text
+
+if TYPE_CHECKING:
+    from callboard.telemetry.telemetry import Telemetry
+
+__all__ = ["Scrape", "address_of"]
+
+HEAD = 8192
+"""Most bytes of a request."""
+PATIENCE = 5.0
+"""Seconds that a client gets for its request, and for taking the response."""
+CLIENTS = 16
+"""Most connections at a time; further ones are closed."""
+
+
+def address_of(where: int | str) -> tuple[str, int]:
+    """Host and port: of ``9464`` on the loopback, or of ``"0.0.0.0:9464"``.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    host, _, port = str(where).rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"prometheus = {where!r} is no port and no host:port, such as 9464 or '0.0.0.0:9464'")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class Scrape:
+    """Listens at once, and serves on the running loop.
+
+    Args:
+        telemetry: Where the metrics come from.
+        where: See :func:`address_of`; port 0: any free port.
+
+    Attributes:
+        port: The port.
+
+    Raises:
+        OSError: The address is in use, or not of this machine.
+    """
+
+    def __init__(self, telemetry: "Telemetry", where: int | str) -> None:
+        host, port = address_of(where)
+        self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self.port: int = self._socket.getsockname()[1]
+        self._telemetry = telemetry
+        self._text = Text()
+        self._open = 0
+        self._server: asyncio.Server | None = None
+        telemetry.run(self._serve())
+        telemetry.on_close(self.close)
+
+    async def _serve(self) -> None:
+        self._server = await asyncio.start_server(self._client, sock=self._socket, limit=HEAD)
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+        self._socket.close()
+
+    async def text(self) -> str:
+        """The metrics now, in Prometheus' text format."""
+        await self._telemetry.refresh()
+        return self._text.render(self._telemetry.collect())
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            if self._open <= CLIENTS:
+                with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                    async with asyncio.timeout(PATIENCE):
+                        head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(await self._response(head))
+                    async with asyncio.timeout(PATIENCE):
+                        await writer.drain()
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _response(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        if path != b"/metrics":
+            return _message("404 Not Found", b"see /metrics\n")
+        if method not in (b"GET", b"HEAD"):
+            return _message("405 Method Not Allowed", b"GET only\n", "Allow: GET, HEAD\r\n")
+        body = (await self.text()).encode()
+        return _message("200 OK", body if method == b"GET" else b"", f"Content-Type: {CONTENT_TYPE}\r\n", len(body))
+
+
+def _message(status: str, body: bytes, headers: str = "", length: int | None = None) -> bytes:
+    n = len(body) if length is None else length
+    return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {n}\r\nConnection: close\r\n\r\n".encode() + body

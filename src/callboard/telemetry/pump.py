@@ -1,0 +1,133 @@
+"""``Pump``: a thread that drains the ring and passes the events on. Nothing that writes an event waits for it."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+
+from callboard.events.ring import EVENTS, Event, Ring
+
+__all__ = ["Pump", "Take"]
+
+log = logging.getLogger("callboard.telemetry")
+
+Take = Callable[[list[Event]], object]
+
+INTERVAL = 0.05
+"""Seconds between two drains of the ring."""
+
+END = 2.0
+"""Seconds that exporters get at the end for what they have begun."""
+
+
+class Pump:
+    """Drains the ring every 50 ms and calls the subscribers, on a thread of its own. A process has one at most.
+
+    Args:
+        capacity: The most events that wait; older ones are dropped and counted.
+
+    Attributes:
+        ring: The ring, to which the hooks write until :meth:`close`.
+    """
+
+    _running: "Pump | None" = None
+
+    def __init__(self, capacity: int) -> None:
+        self.ring = Ring(capacity)
+        self._takes: tuple[Take, ...] = ()
+        self._detailed: tuple[Take, ...] = ()
+        self._users = 0
+        self._lock = threading.RLock()  # one drain at a time, so that events keep their order
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="callboard-telemetry", daemon=True)
+
+    @classmethod
+    def open(cls, capacity: int) -> "Pump":
+        """The process's pump, for one more user; the first user's capacity holds."""
+        pump = cls._running
+        if pump is None:
+            pump = cls._running = Pump(capacity)
+            EVENTS.ring = pump.ring
+            pump._thread.start()
+        pump._users += 1
+        return pump
+
+    def subscribe(self, take: Take, *, ops: bool = True) -> Callable[[], None]:
+        """Call ``take`` with each list of events from now on; the result ends that.
+
+        Args:
+            take: Is called on the pump's thread.
+            ops: Have a call and a completion of every op written; otherwise there may be none of these events.
+        """
+        with self._lock:
+            self._takes = (*self._takes, take)
+            if ops:
+                self._detailed = (*self._detailed, take)
+                EVENTS.ops = EVENTS.ring is self.ring
+
+        def end() -> None:
+            self._remove(take)
+
+        return end
+
+    def _remove(self, take: Take) -> None:
+        self._takes = tuple(each for each in self._takes if each is not take)
+        self._detailed = tuple(each for each in self._detailed if each is not take)
+        if not self._detailed and EVENTS.ring is self.ring:
+            EVENTS.ops = False
+
+    def flush(self, timeout: float = -1) -> bool:
+        """Pass on everything that was written before. Any thread.
+
+        Args:
+            timeout: Seconds to wait for a drain that is under way; -1: until it has ended.
+
+        Returns:
+            False: the wait was too long, and nothing has been done.
+        """
+        if not self._lock.acquire(timeout=timeout):
+            return False
+        try:
+            left = len(self.ring)  # what is written meanwhile must not keep this going for ever
+            while left > 0 and (events := self.ring.drain(left)):
+                left -= len(events)
+                for take in self._takes:
+                    self._pass(take, events)
+        finally:
+            self._lock.release()
+        return True
+
+    def _pass(self, take: Take, events: list[Event]) -> None:
+        try:
+            take(events)
+        except Exception:  # of an exporter: the others still get theirs
+            log.exception("an exporter of events failed, and gets no more: %r", take)
+            self._remove(take)
+
+    def _run(self) -> None:
+        while not self._ending.wait(INTERVAL):
+            if self.ring:
+                self.flush()
+
+    def close(self) -> None:
+        """Pass on what has been written; after the last user, have the hooks write no more, and end.
+
+        Waits for an exporter that is at work for 2 s at most.
+        """
+        self._users -= 1
+        if not self._users:
+            if Pump._running is self:
+                Pump._running = None
+                EVENTS.off()
+            self._ending.set()
+        if not self.flush(END):
+            log.error("an exporter of events does not end; %d events are not exported", len(self.ring))
+
+
+def _forked() -> None:
+    """A forked child has no thread that drains the ring."""
+    Pump._running = None
+    EVENTS.off()
+
+
+os.register_at_fork(after_in_child=_forked)

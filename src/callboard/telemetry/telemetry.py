@@ -1,0 +1,169 @@
+"""``Telemetry``: what one application shows of itself: states that are sampled, and events that are subscribed to."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from callboard.actors import ActorSystem
+from callboard.telemetry.families import Group, Source
+from callboard.telemetry.local.server import LocalSocket
+from callboard.telemetry.pump import Pump, Take
+from callboard.telemetry.sampling.actors import actor_figures
+from callboard.telemetry.sampling.blueprints import blueprint_figures
+from callboard.telemetry.sampling.counting import Counts
+from callboard.telemetry.sampling.devices import Devices
+from callboard.telemetry.sampling.metrics import groups_of
+from callboard.telemetry.sampling.processes import process_figures
+from callboard.telemetry.sampling.snapshot import RingFigures, Snapshot
+
+__all__ = ["Telemetry"]
+
+log = logging.getLogger("callboard.telemetry")
+
+
+class Telemetry:
+    """The view of one system; made by :func:`callboard.observe`.
+
+    All of it is read on the system's loop, except that subscribers run on a thread of their own.
+
+    Args:
+        system: The system.
+        node: Name of this application among others.
+        capacity: The most events that wait for exporters; older ones are dropped and counted.
+    """
+
+    def __init__(self, system: ActorSystem, node: str, capacity: int) -> None:
+        self.system = system
+        self.node = node
+        self.counts = Counts()
+        self.devices = Devices(system, self.counts)
+        self._sources: tuple[Source, ...] = ()
+        self._closers: list[Callable[[], object]] = []
+        self._closed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.pump = Pump.open(capacity)
+        self._ends = [self.pump.subscribe(self.counts.take, ops=False)]
+
+    def start(self) -> None:
+        """Begin to record; on the system's loop."""
+        LocalSocket(self)
+        self.devices.default()
+        if self.devices.open():
+            self.run(self.devices.measure())
+
+    @property
+    def closed(self) -> bool:
+        """True if nothing is recorded any more."""
+        return self._closed
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done soon, on the running loop."""
+        task = asyncio.get_running_loop().create_task(work, name="callboard-telemetry")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def measure_everything(self, more: int = 1) -> None:
+        """Have all ops measured, rather than one in 127, until as many calls with -1 have been made."""
+        self.devices.everything(more)
+        self.run(self.devices.measure())
+
+    # -- states --------------------------------------------------------------------------------------------------------
+
+    async def refresh(self, timeout: float = 1.0) -> None:
+        """Ask the context hosts and the added sources for their figures, all at once.
+
+        One that does not answer within ``timeout`` seconds keeps those that it gave last.
+        """
+        asked = [self.devices.refresh(timeout), *(_bounded(source, timeout) for source in self._sources)]
+        await asyncio.gather(*asked)
+
+    def sample(self) -> Snapshot:
+        """The state now; figures of hosts are those of the last :meth:`refresh`. Never waits."""
+        self.pump.flush()
+        ring = self.pump.ring
+        devices = self.devices.figures()
+        return Snapshot(
+            at=time.time(),
+            node=self.node,
+            system=self.system.name,
+            pid=os.getpid(),
+            actors=actor_figures(self.system, self.counts),
+            devices=devices,
+            blueprints=blueprint_figures(),
+            processes=process_figures(self.devices.processes()),
+            ring=RingFigures(ring.maxlen or 0, len(ring), ring.drained, ring.dropped),
+            dead_letters=self.system.dead_letters.counts,
+            extra={source.name: source.figures() for source in self._sources},
+        )
+
+    def collect(self) -> list[Group]:
+        """All metrics now, from one sample. Never waits."""
+        groups = groups_of(self.sample(), self.counts)
+        for source in self._sources:
+            groups.extend(source.collect())
+        return groups
+
+    def add(self, source: Source) -> Callable[[], None]:
+        """Show a further source; the result removes it.
+
+        Raises:
+            ValueError: Another source has its name.
+        """
+        if any(each.name == source.name for each in self._sources):
+            raise ValueError(f"there is a source {source.name!r} already; remove it first, or choose another name")
+        self._sources = (*self._sources, source)
+
+        def remove() -> None:
+            self._sources = tuple(each for each in self._sources if each is not source)
+
+        return remove
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def subscribe(self, take: Take) -> Callable[[], None]:
+        """Call ``take`` with each list of events, in order, on the thread that drains the ring; the result ends that.
+
+        One that is slow makes the ring drop events, which is counted; what writes them does not wait.
+        """
+        end = self.pump.subscribe(take)
+        self._ends.append(end)
+        return end
+
+    def flush(self) -> None:
+        """Pass on everything that was written before, on this thread."""
+        self.pump.flush()
+
+    # -- end -----------------------------------------------------------------------------------------------------------
+
+    def on_close(self, close: Callable[[], object]) -> None:
+        """Call ``close()`` at the end, the last one first; by then it has got all events."""
+        self._closers.append(close)
+
+    async def close(self) -> None:
+        """Record no more; exporters finish with what was recorded."""
+        await self.devices.close()
+        self.end()
+
+    def end(self) -> None:
+        """The same, once the devices are closed; called when the system has ended."""
+        if self._closed:
+            return
+        self._closed = True
+        self.pump.close()
+        for end in self._ends:
+            end()
+        for close in reversed(self._closers):
+            try:
+                close()
+            except Exception:  # of an exporter: the others are still due
+                log.exception("an exporter could not be closed")
+
+
+async def _bounded(source: Source, timeout: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout):
+            await source.refresh()

@@ -1,0 +1,207 @@
+"""Exporters: how they are named, what they refuse, and what a profile and a traced program tell."""
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.telemetry.packets import Trace
+
+import callboard as cb
+from callboard.events.ring import EVENTS
+from callboard.telemetry import installed
+from callboard.telemetry.export.prometheus import Text
+from callboard.telemetry.export.scrape import Scrape, address_of
+from callboard.telemetry.families import Family
+from callboard.telemetry.profiling.costs import Costs
+
+LIMIT = 60.0
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+async def answer(port: int, request: bytes) -> bytes:
+    async with asyncio.timeout(LIMIT):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        found = await reader.read()
+        writer.close()
+    return found
+
+
+# -- Prometheus --------------------------------------------------------------------------------------------------------
+
+
+def test_labels_are_quoted_and_groups_of_a_family_are_together() -> None:
+    one = Family("callboard_a", "gauge", "", ("x",), "A \\ and\na line.")
+    two = Family("callboard_b", "gauge", "", (), "Other.")
+    groups = [(one, [(('"\\\n',), 1)]), (two, []), (two, [((), 2.5)]), (one, [(("y",), 3)])]
+    assert Text().render(groups) == (
+        "# HELP callboard_a A \\\\ and\\na line.\n# TYPE callboard_a gauge\n"
+        'callboard_a{x="\\"\\\\\\n"} 1\ncallboard_a{x="y"} 3\n'
+        "# HELP callboard_b Other.\n# TYPE callboard_b gauge\ncallboard_b 2.5\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "where, address",
+    [
+        (9464, ("127.0.0.1", 9464)),
+        ("9464", ("127.0.0.1", 9464)),
+        ("0.0.0.0:1", ("0.0.0.0", 1)),
+        ("[::1]:2", ("::1", 2)),
+    ],
+)
+def test_addresses(where: int | str, address: tuple[str, int]) -> None:
+    assert address_of(where) == address
+
+
+@pytest.mark.parametrize("where", ["", "host", "host:", "1:99999", -1, "a:b"])
+def test_what_is_no_address_is_named(where: int | str) -> None:
+    with pytest.raises(ValueError, match=r"prometheus = .* is no port"):
+        address_of(where)
+
+
+async def test_the_port_answers_metrics_only_and_one_that_is_taken_is_refused() -> None:
+    async with cb.System("app") as system:
+        telemetry = cb.observe(system)
+        scrape = Scrape(telemetry, 0)
+        assert (await answer(scrape.port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+        head = await answer(scrape.port, b"HEAD /metrics HTTP/1.1\r\n\r\n")
+        assert head.endswith(b"\r\n\r\n")
+        assert (await answer(scrape.port, b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
+        assert (await answer(scrape.port, b"POST /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
+        assert await answer(scrape.port, b"x" * 20_000) == b""
+        with pytest.raises(OSError, match="in use"):
+            cb.observe(system, prometheus=scrape.port)
+    with pytest.raises(OSError, match=r"refused|Connect"):
+        await answer(scrape.port, b"")
+
+
+# -- how it is turned on -----------------------------------------------------------------------------------------------
+
+
+async def test_an_unknown_exporter_and_a_system_that_is_not_started_are_refused() -> None:
+    async with cb.System("app") as system:
+        with pytest.raises(TypeError, match="no exporter 'graphite'; there are prometheus, jsonl"):
+            cb.observe(system, graphite="x")
+        assert installed() == []
+        telemetry = cb.observe(system)
+        assert cb.observe(system) is telemetry
+        assert installed() == [telemetry]
+        await telemetry.close()
+        assert EVENTS.ring is None
+        assert cb.observe(system) is not telemetry
+    assert installed() == []
+    with pytest.raises(RuntimeError, match="is not started"):
+        cb.observe(cb.System("later"))
+
+
+async def test_the_environment_turns_it_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "events.jsonl"
+    monkeypatch.setenv("CALLBOARD_TELEMETRY", f"jsonl:{path}, perfetto:{tmp_path}/no/folder")
+    with caplog.at_level(logging.ERROR, "callboard.telemetry"):
+        for _ in range(2):  # the systems of a process share the file
+            async with cb.System("app"):
+                assert len(installed()) == 1
+    assert "no/folder cannot be used" in caplog.text
+    assert path.read_text("utf-8").count('"what":"started"') == 2
+    monkeypatch.setenv("CALLBOARD_TELEMETRY", "0")
+    async with cb.System("app"):
+        assert installed() == []
+    monkeypatch.setenv("CALLBOARD_TELEMETRY", "yes")
+    with pytest.raises(ValueError, match="CALLBOARD_TELEMETRY: 'yes' is not 1, and not one of prometheus, jsonl"):
+        await cb.System("app").start()
+
+
+# -- profiles ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_profile_counts_the_ops_of_its_block(tmp_path: Path) -> None:
+    async with cb.device("cpu") as device:
+        a = device.put(np.ones((8, 8), np.float32))
+        await device.blas.gemm(a, a)
+        async with device.profile() as profile:
+            for _ in range(30):
+                last = device.blas.gemm(a, a)
+            device.copy(last)
+        device.blas.gemm(a, a)
+        assert {cost.op: cost.calls for cost in profile.ops} == {"blas.gemm": 30, "memory.copy": 1}
+        assert sum(cost.share for cost in profile.ops) == pytest.approx(1)
+        assert "blas.gemm" in str(profile)
+        assert "memory.copy" in profile._repr_html_()
+        profile.save(tmp_path / "t.pftrace")
+        with pytest.raises(RuntimeError, match="make another one"):
+            await profile.__aenter__()
+        with pytest.raises(TypeError, match="async with"), device.profile():
+            pass
+    trace = Trace((tmp_path / "t.pftrace").read_bytes())
+    assert len([each for each in trace.slices if each.name == "blas.gemm" and each.track == "blas"]) == 30
+    assert EVENTS.ring is None
+
+
+def test_a_profile_of_a_blocking_device() -> None:
+    with cb.sync.device("cpu") as device:
+        a = device.put(np.ones((8, 8), np.float32))
+        with device.profile() as profile:
+            device.blas.gemm(a, a).get()
+    assert {cost.op: cost.calls for cost in profile.ops} == {"blas.gemm": 1, "memory.download": 1}
+
+
+def test_costs_are_the_time_on_the_stream() -> None:
+    costs = Costs()
+    costs.add("gpu", [(1, "a", 0, 0.0, 1.0, 9.0, True, 2.0, 3.0), (2, "b", 0, 0.0, 1.0, 9.0, False, 5.0, 1.0)])
+    costs.add("gpu", [(3, "b", 1, 0.0, 1.0, 2.0, True, 0.0, 0.0), (4, "b", 1, 0.0, 1.5, 3.0, True, 0.0, 0.0)])
+    found = {cost.op: (cost.calls, cost.seconds, cost.longest, cost.failed) for cost in costs.ops}
+    assert found == {"a": (1, 3.0, 3.0, 0), "b": (3, 3.0, 1.0, 1)}
+    table = costs.table(1).splitlines()
+    assert len(table) == 3
+    assert "1 others" in table[2]
+
+
+PROGRAM = """
+import asyncio, callboard as cb, numpy as np
+
+async def main():
+    async with cb.device("cpu") as gpu:
+        a = gpu.put(np.ones((8, 8), np.float32))
+        for _ in range(20):
+            await gpu.blas.gemm(a, a)
+    raise SystemExit(3)
+
+asyncio.run(main())
+"""
+
+
+def test_a_traced_program(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PROGRAM, "utf-8")
+    command = [sys.executable, "-m", "callboard", "trace", "-o", "t.pftrace", "--", sys.executable, "app.py"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    [row] = [line for line in done.stderr.splitlines() if line.startswith("blas.gemm")]
+    assert row.split()[1] == "20"
+    trace = Trace((tmp_path / "t.pftrace").read_bytes())
+    assert len([each for each in trace.slices if each.name == "blas.gemm" and each.track == "blas"]) == 20
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        ([], "no program is given"),
+        (["-o", "no/folder/x", "--", "true"], "there is no folder"),
+        (["--", "no-such"], "run"),
+    ],
+)
+def test_what_cannot_be_traced_is_said(arguments: list[str], says: str, capfd: pytest.CaptureFixture[str]) -> None:
+    from callboard.cli import main
+
+    assert main(["trace", *arguments]) in (2, 127)
+    assert says in capfd.readouterr().err
