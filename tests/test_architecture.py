@@ -55,10 +55,7 @@ LAYER_EXCEPTIONS: dict[tuple[str, str], str] = {
     ("train/opening.py", "root"): "a trainer opens the devices that it is given by name, in a system of its own",
     ("__main__.py", "cli"): "`python -m callboard` is the command line",
     ("device/client/api.py", "telemetry"): "`device.profile()` imports what measures when it is called",
-    (
-        "multi_device/replay/driver.py",
-        "root",
-    ): "a replay gives `build` a system that opens devices, as applications have",
+    ("multi_device/replay/driver.py", "root"): "a replay gives `build` a system that opens devices, as programs do",
     ("core/ref/operators.py", "arrays"): "the type of `ref.__array_namespace__()`, which the device brings at run time",
 }
 
