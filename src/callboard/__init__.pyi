@@ -260,6 +260,10 @@ from callboard.train.dataparallel import DataParallelTrainer as DataParallelTrai
 from callboard.train.history import History as History
 from callboard.train.kinds import LossKind as LossKind
 from callboard.train.kinds import OptimizerKind as OptimizerKind
+from callboard.train.parameterserver.compression import GradientCompressor as GradientCompressor
+from callboard.train.parameterserver.consistency import Consistency as Consistency
+from callboard.train.parameterserver.gradients import SparseRows as SparseRows
+from callboard.train.parameterserver.server import AsyncParameterServer as AsyncParameterServer
 from callboard.train.stats import StepStats as StepStats
 
 __version__: str

@@ -20,11 +20,11 @@ from callboard.train.history import History
 from callboard.train.job import Job
 from callboard.train.kinds import Loss, Optimizer
 from callboard.train.loop import fit
-from callboard.train.members import Members, every
 from callboard.train.opening import Opened
-from callboard.train.replica import Gradients, Replica, Update
+from callboard.train.replicas.members import Members, every
+from callboard.train.replicas.replica import Gradients, Replica, Update
+from callboard.train.replicas.snapshots import Snapshots
 from callboard.train.sampling import Cursor
-from callboard.train.snapshots import Snapshots
 from callboard.train.states import State, unpack
 from callboard.train.stats import StepStats
 

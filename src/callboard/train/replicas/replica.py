@@ -13,9 +13,9 @@ import numpy as np
 from callboard.core.ref import GpuRef
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.batches import Batch, part, rows_of
-from callboard.train.buckets import Buckets
 from callboard.train.job import Job
 from callboard.train.kinds import loss_of, optimizer_of
+from callboard.train.replicas.buckets import Buckets
 from callboard.train.states import State, pack, unpack
 
 __all__ = ["Gradients", "Replica", "Update"]

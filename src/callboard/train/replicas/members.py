@@ -15,7 +15,7 @@ from callboard.device.client.residents.ref import ResidentRef
 from callboard.multi_device.worlds.errors import WorldStopped
 from callboard.multi_device.worlds.opening import world
 from callboard.multi_device.worlds.world import World
-from callboard.train.replica import Replica, Update
+from callboard.train.replicas.replica import Replica, Update
 from callboard.train.states import State
 
 __all__ = ["Members", "every"]

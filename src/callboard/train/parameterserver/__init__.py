@@ -1,0 +1,1 @@
+"""A parameter server: weights and their optimizer beside devices, for workers that go at their own speed."""

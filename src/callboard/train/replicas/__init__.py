@@ -1,0 +1,1 @@
+"""Replicas of a model beside devices, brought to one state after a loss."""
