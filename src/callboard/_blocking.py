@@ -628,11 +628,19 @@ class Quarantine(QuarantineBase[T]):
         wait: float = 60.0,
         max_waiting: int = 1024,
         max_keys: int = 4096,
+        item_key: Callable[[Any], str] | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(
             AsyncQuarantine(
-                target, spare=spare, hold=hold, wait=wait, max_waiting=max_waiting, max_keys=max_keys, clock=clock
+                target,
+                spare=spare,
+                hold=hold,
+                wait=wait,
+                max_waiting=max_waiting,
+                max_keys=max_keys,
+                item_key=item_key,
+                clock=clock,
             )
         )
 
