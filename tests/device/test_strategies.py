@@ -212,7 +212,7 @@ async def test_what_is_no_strategy_is_refused_when_the_device_is_opened(error: A
 
 @pytest.mark.parametrize("size", [0, 1.5, "3", True])
 def test_a_pool_of_no_streams_is_refused(size: Any) -> None:
-    with pytest.raises(ValueError, match=f"PooledAllocator is {size!r}; pass a whole number"):
+    with pytest.raises(ValueError, match=rf"PooledAllocator \(pooled_streams\) is {size!r}; it is a whole number"):
         cb.PooledAllocator(size)
 
 

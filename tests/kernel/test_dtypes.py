@@ -68,7 +68,7 @@ def asks_for_dtype(name: str, hint: Any) -> bool:
 
 def parameters() -> Iterator[tuple[str, str, Any]]:
     for where, function in CALLABLES.items():
-        hints = get_type_hints(function, include_extras=True)
+        hints = get_type_hints(function, None, {"Profile": Any}, include_extras=True)  # imported when it is called
         for name in inspect.signature(function).parameters:
             if asks_for_dtype(name, hints.get(name)):
                 yield where, name, hints.get(name)

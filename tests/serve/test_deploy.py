@@ -13,6 +13,7 @@ import pytest
 
 from callboard.serve import listening
 from callboard.serve.bundled.appfile import app_of
+from callboard.telemetry.table import TABLE
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "deploy"
 
@@ -28,6 +29,7 @@ async def test_the_app_serves_and_has_all_figures_that_are_named(monkeypatch: py
         for path in set(re.findall(r"/v2/health/\w+", all_text())):
             assert (await http.get(path)).status_code == 200
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", metrics, re.MULTILINE))
+    kinds |= {each.name: each.kind for each in TABLE.values()}  # without a series, a metric is not there
     kinds |= {"callboard_workers": "gauge", "callboard_worker_restarts_total": "counter"}  # test_workers has them
     series = {name for name, kind in kinds.items() if kind != "histogram"}
     series |= {

@@ -148,14 +148,20 @@ def _read(place: Path) -> tuple[State, Cursor]:
 
     model: dict[str, Any] = load_file(place / "model.safetensors")
     rest = torch.load(place / "trainer.pt", map_location="cpu", weights_only=True)
-    own = {**model, **rest["others"]}, rest["optimizer"], [_number(rate, float) for rate in rest["rates"]]
+    own = {**model, **rest["others"]}, rest["optimizer"], _rates(rest["rates"])
     step, updates, epoch, batch = (_number(rest[name], int) for name in ("step", "updates", "epoch", "batch"))
     state = pack(own, step, updates, lambda tensor: tensor.numpy(), torch.device("cpu"))
     return state, Cursor(epoch, batch)
 
 
+def _rates(given: Any) -> Any:
+    """Step sizes: a number for each group of parameters, in a list for each optimizer if there are several."""
+    return [_rates(each) for each in given] if isinstance(given, list) else _number(given, float)
+
+
 def _number(given: Any, kind: type) -> Any:
-    if not isinstance(given, (int, kind)) or isinstance(given, bool) or not given >= 0:
+    fits: bool = isinstance(given, (int, kind)) and not isinstance(given, bool)
+    if not fits or not given >= 0:
         raise ValueError(f"{given!r:.80} is no number that is at least 0")
     return given
 

@@ -227,17 +227,16 @@ class DataParallelTrainer(Handle):
             )
             self._gradients = number, gradients
             buckets, averages = [one.buckets for one in gradients], [one.averages for one in gradients]
+            await every(members.add_up(buckets, averages))  # no replica takes a step that another one may not
             self._begun = max(self._begun, number)
-            sums = members.add_up(buckets, averages)
-            updates = [
+            updates: list[Update] = await every(
                 replica.call(Replica.update, number, own, means)
                 for replica, own, means in zip(members.replicas, buckets, averages, strict=True)
-            ]
-            update: Update = (await every([*updates, *sums]))[0]
+            )
         except BaseException:  # also a cancelled step leaves replicas apart
             members.doubt()
             raise
-        return update
+        return updates[0]
 
     async def _as_before(self, members: Members) -> None:
         """All replicas in the state after the last step, if one failed or was cancelled while it was being applied."""

@@ -108,7 +108,9 @@ class PooledAllocator(StreamAllocator):
 
     def __init__(self, size: int = 4) -> None:
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"the size of a PooledAllocator is {size!r}; pass a whole number of streams, at least 1")
+            raise ValueError(
+                f"the size of a PooledAllocator (pooled_streams) is {size!r}; it is a whole number, at least 1"
+            )
         self._pool: list[AccelStream] = []
         self._size = size
         self._turn = itertools.count()

@@ -87,9 +87,10 @@ class Replica(ResidentActor):
         if not parameters:
             raise ValueError("the model has no parameter that requires a gradient; there is nothing to train")
         self._dtype = parameters[0].dtype
-        self._buckets = Buckets(parameters)
+        self._parameters = parameters
         self._buffers = list(model.buffers())
-        self._averages = Buckets([one for one in self._buffers if one.is_floating_point()], of="values")
+        self._buckets, self._averages = self._new_buckets()
+        self._lent = False
         self._optimizer = optimizer_of(job.optimizer, parameters)
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
         self._loss = None if job.loss is None else loss_of(job.loss)
@@ -115,6 +116,8 @@ class Replica(ResidentActor):
         """
         torch, began = self._torch, time.perf_counter_ns()
         self._restore(step)
+        if self._lent:  # to a collective that failed, and may yet write
+            self._buckets, self._averages = self._new_buckets()
         self._buckets.zero()
         torch.manual_seed(_seed(self._job.seed, step, rank))
         rows = rows_of(batch)
@@ -130,6 +133,7 @@ class Replica(ResidentActor):
         self._buckets.collect()
         self._averages.collect()
         micros = (time.perf_counter_ns() - began) // 1000
+        self._lent = True
         refs = [[self._ctx.ref(flat) for flat in one.flats] for one in (self._buckets, self._averages)]
         return Gradients(float(loss), micros, *refs)
 
@@ -140,6 +144,7 @@ class Replica(ResidentActor):
             step: Number of the step.
             buckets, averages: Arrays of :class:`Gradients`, as arguments so that this waits for the collective.
         """
+        self._lent = False
         norm = self._buckets.norm()
         lr = [rate * self._factor() for rate in self._rates]
         skipped = not math.isfinite(norm)
@@ -161,6 +166,10 @@ class Replica(ResidentActor):
     def done(self) -> Update:
         """The last update."""
         return self._done
+
+    def _new_buckets(self) -> tuple[Buckets, Buckets]:
+        averages = [one for one in self._buffers if one.is_floating_point()]
+        return Buckets(self._parameters), Buckets(averages, of="values")
 
     def _mean_loss(self, batch: Batch) -> Any:
         given = self._on_device(batch)

@@ -75,5 +75,8 @@ def test_a_pool_is_used_in_turn_and_priorities_get_their_own() -> None:
 
 
 def test_an_empty_pool_is_refused() -> None:
-    with pytest.raises(ValueError, match="pooled_streams is 0; at least 1"):
+    with pytest.raises(
+        ValueError,
+        match=r"size of a PooledAllocator \(pooled_streams\) is 0; it is a whole number",
+    ):
         made(streams="pooled", pooled_streams=0)
