@@ -34,14 +34,14 @@ class Flight:
     async def _run(self, texts: list[str]) -> dict[Key, NDArray[Any]]:
         found: dict[Key, NDArray[Any]] | None = None
         try:
-            found = dict(zip(self.keys, await self._compute(texts), strict=True))
+            found = rows = dict(zip(self.keys, await self._compute(texts), strict=True))
+            return rows
         except asyncio.CancelledError:
             if self._waiters:  # not by them: they must not take it for a cancellation of their own
                 raise RuntimeError("embed was cancelled while callers were waiting for its result") from None
             raise
         finally:
             self._ended(self, found)
-        return found
 
     def rows(self) -> "asyncio.Future[dict[Key, NDArray[Any]]]":
         """The rows by key, for one more caller: its future may be cancelled."""

@@ -22,6 +22,7 @@ class Order(Protocol):
 
     def evict(self) -> Key:
         """Forget an entry, and return its key. There is one."""
+        ...
 
     def discard(self, key: Key) -> None:
         """Forget an entry that is there."""

@@ -97,18 +97,21 @@ class DeviceVectorIndex:
         """
         k = positive("k", k)
         rows = scaled(matrix("queries", queries, columns=self.dim), self.metric)
+        snapshot, numbers, scores = await self._searched(rows, k, where)
+        ids = snapshot.ids[numbers]
+        return Neighbours(ids[0], scores[0]) if np.ndim(queries) == 1 else Neighbours(ids, scores)
+
+    async def _searched(self, rows: Any, k: int, where: Where | None) -> tuple[Any, Any, Any]:
+        """A snapshot, and numbers and scores of its nearest rows; again when the device is lost meanwhile."""
         for attempt in range(ATTEMPTS):
             snapshot = self.host.snapshot()
             try:
                 copy = await self._copied(snapshot)
-                numbers, scores = await self._nearest(copy, snapshot, rows, k, where)
+                return snapshot, *await self._nearest(copy, snapshot, rows, k, where)
             except ContextLost:
                 if attempt == ATTEMPTS - 1:
                     raise
-            else:
-                break
-        ids = snapshot.ids[numbers]
-        return Neighbours(ids[0], scores[0]) if np.ndim(queries) == 1 else Neighbours(ids, scores)
+        raise AssertionError("unreachable")
 
     def __len__(self) -> int:
         return len(self.host)

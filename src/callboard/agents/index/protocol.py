@@ -40,18 +40,23 @@ class VectorIndex(Protocol):
     @property
     def dim(self) -> int:
         """Length of a vector."""
+        ...
 
     @property
     def metric(self) -> Metric:
         """What nearness is."""
+        ...
 
     def upsert(self, ids: Sequence[Id], vectors: Any, metadata: Sequence[Metadata | None] | None = None) -> None:
         """Add vectors, or replace those of the same ids; searches see all of them or none."""
+        ...
 
     def delete(self, ids: Sequence[Id]) -> int:
         """Remove vectors; the number of those that were there."""
+        ...
 
     async def search(self, queries: Any, k: int = 10, *, where: Where | None = None) -> Neighbours:
         """The ``k`` nearest vectors of each query."""
+        ...
 
     def __len__(self) -> int: ...

@@ -54,7 +54,7 @@ class Cleaner:
         for folder in (environ.get("HOME"), environ.get("USERPROFILE"), str(Path.home())):
             if folder and len(folder) > 1 and folder != "/root":
                 known[folder] = "~"
-        words = {}
+        words: dict[str, str] = {}
         host = host or socket.gethostname()
         for name, shown in ((host, "<host>"), (host.partition(".")[0], "<host>"), (user or _user(), "<user>")):
             if len(name) >= 3 and name not in ("root", "localhost"):

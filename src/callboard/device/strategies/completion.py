@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from callboard.core.backend import AccelStream
 from callboard.core.errors import AccelError
@@ -109,7 +109,8 @@ class PolledCompletion(CompletionStrategy):
     """
 
     def __init__(self, spin: float = 100e-6, clock: Callable[[], float] = time.monotonic) -> None:
-        if isinstance(spin, bool) or not isinstance(spin, int | float) or not 0 <= spin < math.inf:
+        given: Any = spin
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
             raise ValueError(f"spin of a PolledCompletion is {spin!r}; pass a finite number of seconds, not negative")
         self.spin = spin
         self._longer = SOON * spin

@@ -3,6 +3,7 @@
 import abc
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 from callboard.core.backend import AccelStream
 
@@ -107,7 +108,8 @@ class PooledAllocator(StreamAllocator):
     """
 
     def __init__(self, size: int = 4) -> None:
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        given: Any = size
+        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
             raise ValueError(
                 f"the size of a PooledAllocator (pooled_streams) is {size!r}; it is a whole number, at least 1"
             )

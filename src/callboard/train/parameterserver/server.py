@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import msgspec
 import numpy as np
@@ -159,6 +159,14 @@ class AsyncParameterServer(Handle):
 
     # -- workers -------------------------------------------------------------------------------------------------------
 
+    @overload
+    async def pull(
+        self, worker: Hashable, *, newer_than: None = None, rows: Mapping[str, Any] | None = None
+    ) -> Weights: ...
+    @overload
+    async def pull(
+        self, worker: Hashable, *, newer_than: int, rows: Mapping[str, Any] | None = None
+    ) -> Weights | None: ...
     async def pull(
         self, worker: Hashable, *, newer_than: int | None = None, rows: Mapping[str, Any] | None = None
     ) -> Weights | None:

@@ -1,5 +1,6 @@
 """``Shard``: the resident actor that has a range of the weights, and their optimizer, beside a device."""
 
+import importlib
 from typing import Any
 
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
@@ -26,7 +27,7 @@ class Shard(ResidentActor):
         self._kind = optimizer
 
     def prepare(self) -> None:
-        import torch  # noqa: F401  # in advance, in the standby, too
+        importlib.import_module("torch")  # in advance, in the standby, too
 
     def setup(self, ctx: HostContext) -> None:
         import torch

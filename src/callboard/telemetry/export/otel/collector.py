@@ -1,5 +1,6 @@
 """The collector's address, and what tells it which application speaks."""
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -39,8 +40,8 @@ def require_sdk() -> None:
         BackendUnavailable: It is not installed.
     """
     try:
-        import opentelemetry.exporter.otlp.proto.http
-        import opentelemetry.sdk  # noqa: F401
+        for name in ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"):
+            importlib.import_module(name)
     except ImportError as e:
         raise BackendUnavailable(
             f"otlp: OpenTelemetry's SDK cannot be imported ({e}); pip install 'callboard[otel]'"

@@ -172,9 +172,9 @@ class OtlpTraces:
                 attributes: dict[str, Any] = {"device": device}
                 if actor:
                     attributes["actor"] = actor
-                seconds = self._seconds.get((device, op))
-                if seconds is not None:
-                    attributes["seconds"] = seconds
+                measured = self._seconds.get((device, op))
+                if measured is not None:
+                    attributes["seconds"] = measured
                 yield ns, tag, attributes
 
 
