@@ -16,6 +16,7 @@ from callboard.train import checkpoints
 from callboard.train.batches import as_arrays
 from callboard.train.errors import NotFinite, TrainerClosed
 from callboard.train.opening import Opened
+from callboard.train.replicas.members import Members
 
 torch = pytest.importorskip("torch")
 
@@ -227,6 +228,29 @@ async def test_batches_that_cannot_be(pair: list[cb.Device]) -> None:
         ]:
             with pytest.raises((TypeError, ValueError), match=message):
                 await training.step(batch)
+
+
+async def test_no_replica_takes_a_step_whose_sum_fails(pair: list[cb.Device], monkeypatch: pytest.MonkeyPatch) -> None:
+    data = batches(3, 7)
+    model = mlp()
+    async with trainer(pair, model) as training:
+        calm = numbers([await training.step(batch) for batch in data])
+    add_up, failures = Members.add_up, []
+
+    async def lost() -> None:
+        raise cb.WorldLost("a rank was lost", 1, 1)
+
+    def once(members: Members, buckets: Any, averages: Any) -> list[Any]:
+        if training.steps == 1 and not failures:
+            failures.append(True)
+            return [lost()]
+        return add_up(members, buckets, averages)
+
+    async with trainer(pair, model) as training:
+        monkeypatch.setattr(Members, "add_up", once)
+        steps = [await training.step(batch) for batch in data]
+    assert numbers(steps) == calm
+    assert [one.repeats for one in steps] == [0, 1, 0]
 
 
 async def killing(training: cb.DataParallelTrainer, data: Any, kills: dict[int, list[int]]) -> list[cb.StepStats]:

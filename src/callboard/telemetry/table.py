@@ -1,4 +1,4 @@
-"""``TABLE``: every metric that is exported, with its unit, type and labels. ``docs/reference/metrics.md`` shows it."""
+"""``TABLE``: every metric that is exported, with its unit, type and labels. ``docs/metrics.md`` shows it."""
 
 from callboard.telemetry.families import Family
 

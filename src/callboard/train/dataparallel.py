@@ -227,7 +227,7 @@ class DataParallelTrainer(Handle):
             )
             self._gradients = number, gradients
             buckets, averages = [one.buckets for one in gradients], [one.averages for one in gradients]
-            await every(members.add_up(buckets, averages))  # no replica takes a step that another one may not
+            await every(members.add_up(buckets, averages))  # an update behind a sum that fails may run all the same
             self._begun = max(self._begun, number)
             updates: list[Update] = await every(
                 replica.call(Replica.update, number, own, means)

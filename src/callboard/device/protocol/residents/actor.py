@@ -53,6 +53,9 @@ class ResidentActor:
     annotated ``cb.In`` is read only; every other device array may be written, and is invalid after a failure of the
     method.
 
+    A method may begin before it is known that the op of an argument fails. Its call then fails with the op's error, and
+    what the method has changed in the actor stays. Await the op before the call where that matters.
+
     Methods may be ``async def``. The actor then has an event loop on its thread, where up to ``max_concurrency``
     coroutines run at once; plain methods run there between their awaits. Calls begin in order. One that may write a
     device array waits for the calls that use it, and one that reads it for those that may write it. When the actor is
