@@ -38,8 +38,10 @@ async def test_a_snapshot_of_each_observed_system(own_folder: Path) -> None:
         assert names == [["one", "one"], ["two", "two"]]
         assert {mode(path) for path in paths} == {0o600}
         assert mode(own_folder) == 0o700
-        assert found(1) == []
-    assert found(None) == []
+        with pytest.raises(LookupError, match="process 1 is not observed"):
+            found(1)
+    with pytest.raises(LookupError, match="no application of this user is observed"):
+        found(None)
 
 
 async def test_a_folder_of_others_is_not_used(own_folder: Path, caplog: pytest.LogCaptureFixture) -> None:

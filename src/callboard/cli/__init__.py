@@ -1,4 +1,4 @@
-"""The command line, ``callboard``: demo, doctor, bench, serve, host, load, api."""
+"""The command line, ``callboard``: demo, doctor, bench, serve, host, load, top, dashboard, trace, api, new-library."""
 
 from collections.abc import Sequence
 

@@ -6,7 +6,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from callboard.cli.top.source import Source, found
+from callboard.cli.top.source import Source, found, one_of
 from callboard.telemetry.dashboard.app import dashboard
 from callboard.telemetry.dashboard.feed import Feed
 
@@ -29,24 +29,16 @@ def add_dashboard(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        paths = found(arguments.pid)
-    except (OSError, AttributeError) as e:  # AttributeError: Windows
-        return _failed(f"applications cannot be looked for: {e}")
-    pids = sorted({int(path.name.partition("-")[0]) for path in paths})
-    if not pids:
-        whose = "no application of this user is" if arguments.pid is None else f"process {arguments.pid} is not"
-        return _failed(f"{whose} observed; call cb.observe(system) in it, or start it with CALLBOARD_TELEMETRY=1")
-    if len(pids) > 1:
-        return _failed(
-            f"several applications are observed; choose one: callboard dashboard {' | '.join(map(str, pids))}"
-        )
+        path = one_of(found(arguments.pid), "dashboard")
+    except (OSError, LookupError) as e:
+        return _failed(str(e))
     try:
         import uvicorn
     except ImportError:
         return _failed('uvicorn is missing: pip install "callboard[serve]"')
     token = secrets.token_urlsafe(24)
     try:
-        asyncio.run(_serve(paths[0], arguments.host, arguments.port, token, uvicorn))
+        asyncio.run(_serve(path, arguments.host, arguments.port, token, uvicorn))
     except OSError as e:
         return _failed(str(e))
     return 0

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 
 from callboard.cli.doctor.findings import Findings
+from callboard.cli.top.source import Source
 from callboard.telemetry import installed
+from callboard.telemetry.local.places import sockets
 
 __all__ = ["Cleaner", "report_of", "write_report"]
 
@@ -127,13 +129,8 @@ def _applications() -> tuple[list[dict[str, Any]], list[str]]:
     found = [_losses(telemetry.sample()) for telemetry in installed()]
     notes: list[str] = []
     try:
-        from callboard.cli.top.source import Source
-        from callboard.cli.top.source import found as sockets
-    except ImportError:
-        return found, ["losses of other running applications are not in this report: they have no local socket"]
-    try:
-        paths = sockets(None)
-    except OSError as e:
+        paths = sockets()
+    except (OSError, AttributeError) as e:  # AttributeError: Windows, which has no such sockets
         return found, [f"running applications could not be asked: {e}"]
     for path in paths:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from callboard.cli.top.source import Source, found
+from callboard.cli.top.source import Source, found, one_of
 from callboard.cli.top.tables import TABLES
 from callboard.cli.top.view import View
 
@@ -40,21 +40,11 @@ def _top(arguments: argparse.Namespace) -> int:
         return _failed("--json prints one snapshot: callboard top --once --json")
     try:
         paths = found(arguments.pid)
-    except (OSError, AttributeError) as e:  # AttributeError: Windows
-        return _failed(f"applications cannot be looked for: {e}")
-    if not paths:
-        whose = "no application of this user is" if arguments.pid is None else f"process {arguments.pid} is not"
-        return _failed(f"{whose} observed; call cb.observe(system) in it, or start it with CALLBOARD_TELEMETRY=1")
-    if len(paths) > 1 and not arguments.once:
-        pids = sorted({int(path.name.partition("-")[0]) for path in paths})
-        if len(pids) > 1:
-            return _failed(f"several applications are observed; choose one: callboard top {' | '.join(map(str, pids))}")
-    try:
         if arguments.once:
             return _once(paths, as_json=arguments.json)
-        return _live(paths[0], arguments.interval)
-    except OSError as e:
-        return _failed(f"{paths[0].name}: {e}")
+        return _live(one_of(paths, "top"), arguments.interval)
+    except (OSError, LookupError) as e:
+        return _failed(str(e))
 
 
 def _once(paths: list[Path], *, as_json: bool) -> int:

@@ -10,7 +10,7 @@ import msgspec
 from callboard.telemetry.local.places import sockets
 from callboard.telemetry.sampling.snapshot import Snapshot
 
-__all__ = ["Source", "found"]
+__all__ = ["Source", "found", "one_of"]
 
 PATIENCE = 10.0
 """Seconds that an application gets for an answer; its loop may be busy."""
@@ -58,9 +58,30 @@ class Source:
 
 
 def found(pid: int | None) -> list[Path]:
-    """The sockets of observed applications, of one process if ``pid`` is given.
+    """The sockets of observed applications, of one process if ``pid`` is given; those of a process are side by side.
 
     Raises:
+        LookupError: There is none; the text says what to do.
         PermissionError: The folder of the sockets is not this user's own.
     """
-    return [path for path in sockets() if pid is None or path.name.startswith(f"{pid}-")]
+    try:
+        paths = [path for path in sockets() if pid is None or path.name.startswith(f"{pid}-")]
+    except AttributeError as e:  # Windows, without getuid
+        raise LookupError("this system has no local sockets; read /metrics instead") from e
+    if not paths:
+        whose = "no application of this user is" if pid is None else f"process {pid} is not"
+        raise LookupError(f"{whose} observed; call cb.observe(system) in it, or start it with CALLBOARD_TELEMETRY=1")
+    return paths
+
+
+def one_of(paths: list[Path], command: str) -> Path:
+    """The socket to show, of applications that were found.
+
+    Raises:
+        LookupError: They are of several processes; the text names them.
+    """
+    pids = sorted({int(path.name.partition("-")[0]) for path in paths})
+    if len(pids) > 1:
+        choice = " | ".join(map(str, pids))
+        raise LookupError(f"several applications are observed; choose one: callboard {command} {choice}")
+    return paths[0]
