@@ -81,6 +81,40 @@ async def test_the_port_answers_metrics_only_and_one_that_is_taken_is_refused() 
         await answer(scrape.port, b"")
 
 
+async def test_figures_with_any_keys_and_figures_that_fail_do_not_cost_the_others_theirs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def double(item: int) -> int:
+        return 2 * item
+
+    class Broken(cb.FairShareScheduler[int, int]):
+        def stats(self) -> cb.FairShareStats:
+            raise ZeroDivisionError
+
+    async with (
+        cb.System("app") as system,
+        cb.FairShareScheduler[int, int](double, name="fair", tenants={("acme", 7): 2}) as fair,
+        Broken(double, name="broken"),
+    ):
+        telemetry = cb.observe(system)
+        assert await fair.submit(1, tenant=("acme", 7)) == 2
+        with caplog.at_level(logging.ERROR, "callboard.telemetry"):
+            served = {each.name: each for each in telemetry.sample().blueprints}
+            text = Text().render(telemetry.collect())
+    assert list(served["fair"].figures["tenants"]) == ["acme/7"]
+    assert "broken" not in served
+    assert 'callboard_server_requests_total{server="fair"' in text
+    assert "broken: stats() failed" in caplog.text
+
+
+async def test_metrics_that_cannot_be_collected_are_an_answer() -> None:
+    async with cb.System("app") as system:
+        telemetry = cb.observe(system)
+        scrape = Scrape(telemetry, 0)
+        telemetry.collect = lambda: 1 // 0  # type: ignore[assignment,return-value]
+        assert (await answer(scrape.port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 500 ")
+
+
 # -- how it is turned on -----------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from callboard.telemetry.telemetry import Telemetry
 
 __all__ = ["Scrape", "address_of"]
+
+log = logging.getLogger("callboard.telemetry")
 
 HEAD = 8192
 """Most bytes of a request."""
@@ -92,7 +95,11 @@ class Scrape:
             return _message("404 Not Found", b"see /metrics\n")
         if method not in (b"GET", b"HEAD"):
             return _message("405 Method Not Allowed", b"GET only\n", "Allow: GET, HEAD\r\n")
-        body = (await self.text()).encode()
+        try:
+            body = (await self.text()).encode()
+        except Exception:  # of whatever was observed: the scraper is told
+            log.exception("the metrics could not be collected")
+            return _message("500 Internal Server Error", b"the metrics could not be collected: see the log\n")
         return _message("200 OK", body if method == b"GET" else b"", f"Content-Type: {CONTENT_TYPE}\r\n", len(body))
 
 
