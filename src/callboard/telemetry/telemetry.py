@@ -11,6 +11,7 @@ from typing import Any
 from callboard.actors import ActorSystem
 from callboard.telemetry.families import Group, Source
 from callboard.telemetry.local.server import LocalSocket
+from callboard.telemetry.observed import installed
 from callboard.telemetry.pump import Pump, Take
 from callboard.telemetry.sampling.actors import actor_figures
 from callboard.telemetry.sampling.blueprints import blueprint_figures
@@ -24,6 +25,11 @@ __all__ = ["Telemetry"]
 
 log = logging.getLogger("callboard.telemetry")
 
+FRESH = 0.5
+"""Seconds for which :meth:`Telemetry.refresh_soon` uses what the hosts said again."""
+OLD = 2.0
+"""Seconds after which it waits for them."""
+
 
 class Telemetry:
     """The view of one system; made by :func:`callboard.observe`.
@@ -34,17 +40,25 @@ class Telemetry:
         system: The system.
         node: Name of this application among others.
         capacity: The most events that wait for exporters; older ones are dropped and counted.
+
+    Attributes:
+        loop: The system's loop.
+        label: Name of the system among those that are observed in this process: further ones of a name are numbered.
     """
 
     def __init__(self, system: ActorSystem, node: str, capacity: int) -> None:
         self.system = system
         self.node = node
+        self.loop = asyncio.get_running_loop()
+        self.label = _free(system.name, {each.label for each in installed()})
         self.counts = Counts()
         self.devices = Devices(system, self.counts)
         self._sources: tuple[Source, ...] = ()
         self._closers: list[Callable[[], object]] = []
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshed = -OLD
         self.pump = Pump.open(capacity)
         self._ends = [self.pump.subscribe(self.counts.take, ops=False)]
 
@@ -81,6 +95,23 @@ class Telemetry:
         asked = [self.devices.refresh(timeout), *(_bounded(source, timeout) for source in self._sources)]
         await asyncio.gather(*asked)
 
+    async def refresh_soon(self) -> None:
+        """The same for views that ask often: hosts are asked twice a second, and waited for if they have said nothing.
+
+        A host that does not answer, as during a loss, does not make a view stand still.
+        """
+        now = time.monotonic()
+        if self._refreshing is None and now - self._refreshed >= FRESH:
+            self._refreshing = asyncio.ensure_future(self.refresh())
+            self._refreshing.add_done_callback(self._done_refreshing)
+        if self._refreshing is not None and now - self._refreshed >= OLD:
+            await asyncio.wait([self._refreshing])
+
+    def _done_refreshing(self, done: "asyncio.Task[None]") -> None:
+        self._refreshing, self._refreshed = None, time.monotonic()
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.error("figures could not be refreshed", exc_info=error)
+
     def sample(self) -> Snapshot:
         """The state now; figures of hosts are those of the last :meth:`refresh`. Never waits."""
         self.pump.flush()
@@ -89,9 +120,9 @@ class Telemetry:
         return Snapshot(
             at=time.time(),
             node=self.node,
-            system=self.system.name,
+            system=self.label,
             pid=os.getpid(),
-            actors=actor_figures(self.system, self.counts),
+            actors=actor_figures(self.system, self.counts, self.label),
             devices=devices,
             blueprints=blueprint_figures(),
             processes=process_figures(self.devices.processes()),
@@ -161,6 +192,14 @@ class Telemetry:
                 close()
             except Exception:  # of an exporter: the others are still due
                 log.exception("an exporter could not be closed")
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name} #{number}"
+    return free
 
 
 async def _bounded(source: Source, timeout: float) -> None:

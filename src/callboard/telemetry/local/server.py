@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import struct
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +28,6 @@ LINE = 256
 PATIENCE = 30.0
 """Seconds that a client may take to ask again, and to read an answer."""
 
-FRESH = 0.5
-"""Seconds for which figures of the hosts are used again."""
-
 log = logging.getLogger("callboard.telemetry")
 
 
@@ -50,7 +46,6 @@ class LocalSocket:
         self._pid = os.getpid()
         self._server: asyncio.Server | None = None
         self._open = 0
-        self._refreshed = -FRESH
         try:
             self._path, self._socket = self._listen()
         except (OSError, AttributeError) as e:  # AttributeError: Windows, without AF_UNIX or getuid
@@ -85,13 +80,6 @@ class LocalSocket:
         if self._pid == os.getpid():  # not in a fork, whose socket it is not
             self._path.unlink(missing_ok=True)
 
-    async def _refresh(self) -> None:
-        """Ask the hosts, but not for every frame of a page."""
-        now = time.monotonic()
-        if now - self._refreshed >= FRESH:
-            self._refreshed = now
-            await self._telemetry.refresh()
-
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         try:
@@ -99,7 +87,7 @@ class LocalSocket:
                 return
             with contextlib.suppress(TimeoutError, OSError, ValueError):
                 while await asyncio.wait_for(reader.readline(), PATIENCE):
-                    await self._refresh()
+                    await self._telemetry.refresh_soon()
                     writer.write(msgspec.json.encode(self._telemetry.sample()) + b"\n")
                     await asyncio.wait_for(writer.drain(), PATIENCE)
         finally:

@@ -13,28 +13,37 @@ __all__ = ["actor_figures"]
 NONE = Handled()
 
 
-def actor_figures(system: ActorSystem, counts: Counts) -> list[ActorFigures]:
-    """Figures of all living actors, parents first."""
-    found, now = [], monotonic_ns()
+def actor_figures(system: ActorSystem, counts: Counts, label: str) -> list[ActorFigures]:
+    """Figures of all living actors, parents first.
+
+    Args:
+        system: The system.
+        counts: Counts of their messages.
+        label: What their paths begin with, in place of the system's name.
+    """
+    found, living, now = [], set(), monotonic_ns()
+    skip = 0 if label == system.name else len(system.name) + 1
     for cell in _cells(system._guardian):
-        handled = counts.handled.get(cell.path, NONE)
+        path = cell.path
+        living.add(path)
+        handled = counts.handled.get(path, NONE)
         if handled is not NONE:
             handled.measure(now)
         depth = len(cell.lane.items)
         found.append(
             ActorFigures(
-                cell.path,
+                f"/{label}{path[skip:]}" if skip else path,
                 _class_of(cell),
                 "stopping" if cell.stopping else "suspended" if cell.suspended else "running",
                 depth,
-                counts.restarts.get(cell.path, 0),
+                counts.restarts.get(path, 0),
                 handled.count,
                 handled.failed,
                 handled.nanoseconds / 1e9,
                 depth / handled.rate if handled.rate else 0.0,
             )
         )
-    counts.forget_all_but({each.path for each in found})
+    counts.forget_all_but(living)
     return found
 
 

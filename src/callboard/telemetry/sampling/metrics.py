@@ -51,6 +51,7 @@ def _actors(actors: list[ActorFigures]) -> Iterator[Group]:
 
 
 def _devices(devices: list[DeviceFigures]) -> Iterator[Group]:
+    yield _group("callboard_device_info", [((each.name, each.system, each.backend, each.uuid), 1) for each in devices])
     for name, values in (
         ("callboard_device_ready", [int(each.state == "ready") for each in devices]),
         ("callboard_context_generation", [each.generation for each in devices]),
