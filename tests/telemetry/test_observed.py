@@ -1,6 +1,7 @@
 """Several observed systems of one process: one port, one view, every series once."""
 
 import asyncio
+import os
 import socket
 import threading
 from collections import Counter
@@ -13,6 +14,7 @@ from tests.telemetry.fakenvml import UUID, FakeNvml
 from tests.telemetry.test_exporters import answer
 
 import callboard as cb
+from callboard.cli.top.source import Source, found
 from callboard.events.kinds import MARK
 from callboard.telemetry import installed
 from callboard.telemetry.nvidia.nvml import _watching, watch_gpus
@@ -51,14 +53,14 @@ async def test_one_port_shows_all_systems_and_outlives_the_first() -> None:
                 device = await each.device("cpu", **THREAD)
                 await device.put(np.ones(4))
             text = await page(port)
-            found = series(text)
-            assert max(found.values()) == 1
+            lines = series(text)
+            assert max(lines.values()) == 1
             for device_name in ("cpu:0", "cpu:0 #2"):
                 assert f'callboard_op_calls_total{{device="{device_name}",op="memory.upload"}} 1' in text
                 assert f'callboard_device_info{{device="{device_name}",system="callboard",' in text
             for path in ("/callboard/idler", "/callboard #2/idler"):
-                assert f'callboard_actor_mailbox_depth{{actor="{path}"}}' in found
-            assert len([name for name in found if name.startswith("callboard_process_threads")]) == 1
+                assert f'callboard_actor_mailbox_depth{{actor="{path}"}}' in lines
+            assert len([name for name in lines if name.startswith("callboard_process_threads")]) == 1
         text = await page(port)
         assert 'device="cpu:0 #2"' in text
         assert 'callboard_device_ready{device="cpu:0"}' not in text
@@ -79,6 +81,10 @@ async def test_a_view_shows_all_systems_of_a_process(tmp_path: Path, monkeypatch
         assert [(each.name, each.system) for each in whole.devices] == [("cpu:0", "one")]
         assert {each.path.split("/")[1] for each in whole.actors} == {"one", "two"}
         assert len(whole.processes) == 1
+        with Source(*found(os.getpid())) as source:
+            assert (await asyncio.to_thread(source.snapshot)).system == "one, two"
+            await two.stop()
+            assert (await asyncio.to_thread(source.snapshot)).system == "one"
 
 
 async def test_a_system_of_another_thread_is_asked_there(caplog: pytest.LogCaptureFixture) -> None:
