@@ -45,7 +45,7 @@ class LocalSocket:
         self._telemetry = telemetry
         self._pid = os.getpid()
         self._server: asyncio.Server | None = None
-        self._open = 0
+        self._clients: set[asyncio.StreamWriter] = set()
         try:
             self._path, self._socket = self._listen()
         except (OSError, AttributeError) as e:  # AttributeError: Windows, without AF_UNIX or getuid
@@ -73,25 +73,27 @@ class LocalSocket:
         self._server = await asyncio.start_unix_server(self._client, sock=self._socket, limit=LINE)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Listen no more, and end the connections: views are to see that the system has ended."""
         if self._server is not None:
             self._server.close()
+        for client in self._clients:
+            client.close()
         self._socket.close()
         if self._pid == os.getpid():  # not in a fork, whose socket it is not
             self._path.unlink(missing_ok=True)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        self._clients.add(writer)
         try:
-            if self._open > CLIENTS or not _same_user(writer):
+            if len(self._clients) > CLIENTS or not _same_user(writer):
                 return
             with contextlib.suppress(TimeoutError, OSError, ValueError):
-                while await asyncio.wait_for(reader.readline(), PATIENCE):
+                while await asyncio.wait_for(reader.readline(), PATIENCE) and not self._telemetry.closed:
                     await self._telemetry.refresh_soon()
                     writer.write(msgspec.json.encode(self._telemetry.sample()) + b"\n")
                     await asyncio.wait_for(writer.drain(), PATIENCE)
         finally:
-            self._open -= 1
+            self._clients.discard(writer)
             writer.close()
 
 
