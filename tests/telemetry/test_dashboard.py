@@ -128,7 +128,7 @@ SCREENSHOTS = {
     "dashboard-dark": ("dark", 1200, 960),
     "dashboard-telephone": ("dark", 390, 844),
 }
-"""Colours, width and height of the pictures in the guide: ``scripts/dev generate screenshots`` writes them."""
+"""Colours, width and height of the pictures in the guide: ``scripts/dev screenshots`` writes them."""
 
 
 @pytest.mark.slow

@@ -149,6 +149,7 @@ function histogram(values, text, label) {
   const all = values.map(([bound, count]) => { const own = count - before; before = count; return [bound, own]; });
   const first = all.findIndex(([, own]) => own), last = all.findLastIndex(([, own]) => own);
   const counts = all.slice(Math.max(0, first), last + 1);
+  if (!counts.length) return "";
   const high = Math.max(1, ...counts.map(([, own]) => own)), width = 240 / Math.max(12, counts.length);
   const svg = drawing(240, 40, label);
   counts.forEach(([bound, own], at) => {
