@@ -148,8 +148,7 @@ async def test_a_browser_shows_a_lost_context(tmp_path: Path) -> None:
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         await page.goto(f"{base}/?token=a%20secret")
         await page.wait_for_function("window.callboard && window.callboard.generations[0] === 1")
-        paint = await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-        assert paint > 0
+        await page.wait_for_function("performance.getEntriesByName('first-contentful-paint')[0]")
         await page.wait_for_function("window.callboard.frames > 60", timeout=120_000)
         kill(device)
         await page.wait_for_function("window.callboard.generations[0] === 2", timeout=120_000)

@@ -25,6 +25,8 @@ __all__ = ["all_groups", "installed", "joined", "known", "note", "snapshot_of_al
 
 R = TypeVar("R")
 
+RECENT = 0.4
+"""Seconds that figures of actors may be old in a view, which draws them twice a second."""
 PATIENCE = 3.0
 """Seconds that a system on another thread's loop gets; then it is left out, and this is logged."""
 
@@ -73,7 +75,7 @@ async def snapshot_of_all() -> Snapshot:
 
     async def snapshot(telemetry: "Telemetry") -> Snapshot:
         await telemetry.refresh_soon()
-        return telemetry.sample()
+        return telemetry.sample(recent=RECENT)
 
     found = await _each(snapshot)
     if found:

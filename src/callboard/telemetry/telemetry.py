@@ -13,7 +13,7 @@ from callboard.telemetry.families import Group, Source
 from callboard.telemetry.local.server import LocalSocket
 from callboard.telemetry.observed import installed
 from callboard.telemetry.pump import Pump, Take
-from callboard.telemetry.sampling.actors import actor_figures
+from callboard.telemetry.sampling.actors import Actors
 from callboard.telemetry.sampling.blueprints import blueprint_figures
 from callboard.telemetry.sampling.counting import Counts
 from callboard.telemetry.sampling.devices import Devices
@@ -52,6 +52,7 @@ class Telemetry:
         self.loop = asyncio.get_running_loop()
         self.label = _free(system.name, {each.label for each in installed()})
         self.counts = Counts()
+        self._actors = Actors(system, self.counts, self.label)
         self.devices = Devices(system, self.counts)
         self._sources: tuple[Source, ...] = ()
         self._closers: list[Callable[[], object]] = []
@@ -112,8 +113,12 @@ class Telemetry:
         if not done.cancelled() and (error := done.exception()) is not None:
             log.error("figures could not be refreshed", exc_info=error)
 
-    def sample(self) -> Snapshot:
-        """The state now; figures of hosts are those of the last :meth:`refresh`. Never waits."""
+    def sample(self, recent: float = 0.0) -> Snapshot:
+        """The state now; figures of hosts are those of the last :meth:`refresh`. Never waits.
+
+        Args:
+            recent: Seconds that the figures of actors may be old: for views that ask often.
+        """
         self.pump.flush()
         ring = self.pump.ring
         devices = self.devices.figures()
@@ -122,7 +127,7 @@ class Telemetry:
             node=self.node,
             system=self.label,
             pid=os.getpid(),
-            actors=actor_figures(self.system, self.counts, self.label),
+            actors=self._actors.figures(recent),
             devices=devices,
             blueprints=blueprint_figures(),
             processes=process_figures(self.devices.processes()),

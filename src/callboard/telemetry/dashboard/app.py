@@ -1,6 +1,7 @@
 """``dashboard``: the ASGI application of the page. Read only; without the token it gives nothing."""
 
 import asyncio
+import functools
 import hashlib
 import hmac
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -146,5 +147,6 @@ async def _events(feed: Feed) -> AsyncIterator[bytes]:
         yield f"event: ended\ndata: {' '.join(str(error).split())}\n\n".encode()
 
 
+@functools.cache
 def _file(name: str) -> bytes:
     return (resources.files("callboard.telemetry.dashboard") / "data" / name).read_bytes()

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-class ActorFigures(msgspec.Struct, frozen=True):
+class ActorFigures(msgspec.Struct, frozen=True, gc=False):  # thousands, of numbers and texts only
     """An actor.
 
     Attributes:
