@@ -50,7 +50,7 @@ async def test_only_who_may_read_sees_it_and_nothing_keeps_the_server() -> None:
             assert (await client.post(f"{url}/dashboard/")).status_code == 405
             shown = await frame(client, f"{url}/dashboard/events")
             assert [device["name"] for device in shown["devices"]] == ["cpu:0"]
-            assert [server["name"] for server in shown["blueprints"]] == ["double"]
+            assert "double" in [server["name"] for server in shown["blueprints"]]
             header = {"authorization": "Bearer reader"}
             async with httpx.AsyncClient(headers=header) as program:
                 assert (await frame(program, f"{url}/dashboard/events"))["pid"] == shown["pid"]

@@ -90,7 +90,9 @@ class _System:
         try:
             line = self._lines.readline()
         except TimeoutError:
-            raise TimeoutError(f"process {self._pid} gives no answer within {PATIENCE:.0f} s: its loop is busy") from None
+            raise TimeoutError(
+                f"process {self._pid} gives no answer within {PATIENCE:.0f} s: its loop is busy"
+            ) from None
         except OSError:
             line = b""
         self._ended = not line.endswith(b"\n")

@@ -18,7 +18,9 @@ class Users:
         end: The last one has ended.
     """
 
-    def __init__(self, begin: "Callable[[Telemetry], None]", pause: Callable[[], None], end: Callable[[], None]) -> None:
+    def __init__(
+        self, begin: "Callable[[Telemetry], None]", pause: Callable[[], None], end: Callable[[], None]
+    ) -> None:
         self._begin = begin
         self._pause = pause
         self._end = end
