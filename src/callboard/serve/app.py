@@ -84,8 +84,8 @@ class App(WithRoutes, Ruled):
         trace_file: Times of sampled inference requests may be written there, as lines of JSON; clients choose which
             requests (the trace extension), and none is until they do.
         dashboard: ``/dashboard`` shows devices, actors and models to clients with the right ``"read"``, and telemetry
-            of the devices that ``lifespan`` opens is on. It needs ``token`` or ``rights``, except by ``callboard serve``
-            on this machine alone.
+            of the devices that ``lifespan`` opens is on. It needs ``token`` or ``rights``, except where ``callboard
+            serve`` serves this machine only.
         limits: See :class:`EdgeLimits`.
 
     Raises:

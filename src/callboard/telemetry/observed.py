@@ -123,9 +123,8 @@ async def _each(work: "Callable[[Telemetry], Coroutine[Any, Any, R]]") -> list[R
     Raises:
         Exception: It failed for a system of this loop.
     """
-    here, waiting = asyncio.get_running_loop(), []
-    for telemetry in installed():
-        waiting.append(work(telemetry) if telemetry.loop is here else _elsewhere(telemetry, work))
+    here = asyncio.get_running_loop()
+    waiting = [work(each) if each.loop is here else _elsewhere(each, work) for each in installed()]
     return [found for found in await asyncio.gather(*waiting) if found is not None]
 
 

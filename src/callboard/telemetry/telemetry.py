@@ -27,8 +27,9 @@ log = logging.getLogger("callboard.telemetry")
 
 FRESH = 0.5
 """Seconds for which :meth:`Telemetry.refresh_soon` uses what the hosts said again."""
+SOON = 0.2
+"""Seconds that it waits for them; and without such a bound if they have said nothing for :data:`OLD`."""
 OLD = 2.0
-"""Seconds after which it waits for them."""
 
 
 class Telemetry:
@@ -97,16 +98,17 @@ class Telemetry:
         await asyncio.gather(*asked)
 
     async def refresh_soon(self) -> None:
-        """The same for views that ask often: hosts are asked twice a second, and waited for if they have said nothing.
+        """The same for views that ask often: hosts are asked twice a second.
 
         A host that does not answer, as during a loss, does not make a view stand still.
         """
-        now = time.monotonic()
-        if self._refreshing is None and now - self._refreshed >= FRESH:
+        age = time.monotonic() - self._refreshed
+        begun = self._refreshing is None and age >= FRESH
+        if begun:
             self._refreshing = asyncio.ensure_future(self.refresh())
             self._refreshing.add_done_callback(self._done_refreshing)
-        if self._refreshing is not None and now - self._refreshed >= OLD:
-            await asyncio.wait([self._refreshing])
+        if self._refreshing is not None and (begun or age >= OLD):
+            await asyncio.wait([self._refreshing], timeout=None if age >= OLD else SOON)
 
     def _done_refreshing(self, done: "asyncio.Task[None]") -> None:
         self._refreshing, self._refreshed = None, time.monotonic()

@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import os
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from callboard.telemetry.sampling.snapshot import Snapshot
 
 __all__ = ["add_top"]
 
-PAUSE = 0.5
+PAUSE = 0.7
 """Seconds between the two snapshots that rates of ``--once`` are computed from."""
 
 
@@ -45,6 +46,9 @@ def _top(arguments: argparse.Namespace) -> int:
         if arguments.once:
             return _once(paths, as_json=arguments.json)
         return _live(one_of(paths, "top"), arguments.interval)
+    except BrokenPipeError:  # of `| head`, which has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (OSError, LookupError) as e:
         return _failed(str(e))
 
@@ -65,6 +69,7 @@ def _once(paths: list[Path], *, as_json: bool) -> int:
             sys.stdout.write(msgspec.json.encode(now).decode() + "\n")
         else:
             _print(now, before)
+    sys.stdout.flush()
     return code
 
 

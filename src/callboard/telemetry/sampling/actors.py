@@ -63,7 +63,7 @@ class Actors:
                     str(cell.props.label) if actor is None else type(actor).__qualname__,
                     "stopping" if cell.stopping else "suspended" if cell.suspended else "running",
                     depth,
-                    restarts[path] if path in restarts else 0,
+                    restarts.get(path, 0),
                     handled.count,
                     handled.failed,
                     handled.nanoseconds / 1e9,
