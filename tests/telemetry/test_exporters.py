@@ -1,6 +1,7 @@
 """Exporters: how they are named, what they refuse, and what a profile and a traced program tell."""
 
 import asyncio
+import json
 import logging
 import os
 import subprocess
@@ -239,3 +240,45 @@ def test_what_cannot_be_traced_is_said(arguments: list[str], says: str, capfd: p
 
     assert main(["trace", *arguments]) in (2, 127)
     assert says in capfd.readouterr().err
+
+
+# -- a full disk -------------------------------------------------------------------------------------------------------
+
+FULL = """
+import asyncio, logging, resource, sys
+import callboard as cb
+from callboard.events.kinds import MARK
+from callboard.events.ring import EVENTS, now
+
+logging.basicConfig(level=logging.ERROR, format="%(message)s")
+
+
+async def main():
+    async with cb.System("app") as system:
+        telemetry = cb.observe(system, jsonl=sys.argv[1], perfetto=sys.argv[2])
+        telemetry.flush()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))  # as a full disk: a part is written, then an error
+        for number in range(1000):
+            EVENTS.ring.append((next(EVENTS.ring.numbers), now(), MARK, "test", f"event {number}", {"number": number}))
+        telemetry.flush()
+        assert telemetry.sample().ring.waiting == 0
+
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="limits of processes")
+def test_a_full_disk_leaves_whole_events_and_the_application_goes_on(tmp_path: Path) -> None:
+    lines, trace = tmp_path / "events.jsonl", tmp_path / "app.pftrace"
+    command = [sys.executable, "-c", FULL, str(lines), str(trace)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 0, done.stderr
+    for path in (lines, trace):
+        assert done.stderr.count(f"File too large: '{path}'") == 1
+    text = lines.read_text()
+    assert text.endswith("}\n")
+    assert 50 < len([json.loads(line) for line in text.splitlines()]) < 1000
+    assert 50 < len(Trace(trace.read_bytes()).slices) < 1000
+    assert "could not be closed" not in done.stderr

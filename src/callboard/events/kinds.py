@@ -71,8 +71,8 @@ MARK: Final = 13
 """A note. Where: what it is about. Name, a mapping of plain values."""
 
 ACTIVITY: Final = 14
-"""What CUPTI recorded. Where: the device. A list of ``(kind, name, op, tag, start, seconds, stream, nbytes)``, in seconds
-of ``time.monotonic()``, which is empty when recording begins."""
+"""What CUPTI recorded. Where: the device. A list of ``(kind, name, op, tag, start, seconds, stream, nbytes)``, in
+seconds of ``time.monotonic()``, which is empty when recording begins."""
 
 NAMES: Final = {
     MESSAGE: "message",

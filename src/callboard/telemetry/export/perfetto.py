@@ -23,7 +23,9 @@ from callboard.telemetry.export.protobuf import (
     event_name,
     flow,
     track,
+    whole_packets,
 )
+from callboard.telemetry.export.wholefile import WholeFile
 
 __all__ = ["Perfetto"]
 
@@ -50,8 +52,7 @@ class Perfetto:
     """
 
     def __init__(self, path: "str | os.PathLike[str]", name: str) -> None:
-        self._path = path
-        self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
+        self._file = WholeFile(path, "wb", whole_packets)
         self.events = 0
         self._uuids: dict[tuple[Any, ...], int] = {}
         self._names: dict[str, int] = {}
@@ -81,15 +82,14 @@ class Perfetto:
             way = ways.get(each[2])
             if way is not None:
                 way(each)
-        if self._file.closed:  # another system of this process began
-            self._file = open(self._path, "ab")  # noqa: SIM115 - likewise
-        self._file.write(self._packets.take())
-        self._file.flush()  # a program that crashes leaves a trace
+        self._file.add(self._packets.take())  # a program that crashes leaves a trace
 
     def close(self) -> None:
         """Close the file."""
-        self._file.write(self._packets.take())
-        self._file.close()
+        try:
+            self._file.add(self._packets.take())
+        finally:
+            self._file.close()
 
     # -- kinds of events -----------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from callboard.events.ring import EVENTS
 from callboard.telemetry.sampling.counting import Counts, DeviceCounts
 from callboard.telemetry.sampling.snapshot import DeviceFigures, LossFigures, OpFigures, ResidentFigures
 
-__all__ = ["MEASURED", "Devices", "label_of", "open_devices"]
+__all__ = ["MEASURED", "Devices", "called_as", "label_of", "open_devices"]
 
 MEASURED = 127
 """One op in so many is measured in its host: a prime, so that all ops of a loop have their turn."""
@@ -181,11 +181,16 @@ def _own(loss: LossFigures | None, losses: int) -> LossFigures | None:
     return loss if loss is not None and loss.generation <= losses else None
 
 
+def called_as(tag: str) -> str:
+    """The tag of a measured op as the application calls it: hosts mark calls of resident actors."""
+    return tag.removeprefix("actor:")
+
+
 def _ops(port: OpPort, counts: DeviceCounts) -> dict[str, OpFigures]:
     called, failures, measured = port.called.copy(), port.failures.copy(), counts.ops.copy()
     found = {tag: OpFigures(count, failures.get(tag, 0)) for tag, count in called.items()}
     for tag, op in measured.items():
-        figures = found.setdefault(tag, OpFigures())
+        figures = found.setdefault(called_as(tag), OpFigures())
         figures.measured, figures.seconds = op.measured, op.seconds
     return found
 
