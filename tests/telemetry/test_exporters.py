@@ -16,7 +16,7 @@ import callboard as cb
 from callboard.events.ring import EVENTS
 from callboard.telemetry import installed
 from callboard.telemetry.export.prometheus import Text
-from callboard.telemetry.export.scrape import Scrape, address_of
+from callboard.telemetry.export.scrape import CLIENTS, Scrape, address_of
 from callboard.telemetry.families import Family
 from callboard.telemetry.profiling.costs import Costs
 
@@ -80,6 +80,16 @@ async def test_the_port_answers_metrics_only_and_one_that_is_taken_is_refused() 
             cb.observe(system, prometheus=scrape.port)
     with pytest.raises(OSError, match=r"refused|Connect"):
         await answer(scrape.port, b"")
+
+
+async def test_connections_that_say_nothing_do_not_keep_a_scraper_out() -> None:
+    async with cb.System("app") as system:
+        scrape = Scrape(cb.observe(system), 0)
+        silent = [await asyncio.open_connection("127.0.0.1", scrape.port) for _ in range(CLIENTS + 3)]
+        assert (await answer(scrape.port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert await silent[0][0].read() == b""
+        for _, writer in silent:
+            writer.close()
 
 
 async def test_figures_with_any_keys_and_figures_that_fail_do_not_cost_the_others_theirs(

@@ -23,7 +23,7 @@ HEAD = 8192
 PATIENCE = 5.0
 """Seconds that a client gets for its request, and for taking the response."""
 CLIENTS = 16
-"""Most connections at a time; further ones are closed."""
+"""Most connections at a time; for a further one, the oldest that has not asked yet is closed."""
 
 
 def address_of(where: int | str) -> tuple[str, int]:
@@ -58,6 +58,7 @@ class Scrape:
         self.port: int = self._socket.getsockname()[1]
         self._text = Text()
         self._open = 0
+        self._silent: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._server: asyncio.Server | None = None
         self.users = Users(lambda each: each.run(self._serve()), self._pause, self._socket.close)
         self.users.add(telemetry)
@@ -86,16 +87,21 @@ class Scrape:
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
+        self._silent[writer] = None
+        if self._open > CLIENTS:
+            next(iter(self._silent)).close()
         try:
-            if self._open <= CLIENTS:
+            if not writer.is_closing():
                 with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                     async with asyncio.timeout(PATIENCE):
                         head = await reader.readuntil(b"\r\n\r\n")
+                    self._silent.pop(writer, None)
                     writer.write(await self._response(head))
                     async with asyncio.timeout(PATIENCE):
                         await writer.drain()
         finally:
             self._open -= 1
+            self._silent.pop(writer, None)
             writer.close()
 
     async def _response(self, head: bytes) -> bytes:
