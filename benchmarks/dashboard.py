@@ -106,7 +106,7 @@ async def _paint(port: int, times: int) -> float | None:
         return None
     if chromium is None:
         return None
-    found = []
+    found: list[float] = []
     async with playwright.async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=chromium, args=FLAGS)
         for _ in range(times):

@@ -51,7 +51,7 @@ class Telemetry:
         self.system = system
         self.node = node
         self.loop = asyncio.get_running_loop()
-        self.label = _free(system.name, {each.label for each in installed()})
+        self.label: str = _free(system.name, {each.label for each in installed()})
         self.counts = Counts()
         self._actors = Actors(system, self.counts, self.label)
         self.devices = Devices(system, self.counts)
