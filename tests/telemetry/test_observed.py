@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import threading
 from collections import Counter
@@ -109,6 +110,42 @@ async def test_a_system_of_another_thread_is_asked_there(caplog: pytest.LogCaptu
         thread.join()
     assert installed() == []
     assert (await snapshot_of_all()).system == ""
+
+
+async def test_an_ended_system_is_not_observed() -> None:
+    async with cb.System("brief") as system:
+        pass
+    with pytest.raises(RuntimeError, match="the system brief has ended: call observe"):
+        cb.observe(system)
+    assert installed() == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a fork")
+async def test_a_forked_child_observes_its_own_systems_only() -> None:
+    async def child() -> bool:
+        async with cb.System("mine") as system:
+            cb.observe(system, prometheus=port)
+            return (await snapshot_of_all()).system == "mine" and 'device="cpu:0 #2"' not in await page(port)
+
+    port = free_port()
+    async with cb.System("mine") as system:
+        cb.observe(system)
+        await system.device("cpu", **THREAD)
+        await snapshot_of_all()
+        pid = os.fork()
+        if not pid:
+            found: list[bool] = []
+            try:
+                signal.alarm(50)
+                thread = threading.Thread(
+                    target=lambda: found.append(asyncio.run(child()))
+                )  # this loop is the parent's
+                thread.start()
+                thread.join()
+            finally:
+                os._exit(found != [True])
+        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+        assert status == 0
 
 
 async def test_an_error_of_a_gpu_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

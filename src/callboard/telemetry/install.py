@@ -117,14 +117,14 @@ def observe(
         TypeError: An exporter is unknown.
         BackendUnavailable: The SDK that an exporter needs is not installed.
         OSError: A file cannot be written, or an address is not free.
-        RuntimeError: The system is not started, or belongs to another thread.
+        RuntimeError: The system is not started, has ended, or belongs to another thread.
     """
     unknown = exporters.keys() - EXPORTERS.keys()
     if unknown:
         raise TypeError(f"observe() has no exporter {min(unknown)!r}; there are {', '.join(EXPORTERS)}")
     port = system._port
-    if port is None or not port.is_here():
-        why = "is not started" if port is None else "belongs to another thread"
+    if port is None or not port.is_here() or system.is_stopping:
+        why = "is not started" if port is None else "belongs to another thread" if not port.is_here() else "has ended"
         raise RuntimeError(f"the system {system.name} {why}: call observe() inside 'async with', on its loop")
     telemetry = known(system)
     if telemetry is None:

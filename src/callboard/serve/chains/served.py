@@ -47,8 +47,9 @@ class Served(Handle):
         finally:
             defaults.reset(set_before)
             started.reset(listed_before)
-        for system in self._systems if self.dashboard else ():
-            observe(system)
+        for system in self._systems:
+            if self.dashboard and not system.is_stopping:
+                observe(system)
 
     def _hurry(self) -> None:
         """Let the devices end soon, whatever runs on them."""

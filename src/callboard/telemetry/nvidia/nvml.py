@@ -33,6 +33,7 @@ log = logging.getLogger("callboard.telemetry")
 
 _watching: "list[NvmlActor]" = []
 """The actors of this process that watch its GPUs, one for each observed system: the first tells of errors."""
+os.register_at_fork(after_in_child=_watching.clear)
 
 DRIVER = "/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"
 """One of these exists where there is a driver."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import threading
 import weakref
 from collections import Counter
@@ -30,6 +31,16 @@ Usage = tuple[int, float, int]
 
 _labels: "weakref.WeakKeyDictionary[Device, str]" = weakref.WeakKeyDictionary()
 _labelling = threading.Lock()
+
+
+def _forked() -> None:
+    """A forked child has none of its parent's devices; another thread may have held the lock."""
+    global _labelling
+    _labels.clear()
+    _labelling = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def label_of(device: Device) -> str:
