@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.telemetry.fakenvml import UUID, FakeNvml
 from tests.telemetry.test_exporters import answer
+from tests.telemetry.test_otlp import Collector, collector  # noqa: F401 - a fixture
 
 import callboard as cb
 from callboard.cli.top.source import Source, found
@@ -174,3 +175,15 @@ async def test_an_error_of_a_gpu_is_told_once(caplog: pytest.LogCaptureFixture) 
         while not sources[1].xids[UUID, 43]:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0)
         assert caplog.text.count("Xid 43") == 1
+
+
+async def test_one_collector_gets_the_metrics_of_all_systems_once(collector: Collector) -> None:  # noqa: F811
+    async with cb.System("one") as one, cb.System("two") as two:
+        for each in (one, two):
+            cb.observe(each, "node-1", otlp=collector.port)
+            await each.device("cpu", **THREAD)
+    metrics = [request for path, bodies in collector.bodies.items() if path == "/v1/metrics" for request in bodies]
+    assert len(metrics) == 2  # one as each system ended
+    assert b"two" in metrics[0]
+    points = collector.metrics()["callboard_process_threads"].gauge.data_points
+    assert len(points) == 1
