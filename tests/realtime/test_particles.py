@@ -15,7 +15,7 @@ async def after(config: cb.ParticleConfig, x: object, v: object, dt: float, step
         return await particles.snapshot()
 
 
-@pytest.mark.parametrize(("method", "error"), [("symplectic", 2e-2), ("verlet", 5e-5), ("rk4", 5e-5)])
+@pytest.mark.parametrize("method, error", [("symplectic", 2e-2), ("verlet", 5e-5), ("rk4", 5e-5)])
 async def test_a_projectile(method: cb.ParticleMethod, error: float) -> None:
     found = await after(cb.ParticleConfig(method=method), [(0, 0, 0)], [(3, 4, 0)], 0.002, 500)
     np.testing.assert_allclose(found.positions[0], (3, 4 - 9.8 / 2, 0), atol=error)

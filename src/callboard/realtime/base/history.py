@@ -33,17 +33,22 @@ class Command:
     Args:
         run: Enqueues it; gives its end.
         steps, time: What it adds to the simulation's.
+        config: The configuration from then on, if it sets one.
 
     Attributes:
+        at: Steps of the simulation after it.
         done: It has ended.
         value: What it gave.
         error: Why it counts as not called.
     """
 
-    __slots__ = ("done", "error", "run", "steps", "time", "value")
+    __slots__ = ("at", "config", "done", "error", "run", "steps", "time", "value")
 
-    def __init__(self, run: Callable[[Live[Any]], Awaitable[Any]], steps: int = 0, time: float = 0.0) -> None:
-        self.run, self.steps, self.time = run, steps, time
+    def __init__(
+        self, run: Callable[[Live[Any]], Awaitable[Any]], steps: int = 0, time: float = 0.0, config: Any = None
+    ) -> None:
+        self.run, self.steps, self.time, self.config = run, steps, time, config
+        self.at = 0
         self.done = False
         self.value: Any = None
         self.error: BaseException | None = None
@@ -59,10 +64,6 @@ class History(Generic[C]):
     """
 
     def __init__(self, kept: Kept[C]) -> None:
-        self.keep(kept)
-
-    def keep(self, kept: Kept[C]) -> None:
-        """Begin again from here."""
         self.kept = kept
         self.commands: list[Command] = []
         self.steps, self.time = kept.steps, kept.time
@@ -72,6 +73,7 @@ class History(Generic[C]):
         self.commands.append(command)
         self.steps += command.steps
         self.time += command.time
+        command.at = self.steps
 
     def take(self, kept: Kept[C], last: Command) -> None:
         """This is the state after ``last``."""
@@ -85,6 +87,12 @@ class History(Generic[C]):
             self.commands.remove(command)
             self.steps -= command.steps
             self.time -= command.time
+
+    @property
+    def config(self) -> C:
+        """The present configuration."""
+        given = (command.config for command in reversed(self.commands) if command.config is not None)
+        return next(given, self.kept.config)
 
     @property
     def at_stake(self) -> int:

@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from callboard.actors import Request
 
 if TYPE_CHECKING:
-    from callboard.realtime.base.simulation import Simulation
+    from callboard.realtime.base.simulation import Simulation  # noqa: F401 -- in the types below
 
 __all__ = ["Reset", "Snapshot", "Step", "UpdateConfig"]
 
@@ -45,4 +47,4 @@ class UpdateConfig(Request["Simulation[Any, Any]", None]):
     """
 
     config: Any = None
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = msgspec.field(default_factory=dict)

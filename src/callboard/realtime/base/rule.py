@@ -42,8 +42,10 @@ class Rule(ABC, Generic[C]):
 
     @abstractmethod
     def step(self, device: Device, arrays: Arrays, config: C) -> None:
-        """Call the ops of one step, in place. It is called inside ``device.record``: put, get and numbers are not
-        allowed here."""
+        """Call the ops of one step, in place.
+
+        It is called inside ``device.record``, where put, get and ops that give numbers are not allowed.
+        """
 
     def check_state(self, arrays: HostArrays, config: C) -> None:
         """Refuse arrays, of a file or a caller, that do not fit the configuration.

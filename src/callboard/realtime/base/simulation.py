@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from os import PathLike
 from pathlib import Path
@@ -15,13 +14,12 @@ from numpy.typing import NDArray
 from callboard.actors import Request
 from callboard.actors._runtime.table import handler_names
 from callboard.actors.clock import Clock, LoopClock
-from callboard.actors.errors import ActorStopped, UnhandledMessage
-from callboard.core.errors import ContextLost, Unrecoverable
+from callboard.actors.errors import UnhandledMessage
 from callboard.device.client.handle import Device
 from callboard.realtime.base import messages, saving
 from callboard.realtime.base.checks import count, number
-from callboard.realtime.base.errors import Diverged
-from callboard.realtime.base.history import Command, History, Kept
+from callboard.realtime.base.commands import Commands
+from callboard.realtime.base.history import Command, Kept
 from callboard.realtime.base.live import Live
 from callboard.realtime.base.pace import Late, Pace
 from callboard.realtime.base.rule import HostArrays, Rule
@@ -35,12 +33,6 @@ R = TypeVar("R")
 
 MOST_STEPS = 10_000
 """Steps of one replay."""
-IN_FLIGHT = 64
-"""Commands that are called and not answered; further ones wait."""
-ATTEMPTS = 3
-"""Losses in a row after which commands that were in flight at all of them fail."""
-
-_log = logging.getLogger(__name__)
 
 
 class Frame(NamedTuple):
@@ -107,41 +99,24 @@ class Simulation(Generic[C, S]):
             raise TypeError(f"{rule.name}: device is {device!r:.80}; pass an open device, such as that of cb.device()")
         self._device, self._rule = device, rule
         self._dt = number("dt", dt, above=0.0)
-        self._every = count("snapshot_every", snapshot_every)
         self._clock = clock or LoopClock()
         self._first = rule.state(config) if state is None else state
         rule.check_state(self._first, config)
-        self._history = History(Kept(0, 0.0, config, self._first))
-        self._live: Live[C] | None = None
-        self._config = config
-        self._restoring: asyncio.Task[None] | None = None
-        self._room = asyncio.Semaphore(IN_FLIGHT)
-        self._since = self._in_flight = self._epoch = self._losses = self._lost = self._taken = 0
+        kept = Kept(0, 0.0, config, self._first)
+        self._commands = Commands(device, rule, kept, count("snapshot_every", snapshot_every))
         self._drawn = self._skipped = self._dropped = 0
         self._budget = 0.0
-        self._state = "not started: use it in an async with statement, or await start()"
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     async def start(self) -> Self:
         """Put the state on the device."""
-        if not self._state.startswith("not"):
-            raise RuntimeError(f"a {self._rule.name} is started once" + (f"; it {self._state}" if self._state else ""))
-        self._state = ""
-        try:
-            await self._restored(self._epoch)
-        except BaseException:
-            self._state = "could not be started"
-            raise
+        await self._commands.start()
         return self
 
     async def stop(self) -> None:
         """Take no more commands, and give the device's memory back."""
-        self._state = "has stopped"
-        self._live = None
-        if self._restoring is not None:
-            self._restoring.cancel()
-            await asyncio.wait([self._restoring])
+        await self._commands.stop()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -164,18 +139,21 @@ class Simulation(Generic[C, S]):
         """
         seconds = self._dt if dt is None else number("dt", dt, above=0.0)
         left = count("steps", steps)
+
+        def part() -> Command:
+            n = min(left, MOST_STEPS, commands.until_copy)
+            return Command(functools.partial(_stepped, seconds, n), n, n * seconds)
+
+        commands, done = self._commands, 0
         while left:
-            async with self._room:
-                await self._is_live()
-                n = min(left, MOST_STEPS, max(1, self._every - (self._history.steps - self._since)))
-                left -= n
-                await self._run(Command(functools.partial(_stepped, seconds, n), n, n * seconds))
-                done = self._history.steps
+            command = await commands.run(part)
+            left -= command.steps
+            done = command.at
         return done
 
     async def snapshot(self) -> S:
         """Copy the state to the host, as it is after all that was called before."""
-        kept = await self._copy()
+        kept = await self._commands.copy()
         return self._snapshot_of(kept)
 
     def _snapshot_of(self, kept: Kept[C]) -> S:
@@ -187,9 +165,9 @@ class Simulation(Generic[C, S]):
         Args:
             state: What to begin with; None: what the simulation was made with.
         """
-        config, arrays = (self._config, self._first) if state is None else self._state_of(state)
+        config, arrays = (self.config, self._first) if state is None else self._state_of(state)
         self._rule.check_state(arrays, config)
-        return await self._begin(Kept(0, 0.0, config, arrays))
+        return await self._commands.begin(Kept(0, 0.0, config, arrays))
 
     def _state_of(self, state: Any) -> tuple[C, HostArrays]:
         """The arrays of what a caller gives as a state, and the configuration that has room for it."""
@@ -205,15 +183,13 @@ class Simulation(Generic[C, S]):
         Raises:
             TypeError, ValueError: A field is unknown, or has a value that it may not have; nothing is changed.
         """
-        base = self._config if config is None else config
-        if type(base) is not type(self._config):
-            raise TypeError(f"config is {base!r:.80}; pass a {type(self._config).__name__}")
+        present = self.config
+        base = present if config is None else config
+        if type(base) is not type(present):
+            raise TypeError(f"config is {base!r:.80}; pass a {type(present).__name__}")
         new = self._adapted(_changed(base, changes))
-        self._rule.check_state(self._history.kept.state, new)
-        async with self._room:
-            await self._is_live()
-            self._config = new
-            await self._run(Command(functools.partial(_configured, new)))
+        self._rule.check_state(self._commands.history.kept.state, new)
+        await self._commands.run(lambda: Command(functools.partial(_configured, new), config=new))
 
     def _adapted(self, config: C) -> C:
         """A configuration of a caller with what follows from the present one."""
@@ -254,10 +230,8 @@ class Simulation(Generic[C, S]):
             run: Returns what is awaited for the command's value. It has checked its operands before, and the same call
                 on the same state always does the same.
         """
-        async with self._room:
-            await self._is_live()
-            value: R = await self._run(Command(run))
-            return value
+        value: R = (await self._commands.run(lambda: Command(run))).value
+        return value
 
     # -- frames --------------------------------------------------------------------------------------------------------
 
@@ -297,7 +271,7 @@ class Simulation(Generic[C, S]):
             self._drawn += 1
             self._skipped += turn.frames - 1
             self._dropped += turn.dropped
-            yield Frame(drawn, steps, self._history.time, turn.frames - 1, turn.dropped)
+            yield Frame(drawn, steps, self._commands.history.time, turn.frames - 1, turn.dropped)
             drawn += 1
             pace.took(self._clock.time() - began)
             self._budget = pace.budget
@@ -313,7 +287,7 @@ class Simulation(Generic[C, S]):
 
     async def save(self, path: str | PathLike[str]) -> None:
         """Write the state and the configuration to a file, which :meth:`load` reads."""
-        kept = await self._copy()
+        kept = await self._commands.copy()
         about = {
             "blueprint": self._rule.name,
             "steps": kept.steps,
@@ -330,12 +304,12 @@ class Simulation(Generic[C, S]):
         """
         about, arrays = await asyncio.to_thread(saving.read, Path(path), self._rule.name)
         try:
-            config = msgspec.convert(about["config"], type(self._config))
+            config = msgspec.convert(about["config"], type(self.config))
         except msgspec.ValidationError as error:
             raise ValueError(f"{path}: its configuration does not fit this version: {error}") from error
         self._rule.check_state(arrays, config)
         kept = Kept(about["steps"], about["time"], config, arrays)
-        await self._begin(kept)
+        await self._commands.begin(kept)
         return kept.steps
 
     # -- figures -------------------------------------------------------------------------------------------------------
@@ -343,19 +317,19 @@ class Simulation(Generic[C, S]):
     @property
     def config(self) -> C:
         """The present configuration."""
-        return self._config
+        return self._commands.history.config
 
     def stats(self) -> SimulationStats:
         """Figures since the start."""
-        history = self._history
+        commands, history = self._commands, self._commands.history
         return SimulationStats(
             steps=history.steps,
             time=history.time,
             snapshot=history.kept.steps,
-            snapshots=self._taken,
-            losses=self._losses,
-            lost_frames=self._lost,
-            in_flight=self._in_flight,
+            snapshots=commands.copies,
+            losses=commands.losses,
+            lost_frames=commands.lost,
+            in_flight=commands.in_flight,
             drawn=self._drawn,
             skipped=self._skipped,
             dropped=self._dropped,
@@ -363,141 +337,8 @@ class Simulation(Generic[C, S]):
         )
 
     def __repr__(self) -> str:
-        history = self._history
+        history = self._commands.history
         return f"<{type(self).__name__} on {self._device.name}, {history.steps} steps, {history.time:.3f} s>"
-
-    # -- the order of commands, and losses -----------------------------------------------------------------------------
-
-    async def _is_live(self) -> Live[C]:
-        """The arrays; after a loss, those of the next generation. Nothing is awaited when they are there."""
-        while True:
-            if self._state:
-                raise ActorStopped(f"this {self._rule.name} {self._state}")
-            if self._restoring is None and self._live is not None:
-                return self._live
-            await self._restored(self._epoch)
-
-    async def _run(self, command: Command) -> Any:
-        """Call a command at once, after :meth:`_is_live`; then wait for its end and a copy that is due with it."""
-        epoch, history, live = self._epoch, self._history, self._live
-        assert live is not None
-        history.add(command)
-        self._in_flight += 1
-        try:
-            reply = command.run(live)
-            at, copy = Kept(history.steps, history.time, live.config, {}), None
-            if command.steps and history.steps - self._since >= self._every:
-                self._since, copy = history.steps, live.read()
-            command.value = await reply
-            command.done = True
-            if copy is not None:
-                await self._take(at._replace(state=await copy), command, history)
-        except (Diverged, Unrecoverable):
-            raise
-        except Exception as error:  # a loss, or an op that failed: without it, the state is made again
-            await self._restored(epoch, error)
-        finally:
-            self._in_flight -= 1
-        if command.error is not None:
-            raise command.error
-        return command.value
-
-    async def _copy(self) -> Kept[C]:
-        """A copy of the state; it also serves as the last snapshot."""
-        async with self._room:
-            live = await self._is_live()
-            history, command = self._history, Command(Live.read)
-            at = Kept(history.steps, history.time, live.config, {})
-            kept = at._replace(state=await self._run(command))
-            await self._take(kept, command, history)
-            return kept
-
-    async def _take(self, kept: Kept[C], last: Command, history: History[C]) -> None:
-        """This is the state after ``last``."""
-        if history is not self._history or last not in history.commands:
-            return  # there was a reset, or a later copy was earlier here
-        bad = self._rule.check_finite(kept.state)
-        if not bad:
-            history.take(kept, last)
-            self._taken += 1
-            return
-        error = Diverged(
-            f"{self._rule.name}: {bad} has numbers that are not finite, after step {history.kept.steps}, to which it "
-            f"went back, and by step {kept.steps}; take smaller steps than dt={self._dt:g}, or weaker forces"
-        )
-        for command in list(history.commands):
-            history.drop(command, error)
-        self._live = None
-        await self._restored(self._epoch)
-        raise error
-
-    async def _begin(self, kept: Kept[C]) -> int:
-        """Go on from here; the number of steps before."""
-        async with self._room:
-            await self._is_live()
-            before = self._history.steps
-            self._history, self._live = History(kept), None
-            await self._restored(self._epoch)
-            return before
-
-    async def _restored(self, epoch: int, error: Exception | None = None) -> None:
-        """Wait until the state is on the device again, if it has not been since ``epoch``."""
-        if epoch != self._epoch or (self._state and error is not None):
-            return
-        if self._restoring is None:
-            self._live = None
-            if isinstance(error, ContextLost):
-                self._losses += 1
-                self._lost += self._history.at_stake
-                _log.warning(
-                    "%s on %s was lost, and goes on from step %d of %d: %s",
-                    *(self._rule.name, self._device.name, self._history.kept.steps, self._history.steps, error),
-                )
-            self._restoring = asyncio.ensure_future(self._restore())
-            self._restoring.add_done_callback(self._has_restored)
-        await asyncio.shield(self._restoring)
-
-    def _has_restored(self, task: "asyncio.Task[None]") -> None:
-        self._restoring = None
-        if not task.cancelled():
-            task.exception()  # whoever waited has it
-
-    async def _restore(self) -> None:
-        losses = 0
-        while True:
-            history = self._history
-            try:
-                await self._device.ready()
-                live = Live(self._device, self._rule, history.kept.config, history.kept.state)
-                if not await _repeated(live, history):
-                    continue
-            except ContextLost as error:
-                losses += 1
-                if losses % ATTEMPTS:
-                    continue
-                pending = [command for command in history.commands if not command.done]
-                for command in pending:
-                    history.drop(command, error)
-                if not pending or losses > ATTEMPTS:
-                    raise
-                continue
-            self._live, self._config, self._since = live, live.config, history.kept.steps
-            self._epoch += 1
-            return
-
-
-async def _repeated(live: Live[Any], history: History[Any]) -> bool:
-    """Whether all commands have been called again; one that failed is not among them any more."""
-    for command in list(history.commands):
-        try:
-            command.value = await command.run(live)
-        except (ContextLost, Unrecoverable):
-            raise
-        except Exception as error:  # the command's own
-            history.drop(command, error)
-            return False
-        command.done = True
-    return True
 
 
 def _stepped(seconds: float, steps: int, live: Live[Any]) -> Awaitable[Any]:
@@ -517,7 +358,7 @@ async def _nothing() -> None:
 async def _sleep(clock: Clock, seconds: float) -> None:
     """Wait by this clock."""
     woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    timer = clock.call_later(seconds, lambda: woken.done() or woken.set_result(None))
+    timer = clock.call_later(seconds, woken.set_result, None)
     try:
         await woken
     finally:

@@ -56,7 +56,7 @@ def _moved(x: Floats, v: Floats, free: Any, dt: np.float32, world: Floats, field
         x += v * dt
         v += _accelerations(x, v, free, world, fields) * half
     else:
-        va, vb = v + a * half, None
+        va = v + a * half
         b = _accelerations(x + v * half, va, free, world, fields)
         vb = v + b * half
         c = _accelerations(x + va * half, vb, free, world, fields)
@@ -67,7 +67,7 @@ def _moved(x: Floats, v: Floats, free: Any, dt: np.float32, world: Floats, field
         v += (a + two * b + two * c + d) * sixth
 
 
-def _accelerations(x: Floats, v: Floats, free: Any, world: Floats, fields: Floats) -> Floats:
+def _accelerations(x: Any, v: Any, free: Any, world: Floats, fields: Floats) -> Floats:
     a: Floats = world[:3, None] - world[3] * v
     with np.errstate(divide="ignore", invalid="ignore"):  # found by the simulation
         for row in fields:
