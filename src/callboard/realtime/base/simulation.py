@@ -184,12 +184,15 @@ class Simulation(Generic[C, S]):
             TypeError, ValueError: A field is unknown, or has a value that it may not have; nothing is changed.
         """
         present = self.config
-        base = present if config is None else config
-        if type(base) is not type(present):
-            raise TypeError(f"config is {base!r:.80}; pass a {type(present).__name__}")
-        new = self._adapted(_changed(base, changes))
-        self._rule.check_state(self._commands.history.kept.state, new)
-        await self._commands.run(lambda: Command(functools.partial(_configured, new), config=new))
+        if config is not None and type(config) is not type(present):
+            raise TypeError(f"config is {config!r:.80}; pass a {type(present).__name__}")
+
+        def made() -> Command:  # from the configuration that the commands before have left
+            new = self._adapted(_changed(self.config if config is None else config, changes))
+            self._rule.check_state(self._commands.history.kept.state, new)
+            return Command(functools.partial(_configured, new), config=new)
+
+        await self._commands.run(made)
 
     def _adapted(self, config: C) -> C:
         """A configuration of a caller with what follows from the present one."""

@@ -1,0 +1,48 @@
+"""Simulations with a moment in the middle, at which a test may lose the device: one function for each blueprint."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import callboard as cb
+
+Middle = Callable[[], Awaitable[None]]
+
+
+class Outcome(NamedTuple):
+    """What a scenario ends with.
+
+    Attributes:
+        arrays: To be equal, bit by bit, in an undisturbed run.
+        stats: Of the simulation.
+        every: Its ``snapshot_every``.
+    """
+
+    arrays: dict[str, Any]
+    stats: cb.SimulationStats
+    every: int
+
+
+async def particles(gpu: cb.Device, middle: Middle) -> Outcome:
+    x = np.random.default_rng(3).uniform(-1, 1, (20, 3))
+    config = cb.ParticleConfig(
+        fields=(cb.Spring(strength=3.0),),
+        colliders=(cb.Plane(offset=-0.5),),
+        emitters=(cb.Emitter(rate=200, spread=1.0, life=0.1),),
+    )
+    async with cb.ParticleSystemActor(gpu, x, config=config, snapshot_every=8) as simulation:
+        await simulation.step(0.01, 13)
+        await simulation.update_config(gravity=(0, -1, 0))
+        await simulation.step(0.02)
+        steps = asyncio.gather(*(simulation.step(0.01, 2) for _ in range(4)))
+        await middle()
+        await steps
+        await simulation.step(0.01, 3)
+        found = await simulation.snapshot()
+        arrays = {name: getattr(found, name) for name in ("positions", "velocities", "lives", "slots")}
+        return Outcome({**arrays, "steps": found.steps}, simulation.stats(), 8)
+
+
+SCENARIOS = [particles]
