@@ -252,6 +252,8 @@ from callboard.realtime.base.errors import Diverged as Diverged
 from callboard.realtime.base.simulation import Frame as Frame
 from callboard.realtime.base.simulation import Simulation as Simulation
 from callboard.realtime.base.stats import SimulationStats as SimulationStats
+from callboard.realtime.images.pipeline import Border as Border
+from callboard.realtime.images.pipeline import ImageFilterPipeline as ImageFilterPipeline
 from callboard.realtime.particles.actor import ParticleSystemActor as ParticleSystemActor
 from callboard.realtime.particles.config import Attractor as Attractor
 from callboard.realtime.particles.config import Ball as Ball

@@ -11,12 +11,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from callboard.actors import Request
-from callboard.actors._runtime.table import handler_names
 from callboard.actors.clock import Clock, LoopClock
-from callboard.actors.errors import UnhandledMessage
 from callboard.device.client.handle import Device
 from callboard.realtime.base import messages, saving
+from callboard.realtime.base.asking import Asked
 from callboard.realtime.base.checks import count, number
 from callboard.realtime.base.commands import Commands
 from callboard.realtime.base.history import Command, Kept
@@ -53,7 +51,7 @@ class Frame(NamedTuple):
     dropped: int
 
 
-class Simulation(Generic[C, S]):
+class Simulation(Asked, Generic[C, S]):
     """A state on a device that goes on step by step.
 
     The state is in arrays of the device, and the steps are replays of a recording: no data comes to the host between
@@ -197,18 +195,6 @@ class Simulation(Generic[C, S]):
     def _adapted(self, config: C) -> C:
         """A configuration of a caller with what follows from the present one."""
         return config
-
-    async def ask(self, request: Request[Any, R]) -> R:
-        """Answer a message: ``await simulation.ask(Step(dt=0.01))``.
-
-        Raises:
-            UnhandledMessage: This blueprint does not take it.
-        """
-        name = next((name for kind, name in handler_names(type(self)).items() if isinstance(request, kind)), None)
-        if name is None:
-            raise UnhandledMessage(f"{type(self).__name__} has no handler for {type(request).__qualname__}")
-        answer: R = await getattr(self, name)(request)
-        return answer
 
     @messages.Step.handles
     def _on_step(self, m: messages.Step) -> Awaitable[int]:

@@ -108,31 +108,38 @@ def stopped(x: Any, v: Any, row: Any) -> None:
                 p[j] = min(max(p[j], low), high)
                 u[j] = u[j] * (-left if back else ONE)
         return
-    nx, ny, nz = row[1], row[2], row[3]
+    nx, ny, nz, offset = row[1], row[2], row[3], row[4]
+    if kind == ONE:  # without branches, for vector code
+        for j in range(size):
+            depth = min(nx * px[j] + ny * py[j] + nz * pz[j] - offset, zero)
+            px[j] -= depth * nx
+            py[j] -= depth * ny
+            pz[j] -= depth * nz
+            along = vx[j] * nx + vy[j] * ny + vz[j] * nz
+            bounces = (depth < zero) & (along < zero)
+            keep = slip if bounces else ONE
+            push = along * (slip + left) if bounces else zero
+            vx[j] = vx[j] * keep - push * nx
+            vy[j] = vy[j] * keep - push * ny
+            vz[j] = vz[j] * keep - push * nz
+        return
     sign = -ONE if kind == np.float32(3) else ONE
     for j in range(size):
-        if kind == ONE:
-            depth = nx * px[j] + ny * py[j] + nz * pz[j] - row[4]
-            if depth >= zero:
-                continue
-        elif kind == np.float32(2) or kind == np.float32(3):
-            nx, ny, nz = px[j] - row[1], py[j] - row[2], pz[j] - row[3]
-            distance = np.sqrt(nx * nx + ny * ny + nz * nz)
-            depth = sign * (distance - row[4])
-            if depth >= zero:
-                continue
+        dx, dy, dz = px[j] - nx, py[j] - ny, pz[j] - nz
+        distance = np.sqrt(dx * dx + dy * dy + dz * dz)
+        depth = sign * (distance - offset)
+        if depth < zero:
             factor = sign / max(distance, TINY)
-            nx, ny, nz = factor * nx, factor * ny, factor * nz
-        else:
-            continue
-        px[j] -= depth * nx
-        py[j] -= depth * ny
-        pz[j] -= depth * nz
-        along = vx[j] * nx + vy[j] * ny + vz[j] * nz
-        if along < zero:
-            vx[j] = (vx[j] - along * nx) * slip - left * along * nx
-            vy[j] = (vy[j] - along * ny) * slip - left * along * ny
-            vz[j] = (vz[j] - along * nz) * slip - left * along * nz
+            dx, dy, dz = factor * dx, factor * dy, factor * dz
+            px[j] -= depth * dx
+            py[j] -= depth * dy
+            pz[j] -= depth * dz
+            along = vx[j] * dx + vy[j] * dy + vz[j] * dz
+            if along < zero:
+                push = along * (slip + left)
+                vx[j] = vx[j] * slip - push * dx
+                vy[j] = vy[j] * slip - push * dy
+                vz[j] = vz[j] * slip - push * dz
 
 
 @jit
