@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from scipy import ndimage
+from tests.realtime.text_lab import run_text
 
 import callboard as cb
 from callboard.realtime.images import plain
+from callboard.realtime.images.kernels import TEXT
 from callboard.realtime.images.messages import Process, ProcessGpu, UpdateKernel
 from callboard.realtime.images.separation import stage_of
 
@@ -139,4 +141,17 @@ def test_opencv_gives_what_numpy_gives(border: str) -> None:
         found = np.empty((2, *image.shape), image.dtype)
         for engine, out in zip((plain, opencv), found, strict=True):
             engine.correlate(image, weights, out, plain.BORDERS[border], 5.0)
+        near(found[1], found[0].astype("f8"), dtype)
+
+
+@pytest.mark.parametrize("border", list(SCIPY))
+@pytest.mark.few(5)
+def test_the_cuda_text_gives_what_numpy_gives(border: str) -> None:
+    for dtype, of in (("uint8", "unsigned char"), ("float32", "float")):
+        image = image_of(dtype, 2, 5, 6, 3)
+        weights = RNG.uniform(-0.1, 0.3, (5, 7)).astype("f4")
+        found = np.zeros((2, *image.shape), dtype)
+        plain.correlate(image, weights, found[0], plain.BORDERS[border], 5.0)
+        numbers = (2, 5, 6, 3, 5, 7, plain.BORDERS[border], 5.0)
+        run_text(TEXT, f"filter<{of}, {of}>", image, weights, found[1], *numbers, blocks=2, threads=96)
         near(found[1], found[0].astype("f8"), dtype)

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from callboard.kernel.nvrtc.decorated import kernel
 from callboard.realtime.base.engines import engine
 from callboard.realtime.particles import plain
@@ -206,6 +204,4 @@ def emit(x: Any, v: Any, life: Any, rank: Any, clock: Any, step: Any, emitters: 
 )
 def tick(clock: Any, rank: Any, free: Any, step: Any, emitters: Any) -> None:
     """Move the clock: seconds, particles made, and particles for which there was no slot."""
-    wanted = sum(plain.due(row, clock[0], step[0])[1] for row in emitters)
-    made = min(wanted, int(rank[-1] + free[-1]))
-    clock += np.array([float(step[0]), made, wanted - made])
+    plain.tick(clock, rank, free, step[0], emitters)

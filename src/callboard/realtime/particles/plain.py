@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from callboard.realtime.particles import packing as kinds
 
-__all__ = ["advance", "due", "emit"]
+__all__ = ["advance", "emit", "tick"]
 
 Floats = NDArray[np.float32]
 BLOCK = 1 << 14
@@ -125,7 +125,7 @@ def emit(x: Floats, v: Floats, life: Floats, clock: Any, dt: float, emitters: Fl
     free = np.flatnonzero(life <= 0)
     taken = 0
     for e, row in enumerate(emitters):
-        first, count = due(row, clock[0], dt)
+        first, count = _due(row, clock[0], dt)
         slots = free[taken : taken + count]
         taken += count
         serial = (first + np.arange(len(slots))).astype("u4")
@@ -135,7 +135,19 @@ def emit(x: Floats, v: Floats, life: Floats, clock: Any, dt: float, emitters: Fl
         life[slots] = row[10]
 
 
-def due(row: Floats, time: float, dt: float) -> tuple[int, int]:
+def tick(clock: Any, rank: NDArray[np.int32], free: NDArray[np.int32], dt: float, emitters: Floats) -> None:
+    """Move the clock: seconds, particles made, and particles for which there was no slot.
+
+    Args:
+        rank: Free slots before each slot.
+        free: Whether it was one.
+    """
+    wanted = sum(_due(row, clock[0], dt)[1] for row in emitters)
+    made = min(wanted, int(rank[-1] + free[-1]))
+    clock += np.array([float(dt), made, wanted - made])
+
+
+def _due(row: Floats, time: float, dt: float) -> tuple[int, int]:
     """Number of the first particle of an emitter in a step, and how many there are."""
     rate = float(row[7]) * float(row[0] != kinds.NOTHING)
     first = int(np.floor(rate * time))
