@@ -252,6 +252,9 @@ from callboard.realtime.base.errors import Diverged as Diverged
 from callboard.realtime.base.simulation import Frame as Frame
 from callboard.realtime.base.simulation import Simulation as Simulation
 from callboard.realtime.base.stats import SimulationStats as SimulationStats
+from callboard.realtime.cloth.actor import ClothSimulationActor as ClothSimulationActor
+from callboard.realtime.cloth.config import ClothConfig as ClothConfig
+from callboard.realtime.cloth.snapshot import ClothSnapshot as ClothSnapshot
 from callboard.realtime.images.pipeline import Border as Border
 from callboard.realtime.images.pipeline import ImageFilterPipeline as ImageFilterPipeline
 from callboard.realtime.particles.actor import ParticleSystemActor as ParticleSystemActor

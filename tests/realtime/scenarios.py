@@ -45,4 +45,18 @@ async def particles(gpu: cb.Device, middle: Middle) -> Outcome:
         return Outcome({**arrays, "steps": found.steps}, simulation.stats(), 8)
 
 
-SCENARIOS = [particles]
+async def cloth(gpu: cb.Device, middle: Middle) -> Outcome:
+    config = cb.ClothConfig(width=3, height=3, pinned=(6, 8), thickness=0.05, tear=0.5, substeps=2)
+    async with cb.ClothSimulationActor(gpu, config, snapshot_every=4) as simulation:
+        await simulation.step(0.01, 5)
+        await simulation.move([8], [(0.1, 0.2, 0.1)])
+        steps = asyncio.gather(simulation.step(0.01), simulation.step(0.01))
+        await middle()
+        await steps
+        await simulation.step(0.01, 2)
+        found = await simulation.snapshot()
+        arrays = {"positions": found.positions, "velocities": found.velocities}
+        return Outcome({**arrays, "steps": found.steps}, simulation.stats(), 4)
+
+
+SCENARIOS = [particles, cloth]

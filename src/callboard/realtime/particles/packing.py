@@ -1,5 +1,7 @@
 """A configuration as rows of numbers, which kernels read: 12 for each field, collider and emitter."""
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +31,7 @@ __all__ = [
     "WIDTH",
     "WIND",
     "packed",
+    "packed_colliders",
 ]
 
 WIDTH = 12
@@ -51,6 +54,11 @@ def packed(config: ParticleConfig) -> dict[str, Floats]:
         "colliders": _rows(colliders),
         "emitters": _rows([_emitter(one) for one in config.emitters]),
     }
+
+
+def packed_colliders(colliders: Iterable[Collider]) -> Floats:
+    """Obstacles alone."""
+    return _rows([_collider(one) for one in colliders])
 
 
 def _rows(rows: list[list[float]]) -> Floats:
