@@ -175,7 +175,7 @@ def _shape_of(image: Any) -> tuple[int, int, int, int]:
         raise TypeError(f"image has dtype {name}; pass one of {', '.join(DTYPES)}")
     if not 2 <= len(shape) <= 4 or (len(shape) > 2 and not 1 <= shape[-1] <= 4) or 0 in shape:
         raise ShapeError(
-            f"image has shape {list(shape)}; pass [h, w], [h, w, c] or [b, h, w, c] with 1 to 4 channels, and no extent 0"
+            f"image has shape {list(shape)}; pass [h, w], [h, w, c] or [b, h, w, c], 1 to 4 channels, no extent 0"
         )
     full = (1, *shape, 1) if len(shape) == 2 else (1, *shape) if len(shape) == 3 else shape
     return cast(tuple[int, int, int, int], full)

@@ -87,6 +87,8 @@ def play_app(show: Show, name: str, token: str) -> Any:
 
     async def file(request: Request) -> Response:
         asked = request.path_params["file"]
+        if asked == "favicon.ico":  # every browser asks; there is none
+            return Response(None, 204, HEADERS)
         return answer(_file(asked), kind=KINDS[asked]) if asked in KINDS else answer({"error": "not found"}, 404)
 
     return Starlette(
