@@ -1,12 +1,15 @@
 """``ClothSimulationActor``: against analytic solutions, and what the original did wrong."""
 
+import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.realtime.text_lab import run_text
 
 import callboard as cb
-from callboard.realtime.cloth import plain
+from callboard.realtime.cloth import cuda, plain
 from callboard.realtime.cloth.mesh import grid, of_triangles
 
 SQUARE = np.array([(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0)], "f4")
@@ -134,10 +137,50 @@ async def test_one_particle_is_a_cloth() -> None:
     np.testing.assert_allclose(found.velocities, [(0, -0.98, 0)], rtol=1e-4)
 
 
-def test_compiled_code_computes_the_same() -> None:
-    pytest.importorskip("numba", reason="Numba compiles these: pip install 'callboard[realtime]'")
-    from callboard.realtime.cloth import compiled
+class Texts:
+    """The CUDA texts, called as :mod:`.plain` is."""
 
+    def predict(self, x: Any, v: Any, q: Any, w: Any, free: Any, starts: Any, fans: Any, h: Any, world: Any) -> None:
+        n, f = x.shape[1], fans.shape[1]
+        run(cuda.PREDICT, "predict", n, x, v, q, w, free, starts, fans, np.array([2 * h]), world, n, f, 2)
+
+    def solve(self, q: Any, load: Any, springs: Any, rest: Any, kinds: Any, w: Any, free: Any, *more: Any) -> None:
+        compliance, h, part, again = more
+        first, count = part.start, part.stop - part.start
+        numbers = q.shape[1], len(rest), first, count, 2, again
+        run(cuda.SOLVE, "solve", count, q, load, springs, rest, kinds, w, free, compliance, np.array([2 * h]), *numbers)
+
+    def stop(self, q: Any, x: Any, free: Any, colliders: Any, margin: Any) -> None:
+        run(cuda.STOP, "stop", x.shape[1], q, x, free, colliders, x.shape[1], len(colliders), float(margin))
+
+    def finish(self, x: Any, v: Any, q: Any, h: Any) -> None:
+        run(cuda.FINISH, "finish", x.size, x, v, q, np.array([2 * h]), x.shape[1], 2)
+
+    def torn(self, rest: Any, load: Any, x: Any, springs: Any, most: Any) -> None:
+        run(cuda.TORN, "torn", len(rest), rest, load, x, springs, x.shape[1], len(rest), float(most))
+
+    def buckets(self, q: Any, key: Any, cell: Any, size: int) -> None:
+        run(cuda.BUCKETS, "buckets", len(key), q, key, len(key), float(cell), size)
+
+    def begins(self, keys: Any, starts: Any) -> None:
+        run(cuda.BEGINS, "begins", len(starts), keys, starts, len(keys), len(starts))
+
+    def apart(self, q: Any, out: Any, order: Any, starts: Any, home: Any, w: Any, free: Any, thickness: Any) -> None:
+        n = q.shape[1]
+        run(cuda.APART, "apart", n, q, out, order, starts, home, w, free, n, len(starts), float(thickness))
+
+
+def run(text: str, name: str, size: int, *args: Any) -> None:
+    run_text(text, name, *args, blocks=-(-size // 8), threads=8)
+
+
+def compiled() -> Any:
+    pytest.importorskip("numba", reason="Numba compiles these: pip install 'callboard[realtime]'")
+    return importlib.import_module("callboard.realtime.cloth.compiled")
+
+
+@pytest.mark.parametrize("make", [compiled, Texts])
+def test_the_other_bodies_compute_what_numpy_does(make: Callable[[], Any]) -> None:
     draw = np.random.default_rng(1)
     mesh = grid(4, 3, 0.1)
     n, m = len(mesh.positions), len(mesh.springs)
@@ -149,29 +192,29 @@ def test_compiled_code_computes_the_same() -> None:
     w, rest = np.full(n, 3, "f4"), np.full(m, 0.1, "f4")
     rest[1] = -0.1
     springs = np.ascontiguousarray(mesh.springs.T)
+    compliance = np.array([0, 1e-4, 1e-2], "f4")
     colliders = np.zeros((3, 12), "f4")
     colliders[0, :9] = 1, 0, 1, 0, 0.05, 0, 0, 0, 0.3
     colliders[1, :9] = 2, 0.1, 0.1, 0, 0.08, 0, 0, 0, 0.1
     colliders[2, :9] = 3, 0.1, 0.1, 0, 0.15, 0, 0, 0, 0
     world = np.array([0, -9.8, 0, 0.5, 1, 2, 3, 1], "f4")
     found = []
-    for code in (plain, compiled):
+    for code in (plain, make()):
         v, q, load = np.full((3, n), 0.1, "f4"), np.empty((3, n), "f4"), np.zeros(m, "f4")
         code.predict(x, v, q, w, free, starts, fans, h, world)
         for again in (0, 1):
             for first, end in zip(mesh.colours, mesh.colours[1:], strict=False):
-                part = slice(first, end)
-                compliance = np.array([0, 1e-4, 1e-2], "f4")
-                code.solve(q, load, springs, rest, mesh.kinds, w, free, compliance, h, part, again)
+                code.solve(q, load, springs, rest, mesh.kinds, w, free, compliance, h, slice(first, end), again)
         key, begins, out = np.empty(n, "u4"), np.zeros(17, "i4"), np.empty((3, n), "f4")
         code.buckets(q, key, thickness, 16)
         order = np.argsort(key, kind="stable").astype("i4")
         code.begins(key[order], begins)
-        code.apart(q, out, order, begins, np.zeros((3, n), "f4") + 10 * x, w, free, thickness)
+        code.apart(q, out, order, begins, 10 * x, w, free, thickness)
         code.stop(out, x, free, colliders, np.float32(0.01))
         y, broken = x.copy(), rest.copy()
         code.finish(y, v, out, h)
         code.torn(broken, load, y, springs, np.float32(1.1))
         found.append((q, load, key, begins, y, v, broken))
+    assert not np.array_equal(found[0][0], found[0][4])
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(other, one, rtol=2e-3, atol=2e-3)

@@ -103,7 +103,7 @@ class ClothSimulationActor(Simulation[ClothConfig, ClothSnapshot]):
         async def put(live: Live[ClothConfig]) -> None:
             await kernels.move(live.arrays["x"], live.device.put(indices), live.device.put(target))
 
-        await self.call(lambda live: put(live))
+        await self.call(put)
 
     def _adapted(self, config: ClothConfig) -> ClothConfig:
         present = self.config

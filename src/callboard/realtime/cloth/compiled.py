@@ -13,6 +13,7 @@ ZERO, ONE, TINY, SIX = np.float32(0), np.float32(1), np.float32(1e-12), np.float
 
 @jit
 def predict(x: Any, v: Any, q: Any, w: Any, free: Any, fan_starts: Any, fans: Any, h: Any, world: Any) -> None:
+    """Where particles would be after a substep without springs."""
     keep = ONE / (ONE + world[3] * h)
     for i in range(x.shape[1]):
         if free[i] == ZERO:
@@ -49,6 +50,7 @@ def solve(
     q: Any, load: Any, springs: Any, rest: Any, kinds: Any, w: Any, free: Any, compliance: Any, h: Any, part: Any,
     again: Any,
 ) -> None:  # fmt: skip
+    """Bring the springs of a colour closer to their lengths at rest."""
     for c in range(part.start, part.stop):
         i, j = springs[0, c], springs[1, c]
         wi, wj = w[i] * free[i], w[j] * free[j]
@@ -72,6 +74,7 @@ def solve(
 
 @jit
 def stop(q: Any, x: Any, free: Any, colliders: Any, margin: Any) -> None:
+    """Put particles out of obstacles."""
     for r in range(colliders.shape[0]):
         row = colliders[r]
         if row[0] == ZERO:
@@ -102,6 +105,7 @@ def stop(q: Any, x: Any, free: Any, colliders: Any, margin: Any) -> None:
 
 @jit
 def finish(x: Any, v: Any, q: Any, h: Any) -> None:
+    """The substep is done."""
     for axis in range(3):
         for i in range(x.shape[1]):
             v[axis, i] = (q[axis, i] - x[axis, i]) / h
@@ -110,6 +114,7 @@ def finish(x: Any, v: Any, q: Any, h: Any) -> None:
 
 @jit
 def torn(rest: Any, load: Any, x: Any, springs: Any, most: Any) -> None:
+    """Break springs that are too long."""
     for c in range(rest.shape[0]):
         i, j = springs[0, c], springs[1, c]
         dx, dy, dz = x[0, i] - x[0, j], x[1, i] - x[1, j], x[2, i] - x[2, j]
@@ -126,6 +131,7 @@ def bucket(x: Any, y: Any, z: Any, size: Any) -> Any:
 
 @jit
 def buckets(q: Any, key: Any, cell: Any, size: Any) -> None:
+    """The bucket of the cell in which each particle is."""
     for i in range(q.shape[1]):
         x, y, z = np.floor(q[0, i] / cell), np.floor(q[1, i] / cell), np.floor(q[2, i] / cell)
         key[i] = bucket(np.int32(x), np.int32(y), np.int32(z), size)
@@ -133,6 +139,7 @@ def buckets(q: Any, key: Any, cell: Any, size: Any) -> None:
 
 @jit
 def begins(keys: Any, starts: Any) -> None:
+    """Where each bucket begins in the sorted keys."""
     at = 0
     for bucket_ in range(starts.shape[0]):
         while at < keys.shape[0] and keys[at] < bucket_:
@@ -142,6 +149,7 @@ def begins(keys: Any, starts: Any) -> None:
 
 @jit
 def apart(q: Any, out: Any, order: Any, starts: Any, home: Any, w: Any, free: Any, thickness: Any) -> None:
+    """Move particles away from those that are too near."""
     for i in range(q.shape[1]):
         cx = np.int32(np.floor(q[0, i] / thickness))
         cy = np.int32(np.floor(q[1, i] / thickness))

@@ -13,7 +13,7 @@ Vector = tuple[float, float, float]
 
 
 class ClothConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a cloth. Compliances are inverse stiffnesses: 0 does not give way, whatever ``dt`` and iterations are.
+    """Settings of a cloth. A compliance is the inverse of a stiffness: how far a spring gives way, in m/N.
 
     Attributes:
         width, height: Particles of a rectangular cloth, along x and along y; not used with a mesh.

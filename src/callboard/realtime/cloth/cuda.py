@@ -124,7 +124,9 @@ extern "C" __global__ void finish(float *x, float *v, const float *q, const floa
 TORN = (
     HELPERS
     + r"""
-extern "C" __global__ void torn(float *rest, float *load, const float *x, const int *springs, int n, int m, float most) {
+extern "C" __global__ void torn(
+    float *rest, float *load, const float *x, const int *springs, int n, int m, float most
+) {
     const int c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= m) return;
     const float3 d = less(at(x, springs[c], n), at(x, springs[m + c], n));

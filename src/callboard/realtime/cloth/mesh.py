@@ -32,7 +32,7 @@ class Mesh(NamedTuple):
     colours: tuple[int, ...]
 
     def fans(self) -> tuple[Indices, Indices]:
-        """For each particle, its triangles: where they begin, and the two other corners of each, ``[2, 3 triangles]``."""
+        """For each particle, its triangles: where they begin, and their other corners, ``[2, 3 * triangles]``."""
         owner = self.triangles.reshape(-1)
         order = np.argsort(owner, kind="stable")
         starts = np.searchsorted(owner[order], np.arange(len(self.positions) + 1)).astype("i4")

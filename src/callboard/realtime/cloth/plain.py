@@ -1,7 +1,8 @@
 """A step of cloth in NumPy: the reference for the kernels in Numba and CUDA.
 
-Extended position-based dynamics (Macklin, Müller and Chentanez, 2016) in small steps (Macklin et al., 2019). ``x``, ``v`` and ``q`` are f32 ``[3, n]``: positions, velocities, and the positions that a substep ends with. ``w`` is the inverse mass
-of each particle, ``free`` is 0 where it is pinned, and 1 elsewhere.
+Extended position-based dynamics (Macklin, Müller and Chentanez, 2016) in small steps (Macklin et al., 2019). ``x``,
+``v`` and ``q`` are f32 ``[3, n]``: positions, velocities, and the positions that a substep ends with. ``w`` is the
+inverse mass of each particle, ``free`` is 0 where it is pinned, and 1 elsewhere.
 """
 
 from typing import Any

@@ -73,7 +73,37 @@ def _particle_changes(values: Values) -> dict[str, Any]:
     }
 
 
+def _cloth(device: Device) -> Simulation[Any, Any]:
+    from callboard.realtime.cloth.actor import ClothSimulationActor
+    from callboard.realtime.cloth.config import ClothConfig
+
+    side = 24
+    config = ClothConfig(width=side, height=side, spacing=0.05, pinned=(side * (side - 1), side * side - 1), substeps=4)
+    return ClothSimulationActor(device, config)
+
+
+def _cloth_changes(values: Values) -> dict[str, Any]:
+    return {
+        "gravity": (0.0, -values["gravity"], 0.0),
+        "wind": (0.5 * values["wind"], 0.0, values["wind"]),
+        "air": 0.5,
+        "stretch": values["stretch"],
+        "damping": values["damping"],
+    }
+
+
 PLAYERS: dict[str, Player] = {
+    "cloth": Player(
+        "a curtain in the wind",
+        _cloth,
+        (
+            Slider("gravity", 0.0, 20.0, 9.8),
+            Slider("wind", 0.0, 12.0, 4.0),
+            Slider("stretch", 0.0, 0.02, 0.0),
+            Slider("damping", 0.0, 3.0, 0.3),
+        ),
+        _cloth_changes,
+    ),
     "particles": Player(
         "a fountain over a ball, in a box",
         _particles,
