@@ -144,16 +144,28 @@ class ClothSimulationActor(Simulation[ClothConfig, ClothSnapshot]):
         return ClothSnapshot(steps=kept.steps, time=kept.time, broken=int((rest < 0).sum()), **arrays)
 
     def _drawing(self, snapshot: ClothSnapshot, width: int, height: int) -> NDArray[np.uint8]:
-        """Its springs that are whole, without those that bend, coloured by their stretch."""
+        """Its springs that are whole, without those that bend, brighter where the cloth faces the viewer."""
         seen = ~np.isnan(snapshot.stretch) & (self._mesh.kinds != BEND)
-        ends = snapshot.positions[snapshot.springs[seen]]
+        ends = snapshot.springs[seen]
+        values = np.stack([snapshot.positions[..., 0], snapshot.positions[..., 1], _facing(snapshot)], axis=1)
         part = np.linspace(0, 1, 12, dtype="f4")[:, None, None]
-        points = (ends[:, 0] * (1 - part) + ends[:, 1] * part).reshape(-1, 3)
+        points = (values[ends[:, 0]] * (1 - part) + values[ends[:, 1]] * part).reshape(-1, 3)
         first = self._mesh.positions
-        reach = float(np.ptp(first, axis=0).max()) * 1.2
+        reach = float(np.ptp(first, axis=0).max()) * 0.8
         middle = (first.max(0) + first.min(0)) / 2
         bounds = middle[:2] - reach, middle[:2] + reach
-        return splatted(points[:, :2], np.tile(snapshot.stretch[seen], 12), width, height, bounds)
+        return splatted(points[:, :2], points[:, 2], width, height, bounds)
+
+
+def _facing(snapshot: ClothSnapshot) -> NDArray[np.float32]:
+    """How much each particle's triangles face along z, from 0 to 1."""
+    corners = snapshot.positions[snapshot.triangles]
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    size = len(snapshot.positions)
+    owner = snapshot.triangles.reshape(-1)
+    summed = np.stack([np.bincount(owner, np.repeat(normals[:, axis], 3), size) for axis in range(3)], axis=1)
+    facing: NDArray[np.float32] = np.abs(summed[:, 2]) / np.maximum(np.linalg.norm(summed, axis=1), 1e-12)
+    return facing.astype("f4")
 
 
 def _at_rest(mesh: Mesh, config: ClothConfig, starts: Any, fans: Any) -> HostArrays:

@@ -63,7 +63,7 @@ def _particles(device: Device) -> Simulation[Any, Any]:
 def _particle_changes(values: Values) -> dict[str, Any]:
     from callboard.realtime.particles.config import Ball, Emitter, Vortex
 
-    fountain = {"position": (0.0, -0.9, 0.0), "rate": values.get("rate", 600.0), "spread": 0.7, "life": 3.0}
+    fountain: dict[str, Any] = {"position": (0.0, -0.9, 0.0), "rate": values.get("rate", 600.0), "spread": 0.7, "life": 3.0}
     return {
         "gravity": (0.0, -values["gravity"], 0.0),
         "drag": values["drag"],
