@@ -44,7 +44,9 @@ def timed(function: Callable[[], Any], per: int, seconds: float) -> Callable[[],
     return run
 
 
-def waiting(runner: asyncio.Runner, call: Callable[[], Awaitable[Any]], per: int, seconds: float) -> Callable[[], float]:
+def waiting(
+    runner: asyncio.Runner, call: Callable[[], Awaitable[Any]], per: int, seconds: float
+) -> Callable[[], float]:
     """The same for a coroutine function, inside the loop."""
 
     async def some() -> float:

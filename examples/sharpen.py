@@ -20,7 +20,7 @@ def photo(height: int = 120, width: int = 160) -> np.ndarray:
     y, x = np.mgrid[:height, :width]
     rings = 127 + 100 * np.sin(np.hypot(y - height / 2, x - width / 2) / 6)
     noisy = rings[..., None] * (1.0, 0.8, 0.5) + np.random.default_rng(0).normal(0, 25, (height, width, 3))
-    return np.clip(noisy, 0, 255).astype("u1")
+    return np.asarray(np.clip(noisy, 0, 255), np.uint8)
 
 
 async def main(name: str, file: Path) -> None:

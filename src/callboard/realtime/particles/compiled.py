@@ -141,7 +141,7 @@ def stopped(x: Any, v: Any, row: Any) -> None:
         least = zero
         for j in range(size):
             depth = nx * px[j] + ny * py[j] + nz * pz[j] - offset
-            least = depth if depth < least else least
+            least = min(least, depth)
         if least == zero:
             return
         for j in range(size):
