@@ -58,7 +58,7 @@ class Commands(Generic[C]):
         self.state = ""
         try:
             await self._restored(self._epoch)
-        except BaseException:
+        except BaseException:  # whatever it is, it has not started
             self.state = "could not be started"
             raise
 

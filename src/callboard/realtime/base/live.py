@@ -68,4 +68,6 @@ class Live(Generic[C]):
         async def arrived() -> HostArrays:
             return {name: np.asarray(await reply) for name, reply in replies.items()}
 
-        return asyncio.ensure_future(arrived())
+        task = asyncio.ensure_future(arrived())
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # not awaited if the command fails
+        return task

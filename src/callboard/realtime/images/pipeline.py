@@ -157,7 +157,8 @@ class ImageFilterPipeline(Asked):
         y0, y1, x0, x1 = (count(f"roi[{n}]", value, least=0) for n, value in enumerate(roi))
         if not (y0 < y1 <= h and x0 < x1 <= w):
             raise ShapeError(f"roi is {roi}; pass (top, bottom, left, right) inside the image of {h} by {w}")
-        needed, inner = [], []
+        needed: list[slice] = []
+        inner: list[slice] = []
         for axis, (start, end, extent) in enumerate(((y0, y1, h), (x0, x1, w))):
             radius = sum(stage.weights.shape[axis] // 2 for stage in self._stages)
             low, high = max(0, start - radius), min(extent, end + radius)
@@ -165,7 +166,7 @@ class ImageFilterPipeline(Asked):
                 low, high = 0, extent  # the other side counts
             needed.append(slice(low, high))
             inner.append(slice(start - low, end - low))
-        return cast(Any, (tuple(needed), tuple(inner)))
+        return (needed[0], needed[1]), (inner[0], inner[1])
 
 
 def _shape_of(image: Any) -> tuple[int, int, int, int]:

@@ -13,8 +13,14 @@ ONE, HALF, TWO, SIXTH, TINY = np.float32(1), np.float32(0.5), np.float32(2), np.
 
 
 @jit
+def rows(x: Any, start: Any, end: Any) -> Any:
+    """A part of each row. They are contiguous, which views of two dimensions would not be."""
+    return x[0][start:end], x[1][start:end], x[2][start:end]
+
+
+@jit
 def accelerations(x: Any, v: Any, life: Any, world: Any, fields: Any, mortal: Any, a: Any) -> None:
-    size = x.shape[1]
+    size = x[0].shape[0]
     for axis in range(3):
         gravity, drag, of, to = world[axis], world[3], v[axis], a[axis]
         for j in range(size):
@@ -44,9 +50,9 @@ def accelerations(x: Any, v: Any, life: Any, world: Any, fields: Any, mortal: An
                 az[j] += s * (ox * dy - oy * dx)
         elif kind == np.float32(4):
             for j in range(size):
-                ax[j] += s * (ox - v[0, j])
-                ay[j] += s * (oy - v[1, j])
-                az[j] += s * (oz - v[2, j])
+                ax[j] += s * (ox - v[0][j])
+                ay[j] += s * (oy - v[1][j])
+                az[j] += s * (oz - v[2][j])
     if mortal:
         for j in range(size):
             if life[j] <= np.float32(0):
@@ -55,7 +61,7 @@ def accelerations(x: Any, v: Any, life: Any, world: Any, fields: Any, mortal: An
 
 @jit
 def sum_of(x: Any, a: Any, factor: Any, out: Any) -> None:
-    """``out = x + a * factor``; may be in place."""
+    """``out = x + a * factor``."""
     for axis in range(3):
         p, q, r = x[axis], a[axis], out[axis]
         for j in range(p.shape[0]):
@@ -63,22 +69,44 @@ def sum_of(x: Any, a: Any, factor: Any, out: Any) -> None:
 
 
 @jit
+def add_to(x: Any, a: Any, factor: Any) -> None:
+    """``x += a * factor``. Loops over few arrays become vector code, since the compiler can tell them apart."""
+    for axis in range(3):
+        p, q = x[axis], a[axis]
+        for j in range(p.shape[0]):
+            p[j] += q[j] * factor
+
+
+@jit
+def fell(x: Any, v: Any, dt: Any, world: Any) -> None:
+    """A symplectic step without fields, in one pass."""
+    for axis in range(3):
+        p, u, gravity, drag = x[axis], v[axis], world[axis], world[3]
+        for j in range(p.shape[0]):
+            u[j] += (gravity - drag * u[j]) * dt
+            p[j] += u[j] * dt
+
+
+@jit
 def moved(x: Any, v: Any, life: Any, dt: Any, world: Any, fields: Any, method: Any, mortal: Any, work: Any) -> None:
-    size = x.shape[1]
-    a = work[0, :, :size]
+    size = x[0].shape[0]
+    if method == 0 and not mortal and fields.shape[0] == 1 and fields[0, 0] == np.float32(0):
+        fell(x, v, dt, world)
+        return
+    a = rows(work[0], 0, size)
     half = HALF * dt
     accelerations(x, v, life, world, fields, mortal, a)
     if method == 0:
-        sum_of(v, a, dt, v)
-        sum_of(x, v, dt, x)
+        add_to(v, a, dt)
+        add_to(x, v, dt)
     elif method == 1:
-        sum_of(v, a, half, v)
-        sum_of(x, v, dt, x)
+        add_to(v, a, half)
+        add_to(x, v, dt)
         accelerations(x, v, life, world, fields, mortal, a)
-        sum_of(v, a, half, v)
+        add_to(v, a, half)
     else:
-        b, c, d, va = work[1, :, :size], work[2, :, :size], work[3, :, :size], work[4, :, :size]
-        vb, vc, at = work[5, :, :size], work[6, :, :size], work[7, :, :size]
+        b, c, d, va = rows(work[1], 0, size), rows(work[2], 0, size), rows(work[3], 0, size), rows(work[4], 0, size)
+        vb, vc, at = rows(work[5], 0, size), rows(work[6], 0, size), rows(work[7], 0, size)
         sum_of(v, a, half, va)
         sum_of(x, v, half, at)
         accelerations(at, va, life, world, fields, mortal, b)
@@ -91,13 +119,13 @@ def moved(x: Any, v: Any, life: Any, dt: Any, world: Any, fields: Any, method: A
         sixth = dt * SIXTH
         for axis in range(3):
             for j in range(size):
-                x[axis, j] += (v[axis, j] + TWO * va[axis, j] + TWO * vb[axis, j] + vc[axis, j]) * sixth
-                v[axis, j] += (a[axis, j] + TWO * b[axis, j] + TWO * c[axis, j] + d[axis, j]) * sixth
+                x[axis][j] += (v[axis][j] + TWO * va[axis][j] + TWO * vb[axis][j] + vc[axis][j]) * sixth
+                v[axis][j] += (a[axis][j] + TWO * b[axis][j] + TWO * c[axis][j] + d[axis][j]) * sixth
 
 
 @jit
 def stopped(x: Any, v: Any, row: Any) -> None:
-    size = x.shape[1]
+    size = x[0].shape[0]
     kind, px, py, pz, vx, vy, vz = row[0], x[0], x[1], x[2], v[0], v[1], v[2]
     left, slip, zero = row[7], ONE - row[8], np.float32(0)
     if kind == np.float32(4):
@@ -109,7 +137,13 @@ def stopped(x: Any, v: Any, row: Any) -> None:
                 u[j] = u[j] * (-left if back else ONE)
         return
     nx, ny, nz, offset = row[1], row[2], row[3], row[4]
-    if kind == ONE:  # without branches, for vector code
+    if kind == ONE:
+        least = zero
+        for j in range(size):
+            depth = nx * px[j] + ny * py[j] + nz * pz[j] - offset
+            least = min(least, depth)
+        if least == zero:
+            return
         for j in range(size):
             depth = min(nx * px[j] + ny * py[j] + nz * pz[j] - offset, zero)
             px[j] -= depth * nx
@@ -149,16 +183,16 @@ def advanced(
     work = np.empty((8 if method == 2 else 1, 3, BLOCK), np.float32)
     for start in range(0, x.shape[1], BLOCK):
         end = min(start + BLOCK, x.shape[1])
-        lives = life[start:end]
+        px, pv, lives = rows(x, start, end), rows(v, start, end), life[start:end]
         if mortal:
             for j in range(end - start):
                 lives[j] -= dt
                 if lives[j] <= np.float32(0):
-                    v[0, start + j] = v[1, start + j] = v[2, start + j] = np.float32(0)
-        moved(x[:, start:end], v[:, start:end], lives, dt, world, fields, method, mortal, work)
+                    pv[0][j] = pv[1][j] = pv[2][j] = np.float32(0)
+        moved(px, pv, lives, dt, world, fields, method, mortal, work)
         for c in range(colliders.shape[0]):
             if colliders[c, 0] != np.float32(0):
-                stopped(x[:, start:end], v[:, start:end], colliders[c])
+                stopped(px, pv, colliders[c])
 
 
 def advance(

@@ -49,8 +49,8 @@ def write_gif(path: str | Path, frames: Sequence[Picture], fps: float = 30.0) ->
 
 def _key(frame: Picture) -> NDArray[np.uint16]:
     """Colours in 15 bits."""
-    r, g, b = (frame[..., n].astype("u2") >> 3 for n in range(3))
-    return r << 10 | g << 5 | b
+    r, g, b = (frame[..., n].astype(np.uint16) >> 3 for n in range(3))
+    return np.asarray(r << 10 | g << 5 | b, np.uint16)
 
 
 def _palette(frames: Sequence[Picture]) -> tuple[Picture, Picture]:

@@ -63,13 +63,14 @@ def _particles(device: Device) -> Simulation[Any, Any]:
 def _particle_changes(values: Values) -> dict[str, Any]:
     from callboard.realtime.particles.config import Ball, Emitter, Vortex
 
-    fountain: dict[str, Any] = {"position": (0.0, -0.9, 0.0), "rate": values.get("rate", 600.0), "spread": 0.7, "life": 3.0}
+    rate, speed = values.get("rate", 600.0), (0.0, values.get("speed", 5.5), 0.0)
+    fountain = Emitter(position=(0.0, -0.9, 0.0), velocity=speed, rate=rate, spread=0.7, life=3.0)
     return {
         "gravity": (0.0, -values["gravity"], 0.0),
         "drag": values["drag"],
         "fields": (Vortex(strength=values.get("whirl", 0.0), axis=(0.0, 0.0, 1.0)),),
         "colliders": (Ball(center=(0.0, 0.1, 0.0), radius=0.25, restitution=0.7),),
-        "emitters": (Emitter(velocity=(0.0, values.get("speed", 5.5), 0.0), **fountain),),
+        "emitters": (fountain,),
     }
 
 
