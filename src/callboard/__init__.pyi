@@ -269,6 +269,10 @@ from callboard.realtime.particles.config import Spring as Spring
 from callboard.realtime.particles.config import Vortex as Vortex
 from callboard.realtime.particles.config import Wind as Wind
 from callboard.realtime.particles.snapshot import ParticleSnapshot as ParticleSnapshot
+from callboard.realtime.reductions.actor import ReductionAnalysisActor as ReductionAnalysisActor
+from callboard.realtime.reductions.actor import ReductionKind as ReductionKind
+from callboard.realtime.sparse.actor import GpuSparseStructureActor as GpuSparseStructureActor
+from callboard.realtime.sparse.actor import SparseStats as SparseStats
 from callboard.retry import request_key as request_key
 from callboard.retry import retrying as retrying
 from callboard.serve.http.starting import serve as serve
