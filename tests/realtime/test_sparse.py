@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,8 @@ async def test_products_are_those_of_scipy_whatever_changes() -> None:
             np.testing.assert_allclose(await actor.spmm(many), dense @ many, rtol=1e-5, atol=1e-5)
 
         await same()
-        for how, place in (("set", (rows[0], cols[0])), ("add", (rows[1], cols[1])), ("set", (6, 4))):
+        changes: Any = (("set", (rows[0], cols[0])), ("add", (rows[1], cols[1])), ("set", (6, 4)))
+        for how, place in changes:
             actor.update([place[0], place[0]], [place[1], place[1]], [1.0, 2.0], how=how)
             dense[place] = dense[place] + 3.0 if how == "add" else 2.0
             await same()

@@ -115,8 +115,8 @@ class ReductionAnalysisActor(Asked):
 
     @messages.Reduce.handles
     async def _on_reduce(self, m: messages.Reduce) -> Any:
-        return await self.reduce(m.kind, m.data)  # type: ignore[arg-type] -- checked there
+        return await self.reduce(m.kind, m.data)
 
     @messages.ReduceChannels.handles
     async def _on_channels(self, m: messages.ReduceChannels) -> Any:
-        return await self.reduce_channels(m.kind, m.data, m.channels)  # type: ignore[arg-type] -- checked there
+        return await self.reduce_channels(m.kind, m.data, m.channels)

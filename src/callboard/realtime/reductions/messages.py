@@ -13,13 +13,13 @@ __all__ = ["Reduce", "ReduceChannels"]
 class Reduce(Request["ReductionAnalysisActor", Any]):
     """One number of all data; see :meth:`.ReductionAnalysisActor.reduce`."""
 
-    kind: str
+    kind: Any
     data: Any
 
 
 class ReduceChannels(Request["ReductionAnalysisActor", Any]):
     """One number for each channel; see :meth:`.ReductionAnalysisActor.reduce_channels`."""
 
-    kind: str
+    kind: Any
     data: Any
     channels: int

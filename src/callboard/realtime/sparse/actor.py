@@ -123,7 +123,7 @@ class GpuSparseStructureActor(Asked):
 
     async def spgemm(self, other: "GpuSparseStructureActor") -> Any:
         """The product with another sparse matrix on the same device, as a :mod:`scipy.sparse` array."""
-        if not isinstance(other, GpuSparseStructureActor) or other._device is not self._device:
+        if getattr(other, "_device", None) is not self._device:
             raise TypeError(f"other is {other!r:.80}; pass a GpuSparseStructureActor on {self._device.name}")
         if other._entries.shape[0] != self._entries.shape[1]:
             raise ShapeError(f"other has {other._entries.shape[0]} rows; this has {self._entries.shape[1]} columns")
@@ -146,8 +146,8 @@ class GpuSparseStructureActor(Asked):
             self._of, self._uploads = now, self._uploads + 1
         elif self._changed:
             old = self._matrix
-            values = self._device.put(self._entries.values)
-            self._matrix = CsrRef(indptr=old.indptr, indices=old.indices, values=values, shape=old.shape)
+            fresh = self._device.put(self._entries.values)
+            self._matrix = CsrRef(indptr=old.indptr, indices=old.indices, values=fresh, shape=old.shape)
             self._updates += 1
         self._changed = False
         return self._matrix
