@@ -16,12 +16,12 @@ class Outcome(NamedTuple):
 
     Attributes:
         arrays: To be equal, bit by bit, in an undisturbed run.
-        stats: Of the simulation.
+        stats: Of the simulation; None without a state.
         every: Its ``snapshot_every``.
     """
 
     arrays: dict[str, Any]
-    stats: cb.SimulationStats
+    stats: cb.SimulationStats | None
     every: int
 
 
@@ -45,4 +45,15 @@ async def particles(gpu: cb.Device, middle: Middle) -> Outcome:
         return Outcome({**arrays, "steps": found.steps}, simulation.stats(), 8)
 
 
-SCENARIOS = [particles]
+async def filters(gpu: cb.Device, middle: Middle) -> Outcome:
+    """Without a state: what is lost is the frames in flight."""
+    image = np.random.default_rng(6).integers(0, 256, (2, 20, 30, 3), dtype=np.uint8)
+    pipe = cb.ImageFilterPipeline(gpu, [np.full((3, 3), 1 / 9), np.full((9, 9), 1 / 81)], border="wrap")
+    frames = [await pipe.process(image)]
+    several = asyncio.gather(*(pipe.process(image + n) for n in range(3)))
+    await middle()
+    frames += [*await several, await pipe.process(image)]
+    return Outcome({"frames": np.array(frames)}, None, 0)
+
+
+SCENARIOS = [particles, filters]
