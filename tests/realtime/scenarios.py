@@ -36,10 +36,10 @@ async def particles(gpu: cb.Device, middle: Middle) -> Outcome:
         await simulation.step(0.01, 13)
         await simulation.update_config(gravity=(0, -1, 0))
         await simulation.step(0.02)
-        steps = asyncio.gather(*(simulation.step(0.01, 2) for _ in range(4)))
-        await middle()
-        await steps
-        await simulation.step(0.01, 3)
+        running = asyncio.gather(simulation.step(0.01), simulation.update_config(drag=0.1))
+        await middle()  # 14 steps are done, of which 8 are in a copy
+        await running
+        await asyncio.gather(*(simulation.step(0.01, 2) for _ in range(5)))
         found = await simulation.snapshot()
         arrays = {name: getattr(found, name) for name in ("positions", "velocities", "lives", "slots")}
         return Outcome({**arrays, "steps": found.steps}, simulation.stats(), 8)
