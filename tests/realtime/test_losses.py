@@ -5,11 +5,13 @@ import os
 import signal
 
 import numpy as np
+import pytest
 from tests.realtime.scenarios import SCENARIOS
 
 import callboard as cb
 
 
+@pytest.mark.timeout(180)  # Numba and OpenCV, where they are installed, are loaded in three processes
 async def test_a_lost_device_costs_at_most_the_steps_since_the_snapshot() -> None:
     async def quiet() -> None: ...
 
