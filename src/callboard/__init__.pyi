@@ -22,6 +22,7 @@ from callboard.actors import Terminated as Terminated
 from callboard.agents.cache.cache import EmbeddingCache as EmbeddingCache
 from callboard.agents.cache.stats import EmbeddingCacheStats as EmbeddingCacheStats
 from callboard.agents.graph.actor import LangGraphGpuActor as LangGraphGpuActor
+from callboard.agents.graph.checkpoints.store import Checkpoints as Checkpoints
 from callboard.agents.graph.dag import NodeGraph as NodeGraph
 from callboard.agents.graph.errors import EmptyInput as EmptyInput
 from callboard.agents.graph.errors import GraphError as GraphError
@@ -30,9 +31,23 @@ from callboard.agents.graph.errors import GraphRecursionError as GraphRecursionE
 from callboard.agents.graph.errors import InvalidUpdate as InvalidUpdate
 from callboard.agents.graph.errors import NodeFailed as NodeFailed
 from callboard.agents.graph.errors import NodeTimeout as NodeTimeout
+from callboard.agents.graph.langgraph import langgraph_runnable as langgraph_runnable
+from callboard.agents.graph.langgraph import langgraph_saver as langgraph_saver
 from callboard.agents.graph.policies import CachePolicy as CachePolicy
 from callboard.agents.graph.policies import RetryPolicy as RetryPolicy
 from callboard.agents.graph.running import GraphRun as GraphRun
+from callboard.agents.graph.stateful.builder import StateGraph as StateGraph
+from callboard.agents.graph.stateful.compiled import CompiledStateGraph as CompiledStateGraph
+from callboard.agents.graph.stateful.context import get_config as get_config
+from callboard.agents.graph.stateful.context import get_stream_writer as get_stream_writer
+from callboard.agents.graph.stateful.context import interrupt as interrupt
+from callboard.agents.graph.stateful.types import START as START
+from callboard.agents.graph.stateful.types import Command as Command
+from callboard.agents.graph.stateful.types import Interrupt as Interrupt
+from callboard.agents.graph.stateful.types import Overwrite as Overwrite
+from callboard.agents.graph.stateful.types import Runtime as Runtime
+from callboard.agents.graph.stateful.types import Send as Send
+from callboard.agents.graph.stateful.types import StateSnapshot as StateSnapshot
 from callboard.agents.index.cpu import CpuVectorIndex as CpuVectorIndex
 from callboard.agents.index.device import DeviceVectorIndex as DeviceVectorIndex
 from callboard.agents.index.fusion import fuse as fuse
@@ -44,6 +59,7 @@ from callboard.clusters import cluster as cluster
 from callboard.core.dtype import DType as DType
 from callboard.core.dtype import DTypeLike as DTypeLike
 from callboard.core.dtype import as_dtype as as_dtype
+from callboard.core.end import END as END
 from callboard.core.errors import AccelError as AccelError
 from callboard.core.errors import AskTimeout as AskTimeout
 from callboard.core.errors import BackendUnavailable as BackendUnavailable
@@ -217,7 +233,6 @@ from callboard.patterns.pipeline.errors import ItemError as ItemError
 from callboard.patterns.pipeline.executor import PipelineExecutor as PipelineExecutor
 from callboard.patterns.pipeline.executor import PipelineStats as PipelineStats
 from callboard.patterns.pipeline.stage import PipelineStage as PipelineStage
-from callboard.patterns.pipeline.streams import END as END
 from callboard.patterns.pipeline.streams import PipelineSink as PipelineSink
 from callboard.patterns.pipeline.streams import gpu_stage as gpu_stage
 from callboard.patterns.pipeline.streams import run_collect as run_collect

@@ -12,7 +12,7 @@ from callboard.actors.refs import ActorRef
 from callboard.core.ref.handle import GpuRef
 from callboard.device.client.residents.ref import ResidentRef
 
-__all__ = ["Executor", "NodeCall", "call_of", "is_async", "name_of"]
+__all__ = ["Executor", "NodeCall", "call_of", "is_async", "is_plain", "name_of"]
 
 Executor = Literal["auto", "loop", "thread"]
 NodeCall = Callable[..., Coroutine[Any, Any, Any]]
@@ -22,7 +22,7 @@ THREADS = 32
 
 @functools.cache
 def _threads() -> Threads:
-    return Threads(THREADS, "callboard-graph")
+    return Threads(THREADS, "graph node")
 
 
 def call_of(node: Any, executor: Executor = "auto") -> NodeCall:
@@ -67,6 +67,11 @@ def is_async(function: Any) -> bool:
         return True
     owner = getattr(function, "__self__", None)
     return isinstance(owner, ResidentRef)
+
+
+def is_plain(function: Any) -> bool:
+    """True for a function, a method or a class's instance whose call returns its result, not something to await."""
+    return inspect.isroutine(function) and not is_async(function)
 
 
 def name_of(node: Any) -> str:

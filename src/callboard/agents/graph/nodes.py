@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from callboard.actors.clock import Clock
-from callboard.agents.graph.calling import Executor, NodeCall, call_of
+from callboard.agents.graph.calling import Executor, NodeCall, call_of, is_plain
 from callboard.agents.graph.errors import NodeTimeout
 from callboard.agents.graph.policies import CachePolicy, NodeCache, RetryPolicy, checked_timeout
 from callboard.agents.graph.waiting import pause, within
@@ -26,7 +26,7 @@ class Step:
         clock: Tells the time.
     """
 
-    __slots__ = ("_cache", "_clock", "call", "name", "node", "retry", "timeout")
+    __slots__ = ("_cache", "_clock", "call", "name", "node", "plain", "retry", "timeout")
 
     def __init__(
         self,
@@ -45,6 +45,8 @@ class Step:
         self._clock = clock
         self._cache = None if cache is None else NodeCache(cache, cache.key_func or self._key)
         call = call_of(node, executor)
+        self.plain = node if timeout is None and retry is None and cache is None and is_plain(node) else None
+        """The node itself, if it is a plain function without policies."""
         if timeout is not None or retry is not None:
             call = self._guarded(call)
         if self._cache is not None:
