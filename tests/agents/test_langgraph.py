@@ -83,11 +83,15 @@ def build(of: SimpleNamespace, plan: Plan) -> Any:
 
         return call
 
+    def named(name: str, path: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        path.__name__ = name
+        return path
+
     def condition(targets: list[str]) -> Callable[[Any], Any]:
-        return lambda state: targets[len(state["log"]) % len(targets)]
+        return named("-".join(targets), lambda state: targets[len(state["log"]) % len(targets)])
 
     def sends(to: str, count: int) -> Callable[[Any], Any]:
-        return lambda state: [of.Send(to, f"{n}") for n in range(count)]
+        return named("sends", lambda state: [of.Send(to, f"{n}") for n in range(count)])
 
     for name in NAMES:
         builder.add_node(name, node(name), defer=name in plan["defer"])
@@ -102,7 +106,7 @@ def build(of: SimpleNamespace, plan: Plan) -> Any:
     for name, (to, count) in sorted(plan["sends"].items()):
         builder.add_conditional_edges(name, sends(to, count), NAMES)
     for name in NAMES:  # so that every node can be reached
-        builder.add_conditional_edges(name, condition(["__end__"]), TARGETS)
+        builder.add_conditional_edges(name, named("end", lambda state: "__end__"), TARGETS)
     return builder.compile(checkpointer=of.saver(), **of.compile)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from callboard.agents.graph.checkpoints.store import Checkpoints
@@ -10,7 +10,7 @@ from callboard.agents.graph.errors import GraphRecursionError
 from callboard.agents.graph.stateful.context import Answers, TaskContext
 from callboard.agents.graph.stateful.frames import Frame, Outcome, Task, on_host, save_frame, save_outcome
 from callboard.agents.graph.stateful.spec import Spec
-from callboard.agents.graph.stateful.steps import advance
+from callboard.agents.graph.stateful.steps import advance, with_finished
 from callboard.agents.graph.stateful.tasks import run_task
 from callboard.agents.graph.stateful.types import Interrupt, Send
 
@@ -71,13 +71,13 @@ class Run:
         try:
             if not resuming:
                 await self._keep(frame)
-            steps = 0
+            steps, limit = 0, options.limit + 2 * resuming  # as langgraph counts: a resumed run has two more
             while True:
                 steps += 1
-                if steps > options.limit:
+                if steps > limit:
                     names = ", ".join(sorted({task.name for task in frame.tasks})) or "none"
                     raise GraphRecursionError(
-                        f"{options.limit} steps have not led to the end; next: {names}. If the graph is to go on, pass "
+                        f"{limit} steps have not led to the end; next: {names}. If the graph is to go on, pass "
                         'a larger config={"recursion_limit": ...}'
                     )
                 if not frame.tasks:
@@ -87,7 +87,7 @@ class Run:
                     return frame
                 done = await self._step(frame)
                 if self.interrupts:
-                    return frame
+                    return self._interrupted(frame, done)
                 frame = advance(spec, frame, done)
                 self._outcomes = {}
                 await self._keep(frame)
@@ -111,14 +111,24 @@ class Run:
         if waits:
             self.interrupts = tuple(waits)
             self._emit("updates", {"__interrupt__": self.interrupts})
-            self._emit("values", {"__interrupt__": self.interrupts})
         return list(zip(tasks, outcomes, strict=True))
+
+    def _interrupted(self, frame: Frame, done: list[tuple[Task, Outcome]]) -> Frame:
+        values = with_finished(self._spec, frame, done)
+        if any(outcome.writes for _, outcome in done):
+            self._emit("values", values)
+        self._emit("values", {"__interrupt__": self.interrupts})
+        return replace(frame, values=values)
 
     async def _together(self, frame: Frame) -> list[Outcome]:
         known: list[Outcome | None] = []
         for task in frame.tasks:
             earlier = self._outcomes.get(task.id)
-            known.append(earlier if earlier and not earlier.interrupts and earlier.error is None else None)
+            finished = earlier if earlier and not earlier.interrupts and earlier.error is None else None
+            known.append(finished)
+            if finished is not None:
+                update = dict(finished.writes) or None
+                self._emit("updates", {task.name: update, "__metadata__": {"cached": True}})
         create = asyncio.get_running_loop().create_task
         running = {
             n: create(self._noted(frame, task, alone=len(frame.tasks) == 1))

@@ -6,6 +6,7 @@ from typing import Any
 from callboard.agents.graph.checkpoints.store import Saved
 from callboard.agents.graph.stateful.frames import load_frame, outcomes_of
 from callboard.agents.graph.stateful.spec import Spec
+from callboard.agents.graph.stateful.steps import with_finished
 from callboard.agents.graph.stateful.types import StateSnapshot, TaskSnapshot
 
 __all__ = ["config_of", "snapshot_of"]
@@ -29,9 +30,11 @@ def snapshot_of(saved: Saved, device: Any, spec: Spec, *, latest: bool) -> State
             finished = not outcome.interrupts and outcome.error is None
             result = dict(outcome.writes) if finished else None
             tasks.append(TaskSnapshot(task.id, task.name, outcome.interrupts, outcome.error, result))
+    finished = [(task, done[task.id]) for task in frame.tasks if task.id in done]
+    values = with_finished(spec, frame, finished) if latest else frame.values
     ended = {each.id for each in tasks if latest and each.result is not None}
     return StateSnapshot(
-        {key: frame.values[key] for key in spec.channels if key in frame.values},
+        {key: values[key] for key in spec.channels if key in values},
         tuple(task.name for task in frame.tasks if task.id not in ended),
         config_of(saved.thread, saved.ns, saved.id),
         {"source": frame.source, "step": frame.step},

@@ -9,7 +9,7 @@ from callboard.agents.graph.stateful.spec import Spec
 from callboard.agents.graph.stateful.types import START, Send
 from callboard.core.end import END
 
-__all__ = ["advance", "enter"]
+__all__ = ["advance", "enter", "with_finished"]
 
 
 def enter(spec: Spec, before: Frame, writes: Sequence[tuple[str, Any]], targets: Iterable[str | Send]) -> Frame:
@@ -34,6 +34,14 @@ def advance(spec: Spec, before: Frame, done: Iterable[tuple[Task, Outcome]], sou
     _lead(spec, frame, [(task.name, outcome.targets) for task, outcome in ordered])
     frame.ran = [task.name for task, _ in ordered]
     return frame
+
+
+def with_finished(spec: Spec, frame: Frame, done: Iterable[tuple[Task, Outcome]]) -> dict[str, Any]:
+    """The state with the updates of those tasks of an interrupted step that have finished; they are kept aside."""
+    values = dict(frame.values)
+    ordered = sorted(done, key=lambda pair: pair[0].order)
+    apply_writes(spec.channels, values, [(t.name, key, value) for t, each in ordered for key, value in each.writes])
+    return values
 
 
 def _lead(spec: Spec, frame: Frame, done: Sequence[tuple[str, Iterable[str | Send]]]) -> None:
