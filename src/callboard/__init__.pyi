@@ -54,6 +54,14 @@ from callboard.agents.index.fusion import fuse as fuse
 from callboard.agents.index.protocol import Neighbours as Neighbours
 from callboard.agents.index.protocol import VectorIndex as VectorIndex
 from callboard.agents.index.text import TextIndex as TextIndex
+from callboard.agents.state.coordinator import CoordinatorStats as CoordinatorStats
+from callboard.agents.state.coordinator import SharedGpuStateCoordinator as SharedGpuStateCoordinator
+from callboard.agents.state.coordinator import WriteToken as WriteToken
+from callboard.agents.state.errors import DeadlockRefused as DeadlockRefused
+from callboard.agents.state.errors import LeaseLost as LeaseLost
+from callboard.agents.state.errors import LeaseTimeout as LeaseTimeout
+from callboard.agents.state.errors import StateLost as StateLost
+from callboard.agents.state.values import StateView as StateView
 from callboard.clusters import Cluster as Cluster
 from callboard.clusters import cluster as cluster
 from callboard.core.dtype import DType as DType

@@ -133,7 +133,7 @@ def _saver_class() -> Any:
             self,
             config: Any,
             *,
-            filter: Any = None,  # noqa: A002 -- langgraph's name
+            filter: Any = None,
             before: Any = None,
             limit: int | None = None,
         ) -> "Iterator[Any]":

@@ -1,6 +1,7 @@
 """``StateGraph``: builds a graph whose nodes read a state and return updates of it; the API of langgraph's."""
 
 import inspect
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
@@ -43,8 +44,8 @@ class StateGraph:
     step has led to run at once, and their updates are applied together, by name of the node.
 
     Args:
-        state_schema: The keys of the state: a TypedDict, a dataclass or a pydantic model. ``Annotated[list, operator.add]``
-            gives a key a reducer; without one, an update replaces the value.
+        state_schema: The keys of the state: a TypedDict, a dataclass or a pydantic model. ``Annotated[list,
+            operator.add]`` gives a key a reducer; without one, an update replaces the value.
         context_schema: Of the ``context`` of a run; not checked.
         input_schema, output_schema: The keys that ``invoke`` takes and returns; by default all.
         clock: Tells the time; for tests.
@@ -192,7 +193,7 @@ class StateGraph:
             name, call = each if isinstance(each, tuple) else (name_of(each), each)
             self.add_node(name, call)
             names.append(name)
-        for start, end in zip(names, names[1:], strict=False):
+        for start, end in itertools.pairwise(names):
             self.add_edge(start, end)
         return self
 

@@ -28,8 +28,8 @@ Durability = Literal["sync", "async", "exit"]
 class CompiledStateGraph:
     """A state graph that runs; made by :meth:`StateGraph.compile`.
 
-    ``config={"configurable": {"thread_id": "1"}}`` names the thread of a run: a sequence of states that the checkpointer
-    keeps. ``config={"recursion_limit": 50}`` bounds its steps, ``{"max_concurrency": 4}`` the nodes at once.
+    ``config={"configurable": {"thread_id": "1"}}`` names the thread of a run: a sequence of states that the
+    checkpointer keeps. ``config={"recursion_limit": 50}`` bounds its steps, ``{"max_concurrency": 4}`` the nodes at once.
 
     What a lost device costs: with ``compile(device=gpu)``, arrays of the state are kept in the checkpoints; a run that
     fails with ``ContextLost`` continues with ``invoke(None, config)`` at the nodes that had not finished.
@@ -53,7 +53,7 @@ class CompiledStateGraph:
 
     async def ainvoke(
         self,
-        input: Any,  # noqa: A002 -- langgraph's name
+        input: Any,
         config: Config | None = None,
         *,
         context: Any = None,
@@ -86,7 +86,7 @@ class CompiledStateGraph:
         frame, waits = await self._run(input, options, Stream(()))
         return self._result(frame, waits)
 
-    def invoke(self, input: Any, config: Config | None = None, **options: Any) -> Any:  # noqa: A002
+    def invoke(self, input: Any, config: Config | None = None, **options: Any) -> Any:
         """:meth:`ainvoke` for code without an event loop.
 
         Raises:
@@ -102,7 +102,7 @@ class CompiledStateGraph:
 
     async def astream(
         self,
-        input: Any,  # noqa: A002
+        input: Any,
         config: Config | None = None,
         *,
         stream_mode: Mode | Sequence[Mode] = "updates",
@@ -127,7 +127,7 @@ class CompiledStateGraph:
         config: Config | None = None,
         *,
         stream_mode: Mode | Sequence[Mode] = "updates",
-        **options: Any,  # noqa: A002
+        **options: Any,
     ) -> Iterator[Any]:
         """:meth:`astream` for code without an event loop."""
         _refuse_loop()
@@ -345,7 +345,7 @@ class CompiledStateGraph:
         *,
         filter: Mapping[str, Any] | None = None,
         before: Config | None = None,
-        limit: int | None = None,  # noqa: A002
+        limit: int | None = None,
     ) -> Iterator[StateSnapshot]:
         """The states of a thread, the latest first.
 

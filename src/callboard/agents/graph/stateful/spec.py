@@ -67,9 +67,7 @@ class Branch:
         several = found if isinstance(found, list | tuple) else [found]
         targets: list[str | Send] = []
         for each in several:
-            if isinstance(each, Send):
-                targets.append(each)
-            elif self.ends is None:
+            if isinstance(each, Send) or self.ends is None:
                 targets.append(each)
             elif each in self.ends:
                 targets.append(self.ends[each])
