@@ -1,4 +1,4 @@
-"""Against langgraph: random graphs give the same results in both; its suite of checkpointers passes over our journals."""
+"""Against langgraph: random graphs have equal results; its suite of checkpointers passes over our journals."""
 
 import asyncio
 import operator

@@ -69,10 +69,11 @@ class SharedGpuStateCoordinator:
             shared.write(token, rows)
 
     Leases are granted in order; readers of a region share it, writers have it alone. An agent does not conflict with
-    itself: a reader may acquire a write lease, and gets it when the other readers have released theirs. A lease ends when it is released,
-    after ``ttl`` seconds, or with its holder: a task that ends, or an actor that stops. A write with the token of a lease
-    that has ended is refused. Writes are enqueued by this object on the caller's thread, so on a device a reader's ops
-    come after those of the writer before it, whatever stream they run on.
+    itself: a reader may acquire a write lease, and gets it when the other readers have released theirs.
+
+    A lease ends when it is released, after ``ttl`` seconds, or with its holder: a task that ends, or an actor that
+    stops. A write with the token of a lease that has ended is refused. Writes are enqueued by this object on the
+    caller's thread, so on a device a reader's ops come after those of the writer before it, whatever stream they run on.
 
     A lost context costs the writes since the last copy to the host: one is made after every ``backup_every`` write
     leases, and by :meth:`backup`. Leases of that time end with :class:`StateLost`.
@@ -120,8 +121,8 @@ class SharedGpuStateCoordinator:
         """A lease to write.
 
         Args:
-            agent: Who holds it: an actor's ref, a task or any name; None: the current task. If it is an actor or a task,
-                the lease ends with it.
+            agent: Who holds it: an actor's ref, a task or any name; None: the current task. If it is an actor or a
+                task, the lease ends with it.
             region: A slice of the first axis, a key of the dict, or None for all.
             timeout: Seconds to wait.
 
@@ -261,7 +262,7 @@ class SharedGpuStateCoordinator:
         return self._value().apply(lease.region, function)
 
     def snapshot(self) -> StateView:
-        """The state as it is now, without a lease: it does not wait for writers, and sees each write wholly or not at all.
+        """The state as it is now, without a lease: it does not wait for writers, and sees each write whole.
 
         The next write copies what the snapshot shares, if the snapshot is still in use.
 

@@ -29,7 +29,8 @@ class CompiledStateGraph:
     """A state graph that runs; made by :meth:`StateGraph.compile`.
 
     ``config={"configurable": {"thread_id": "1"}}`` names the thread of a run: a sequence of states that the
-    checkpointer keeps. ``config={"recursion_limit": 50}`` bounds its steps, ``{"max_concurrency": 4}`` the nodes at once.
+    checkpointer keeps. ``config={"recursion_limit": 50}`` bounds its steps, ``{"max_concurrency": 4}`` the nodes that
+    run at once.
 
     What a lost device costs: with ``compile(device=gpu)``, arrays of the state are kept in the checkpoints; a run that
     fails with ``ContextLost`` continues with ``invoke(None, config)`` at the nodes that had not finished.
@@ -209,7 +210,7 @@ class CompiledStateGraph:
         before = Frame() if saved is None else load_frame(saved, self._device)[0]
         resuming = given is None or isinstance(given, Command)
         outcomes: dict[str, Outcome] = {}
-        stream.shape = lambda values: self._shown(values)
+        stream.shape = self._shown
         if resuming and saved is None:
             raise EmptyInput("there is nothing to continue: pass the input of the run, and a thread that has a state")
         if resuming and saved is not None:

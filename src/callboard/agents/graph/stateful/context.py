@@ -62,9 +62,9 @@ CURRENT: ContextVar[TaskContext] = ContextVar("callboard_graph_task")
 def interrupt(value: Any) -> Any:
     """Stop the run until a caller answers; returns the answer.
 
-    The first time, the run ends with this value among its interrupts. ``graph.invoke(cb.Command(resume=answer), config)``
-    runs the node again, from its start, and this call returns the answer: what the node does before it is done twice.
-    Several calls in a node get their answers in their order.
+    The first time, the run ends with this value among its interrupts. ``graph.invoke(cb.Command(resume=answer),
+    config)`` runs the node again, from its start, and this call returns the answer: what the node does before it is
+    done twice. Several calls in a node get their answers in their order.
 
     Args:
         value: What the caller is to see; plain data.

@@ -111,8 +111,8 @@ def apply_writes(
         if channel.reducer is None:
             if key in writers:
                 raise InvalidUpdate(
-                    f"nodes {writers[key]!r} and {node!r} both wrote {key!r} in one step, which takes one value; give it"
-                    " a reducer: Annotated[list, operator.add], for example"
+                    f"nodes {writers[key]!r} and {node!r} both wrote {key!r} in one step, which takes one value; "
+                    "give it a reducer: Annotated[list, operator.add], for example"
                 )
             writers[key] = node
             changed[key] = value.value if isinstance(value, Overwrite) else value
