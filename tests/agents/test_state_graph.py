@@ -1,4 +1,4 @@
-"""``StateGraph``: steps, reducers, conditions, joins, interrupts, checkpoints, streams; against a reference interpreter."""
+"""``StateGraph``: steps, conditions, joins, interrupts, checkpoints, streams; and against a reference interpreter."""
 
 import asyncio
 import dataclasses
@@ -138,13 +138,13 @@ async def test_a_step_applies_its_updates_together() -> None:
 def test_two_updates_of_a_key_need_a_reducer() -> None:
     nodes = {name: lambda state: {"x": 1} for name in "ab"}
     graph = builder_of((cb.START, "a"), (cb.START, "b"), **nodes).compile()
-    with pytest.raises(cb.InvalidUpdate, match="nodes 'a' and 'b' both wrote 'x' in one step.*a reducer"):
+    with pytest.raises(cb.InvalidUpdate, match=r"nodes 'a' and 'b' both wrote 'x' in one step.*a reducer"):
         graph.invoke({"x": 0})
     with pytest.raises(cb.InvalidUpdate, match="node 'a' returned the key 'y', and the state has 'x', 'log'"):
         builder_of((cb.START, "a"), a=lambda state: {"y": 1}).compile().invoke({"x": 0})
     with pytest.raises(cb.InvalidUpdate, match="node 'a' returned 3"):
         builder_of((cb.START, "a"), a=lambda state: 3).compile().invoke({"x": 0})
-    with pytest.raises(cb.InvalidUpdate, match="the input has the key 'z'|returned the key 'z'"):
+    with pytest.raises(cb.InvalidUpdate, match=r"the input has the key 'z'|returned the key 'z'"):
         graph.invoke({"z": 0})
 
 
@@ -172,7 +172,7 @@ def test_commands_go_where_they_say() -> None:
     assert "n_choose -.-> n_b" in graph.draw_mermaid()
 
 
-@pytest.mark.parametrize(("rule", "log"), [("all_scheduled", ["a0", "z1"]), ("all", ["a0"])])
+@pytest.mark.parametrize("rule, log", [("all_scheduled", ["a0", "z1"]), ("all", ["a0"])])
 def test_a_join_with_a_parent_that_is_skipped(rule: Any, log: list[str]) -> None:
     builder = builder_of((["a", "b"], "z"), a=note("a"), b=note("b"), z=note("z"))
     builder.add_conditional_edges(cb.START, lambda state: "a", ["a", "b"])
@@ -429,9 +429,10 @@ def test_streams() -> None:
 
 
 async def test_a_reader_that_leaves_cancels_the_run() -> None:
-    cancelled = asyncio.Event()
+    began, cancelled = asyncio.Event(), asyncio.Event()
 
     async def wait(state: State) -> None:
+        began.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -440,10 +441,9 @@ async def test_a_reader_that_leaves_cancels_the_run() -> None:
     graph = builder_of((cb.START, "a"), ("a", "b"), a=note("a"), b=wait).compile()
     items = graph.astream({"log": []})
     assert await anext(items) == {"a": {"log": ["a0"]}}
-    while not any("wait" in repr(task) for task in asyncio.all_tasks()):
-        await asyncio.sleep(0)
-    await items.aclose()  # type: ignore[attr-defined]
-    await asyncio.sleep(0)
+    await asyncio.wait_for(began.wait(), 30)
+    await items.aclose()
+    assert cancelled.is_set()
 
 
 async def test_policies_of_nodes() -> None:
@@ -459,7 +459,7 @@ async def test_policies_of_nodes() -> None:
     builder.add_node("flaky", flaky, retry_policy=cb.RetryPolicy(jitter=False), cache_policy=cb.CachePolicy())
     graph = builder.set_entry_point("flaky").compile()
     run = asyncio.ensure_future(graph.ainvoke({"log": []}))
-    while not clock.pending:
+    for _ in range(20):
         await asyncio.sleep(0)
     clock.advance(0.5)
     assert (await run)["log"] == ["done"]

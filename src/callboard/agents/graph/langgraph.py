@@ -29,7 +29,7 @@ def langgraph_saver(store: Checkpoints | Journal | None = None, *, serde: Any = 
         serde: Serializer of langgraph; None for its default.
 
     Raises:
-        BackendUnavailable: There is no langgraph: ``pip install langgraph``.
+        BackendUnavailable: There is no langgraph: ``pip install callboard[langgraph]``.
     """
     checkpoints = store if isinstance(store, Checkpoints) else Checkpoints(store)
     return _saver_class()(checkpoints, serde)
@@ -44,7 +44,7 @@ def langgraph_runnable(graph: Any) -> Any:
     try:
         from langchain_core.runnables import RunnableLambda
     except ImportError as e:
-        raise BackendUnavailable("langgraph_runnable needs langchain-core: pip install langgraph") from e
+        raise BackendUnavailable("langgraph_runnable needs langchain-core: pip install 'callboard[langgraph]'") from e
 
     async def ainvoke(state: Any) -> Any:
         return await graph.ainvoke(state)
@@ -67,7 +67,7 @@ def _saver_class() -> Any:
             writes_sort_key,
         )
     except ImportError as e:
-        raise BackendUnavailable("langgraph_saver needs langgraph: pip install langgraph") from e
+        raise BackendUnavailable("langgraph_saver needs langgraph: pip install 'callboard[langgraph]'") from e
     base: Any = BaseCheckpointSaver
 
     class JournalSaver(base):  # type: ignore[misc]

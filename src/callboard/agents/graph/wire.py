@@ -18,7 +18,7 @@ import numpy as np
 from callboard.core.dtype import as_dtype
 from callboard.core.ref.handle import GpuRef
 
-__all__ = ["digest", "pack", "unpack"]
+__all__ = ["digest", "encode", "pack", "unpack"]
 
 ARRAY, SCALAR, TUPLE, SET, FROZEN, COMPLEX, OBJECT, ENUM, TEXT, BIG, PAIRS = range(1, 12)
 PLAIN = (str, bytes, bool, float, type(None))
@@ -29,7 +29,8 @@ TEXTS: dict[str, Any] = {
     "uuid": (uuid.UUID, uuid.UUID, str),
     "decimal": (decimal.Decimal, decimal.Decimal, str),
 }
-_encode = msgspec.msgpack.Encoder().encode
+encode = _encode = msgspec.msgpack.Encoder().encode
+"""Bytes of what is made of texts, numbers, bytes, lists and dicts only."""
 _Ext = msgspec.msgpack.Ext
 
 
@@ -39,7 +40,7 @@ def pack(value: Any) -> bytes:
     Raises:
         TypeError: It holds something that is no data.
     """
-    return _encode(_plain(value))
+    return _encode(value if type(value) in PLAIN else _plain(value))
 
 
 def unpack(data: bytes) -> Any:

@@ -73,7 +73,7 @@ class SharedGpuStateCoordinator:
 
     A lease ends when it is released, after ``ttl`` seconds, or with its holder: a task that ends, or an actor that
     stops. A write with the token of a lease that has ended is refused. Writes are enqueued by this object on the
-    caller's thread, so on a device a reader's ops come after those of the writer before it, whatever stream they run on.
+    caller's thread, so on a device a reader's ops come after those of the writer before it, on whatever stream.
 
     A lost context costs the writes since the last copy to the host: one is made after every ``backup_every`` write
     leases, and by :meth:`backup`. Leases of that time end with :class:`StateLost`.

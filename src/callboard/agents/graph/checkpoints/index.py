@@ -1,6 +1,6 @@
 """Where in a journal the checkpoints of each thread are."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,8 @@ class Namespace:
     def add(self, entry: Entry) -> None:
         """Add a checkpoint."""
         self.entries[entry.id] = entry
-        self.latest = max(self.latest, entry.id)
+        if entry.id > self.latest:
+            self.latest = entry.id
 
     def keep(self, entries: list[Entry]) -> None:
         """Keep only these, and the values that they need."""
@@ -62,10 +63,7 @@ class Index:
         """Apply one record."""
         match record:
             case ["p", thread, ns, id_, parent, run_id, metadata, _, versions, blobs]:
-                space = self.threads.setdefault(thread, {}).setdefault(ns, Namespace())
-                space.add(Entry(id_, parent, run_id, metadata, versions, sequence))
-                for channel in blobs:
-                    space.blobs[channel, versions[channel]] = sequence
+                self.add(sequence, thread, ns, id_, parent, run_id, metadata, versions, blobs)
             case ["w", thread, ns, id_, task, path, writes]:
                 entry = self.entry(thread, ns, id_)
                 if entry is not None:
@@ -88,6 +86,29 @@ class Index:
                         space.keep([space.entries[space.latest]] if space.latest else [])
             case _:
                 raise ValueError(f"record {sequence} is of a kind that this version does not support: {record[:1]}")
+
+    def add(
+        self,
+        sequence: int,
+        thread: str,
+        ns: str,
+        id_: str,
+        parent: str | None,
+        run_id: str | None,
+        metadata: bytes,
+        versions: Mapping[str, Version],
+        blobs: Iterable[str],
+    ) -> None:
+        """Apply the record of a checkpoint."""
+        spaces = self.threads.get(thread)
+        if spaces is None:
+            spaces = self.threads[thread] = {}
+        space = spaces.get(ns)
+        if space is None:
+            space = spaces[ns] = Namespace()
+        space.add(Entry(id_, parent, run_id, metadata, dict(versions), sequence))
+        for channel in blobs:
+            space.blobs[channel, versions[channel]] = sequence
 
     def entry(self, thread: str, ns: str, id_: str | None) -> Entry | None:
         """A checkpoint; the latest one for an id of None."""

@@ -151,7 +151,7 @@ class Checkpoints:
             metadata: Kept in memory, too.
             run_id: The run that made it, for :meth:`delete_runs`.
         """
-        self._append(["p", thread, ns, id_, parent, run_id, metadata, body, dict(versions), dict(values)])
+        self._append(["p", thread, ns, id_, parent, run_id, metadata, body, versions, values])
 
     def put_writes(self, thread: str, ns: str, id_: str, writes: Sequence[Write]) -> None:
         """Add writes of one task to a checkpoint. One of the same task and number, from 0, is not replaced."""
@@ -179,12 +179,16 @@ class Checkpoints:
 
     def _append(self, record: list[Any]) -> None:
         with self._lock:
-            self.open()
+            if not self._next:
+                self.open()
             sequence = self._next
             self._journal.append(sequence, [_pack(record)])
             self._next = sequence + 1
+            if record[0] == "p":
+                self._index.add(sequence, *record[1:7], *record[8:])
+                return
             self._index.apply(sequence, record)
-            if record[0] not in "pw" and sequence - self._first > SPARE + 2 * len(self._index):
+            if record[0] != "w" and sequence - self._first > SPARE + 2 * len(self._index):
                 self.compact()
 
     def compact(self) -> None:

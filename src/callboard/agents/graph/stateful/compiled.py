@@ -1,7 +1,8 @@
 """``CompiledStateGraph``: runs a state graph: invoke, stream, look at its states, change them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Literal
 
 from callboard.actors.clock import Clock
@@ -108,7 +109,7 @@ class CompiledStateGraph:
         *,
         stream_mode: Mode | Sequence[Mode] = "updates",
         **options: Any,
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """Run the graph and give what happens, as it happens.
 
         Args:
@@ -119,8 +120,9 @@ class CompiledStateGraph:
         """
         stream = Stream(stream_mode)
         made = self._options(config, **_known(options))
-        async for item in parts(stream, self._run(input, made, stream)):
-            yield item
+        async with aclosing(parts(stream, self._run(input, made, stream))) as items:
+            async for item in items:
+                yield item
 
     def stream(
         self,
@@ -137,11 +139,11 @@ class CompiledStateGraph:
             try:
                 while True:
                     try:
-                        yield runner.run(anext(items))  # type: ignore[arg-type]
+                        yield runner.run(anext(items))
                     except StopAsyncIteration:
                         return
             finally:
-                runner.run(items.aclose())  # type: ignore[attr-defined]
+                runner.run(items.aclose())
 
     def _options(
         self,
@@ -370,7 +372,7 @@ class CompiledStateGraph:
             limit = None if limit is None else limit - 1
             yield found
 
-    async def aget_state_history(self, config: Config, **options: Any) -> AsyncIterator[StateSnapshot]:
+    async def aget_state_history(self, config: Config, **options: Any) -> AsyncGenerator[StateSnapshot, None]:
         """:meth:`get_state_history`, without blocking the event loop."""
         for each in await asyncio.to_thread(lambda: [*self.get_state_history(config, **options)]):
             yield each

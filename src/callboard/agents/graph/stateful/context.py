@@ -29,31 +29,49 @@ class TaskContext:
     """A task while its node runs.
 
     Attributes:
-        place: Unique to the task in its thread.
+        task, frame: Ids of the task and of its checkpoint.
         config: Configuration of the run.
         resumed: Answers that the node has got so far, in the order of its calls of ``interrupt``.
         write: Writes to the stream of mode ``"custom"``.
         store: The run's checkpoints, None without.
-        thread, ns: Its thread, and the namespace of graphs within this task.
+        thread, outer: Its thread, and the namespace of its graph.
     """
 
-    __slots__ = ("answers", "asked", "config", "context", "ns", "place", "resumed", "store", "thread", "write")
+    __slots__ = (
+        "answers",
+        "asked",
+        "config",
+        "context",
+        "frame",
+        "outer",
+        "resumed",
+        "store",
+        "task",
+        "thread",
+        "write",
+    )
 
     def __init__(
         self,
-        place: str,
+        task: str,
+        frame: str,
         config: dict[str, Any],
         resumed: list[Any],
         answers: Answers,
         write: Callable[[Any], None],
         store: Any,
         thread: str,
-        ns: str,
+        outer: str,
         context: Any,
     ) -> None:
-        self.place, self.config, self.resumed, self.answers = place, config, resumed, answers
-        self.write, self.store, self.thread, self.ns, self.context = write, store, thread, ns, context
+        self.task, self.frame, self.config, self.resumed, self.answers = task, frame, config, resumed, answers
+        self.write, self.store, self.thread, self.outer, self.context = write, store, thread, outer, context
         self.asked = 0
+
+    @property
+    def ns(self) -> str:
+        """The namespace of graphs within this task."""
+        return f"{self.outer}{'|' if self.outer else ''}{self.task}:{self.frame}"
 
 
 CURRENT: ContextVar[TaskContext] = ContextVar("callboard_graph_task")
@@ -80,7 +98,7 @@ def interrupt(value: Any) -> Any:
     task.asked += 1
     if n < len(task.resumed):
         return task.resumed[n]
-    id_ = hashlib.blake2b(f"{task.thread}|{task.place}|{n}".encode(), digest_size=16).hexdigest()
+    id_ = hashlib.blake2b(f"{task.thread}|{task.ns}|{n}".encode(), digest_size=16).hexdigest()
     answer = task.answers.take(id_)
     if answer:
         task.resumed.extend(answer)

@@ -82,7 +82,7 @@ class Run:
                     )
                 if not frame.tasks:
                     return frame
-                if not (resuming and steps == 1) and _stops(options.before, [task.name for task in frame.tasks]):
+                if options.before and not (resuming and steps == 1) and _stops(options.before, _names(frame.tasks)):
                     self._emit("updates", {"__interrupt__": ()})
                     return frame
                 done = await self._step(frame)
@@ -93,7 +93,7 @@ class Run:
                 await self._keep(frame)
                 if any(outcome.writes for _, outcome in done):
                     self._emit("values", frame.values)
-                if frame.tasks and _stops(options.after, frame.ran):
+                if options.after and frame.tasks and _stops(options.after, frame.ran):
                     self._emit("updates", {"__interrupt__": ()})
                     return frame
         finally:
@@ -153,14 +153,15 @@ class Run:
         """Run a task, and keep what it has done; of one that is alone in its step, the next frame has it."""
         options, earlier = self._options, self._outcomes.get(task.id)
         context = TaskContext(
-            f"{options.ns}|{frame.id}|{task.id}",
+            task.id,
+            frame.id,
             options.config,
             list(earlier.resumed) if earlier else [],
             self._answers,
-            lambda value: self._emit("custom", value),
+            self._write,
             self._store,
             options.thread,
-            f"{options.ns}{'|' if options.ns else ''}{task.id}:{frame.id}",
+            options.ns,
             options.context,
         )
         try:
@@ -181,6 +182,9 @@ class Run:
         if self._store is not None and (outcome.interrupts or not alone):
             await self._keep_outcome(frame, task, outcome)
         return outcome
+
+    def _write(self, value: Any) -> None:
+        self._emit("custom", value)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
@@ -245,6 +249,10 @@ class Run:
         if self._kept is not None:
             kept, self._kept = self._kept, None
             await kept
+
+
+def _names(tasks: list[Task]) -> list[str]:
+    return [task.name for task in tasks]
 
 
 def _stops(names: tuple[str, ...], ran: list[str]) -> bool:

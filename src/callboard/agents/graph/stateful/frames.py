@@ -3,12 +3,12 @@
 import itertools
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from callboard.agents.graph.checkpoints.store import Checkpoints, Saved, Write
 from callboard.agents.graph.stateful.types import Interrupt, OnDevice, Send
-from callboard.agents.graph.wire import pack, unpack
+from callboard.agents.graph.wire import encode, pack, unpack
 from callboard.core.ref.handle import GpuRef
 
 __all__ = ["Frame", "Outcome", "Task", "load_frame", "new_id", "on_host", "outcomes_of", "save_frame", "save_outcome"]
@@ -101,19 +101,8 @@ class Frame:
     def next(self, source: str, step: int) -> "Frame":
         """The frame that follows it, without tasks."""
         arrived = {n: list(names) for n, names in self.arrived.items()}
-        return replace(
-            self,
-            id=new_id(),
-            parent=self.id or None,
-            step=step,
-            source=source,
-            values=dict(self.values),
-            versions=dict(self.versions),
-            tasks=[],
-            arrived=arrived,
-            deferred=list(self.deferred),
-            ran=[],
-        )
+        values, versions = dict(self.values), dict(self.versions)
+        return Frame(new_id(), self.id or None, step, source, values, versions, [], arrived, list(self.deferred), [])
 
     def changed(self, keys: Mapping[str, Any]) -> None:
         """Note that these keys have new values."""
@@ -126,7 +115,7 @@ def save_frame(store: Checkpoints, thread: str, ns: str, frame: Frame, run_id: s
     body = [
         frame.step,
         frame.source,
-        [[task.name, task.number, task.arg] for task in frame.tasks],
+        [[task.name, task.number, None if task.number < 0 else pack(task.arg)] for task in frame.tasks],
         [[n, names] for n, names in frame.arrived.items()],
         frame.deferred,
         frame.ran,
@@ -134,7 +123,7 @@ def save_frame(store: Checkpoints, thread: str, ns: str, frame: Frame, run_id: s
     ]
     values = {key: pack(frame.values[key]) for key, version in frame.versions.items() if version == frame.id}
     store.put(
-        thread, ns, frame.id, frame.parent, body=pack(body), versions=frame.versions, values=values, run_id=run_id
+        thread, ns, frame.id, frame.parent, body=encode(body), versions=frame.versions, values=values, run_id=run_id
     )
 
 
@@ -150,7 +139,7 @@ def load_frame(saved: Saved, device: Any) -> tuple[Frame, float]:
         source,
         values,
         versions,
-        [Task(name, number, _live(arg, device)) for name, number, arg in tasks],
+        [Task(name, n, None if arg is None else _live(unpack(arg), device)) for name, n, arg in tasks],
         {n: list(names) for n, names in arrived},
         deferred,
         ran,

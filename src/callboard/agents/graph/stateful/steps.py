@@ -27,7 +27,8 @@ def enter(spec: Spec, before: Frame, writes: Sequence[tuple[str, Any]], targets:
 
 def advance(spec: Spec, before: Frame, done: Iterable[tuple[Task, Outcome]], source: str = "loop") -> Frame:
     """The frame after a step, of what its tasks have done."""
-    ordered = sorted(done, key=lambda pair: pair[0].order)
+    given = list(done)
+    ordered = given if len(given) == 1 else sorted(given, key=lambda pair: pair[0].order)
     frame = before.next(source, before.step + 1)
     writes = [(task.name, key, value) for task, outcome in ordered for key, value in outcome.writes]
     frame.changed(apply_writes(spec.channels, frame.values, writes))

@@ -1,7 +1,7 @@
 """``Stream``: what happens in a run, for its caller."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 __all__ = ["Mode", "Stream", "parts"]
@@ -50,7 +50,7 @@ class Stream:
         self._loop = asyncio.get_running_loop()
 
 
-async def parts(stream: Stream, run: Coroutine[Any, Any, Any]) -> AsyncIterator[Any]:
+async def parts(stream: Stream, run: Coroutine[Any, Any, Any]) -> AsyncGenerator[Any, None]:
     """Run, and give the items. The run is cancelled when the caller leaves."""
     stream.start()
     task = asyncio.ensure_future(run)

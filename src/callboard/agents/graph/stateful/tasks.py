@@ -15,6 +15,9 @@ from callboard.agents.graph.stateful.types import Command, Runtime
 __all__ = ["ParentCommand", "follow", "read_update", "run_task"]
 
 
+NO_EXTRAS: dict[str, Any] = {}
+
+
 class ParentCommand(BaseException):
     """A command for the graph of which this one is a node."""
 
@@ -37,7 +40,7 @@ async def run_task(
     """
     node = spec.nodes[task.name]
     state = node.schema.read(values) if task.number < 0 else task.arg
-    extras = {extra: _extra(extra, context) for extra in node.extras}
+    extras = {extra: _extra(extra, context) for extra in node.extras} if node.extras else NO_EXTRAS
     token = CURRENT.set(context)
     try:
         if inline and node.step.plain is not None:
@@ -73,6 +76,9 @@ def read_update(spec: Spec, name: str, result: Any, *, lenient: bool = False) ->
         ParentCommand: It is a command for the parent.
     """
     outcome = Outcome()
+    if type(result) is dict and result.keys() <= spec.channels.keys():
+        outcome.writes = list(result.items())
+        return outcome, result or None
     if result is None:
         return outcome, None
     several = isinstance(result, list | tuple) and any(isinstance(each, Command) for each in result)
