@@ -79,7 +79,8 @@ def _saver_class() -> Any:
 
         def _dumps(self, value: Any) -> bytes:
             kind, data = self.serde.dumps_typed(value)
-            return kind.encode() + b"\0" + bytes(data)
+            found: bytes = kind.encode() + b"\0" + bytes(data)
+            return found
 
         def _loads(self, data: bytes) -> Any:
             kind, _, content = data.partition(b"\0")

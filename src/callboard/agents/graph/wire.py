@@ -162,7 +162,7 @@ def _hook(code: int, data: memoryview) -> Any:
 
 def _object(name: str, fields: dict[str, Any]) -> Any:
     cls: Any = _class(name)
-    if dataclasses.is_dataclass(cls):
+    if dataclasses.is_dataclass(cls) and callable(cls):
         given = {field.name for field in dataclasses.fields(cls) if field.init}
         made: Any = cls(**{key: item for key, item in fields.items() if key in given})
         for key in fields.keys() - given:

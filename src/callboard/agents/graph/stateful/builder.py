@@ -264,7 +264,7 @@ class StateGraph:
     ) -> None:
         if join not in ("all_scheduled", "all"):
             raise GraphError(f"join is {join!r}; it must be 'all_scheduled' or 'all'")
-        named = [(f"edge {a!r} -> {b!r}", (a, b)) for a, b in self._edges]
+        named: list[tuple[str, Sequence[str]]] = [(f"edge {a!r} -> {b!r}", (a, b)) for a, b in self._edges]
         named += [(f"join {list(a)!r} -> {b!r}", (*a, b)) for a, b in self._joins]
         named += [(f"condition after {a!r}", (a, *(b.ends or {}).values())) for (a, _), b in self._branches.items()]
         named += [("interrupt", [name for name in stops if name != "*"])]

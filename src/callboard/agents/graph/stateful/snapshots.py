@@ -27,8 +27,7 @@ def snapshot_of(saved: Saved, device: Any, spec: Spec, *, latest: bool) -> State
         if outcome is None:
             tasks.append(TaskSnapshot(task.id, task.name))
         else:
-            finished = not outcome.interrupts and outcome.error is None
-            result = dict(outcome.writes) if finished else None
+            result = None if outcome.interrupts or outcome.error is not None else dict(outcome.writes)
             tasks.append(TaskSnapshot(task.id, task.name, outcome.interrupts, outcome.error, result))
     finished = [(task, done[task.id]) for task in frame.tasks if task.id in done]
     values = with_finished(spec, frame, finished) if latest else frame.values
