@@ -19,6 +19,7 @@ from callboard.actors import OneForOne as OneForOne
 from callboard.actors import Props as Props
 from callboard.actors import Request as Request
 from callboard.actors import Terminated as Terminated
+from callboard.actors.loops.end import END as END
 from callboard.agents.cache.cache import EmbeddingCache as EmbeddingCache
 from callboard.agents.cache.stats import EmbeddingCacheStats as EmbeddingCacheStats
 from callboard.agents.graph.actor import LangGraphGpuActor as LangGraphGpuActor
@@ -67,7 +68,6 @@ from callboard.clusters import cluster as cluster
 from callboard.core.dtype import DType as DType
 from callboard.core.dtype import DTypeLike as DTypeLike
 from callboard.core.dtype import as_dtype as as_dtype
-from callboard.core.end import END as END
 from callboard.core.errors import AccelError as AccelError
 from callboard.core.errors import AskTimeout as AskTimeout
 from callboard.core.errors import BackendUnavailable as BackendUnavailable

@@ -10,6 +10,8 @@ import pytest
 
 import callboard as cb
 from callboard.actors.clock import ManualClock
+from callboard.actors.loops.threads import Threads
+from callboard.agents.graph import calling
 
 
 async def add_one(x: int) -> int:
@@ -264,6 +266,28 @@ async def test_plain_functions_run_on_threads_at_once() -> None:
     barrier = threading.Barrier(2, timeout=60)
     both = graph_of(a=lambda x: barrier.wait() >= 0, b=lambda x: barrier.wait() >= 0)
     assert await both.run(1) == {"a": True, "b": True}
+
+
+async def test_functions_that_do_not_return_leave_threads_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, clock, gate = Threads(1, "graph test"), ManualClock(), threading.Event()
+    monkeypatch.setattr(calling, "_threads", lambda: pool)
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hangs(x: int) -> None:
+        loop.call_soon_threadsafe(started.set)
+        gate.wait()
+
+    try:
+        run = asyncio.ensure_future(cb.NodeGraph(clock=clock).add_node("a", hangs, timeout=1).start(1))
+        await asyncio.wait_for(started.wait(), 60)
+        clock.advance(1)
+        with pytest.raises(cb.NodeFailed, match="did not return within 1 s"):
+            await run
+        assert await asyncio.wait_for(cb.NodeGraph().add_node("b", lambda x: x + 1).run(1), 60) == 2
+    finally:
+        gate.set()
+        pool.shutdown()
 
 
 async def test_parallel_runs_share_batches() -> None:

@@ -1,8 +1,11 @@
 """``StateGraph``: steps, conditions, joins, interrupts, checkpoints, streams; and against a reference interpreter."""
 
 import asyncio
+import contextlib
 import dataclasses
 import operator
+import os
+import signal
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -386,6 +389,35 @@ async def test_arrays_of_a_device_are_kept_and_made_again() -> None:
         await graph.ainvoke({"a": gpu.put(np.ones((2, 2), "f4"))}, CONFIG)
         found = await graph.ainvoke(None, CONFIG)
         assert (await found["a"].get()).tolist() == [[4, 4], [4, 4]]
+
+
+@pytest.mark.fault
+async def test_a_lost_device_costs_the_step_that_it_interrupts() -> None:
+    class Arrays(TypedDict):
+        a: Any
+        ran: Annotated[list[str], operator.add]
+
+    async with cb.device("cpu", isolation="process", standby=None) as gpu:
+        kills = [gpu.health().host_pid]
+
+        async def one(state: Arrays) -> dict[str, Any]:
+            return {"a": gpu.blas.axpy(state["a"], state["a"], alpha=1.0), "ran": ["one"]}
+
+        async def two(state: Arrays) -> dict[str, Any]:
+            if kills and (pid := kills.pop()) is not None:
+                os.kill(pid, signal.SIGKILL)
+                while not state["a"].is_stale:
+                    with contextlib.suppress(cb.AccelError):
+                        await gpu.zeros(1)
+            return {"a": gpu.blas.axpy(state["a"], state["a"], alpha=1.0), "ran": ["two"]}
+
+        builder = cb.StateGraph(Arrays).add_node("one", one).add_node("two", two)
+        graph = builder.add_edge(cb.START, "one").add_edge("one", "two").compile(cb.Checkpoints(), device=gpu)
+        given = {"a": gpu.put(np.arange(3, dtype="f4")), "ran": []}
+        with pytest.raises(cb.ContextLost):
+            await graph.ainvoke(given, CONFIG)
+        found = await graph.ainvoke(None, CONFIG)
+        assert ((await found["a"].get()).tolist(), found["ran"]) == ([0, 4, 8], ["one", "two"])
 
 
 def test_one_run_of_a_thread_at_a_time() -> None:

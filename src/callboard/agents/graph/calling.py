@@ -17,7 +17,7 @@ __all__ = ["Executor", "NodeCall", "call_of", "is_async", "is_plain", "name_of"]
 Executor = Literal["auto", "loop", "thread"]
 NodeCall = Callable[..., Coroutine[Any, Any, Any]]
 THREADS = 32
-"""Threads for the plain functions of all graphs of the process."""
+"""Threads for the plain functions of all graphs of the process, beside those of calls that were given up."""
 
 
 @functools.cache
@@ -98,7 +98,15 @@ async def _on_loop(function: Callable[..., Any], *args: Any, **kwargs: Any) -> A
 
 async def _on_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     work = functools.partial(contextvars.copy_context().run, _caught, function, args, kwargs)
-    value, error = await asyncio.get_running_loop().run_in_executor(_threads(), work)
+    pool = _threads()
+    future = pool.submit(work)
+    try:
+        value, error = await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        if future.running():  # it cannot be ended, and may never end
+            pool.spare(1)
+            future.add_done_callback(lambda _: pool.spare(-1))
+        raise
     if error is not None:
         raise error
     return await _value(value)

@@ -61,7 +61,7 @@ class Step:
                 attempt += 1
                 try:
                     return await self._once(call, args, kwargs)
-                except Exception as e:
+                except Exception as e:  # of a node: the policy says which
                     if self.retry is None or not self.retry.repeats(e, attempt):
                         if attempt > 1:
                             e.add_note(f"attempt {attempt} of {attempt}")

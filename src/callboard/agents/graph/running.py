@@ -177,7 +177,7 @@ class GraphRun:
             if isinstance(self._values[node], GpuRef):
                 try:
                     await self._values[node]
-                except Exception as e:
+                except Exception as e:  # of an op of the node: it is the node's
                     self._fail(node, e)
         if len(sinks) == 1:
             return self._values[sinks[0]]

@@ -168,7 +168,7 @@ class SharedGpuStateCoordinator:
                 self._set_timer()
             granted: Lease = await request.slot
             return self._token(granted)
-        except BaseException:
+        except BaseException:  # a cancel, too
             self._table.withdraw(key)
             if request.slot.done() and not request.slot.cancelled() and request.slot.exception() is None:
                 self._table.remove(request.slot.result().number)  # granted to a caller that has left

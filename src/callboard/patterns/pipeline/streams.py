@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from callboard.actors.errors import MailboxFull
-from callboard.core.end import END
+from callboard.actors.loops.end import END
 from callboard.patterns.pipeline.executor import PipelineExecutor
 from callboard.patterns.pipeline.stage import PipelineStage
 from callboard.patterns.requests.errors import ServerStopped

@@ -84,7 +84,7 @@ class Checkpoints:
             last = self._journal.open(self._identity).last
             try:
                 self._read_all(last)
-            except BaseException:
+            except BaseException:  # a cancel, too
                 self._journal.close()
                 raise
             self._next = last + 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from callboard.actors.clock import Clock, LoopClock
+from callboard.actors.loops.end import END
 from callboard.agents.graph.calling import Executor, name_of
 from callboard.agents.graph.checkpoints.store import Checkpoints
 from callboard.agents.graph.errors import GraphError
@@ -16,7 +17,6 @@ from callboard.agents.graph.stateful.compiled import CompiledStateGraph
 from callboard.agents.graph.stateful.schema import Channel, Schema
 from callboard.agents.graph.stateful.spec import Branch, JoinRule, Node, Spec
 from callboard.agents.graph.stateful.types import START, Command
-from callboard.core.end import END
 from callboard.multi_device.replay.journals.protocol import Journal
 
 __all__ = ["StateGraph"]

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Any, Literal
 
 from callboard.actors.clock import Clock
+from callboard.actors.loops.end import END
 from callboard.agents.graph.checkpoints.store import Checkpoints, Saved
 from callboard.agents.graph.errors import EmptyInput, GraphError, GraphInterrupt, InvalidUpdate
 from callboard.agents.graph.picture import Arrow, mermaid
@@ -18,7 +19,6 @@ from callboard.agents.graph.stateful.steps import advance, enter
 from callboard.agents.graph.stateful.stream import Mode, Stream, parts
 from callboard.agents.graph.stateful.tasks import follow, read_update
 from callboard.agents.graph.stateful.types import START, Command, StateSnapshot
-from callboard.core.end import END
 
 __all__ = ["CompiledStateGraph"]
 

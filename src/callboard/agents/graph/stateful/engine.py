@@ -171,7 +171,7 @@ class Run:
             else:
                 inline = options.inline and alone
                 outcome, shown = await run_task(self._spec, task, frame.values, context, inline=inline)
-        except Exception as e:
+        except Exception as e:  # of a node: kept, and raised again
             e.add_note(f"in node {task.name!r}, step {frame.step + 1}")
             if self._store is not None:
                 error = Outcome(resumed=context.resumed, error=f"{type(e).__name__}: {e}")

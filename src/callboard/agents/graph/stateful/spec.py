@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from callboard.actors.loops.end import END
 from callboard.agents.graph.errors import GraphError
 from callboard.agents.graph.nodes import Step
 from callboard.agents.graph.stateful.schema import Channel, Schema
 from callboard.agents.graph.stateful.types import Send
-from callboard.core.end import END
 
 __all__ = ["Branch", "JoinRule", "Node", "Spec"]
 

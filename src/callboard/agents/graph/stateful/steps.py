@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from callboard.actors.loops.end import END
 from callboard.agents.graph.stateful.frames import Frame, Outcome, Task
 from callboard.agents.graph.stateful.schema import apply_writes
 from callboard.agents.graph.stateful.spec import Spec
 from callboard.agents.graph.stateful.types import START, Send
-from callboard.core.end import END
 
 __all__ = ["advance", "enter", "with_finished"]
 
