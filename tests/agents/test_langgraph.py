@@ -137,7 +137,8 @@ def outcome(of: SimpleNamespace, plan: Plan) -> list[Any]:
     return [*seen, [step for step in steps if step[2] >= 0]]
 
 
-@settings(max_examples=50, deadline=None)
+@pytest.mark.timeout(300)
+@settings(max_examples=15, deadline=None)
 @given(PLANS)
 def test_random_graphs_give_the_same_results(plan: Plan) -> None:
     ours, theirs = (outcome(of, plan) for of in engines())

@@ -178,6 +178,20 @@ async def test_readers_become_writers_or_the_younger_is_refused() -> None:
     assert shared.read(a) == 3
 
 
+async def test_a_reader_becomes_a_writer_before_those_that_wait_for_it() -> None:
+    shared = cb.SharedGpuStateCoordinator(0)
+    a, b = await shared.acquire_read("a"), await shared.acquire_read("b")
+    other = begun(shared.acquire_write("w"))
+    await settle()
+    upgrade = begun(shared.acquire_write("a"))
+    await settle()
+    shared.release(b)
+    token = await asyncio.wait_for(upgrade, 30)
+    shared.release(token)
+    shared.release(a)
+    shared.release(await asyncio.wait_for(other, 30))
+
+
 async def test_a_deadlock_over_several_states_is_found() -> None:
     one, two, three = (cb.SharedGpuStateCoordinator(0) for _ in range(3))
     tokens = [await one.acquire_write("a"), await two.acquire_write("b"), await three.acquire_write("c")]

@@ -26,6 +26,11 @@ class State(TypedDict):
 CONFIG = {"configurable": {"thread_id": "1"}}
 
 
+def close(graph: cb.CompiledStateGraph) -> None:
+    assert graph.checkpointer is not None
+    graph.checkpointer.close()
+
+
 def note(name: str) -> Any:
     """A node that writes its name and the length of the log that it sees."""
 
@@ -67,7 +72,8 @@ LIMIT = 7
 def interpreted(plan: dict[str, Any]) -> list[list[str]] | str:
     """The log after each step, by the shortest program that follows the rules."""
     log, logs = ["in"], [["in"]]
-    step: list[tuple[str, int | None]] = [(name, None) for name in sorted(plan["entries"])]
+    step: list[tuple[str, int | None]] = []
+    step += [(name, None) for name in sorted(plan["entries"])]
     arrived: set[str] = set()
     for _ in range(LIMIT):
         if not step:
@@ -248,14 +254,14 @@ def test_a_run_is_answered_by_another_process(tmp_path: Path, kind: str) -> None
         first.invoke(cb.Command(resume="?"), CONFIG)
     left = first.invoke(cb.Command(resume={waits[0].id: 1}), CONFIG)
     assert ([each.value for each in left["__interrupt__"]], left["log"]) == ([{"who": "q"}], ["other", "p=1"])
-    first.checkpointer.close()
+    close(first)
     again = graph()
     assert again.get_state(CONFIG).next == ("q",)
     assert again.invoke(cb.Command(resume=2), CONFIG)["log"] == ["other", "p=1", "q=2", "end3"]
     assert ran == ["other", "p", "q"]
     with pytest.raises(cb.EmptyInput, match="no interrupt waits"):
         again.invoke(cb.Command(resume=3), CONFIG)
-    again.checkpointer.close()
+    close(again)
 
 
 def test_except_exception_does_not_catch_an_interrupt() -> None:
@@ -330,7 +336,7 @@ def test_states_are_kept(tmp_path: Path, durability: Any) -> None:
     graph = builder.compile(cb.FileJournal(tmp_path))
     graph.invoke({"x": 1, "log": []}, CONFIG, durability=durability)
     graph.invoke({"x": 5}, CONFIG, durability=durability)
-    graph.checkpointer.close()
+    close(graph)
     again = builder.compile(cb.FileJournal(tmp_path))
     assert again.get_state(CONFIG).values == {"x": 6, "log": ["a0", "a1"]}
     history = list(again.get_state_history(CONFIG))
@@ -338,7 +344,7 @@ def test_states_are_kept(tmp_path: Path, durability: Any) -> None:
     if durability != "exit":
         back = again.update_state(history[4].config, {"x": 100})
         assert again.invoke(None, back)["x"] == 101
-    again.checkpointer.close()
+    close(again)
 
 
 def test_deleted_states_leave_the_journal() -> None:

@@ -108,8 +108,8 @@ def _fields(value: Any) -> dict[str, Any] | None:
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, msgspec.Struct):
         return {name: getattr(value, name) for name in value.__struct_fields__}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return dict(zip(value._fields, value, strict=True))
+    if isinstance(value, tuple) and (fields := getattr(value, "_fields", None)) is not None:
+        return dict(zip(fields, value, strict=True))
     names = getattr(type(value), "model_fields", None)
     return {name: getattr(value, name) for name in names} if isinstance(names, dict) else None
 
@@ -162,8 +162,9 @@ def _hook(code: int, data: memoryview) -> Any:
 
 def _object(name: str, fields: dict[str, Any]) -> Any:
     cls: Any = _class(name)
-    if dataclasses.is_dataclass(cls) and callable(cls):
-        given = {field.name for field in dataclasses.fields(cls) if field.init}
+    known: Any = getattr(cls, "__dataclass_fields__", None)
+    if known is not None:
+        given = {field.name for field in known.values() if field.init}
         made: Any = cls(**{key: item for key, item in fields.items() if key in given})
         for key in fields.keys() - given:
             object.__setattr__(made, key, fields[key])

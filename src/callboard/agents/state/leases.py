@@ -75,8 +75,6 @@ class LeaseTable:
         for key, request in list(self.waiting.items()):
             if any(self._in_the_way(request, ahead)):
                 ahead.append(request)
-                if request.write and request.region is None:
-                    break  # it conflicts with all that follow
             else:
                 del self.waiting[key]
                 granted.append((request, self._grant(request, until)))

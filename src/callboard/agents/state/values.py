@@ -36,7 +36,8 @@ class SharedValue:
     """
 
     def __init__(self, value: Any, device: Any) -> None:
-        self.value, self._device = value, device
+        self.value: Any = value
+        self._device = device
         self.version = 0
         self._views: weakref.WeakSet[StateView] = weakref.WeakSet()
         self._kept: tuple[int, Any] | None = None

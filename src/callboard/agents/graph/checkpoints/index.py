@@ -1,6 +1,6 @@
 """Where in a journal the checkpoints of each thread are."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,7 +96,7 @@ class Index:
         parent: str | None,
         run_id: str | None,
         metadata: bytes,
-        versions: Mapping[str, Version],
+        versions: dict[str, Version],
         blobs: Iterable[str],
     ) -> None:
         """Apply the record of a checkpoint."""
@@ -106,7 +106,7 @@ class Index:
         space = spaces.get(ns)
         if space is None:
             space = spaces[ns] = Namespace()
-        space.add(Entry(id_, parent, run_id, metadata, dict(versions), sequence))
+        space.add(Entry(id_, parent, run_id, metadata, versions, sequence))
         for channel in blobs:
             space.blobs[channel, versions[channel]] = sequence
 

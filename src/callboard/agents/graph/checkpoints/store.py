@@ -136,7 +136,7 @@ class Checkpoints:
         parent: str | None,
         *,
         body: bytes,
-        versions: Mapping[str, Version],
+        versions: dict[str, Any],
         values: Mapping[str, bytes],
         metadata: bytes = b"",
         run_id: str | None = None,
@@ -146,12 +146,19 @@ class Checkpoints:
         Args:
             thread, ns, id_, parent: Its place; ids of a thread grow.
             body: Its contents, except the values of channels.
-            versions: The version of each channel.
+            versions: The version of each channel; the dict is kept.
             values: The values of those channels that have changed.
             metadata: Kept in memory, too.
             run_id: The run that made it, for :meth:`delete_runs`.
         """
-        self._append(["p", thread, ns, id_, parent, run_id, metadata, body, versions, values])
+        record = _pack(["p", thread, ns, id_, parent, run_id, metadata, body, versions, values])
+        with self._lock:
+            if not self._next:
+                self.open()
+            sequence = self._next
+            self._journal.append(sequence, [record])
+            self._next = sequence + 1
+            self._index.add(sequence, thread, ns, id_, parent, run_id, metadata, versions, values)
 
     def put_writes(self, thread: str, ns: str, id_: str, writes: Sequence[Write]) -> None:
         """Add writes of one task to a checkpoint. One of the same task and number, from 0, is not replaced."""
@@ -184,9 +191,6 @@ class Checkpoints:
             sequence = self._next
             self._journal.append(sequence, [_pack(record)])
             self._next = sequence + 1
-            if record[0] == "p":
-                self._index.add(sequence, *record[1:7], *record[8:])
-                return
             self._index.apply(sequence, record)
             if record[0] != "w" and sequence - self._first > SPARE + 2 * len(self._index):
                 self.compact()

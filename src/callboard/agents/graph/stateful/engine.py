@@ -105,6 +105,8 @@ class Run:
         tasks = frame.tasks
         if len(tasks) == 1 and not self._outcomes:
             outcomes = [await self._noted(frame, tasks[0], alone=True)]
+            if not outcomes[0].interrupts:
+                return [(tasks[0], outcomes[0])]
         else:
             outcomes = await self._together(frame)
         waits = [each for outcome in outcomes for each in outcome.interrupts]

@@ -119,7 +119,6 @@ def save_frame(store: Checkpoints, thread: str, ns: str, frame: Frame, run_id: s
         [[n, names] for n, names in frame.arrived.items()],
         frame.deferred,
         frame.ran,
-        time.time(),
     ]
     values = {key: pack(frame.values[key]) for key, version in frame.versions.items() if version == frame.id}
     store.put(
@@ -129,7 +128,7 @@ def save_frame(store: Checkpoints, thread: str, ns: str, frame: Frame, run_id: s
 
 def load_frame(saved: Saved, device: Any) -> tuple[Frame, float]:
     """A frame that was kept, and when."""
-    step, source, tasks, arrived, deferred, ran, at = unpack(saved.body)
+    step, source, tasks, arrived, deferred, ran = unpack(saved.body)
     values = {key: _live(unpack(data), device) for key, data in saved.values.items()}
     versions = {key: str(version) for key, version in saved.versions.items()}
     frame = Frame(
@@ -144,7 +143,7 @@ def load_frame(saved: Saved, device: Any) -> tuple[Frame, float]:
         deferred,
         ran,
     )
-    return frame, at
+    return frame, int(saved.id, 16) / 1e9
 
 
 def save_outcome(store: Checkpoints, thread: str, ns: str, frame: Frame, task: Task, outcome: Outcome) -> None:
