@@ -303,6 +303,14 @@ def test_fair_share(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_agent_graphs(tmp_path: Path) -> None:
+    found = run(tmp_path, "agent_graphs")["results"]
+    assert {"NodeGraph", "StateGraph"} <= set(found["chain, a node"])
+    assert found["makespan, to the longest path"]["NodeGraph"]["median"] >= 1
+    assert 0 < found["lease"]["lease"]["median"] < 1
+
+
+@pytest.mark.slow
 def test_cascade(tmp_path: Path) -> None:
     found = run(tmp_path, "cascade")["results"]["throughput"]
     assert found["ideal"]["median"] == pytest.approx(1000)
