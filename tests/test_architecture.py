@@ -34,6 +34,7 @@ LAYERS: dict[str, set[str]] = {
 }
 _BELOW_BLUEPRINTS = {"actors", "core", "events", "kernel", "arrays", "device", "multi_device", "telemetry"}
 LAYERS |= {name: set(_BELOW_BLUEPRINTS) for name in ("patterns", "train", "agents", "realtime")}
+LAYERS["agents"] |= {"patterns"}  # the stages of a pipeline are servers
 LAYERS["serve"] = _BELOW_BLUEPRINTS | {"patterns", "train", "agents", "realtime", "root"}
 LAYERS["cli"] = LAYERS["serve"] | {"serve"}
 # Modules directly in callboard/: the public face. Backends are found by entry point, so even this imports none.

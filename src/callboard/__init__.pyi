@@ -27,6 +27,16 @@ from callboard.agents.index.fusion import fuse as fuse
 from callboard.agents.index.protocol import Neighbours as Neighbours
 from callboard.agents.index.protocol import VectorIndex as VectorIndex
 from callboard.agents.index.text import TextIndex as TextIndex
+from callboard.agents.rag.answer import Citation as Citation
+from callboard.agents.rag.answer import RagAnswer as RagAnswer
+from callboard.agents.rag.chunking import Chunking as Chunking
+from callboard.agents.rag.context import RagContext as RagContext
+from callboard.agents.rag.documents import Document as Document
+from callboard.agents.rag.documents import Ingested as Ingested
+from callboard.agents.rag.documents import Passage as Passage
+from callboard.agents.rag.pipeline import RagPipeline as RagPipeline
+from callboard.agents.rag.stages import RagStage as RagStage
+from callboard.agents.rag.stream import RagStream as RagStream
 from callboard.clusters import Cluster as Cluster
 from callboard.clusters import cluster as cluster
 from callboard.core.dtype import DType as DType
