@@ -35,6 +35,7 @@ from callboard.agents.rag.documents import Document as Document
 from callboard.agents.rag.documents import Ingested as Ingested
 from callboard.agents.rag.documents import Passage as Passage
 from callboard.agents.rag.pipeline import RagPipeline as RagPipeline
+from callboard.agents.rag.reading import documents_in as documents_in
 from callboard.agents.rag.stages import RagStage as RagStage
 from callboard.agents.rag.stream import RagStream as RagStream
 from callboard.clusters import Cluster as Cluster

@@ -54,6 +54,9 @@ class EmbeddingCache:
             is a coroutine function or a resident actor's method.
         clock: Tells the time; for tests.
 
+    Attributes:
+        model, revision: As given.
+
     Raises:
         ValueError: A setting is out of its range.
     """
@@ -81,6 +84,7 @@ class EmbeddingCache:
             raise ValueError(f"ttl is {ttl}; it must be positive, or None for no limit")
         if policy not in ("lru", "tinylfu"):
             raise ValueError(f"policy is {policy!r}; it must be 'lru' or 'tinylfu'")
+        self.model, self.revision = model, revision
         self._dtype = kept.np
         self._max_bytes = positive("max_bytes", max_bytes)
         self._max_batch = None if max_batch is None else positive("max_batch", max_batch)

@@ -1,4 +1,4 @@
-"""``Query`` and ``RagAnswer``: what a pipeline is asked, and what it answers."""
+"""``RagQuery`` and ``RagAnswer``: what a pipeline is asked, and what it answers."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,14 @@ from callboard.agents.index.protocol import Where
 from callboard.agents.rag.documents import Passage
 from callboard.agents.rag.sentences import Span
 
-__all__ = ["Citation", "Message", "Query", "RagAnswer", "Run", "as_query"]
+__all__ = ["Citation", "Message", "RagQuery", "RagAnswer", "Run", "as_query"]
 
 Message = Mapping[str, Any]
 """Of a conversation, as OpenAI's API has it: ``{"role": "user", "content": "…"}``."""
 
 
 @dataclass(frozen=True)
-class Query:
+class RagQuery:
     """A question to a :class:`RagPipeline`.
 
     Attributes:
@@ -35,7 +35,8 @@ class Query:
     timeout: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.text, str) or not self.text.strip():
+        text: object = self.text
+        if not isinstance(text, str) or not text.strip():
             raise ValueError(f"the text of a query is {self.text!r}; give a question")
         positive("top_k", self.top_k)
         if self.timeout is not None and not self.timeout > 0:
@@ -93,25 +94,26 @@ class RagAnswer:
         return list(dict.fromkeys(each.passage.source for each in cited))
 
 
-def as_query(asked: str | Query | Sequence[Message], options: Mapping[str, Any]) -> Query:
+def as_query(asked: str | RagQuery | Sequence[Message], options: Mapping[str, Any]) -> RagQuery:
     """A query of a text, or of a conversation whose last message is the question.
 
     Raises:
         TypeError: It is neither, or options are given beside a query.
         ValueError: The last message is not a text of the user.
     """
-    if isinstance(asked, Query):
+    if isinstance(asked, RagQuery):
         if options:
             raise TypeError(f"{', '.join(options)}: give options within the Query, or a text in its place")
         return asked
     if isinstance(asked, str):
-        return Query(asked, **options)
-    if not isinstance(asked, Sequence) or not all(isinstance(each, Mapping) for each in asked):
-        raise TypeError(f"a query is {asked!r}; pass a text, a RagPipeline.Query, or a list of messages")
-    last = asked[-1] if asked else {}
+        return RagQuery(asked, **options)
+    messages: Any = asked
+    if not isinstance(messages, list | tuple) or not all(isinstance(each, Mapping) for each in messages):
+        raise TypeError(f"a query is {messages!r}; pass a text, a RagPipeline.Query, or a list of messages")
+    last = messages[-1] if messages else {}
     if last.get("role") != "user" or not isinstance(last.get("content"), str):
         raise ValueError(f"the last message is {last!r}; it must be a text with the role 'user'")
-    return Query(last["content"], history=tuple(asked[:-1]), **options)
+    return RagQuery(last["content"], history=tuple(messages[:-1]), **options)
 
 
 class Run:
@@ -119,7 +121,7 @@ class Run:
 
     __slots__ = ("cached", "query", "skipped", "timings")
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: RagQuery) -> None:
         self.query = query
         self.timings: dict[str, float] = {}
         self.skipped: dict[str, str] = {}

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from callboard.agents.checks import positive
-from callboard.agents.rag.answer import Citation, Query
+from callboard.agents.rag.answer import Citation, RagQuery
 from callboard.agents.rag.chunking import count_tokens
 from callboard.agents.rag.documents import Passage
 from callboard.agents.rag.sentences import sentences
@@ -48,11 +48,15 @@ class RagContext:
     def assemble(self, ranked: Sequence[tuple[Passage, float]], most: int) -> list[Citation]:
         """The passages that are read, of those that were found, best first: without duplicates, numbered in order."""
         chosen: list[tuple[Passage, float]] = []
+        said: list[str] = []
         left = self.budget
         for found, score in ranked:
             if len(chosen) == most:
                 break
-            passage = _without_repetition(found, [each for each, _ in chosen])
+            words = _words(found.text)
+            if any(words in each for each in said):
+                continue
+            passage = _without_overlap(found, chosen)
             if passage is None:
                 continue
             cost = _count(self.count, passage.described)
@@ -61,10 +65,11 @@ class RagContext:
                 cost = left
             if passage is not None and cost <= left:
                 chosen.append((passage, score))
+                said.append(words)
                 left -= cost
         return [Citation(number, *each) for number, each in enumerate(self._ordered(chosen), 1)]
 
-    def messages(self, query: Query, citations: Sequence[Citation]) -> list[dict[str, Any]]:
+    def messages(self, query: RagQuery, citations: Sequence[Citation]) -> list[dict[str, Any]]:
         """What the generator gets: the instruction with the passages, the earlier messages, the question."""
         parts = [self.instruction]
         for each in citations:
@@ -102,12 +107,9 @@ def _words(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _without_repetition(passage: Passage, others: Sequence[Passage]) -> Passage | None:
-    """The passage without what others have of it; None if they have nearly all."""
-    words = _words(passage.text)
-    for other in others:
-        if words in _words(other.text):
-            return None
+def _without_overlap(passage: Passage, chosen: Sequence[tuple[Passage, float]]) -> Passage | None:
+    """The passage without what others of its document have of it; None if they have most of it."""
+    for other, _ in chosen:
         if other.source != passage.source or other.end <= passage.start or passage.end <= other.start:
             continue
         start = other.end if other.start <= passage.start else passage.start

@@ -1,7 +1,7 @@
 """Generation: what a user's generator returns, as pieces of text."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from typing import Any
 
 from callboard.actors.errors import returned
@@ -28,7 +28,7 @@ class Generation:
         self._call = UserCall(generate, "auto", options.max_batch)
         self._room = asyncio.Semaphore(options.max_batch)
 
-    async def __call__(self, messages: list[dict[str, Any]]) -> AsyncIterator[str]:
+    async def __call__(self, messages: list[dict[str, Any]]) -> AsyncGenerator[str, None]:
         """The pieces of the answer, none of them empty; closes the generator's iterator in the end.
 
         Raises:
@@ -66,4 +66,4 @@ def _text(part: Any) -> str:
     if not choices:  # the last chunk, with the usage
         return ""
     message = getattr(choices[0], "delta", None) or choices[0].message
-    return message.content or ""
+    return str(message.content or "")

@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,9 +14,11 @@ import numpy as np
 from callboard.agents.cache.cache import EmbeddingCache
 from callboard.agents.cache.embedding import Embed
 from callboard.agents.checks import positive
+from callboard.agents.index.cpu import CpuVectorIndex
 from callboard.agents.index.protocol import VectorIndex
 from callboard.agents.index.text import TextIndex
-from callboard.agents.rag.answer import Citation, Message, Query, RagAnswer, Run, as_query
+from callboard.agents.rag import files
+from callboard.agents.rag.answer import Citation, Message, RagQuery, RagAnswer, Run, as_query
 from callboard.agents.rag.chunking import Chunking
 from callboard.agents.rag.context import RagContext
 from callboard.agents.rag.documents import Document, Ingested
@@ -68,7 +72,7 @@ class RagPipeline:
         ValueError: A setting is out of its range, or settings contradict each other.
     """
 
-    Query = Query
+    Query = RagQuery
 
     def __init__(
         self,
@@ -145,6 +149,56 @@ class RagPipeline:
         added = len(change.added)
         return Ingested(added, len(change.passages) - added, len(change.removed))
 
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the passages and their vectors to a folder, for :meth:`restore`.
+
+        Raises:
+            TypeError: The index is not a :class:`CpuVectorIndex`.
+        """
+        index = self._retrieval.vectors
+        if index is not None and not isinstance(index, CpuVectorIndex):
+            raise TypeError(f"the index is {index!r}; only a CpuVectorIndex can be saved")
+        library = self._library
+        files.keep(
+            Path(folder), files.Kept(self._settings(), library.digests, list(library.passages.values())), index
+        )
+
+    async def restore(self, folder: str | PathLike[str]) -> bool:
+        """Have the documents of a folder that :meth:`save` has written; False if it has none of this pipeline's kind.
+
+        They were cut by the same chunking, and embedded by the same model, revision and prefix. Call :meth:`ingest`
+        after it: only what has changed since is embedded.
+
+        Raises:
+            ValueError: The folder is damaged; nothing is changed.
+            RuntimeError: The pipeline has documents already.
+        """
+        async with self._ingesting:
+            if len(self):
+                raise RuntimeError(f"the pipeline has {len(self)} passages already; restore before the first ingestion")
+            found = await asyncio.to_thread(files.kept, Path(folder), self._settings())
+            if found is None:
+                return False
+            content, vectors = found
+            if self._retrieval.vectors is None:
+                self._retrieval.vectors = vectors
+                rows = None
+            else:
+                rows = None if vectors is None else vectors.rows([each.id for each in content.passages])
+            self._retrieval.upsert(content.passages, rows)
+            self._library.restore(content.passages, content.digests)
+            return True
+
+    def _settings(self) -> dict[str, str]:
+        chunking, cache = self._library.chunking, self.cache
+        return files.settings_of(
+            model="" if cache is None else cache.model,
+            revision="" if cache is None else cache.revision,
+            vectors=cache is not None,
+            prefix=self._prefixes[1],
+            chunking=(chunking.by, chunking.size, chunking.overlap),
+        )
+
     @property
     def index(self) -> VectorIndex | None:
         """The index of vectors; None as long as there are none."""
@@ -164,12 +218,12 @@ class RagPipeline:
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
-    async def query(self, query: str | Query | Sequence[Message], **options: Any) -> RagAnswer:
+    async def query(self, query: str | RagQuery | Sequence[Message], **options: Any) -> RagAnswer:
         """The answer to a question.
 
         Args:
-            query: A text, a :class:`Query`, or a list of messages whose last one is the question.
-            options: ``top_k``, ``where``, ``history`` and ``timeout`` of a :class:`Query`.
+            query: A text, a ``RagPipeline.Query``, or a list of messages whose last one is the question.
+            options: ``top_k``, ``where``, ``history`` and ``timeout`` of a ``RagPipeline.Query``.
 
         Raises:
             DeadlineExceeded: There was no answer in time.
@@ -181,7 +235,7 @@ class RagPipeline:
             pass
         return stream.answer
 
-    def stream(self, query: str | Query | Sequence[Message], **options: Any) -> RagStream:
+    def stream(self, query: str | RagQuery | Sequence[Message], **options: Any) -> RagStream:
         """The answer piece by piece: ``async for piece in stream``, then ``stream.answer``.
 
         ``stream.citations`` is there from the first piece on. Leaving the loop ends the generator; a stream that has a
@@ -303,7 +357,7 @@ def _checked(stages: Mapping[str, RagStage]) -> dict[str, RagStage]:
 
 
 def _cited(citation: Citation, text: str) -> Citation:
-    return replace(citation, cited=f"[{citation.number}]" in text)
+    return replace(citation, cited=True) if f"[{citation.number}]" in text else citation
 
 
 async def _in_time(

@@ -10,7 +10,7 @@ from callboard.agents.index.cpu import CpuVectorIndex
 from callboard.agents.index.fusion import fuse
 from callboard.agents.index.protocol import VectorIndex, Where
 from callboard.agents.index.text import TextIndex
-from callboard.agents.rag.answer import Query, Run
+from callboard.agents.rag.answer import RagQuery, Run
 from callboard.agents.rag.documents import Passage
 from callboard.agents.rag.stages import RagStage, Stage
 
@@ -42,7 +42,7 @@ class Retrieval:
         self._candidates = candidates
         self.stage: Stage[_Search, list[Any]] = Stage("retrieve", self._searched, options, key=_key)
 
-    async def __call__(self, query: Query, vector: Any, passages: Mapping[str, Passage], run: Run) -> Ranking:
+    async def __call__(self, query: RagQuery, vector: Any, passages: Mapping[str, Passage], run: Run) -> Ranking:
         """The passages that fit a query, best first.
 
         Args:
@@ -71,7 +71,7 @@ class Retrieval:
         found = await self.vectors.search(np.stack([each.vector for each in items]), k, where=where)
         return list(found.ids.tolist())
 
-    async def _by_words(self, query: Query, k: int, passages: Mapping[str, Passage]) -> list[Any]:
+    async def _by_words(self, query: RagQuery, k: int, passages: Mapping[str, Passage]) -> list[Any]:
         assert self.words is not None
         most = k if query.where is None else max(1, len(self.words))
         if len(self.words) < MANY_TEXTS:

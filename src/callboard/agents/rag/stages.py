@@ -108,13 +108,15 @@ class Stage(Generic[T, R]):
     async def _result(self, item: T) -> R:
         if not self._joined and not self._one_at_a_time.locked():
             try:
+                found: Any
                 (found,) = await self._batch([item])
             except ContextLost:  # once more, as one that may run again
                 pass
             else:
                 if isinstance(found, BaseException):
                     raise deliverable(found)
-                return found
+                value: R = found
+                return value
         self._joined += 1
         try:
             return await self._server.submit(item)
