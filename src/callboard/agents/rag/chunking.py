@@ -1,5 +1,6 @@
 """``Chunking``: how a document is cut into passages."""
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -101,7 +102,17 @@ class Chunking:
             if count <= self.size:
                 yield start, end, count
             else:
-                yield from self._tokens(text, start, end)
+                yield from self._lines(text, start, end)
+
+    def _lines(self, text: str, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Lines, such as those of code; a longer one is cut into its tokens."""
+        for line in re.finditer(r"[^\n]*\S", text[start:end]):
+            first, last = start + line.start(), start + line.end()
+            count = self.count(line[0])
+            if count <= self.size:
+                yield first, last, count
+            else:
+                yield from self._tokens(text, first, last)
 
     def _tokens(self, text: str, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         for first, last in tokens(text[start:end]):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from callboard.agents.index.text import words
 from callboard.agents.rag.answer import Citation
 from callboard.agents.rag.sentences import Span, sentences
+from callboard.agents.rag.terms import terms
 
 __all__ = ["NOTHING", "Sentence", "candidates", "extracted"]
 
@@ -24,10 +25,6 @@ SHARED = 0.5
 """How much shared words count, beside the cosine of vectors."""
 CLOSE = 0.6
 """Part of the best sentence's score that the others must have."""
-_COMMON = frozenset(
-    "a an and are as at be by can do does for from has have how i in is it its may not of on or that the there this to "
-    "was what when where which who why will with you".split()
-)
 _PROSE = re.compile(r"[^\W\d_]")
 
 
@@ -91,14 +88,9 @@ def extracted(
 
 def _shared(question: str, found: Sequence[Sentence]) -> NDArray[np.float64]:
     """Part of the question's words that each sentence has, rare ones counting more: 0 to 1."""
-    asked = {_stem(word) for word in words(question)} - _COMMON
-    had = [{_stem(word) for word in words(each.text)} for each in found]
+    asked = set(terms(question))
+    had = [set(terms(each.text)) for each in found]
     often = Counter(word for each in had for word in each & asked)
     weights = {word: math.log(1 + (len(had) + 1) / (often[word] + 0.5)) for word in asked}
     total = sum(weights.values()) or 1.0
     return np.array([sum(weights[word] for word in each & asked) / total for each in had])
-
-
-def _stem(word: str) -> str:
-    """A word without the plural's or the third person's s: enough to count a word's forms as one."""
-    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word

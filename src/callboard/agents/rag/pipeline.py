@@ -30,6 +30,7 @@ from callboard.agents.rag.reranking import Rerank, Reranking
 from callboard.agents.rag.retrieval import Retrieval
 from callboard.agents.rag.stages import RagStage, Stage, left_out, out_of_time
 from callboard.agents.rag.stream import RagStream
+from callboard.agents.rag.terms import terms
 
 __all__ = ["RagPipeline"]
 
@@ -101,7 +102,7 @@ class RagPipeline:
             raise ValueError(f"timeout is {timeout}; it must be positive")
         self.cache = embed if isinstance(embed, EmbeddingCache) or embed is None else EmbeddingCache(embed)
         self._library, self._context, self._prefixes, self._timeout = Library(chunking), context, prefixes, timeout
-        text = TextIndex() if words is True else words or None
+        text = TextIndex(tokens=terms) if words is True else words or None
         self._retrieval = Retrieval(index, text, options["retrieve"], positive("candidates", candidates))
         self._embed: Stage[str, Any] = Stage("embed", self._vectors, options["embed"])
         self._rerank = None if rerank is None else Reranking(rerank, options["rerank"])

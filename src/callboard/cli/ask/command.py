@@ -11,6 +11,7 @@ from typing import Any
 import callboard as cb
 from callboard.cli.ask.remote import RemoteModel
 from callboard.cli.ask.showing import as_json, cited, wrapped
+from callboard.cli.progress import Progress
 from callboard.cli.tokens import read_token
 from callboard.core.errors import AccelError, BackendUnavailable
 
@@ -70,16 +71,11 @@ async def _asked(given: argparse.Namespace) -> int:
             weights = _weights(fetched)
             device = await stack.enter_async_context(cb.device(given.device, isolation="thread"))
             cache = await stack.enter_async_context(minilm_embedding(device, weights))
-        answers = await stack.enter_async_context(
-            pipeline(
-                texts,
-                cache,
-                name="own pages" if given.path is None else str(given.path.resolve()),
-                retrieval=given.retrieval,
-                keep=not given.no_cache,
-                generate=generate,
-            )
-        )
+        name = "own pages" if given.path is None else str(given.path.resolve())
+        options: Any = {"retrieval": given.retrieval, "keep": not given.no_cache and cache is not None}
+        with Progress("documents", len(texts)) as bar:
+            kept = pipeline(texts, cache, name=name, tell=bar.show, generate=generate, **options)
+            answers = await stack.enter_async_context(kept)
         ready = time.perf_counter()
         stream = answers.stream(given.question, top_k=given.top)
         live = generate is not None and not given.json and sys.stdout.isatty()

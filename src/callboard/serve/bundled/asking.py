@@ -1,8 +1,10 @@
 """A pipeline over a folder of texts, with MiniLM; this project's own pages are such a folder."""
 
 import asyncio
+import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,10 @@ __all__ = ["Retrieval", "documents", "minilm_embedding", "own_pages", "pipeline"
 Retrieval = Literal["hybrid", "vectors", "text"]
 PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md", "docs/guides/*.md", "docs/decisions/*.md")
 """The pages about the project, in its source tree and in the wheel."""
+PART = 1 << 15
+"""Characters of the documents that are embedded before progress is told."""
+SAVED_EVERY = 5.0
+"""Seconds between savings, while passages are embedded."""
 TABLES = frozenset(("docs/coverage.md",))
 """Of these: pages of tables only."""
 
@@ -76,6 +82,7 @@ async def pipeline(
     name: str,
     retrieval: Retrieval = "hybrid",
     keep: bool = True,
+    tell: Callable[[int], object] = lambda done: None,
     **options: Any,
 ) -> AsyncIterator[cb.RagPipeline]:
     """A pipeline with these documents; passages and vectors are kept in callboard's cache folder.
@@ -86,6 +93,7 @@ async def pipeline(
         name: Of the collection, such as its folder: each has a folder of its own in the cache.
         retrieval: By what passages are found.
         keep: False: nothing is read from the cache folder, and nothing is written.
+        tell: Gets the number of documents that are ready, again and again.
         options: Of :class:`callboard.RagPipeline`.
     """
     place = hashlib.blake2b(f"{name}\0{cache is not None}".encode(), digest_size=8).hexdigest()
@@ -96,12 +104,17 @@ async def pipeline(
         )
         if keep:
             await _restored(answers, folder)
+        done, unsaved, saved = 0, False, time.monotonic()
+        for part in _parts(texts):
+            changed = await answers.ingest(part)
+            done, unsaved = done + len(part), unsaved or changed.added > 0
+            tell(done)
+            if keep and unsaved and time.monotonic() - saved > SAVED_EVERY:  # an interrupted run is continued
+                await asyncio.to_thread(_save, answers, folder)
+                unsaved, saved = False, time.monotonic()
         changed = await answers.ingest(texts, complete=True)
-        if keep and (changed.added or changed.removed):
-            try:
-                await asyncio.to_thread(answers.save, folder)
-            except OSError:  # a file system that cannot be written: the next run computes the vectors again
-                pass
+        if keep and (unsaved or changed.removed):
+            await asyncio.to_thread(_save, answers, folder)
         yield answers
 
 
@@ -110,3 +123,19 @@ async def _restored(answers: cb.RagPipeline, folder: Path) -> None:
         await answers.restore(folder)
     except (ValueError, OSError):  # damaged: it is a cache, and is written anew
         return
+
+
+def _save(answers: cb.RagPipeline, folder: Path) -> None:
+    with contextlib.suppress(OSError):  # a file system that cannot be written: the next run computes the vectors again
+        answers.save(folder)
+
+
+def _parts(texts: Sequence[cb.Document]) -> Iterator[list[cb.Document]]:
+    """The documents in groups of some seconds' work."""
+    part: list[cb.Document] = []
+    for each in texts:
+        part.append(each)
+        if sum(len(one.text) for one in part) >= PART:
+            yield part
+            part = []
+    yield part
