@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -265,9 +266,10 @@ class RagPipeline:
         if self._generate is not None and citations:
             source = self._generate(self._context.messages(query, citations))
             try:
-                async for piece in _in_time(source, end, self._generate.options.timeout):
-                    pieces.append(piece)
-                    yield piece
+                async with aclosing(_in_time(source, end, self._generate.options.timeout)) as timed:
+                    async for piece in timed:
+                        pieces.append(piece)
+                        yield piece
             except Exception as e:  # of the user's generator
                 if self._generate.options.on_failure == "fail":
                     raise
@@ -342,8 +344,9 @@ class RagPipeline:
         self._open = False
         for stage in self._stages():
             await stage.stop()
-        if self._generate is not None:
-            self._generate.close()
+        for called in (self._rerank, self._generate):
+            if called is not None:
+                called.close()
 
     def _stages(self) -> list[Stage[Any, Any]]:
         rerank = [] if self._rerank is None else [self._rerank.stage]

@@ -52,3 +52,7 @@ class Reranking:
             raise returned("rerank", result, f"a finite score for each of {len(pairs)} pairs")
         flat = iter(scores.ravel().tolist())
         return [[next(flat) for _ in each.texts] for each in items]
+
+    def close(self) -> None:
+        """Call it no more."""
+        self._call.close()
