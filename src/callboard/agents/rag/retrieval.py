@@ -57,9 +57,12 @@ class Retrieval:
             rankings.append(await self.stage(_Search(vector, k, query.where), run, []))
         if self.words is not None:
             rankings.append(await self._by_words(query, k, passages))
-        found = fuse(*rankings, k=k)
-        scores = found.scores.tolist()
-        return [(passages[each], score) for each, score in zip(found.ids, scores, strict=True) if each in passages]
+        if len(rankings) == 1:  # as fuse() scores it
+            best = [(each, 1 / (61 + place)) for place, each in enumerate(rankings[0])]
+        else:
+            found = fuse(*rankings, k=k)
+            best = list(zip(found.ids.tolist(), found.scores.tolist(), strict=True))
+        return [(passages[each], score) for each, score in best if each in passages]
 
     async def _searched(self, items: list[_Search]) -> list[list[Any]]:
         """Ids of the nearest vectors of each item; all have the same ``k`` and filter."""
@@ -91,7 +94,7 @@ class Retrieval:
                 self.vectors = CpuVectorIndex(vectors.shape[1])
             self.vectors.upsert(ids, vectors, [each.metadata for each in passages])
         if self.words is not None:
-            self.words.upsert(ids, [each.described for each in passages])
+            self.words.upsert(ids, [_said(each) for each in passages])
 
     def delete(self, ids: list[str]) -> None:
         """Remove passages."""
@@ -99,6 +102,11 @@ class Retrieval:
             self.vectors.delete(ids)
         if self.words is not None:
             self.words.delete(ids)
+
+
+def _said(passage: Passage) -> str:
+    """The words of a passage; those of its own heading count twice."""
+    return f"{passage.heading.rpartition(' > ')[2]}\n{passage.described}"
 
 
 def _fits(metadata: Mapping[str, Any], where: Where) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, get_args
@@ -11,9 +11,8 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 from callboard.agents.checks import positive
 from callboard.agents.rag.answer import Run
 from callboard.core.errors import ContextLost
-from callboard.patterns.batching.results import rows_of
 from callboard.patterns.batching.server import DynamicBatchingServer
-from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.calling import deliverable
 from callboard.patterns.requests.errors import DeadlineExceeded
 
 __all__ = ["RagStage", "Stage", "left_out", "out_of_time"]
@@ -57,23 +56,21 @@ class Stage(Generic[T, R]):
 
     Args:
         name: Of the stage.
-        function: Gets a list of items, returns one result for each.
+        function: Gets a list of items, is awaited for one result for each.
         options: The settings.
         key: Items of equal keys may share a batch.
-        executor: See :class:`UserCall`.
     """
 
     def __init__(
         self,
         name: str,
-        function: Callable[[list[T]], Any],
+        function: Callable[[list[T]], Awaitable[list[Any]]],
         options: RagStage,
         *,
         key: Callable[[T], Hashable] | None = None,
-        executor: Executor = "auto",
     ) -> None:
         self.name, self.options = name, options
-        self._call = UserCall(function, executor, 1)
+        self._function = function
         self._one_at_a_time = asyncio.Lock()
         self._joined = 0
         self._server: DynamicBatchingServer[T, R] = DynamicBatchingServer(
@@ -125,7 +122,7 @@ class Stage(Generic[T, R]):
 
     async def _batch(self, items: list[T]) -> list[Any]:
         async with self._one_at_a_time:
-            return rows_of(await self._call(items), len(items))
+            return await self._function(items)
 
     async def start(self) -> None:
         """Accept items, on this loop."""
@@ -134,7 +131,6 @@ class Stage(Generic[T, R]):
     async def stop(self) -> None:
         """Accept no more; those that wait fail."""
         await self._server.stop()
-        self._call.close()
 
 
 class out_of_time(AbstractAsyncContextManager[None]):  # noqa: N801 -- used as a function
