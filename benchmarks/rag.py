@@ -169,7 +169,9 @@ def recall(given: Any) -> dict[str, dict[str, float]]:
 
 
 def _extend(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--recall", type=int, default=0, metavar="N", help="docstrings; default: recall is not measured")
+    parser.add_argument(
+        "--recall", type=int, default=0, metavar="N", help="docstrings; default: recall is not measured"
+    )
 
 
 def main() -> None:

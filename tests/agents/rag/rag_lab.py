@@ -21,4 +21,6 @@ class Letters:
 
     async def __call__(self, texts: list[str]) -> Any:
         self.calls.append(texts)
-        return np.array([[1 + text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts], "f4")
+        return np.array(
+            [[1 + text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts], "f4"
+        )

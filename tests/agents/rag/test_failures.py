@@ -46,7 +46,9 @@ async def test_a_failure_is_the_querys_by_default() -> None:
 
 
 @pytest.mark.parametrize("stage", ["rerank", "generate"])
-@pytest.mark.parametrize(("function", "options", "why"), [(fails, SKIP, "no model"), (never, BRIEF, "longer than 0.01 s")])
+@pytest.mark.parametrize(
+    ("function", "options", "why"), [(fails, SKIP, "no model"), (never, BRIEF, "longer than 0.01 s")]
+)
 async def test_a_query_goes_on_without_a_stage_and_says_so(stage: str, function: Any, options: Any, why: str) -> None:
     found = await answer(Letters(), {stage: options}, **{stage: function})
     assert why in found.skipped[stage] and "A full queue refuses requests at once. [1]" in found.text

@@ -229,7 +229,12 @@ async def test_what_is_wrong_is_said_before_anything_is_done() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         pipeline.stream("a question")
     async with pipeline:
-        for query, error in (("  ", ValueError), ([], ValueError), (7, TypeError), ([{"role": "assistant"}], ValueError)):
+        for query, error in (
+            ("  ", ValueError),
+            ([], ValueError),
+            (7, TypeError),
+            ([{"role": "assistant"}], ValueError),
+        ):
             with pytest.raises(error):
                 pipeline.stream(query)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="top_k is 0"):

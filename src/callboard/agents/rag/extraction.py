@@ -44,7 +44,11 @@ def candidates(citations: Sequence[Citation]) -> list[Sentence]:
         text = each.passage.text
         for start, end in sentences(text):
             part = text[start:end]
-            prose = len(_PROSE.findall(part)) >= 0.6 * len(part) and part[:1] not in "|#>" and part[:3] not in ("```", "~~~")
+            prose = (
+                len(_PROSE.findall(part)) >= 0.6 * len(part)
+                and part[:1] not in "|#>"
+                and part[:3] not in ("```", "~~~")
+            )
             if prose and len(words(part)) >= LEAST_WORDS:
                 found.append(Sentence(place, (start, end), " ".join(part.split())))
     return found
@@ -77,13 +81,27 @@ def extracted(
     if not chosen:  # code and tables only
         first = citations[0]
         return f"{first.passage.text} [{first.number}]", [replace(first, cited=True), *citations[1:]]
-    chosen.sort(key=lambda number: (found[number].citation, found[number].span))
-    text = " ".join(f"{found[number].text} [{citations[found[number].citation].number}]" for number in chosen)
+    chosen = _with_next(sorted(chosen), found)
+    text, ends = list[str](), {*chosen}
+    for number in chosen:
+        each = found[number]
+        goes_on = number + 1 in ends and found[number + 1].citation == each.citation
+        text.append(each.text if goes_on else f"{each.text} [{citations[each.citation].number}]")
     marked: list[Citation] = []
     for place, each in enumerate(citations):
         marks = [found[number].span for number in chosen if found[number].citation == place]
         marked.append(replace(each, cited=bool(marks), marks=marks))
-    return text, marked
+    return " ".join(text), marked
+
+
+def _with_next(chosen: list[int], found: Sequence[Sentence]) -> list[int]:
+    """Also the sentence behind each, which mostly explains it, as far as there is room."""
+    numbers = set(chosen)
+    for number in chosen:
+        behind = number + 1
+        if len(numbers) < MOST and behind < len(found) and found[behind].citation == found[number].citation:
+            numbers.add(behind)
+    return sorted(numbers)
 
 
 def _shared(question: str, found: Sequence[Sentence]) -> NDArray[np.float64]:

@@ -161,9 +161,7 @@ class RagPipeline:
         if index is not None and not isinstance(index, CpuVectorIndex):
             raise TypeError(f"the index is {index!r}; only a CpuVectorIndex can be saved")
         library = self._library
-        files.keep(
-            Path(folder), files.Kept(self._settings(), library.digests, list(library.passages.values())), index
-        )
+        files.keep(Path(folder), files.Kept(self._settings(), library.digests, list(library.passages.values())), index)
 
     async def restore(self, folder: str | PathLike[str]) -> bool:
         """Have the documents of a folder that :meth:`save` has written; False if it has none of this pipeline's kind.
@@ -364,9 +362,7 @@ def _cited(citation: Citation, text: str) -> Citation:
     return replace(citation, cited=True) if f"[{citation.number}]" in text else citation
 
 
-async def _in_time(
-    source: AsyncGenerator[str, None], end: float, most: float | None
-) -> AsyncGenerator[str, None]:
+async def _in_time(source: AsyncGenerator[str, None], end: float, most: float | None) -> AsyncGenerator[str, None]:
     """The pieces of a generator, which has until ``end``, and its stage's own seconds; closes it in the end.
 
     The time that the reader of the pieces takes counts, too, but a reader is not interrupted.

@@ -37,7 +37,9 @@ class Retrieval:
         candidates: Passages that each index gives.
     """
 
-    def __init__(self, vectors: VectorIndex | None, words: TextIndex | None, options: RagStage, candidates: int) -> None:
+    def __init__(
+        self, vectors: VectorIndex | None, words: TextIndex | None, options: RagStage, candidates: int
+    ) -> None:
         self.vectors, self.words = vectors, words
         self._candidates = candidates
         self.stage: Stage[_Search, list[Any]] = Stage("retrieve", self._searched, options, key=_key)

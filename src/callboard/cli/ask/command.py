@@ -95,7 +95,8 @@ async def _asked(given: argparse.Namespace) -> int:
         print(f"without {stage}: {why}", file=sys.stderr)
     spent = ", ".join(f"{stage} {1e3 * seconds:.1f} ms" for stage, seconds in answer.timings.items())
     print(
-        f"{len(answers)} passages of {len(texts)} documents, ready after {ready - begun:.1f} s; {spent}", file=sys.stderr
+        f"{len(answers)} passages of {len(texts)} documents, ready after {ready - begun:.1f} s; {spent}",
+        file=sys.stderr,
     )
     return 0 if answer.citations else 1
 
@@ -118,7 +119,9 @@ def _generator(given: argparse.Namespace) -> RemoteModel | None:
         if given.model_name is not None or given.token_file is not None:
             raise ValueError("--model-name and --token-file need --model")
         return None
-    return RemoteModel(given.model, given.model_name, None if given.token_file is None else read_token(given.token_file))
+    return RemoteModel(
+        given.model, given.model_name, None if given.token_file is None else read_token(given.token_file)
+    )
 
 
 def _count(text: str) -> int:
