@@ -73,4 +73,5 @@ def llama_index(passages: list[str]) -> Ask:
             return nodes
 
     engine = engines.RetrieverQueryEngine.from_args(Retrieve(), llm=model, node_postprocessors=[Rerank()])
-    return lambda question: engine.query(question)
+    found_by: Ask = engine.query
+    return found_by

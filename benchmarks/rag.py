@@ -3,9 +3,10 @@
     python benchmarks/rag.py --json rag.json
     python benchmarks/rag.py --recall 1200
 
-Embed, retrieve, rerank and generate return at once, so that the framework's own time remains: processor time, which other
-work on the machine disturbs least. "New question" is one whose vector is not kept. With ``--recall N``, MiniLM finds the rest of a docstring of the standard
-library by its first line, among N, in the pipeline and by sentence-transformers. What is not installed is left out.
+Embed, retrieve, rerank and generate return at once, so that the framework's own time remains: processor time, which
+other work on the machine disturbs least. "New question" is one whose vector is not kept. With ``--recall N``, MiniLM
+finds the rest of a docstring of the standard library by its first line, among N, in the pipeline and by
+sentence-transformers. What is not installed is left out.
 """
 
 import argparse
@@ -73,7 +74,7 @@ def ours(count: int, questions: Callable[[], Iterator[str]]) -> Callable[[], flo
         async with cb.RagPipeline(embed, index=index, words=False, rerank=rerank, generate=generate) as pipeline:
             await pipeline.ingest(cb.Document(f"{n}.md", text) for n, text in enumerate(PASSAGES))
             answer = await pipeline.query(QUESTION)
-            assert answer.text == "answer [1]" and len(answer.citations) == len(PASSAGES)
+            assert (answer.text, len(answer.citations)) == ("answer [1]", len(PASSAGES))
             asked = questions()
             start = time.process_time()
             for _ in range(count):

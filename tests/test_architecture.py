@@ -26,8 +26,7 @@ LAYERS: dict[str, set[str]] = {
     "arrays": {"actors", "core", "kernel"},
     "device": {"actors", "core", "events", "kernel", "arrays"},
     "multi_device": {"actors", "core", "events", "kernel", "device"},
-    # Reads the ring, and samples the state of lower layers.
-    "telemetry": {"actors", "core", "events", "kernel", "device"},
+    "telemetry": {"actors", "core", "events", "kernel", "device"},  # samples the state of lower layers
     # Fixtures and wrappers around devices; users import it, the library does not.
     "testing": {"actors", "core", "kernel", "device", "root"},
     "backends": {"core", "kernel"},

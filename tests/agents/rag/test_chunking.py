@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import callboard as cb
-from callboard.agents.rag.chunking import count_tokens
-from callboard.agents.rag.sections import sections
+from callboard.agents.rag.passages.chunking import count_tokens
+from callboard.agents.rag.passages.sections import sections
 
 TEXT = """# Guide
 
@@ -45,7 +45,8 @@ def test_passages_are_parts_of_the_text_within_the_size_and_leave_no_word_out(
     found = passages(text, by=by, size=size, overlap=overlap)
     kept = [False] * len(text)
     for each in found:
-        assert text[each.start : each.end] == each.text and each.text.strip() == each.text != ""
+        assert text[each.start : each.end] == each.text
+        assert each.text.strip() == each.text != ""
         assert count_tokens(each.text) <= size
         assert each.line == text.count("\n", 0, each.start) + 1
         kept[each.start : each.end] = [True] * (each.end - each.start)
@@ -58,7 +59,8 @@ def test_passages_are_parts_of_the_text_within_the_size_and_leave_no_word_out(
 def test_headings_are_paths_and_code_has_none() -> None:
     found = passages(TEXT, size=40)
     assert [(each.heading, each.line) for each in found] == [("Guide", 3), ("Guide > Code here", 7)]
-    assert "# no heading" in found[1].text and found[1].text.endswith("another item")
+    assert "# no heading" in found[1].text
+    assert found[1].text.endswith("another item")
 
 
 def test_sentences_are_not_cut_and_the_last_ones_are_repeated() -> None:

@@ -46,21 +46,21 @@ async def test_a_failure_is_the_querys_by_default() -> None:
 
 
 @pytest.mark.parametrize("stage", ["rerank", "generate"])
-@pytest.mark.parametrize(
-    ("function", "options", "why"), [(fails, SKIP, "no model"), (never, BRIEF, "longer than 0.01 s")]
-)
+@pytest.mark.parametrize("function, options, why", [(fails, SKIP, "no model"), (never, BRIEF, "longer than 0.01 s")])
 async def test_a_query_goes_on_without_a_stage_and_says_so(stage: str, function: Any, options: Any, why: str) -> None:
     found = await answer(Letters(), {stage: options}, **{stage: function})
-    assert why in found.skipped[stage] and "A full queue refuses requests at once. [1]" in found.text
+    assert why in found.skipped[stage]
+    assert "A full queue refuses requests at once. [1]" in found.text
 
 
 async def test_without_vectors_words_find() -> None:
     found = await answer(Failing(), {"embed": SKIP})
-    assert found.skipped == {"embed": "no model"} and found.citations[0].place == "queues.md:3"
+    assert found.skipped == {"embed": "no model"}
+    assert found.citations[0].place == "queues.md:3"
 
 
 async def test_a_stage_that_takes_too_long_fails_the_query() -> None:
-    with pytest.raises(DeadlineExceeded, match="the stage 'rerank' took longer than 0.01 s"):
+    with pytest.raises(DeadlineExceeded, match=r"the stage 'rerank' took longer than 0\.01 s"):
         await answer(Letters(), {"rerank": cb.RagStage(timeout=0.01)}, rerank=never)
     for options in ({"rerank": never}, {"generate": never}):
         with pytest.raises(DeadlineExceeded, match="the query"):

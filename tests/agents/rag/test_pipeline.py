@@ -23,12 +23,14 @@ async def test_an_answer_has_text_citations_and_times() -> None:
         answer = await pipeline.query("What does a full queue refuse?", top_k=2)
         again = await pipeline.query(cb.RagPipeline.Query("What does a full queue refuse?", top_k=1))
     first = answer.citations[0]
-    assert "A full queue refuses requests at once. [1]" in answer.text and answer.extracted
+    assert "A full queue refuses requests at once. [1]" in answer.text
+    assert answer.extracted
     assert (first.place, first.passage.heading, first.cited) == ("queues.md:3", "Queues", True)
     assert [first.passage.text[a:b] for a, b in first.marks] == ["A full queue refuses requests at once."]
     assert set(answer.timings) == {"embed", "retrieve", "assemble", "generate"}
     assert (answer.embedding_was_cached, again.embedding_was_cached, len(again.citations)) == (False, True, 1)
-    assert answer.skipped == {} and "queues.md" in answer.sources
+    assert answer.skipped == {}
+    assert "queues.md" in answer.sources
 
 
 async def test_only_what_is_new_is_embedded_and_what_vanished_is_removed() -> None:
@@ -83,7 +85,8 @@ async def test_answers_are_streamed_with_their_citations() -> None:
         stream = pipeline.stream("Which plan is kept?", top_k=2)
         pieces = [(piece, len(stream.citations)) async for piece in stream]
     assert pieces == [("as [1] says: ", 2), ("Which plan is kept?", 2)]
-    assert stream.answer.text == "as [1] says: Which plan is kept?" and not stream.answer.extracted
+    assert stream.answer.text == "as [1] says: Which plan is kept?"
+    assert not stream.answer.extracted
     assert [each.cited for each in stream.answer.citations] == [True, False]
 
 
@@ -118,7 +121,8 @@ async def test_the_generator_gets_passages_earlier_messages_and_the_question() -
     async with cb.RagPipeline(generate=generate) as pipeline:
         await pipeline.ingest(DOCUMENTS)
         answer = await pipeline.query([*talk, {"role": "user", "content": "a full queue?"}], top_k=1)
-    assert answer.text == "fine" and got[1:] == [*talk, {"role": "user", "content": "a full queue?"}]
+    assert answer.text == "fine"
+    assert got[1:] == [*talk, {"role": "user", "content": "a full queue?"}]
     assert "[1] queues.md:3 (Queues)\nA full queue refuses requests at once." in got[0]["content"]
 
 
@@ -145,24 +149,25 @@ async def test_responses_of_the_openai_client_are_pieces() -> None:
 
 async def test_a_reranker_orders_and_is_called_once_for_queries_at_the_same_time() -> None:
     calls: list[int] = []
-    go = asyncio.Event()
+    entered, go = asyncio.Event(), asyncio.Event()
 
     async def rerank(pairs: list[tuple[str, str]]) -> Any:
         calls.append(len({question for question, _ in pairs}))
+        entered.set()
         await go.wait()
         return [float("stale" in text) for _, text in pairs]
 
     async with cb.RagPipeline(Letters(), rerank=rerank) as pipeline:
         await pipeline.ingest(DOCUMENTS)
         queries = [asyncio.create_task(pipeline.query(f"a plan for {n}")) for n in range(6)]
-        while not calls:
-            await asyncio.sleep(0)
+        await entered.wait()
         for _ in range(200):  # until the others wait in the stage
             await asyncio.sleep(0)
         go.set()
         answers = await asyncio.gather(*queries)
     assert all(answer.citations[0].passage.heading == "Loss > Arrays" for answer in answers)
-    assert sum(calls) == 6 and len(calls) <= 3
+    assert sum(calls) == 6
+    assert len(calls) <= 3
 
 
 async def test_any_index_of_the_protocol_and_any_cache(tmp_path: Any) -> None:
@@ -173,7 +178,8 @@ async def test_any_index_of_the_protocol_and_any_cache(tmp_path: Any) -> None:
             await pipeline.ingest(DOCUMENTS)
             text = "Plans\nA plan is kept for each shape. A new shape makes another plan."
             assert (await pipeline.query(text, top_k=1)).citations[0].place == "plans.md:3"
-    assert pipeline.index is index and cache.stats().hits
+    assert pipeline.index is index
+    assert cache.stats().hits
 
 
 async def test_saved_documents_are_not_embedded_again(tmp_path: Any) -> None:
@@ -207,7 +213,8 @@ async def test_contexts_have_no_duplicates_and_keep_to_the_budget() -> None:
         await pipeline.ingest(documents)
         answer = await pipeline.query("a plan is kept for each shape", top_k=8)
     texts = [each.passage.text for each in answer.citations]
-    assert texts.count(text) == 1 and sum(len(each.split()) for each in texts) < 40
+    assert texts.count(text) == 1
+    assert sum(len(each.split()) for each in texts) < 40
     assert [each.number for each in answer.citations] == list(range(1, len(texts) + 1))
 
 
@@ -254,5 +261,5 @@ async def test_what_is_wrong_is_said_before_anything_is_done() -> None:
         {"timeout": 0},
     ]
     for options in wrong:
-        with pytest.raises(ValueError, match="words|index|stages|timeout"):
+        with pytest.raises(ValueError, match=r"words|index|stages|timeout"):
             cb.RagPipeline(**{"embed": Letters(), **options})

@@ -7,10 +7,10 @@ from typing import Any
 
 from callboard.agents.checks import positive
 from callboard.agents.index.protocol import Where
-from callboard.agents.rag.documents import Passage
-from callboard.agents.rag.sentences import Span
+from callboard.agents.rag.passages.documents import Passage
+from callboard.agents.rag.passages.sentences import Span
 
-__all__ = ["Citation", "Message", "RagQuery", "RagAnswer", "Run", "as_query"]
+__all__ = ["Citation", "Message", "RagAnswer", "RagQuery", "Run", "as_query"]
 
 Message = Mapping[str, Any]
 """Of a conversation, as OpenAI's API has it: ``{"role": "user", "content": "…"}``."""

@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args
 
 from callboard.agents.checks import positive
 from callboard.agents.rag.answer import Citation, RagQuery
-from callboard.agents.rag.chunking import count_tokens
-from callboard.agents.rag.documents import Passage
-from callboard.agents.rag.sentences import sentences
+from callboard.agents.rag.passages.chunking import count_tokens
+from callboard.agents.rag.passages.documents import Passage
+from callboard.agents.rag.passages.sentences import sentences
 
 __all__ = ["RagContext"]
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from callboard.agents.index.text import words
 from callboard.agents.rag.answer import Citation
-from callboard.agents.rag.sentences import Span, sentences
-from callboard.agents.rag.terms import terms
+from callboard.agents.rag.passages.sentences import Span, sentences
+from callboard.agents.rag.passages.terms import terms
 
 __all__ = ["NOTHING", "Sentence", "candidates", "extracted"]
 
@@ -88,9 +88,9 @@ def extracted(
         goes_on = number + 1 in ends and found[number + 1].citation == each.citation
         text.append(each.text if goes_on else f"{each.text} [{citations[each.citation].number}]")
     marked: list[Citation] = []
-    for place, each in enumerate(citations):
+    for place, citation in enumerate(citations):
         marks = [found[number].span for number in chosen if found[number].citation == place]
-        marked.append(replace(each, cited=bool(marks), marks=marks))
+        marked.append(replace(citation, cited=bool(marks), marks=marks))
     return " ".join(text), marked
 
 

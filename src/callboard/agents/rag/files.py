@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from callboard.agents.index.cpu import CpuVectorIndex
-from callboard.agents.rag.documents import Passage
+from callboard.agents.rag.passages.documents import Passage
 
 __all__ = ["Kept", "keep", "kept"]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from callboard.agents.rag.chunking import Chunking
-from callboard.agents.rag.documents import Document, Passage
+from callboard.agents.rag.passages.chunking import Chunking
+from callboard.agents.rag.passages.documents import Document, Passage
 
 __all__ = ["Change", "Library"]
 

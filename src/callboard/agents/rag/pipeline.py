@@ -19,19 +19,19 @@ from callboard.agents.index.cpu import CpuVectorIndex
 from callboard.agents.index.protocol import VectorIndex
 from callboard.agents.index.text import TextIndex
 from callboard.agents.rag import files
-from callboard.agents.rag.answer import Citation, Message, RagQuery, RagAnswer, Run, as_query
-from callboard.agents.rag.chunking import Chunking
+from callboard.agents.rag.answer import Citation, Message, RagAnswer, RagQuery, Run, as_query
 from callboard.agents.rag.context import RagContext
-from callboard.agents.rag.documents import Document, Ingested
 from callboard.agents.rag.extraction import candidates as sentences_of
 from callboard.agents.rag.extraction import extracted
 from callboard.agents.rag.generation import Generate, Generation
 from callboard.agents.rag.library import Change, Library
+from callboard.agents.rag.passages.chunking import Chunking
+from callboard.agents.rag.passages.documents import Document, Ingested
+from callboard.agents.rag.passages.terms import terms
 from callboard.agents.rag.reranking import Rerank, Reranking
 from callboard.agents.rag.retrieval import Retrieval
 from callboard.agents.rag.stages import RagStage, Stage, left_out, out_of_time
 from callboard.agents.rag.stream import RagStream
-from callboard.agents.rag.terms import terms
 
 __all__ = ["RagPipeline"]
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from callboard.actors.errors import returned
 from callboard.agents.rag.answer import RagQuery, Run
-from callboard.agents.rag.documents import Passage
+from callboard.agents.rag.passages.documents import Passage
 from callboard.agents.rag.stages import RagStage, Stage
 from callboard.patterns.requests.calling import UserCall
 

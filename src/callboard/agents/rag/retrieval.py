@@ -11,7 +11,7 @@ from callboard.agents.index.fusion import fuse
 from callboard.agents.index.protocol import VectorIndex, Where
 from callboard.agents.index.text import TextIndex
 from callboard.agents.rag.answer import RagQuery, Run
-from callboard.agents.rag.documents import Passage
+from callboard.agents.rag.passages.documents import Passage
 from callboard.agents.rag.stages import RagStage, Stage
 
 __all__ = ["Retrieval"]
@@ -91,7 +91,7 @@ class Retrieval:
     def upsert(self, passages: list[Passage], vectors: Any) -> None:
         """Add passages, or replace those of the same ids."""
         ids = [each.id for each in passages]
-        if vectors is not None and len(ids):
+        if vectors is not None and ids:
             if self.vectors is None:
                 self.vectors = CpuVectorIndex(vectors.shape[1])
             self.vectors.upsert(ids, vectors, [each.metadata for each in passages])

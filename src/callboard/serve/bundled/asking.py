@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +20,7 @@ from callboard.serve.bundled.weights import SHA256, cache_folder
 from callboard.serve.bundled.wordpiece import Tokens
 from callboard.serve.tensors import Array
 
-__all__ = ["Retrieval", "documents", "minilm_embedding", "own_pages", "pipeline"]
+__all__ = ["Retrieval", "documents", "minilm_embedding", "name_of", "own_pages", "pipeline"]
 
 Retrieval = Literal["hybrid", "vectors", "text"]
 PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md", "docs/guides/*.md", "docs/decisions/*.md")
@@ -52,6 +53,11 @@ def documents(folder: Path | None) -> list[cb.Document]:
     root = own_pages()
     names = [path.relative_to(root).as_posix() for pattern in PAGES for path in sorted(root.glob(pattern))]
     return [cb.Document(name, (root / name).read_text("utf-8")) for name in names if name not in TABLES]
+
+
+def name_of(folder: Path | None) -> str:
+    """The name of a folder's documents in the cache."""
+    return "own pages" if folder is None else os.path.abspath(folder)
 
 
 @asynccontextmanager

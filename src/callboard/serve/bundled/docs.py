@@ -1,5 +1,6 @@
 """The project's own pages as a model that chats: ``callboard serve callboard.serve.bundled.docs:app``."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -8,7 +9,7 @@ from typing import Any
 
 import callboard as cb
 from callboard.serve.app import App
-from callboard.serve.bundled.asking import documents, minilm_embedding, pipeline
+from callboard.serve.bundled.asking import documents, minilm_embedding, name_of, pipeline
 from callboard.serve.bundled.weights import model_folder
 from callboard.serve.generation.answers import add_answers
 
@@ -34,8 +35,8 @@ async def _lifespan(
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(cb.device(device, isolation="process", max_restarts=None))
         cache = await stack.enter_async_context(minilm_embedding(opened, model_folder()))
-        of = "own pages" if folder is None else str(folder.resolve())
-        docs = await stack.enter_async_context(pipeline(documents(folder), cache, name=of, **options))
+        texts = await asyncio.to_thread(documents, folder)
+        docs = await stack.enter_async_context(pipeline(texts, cache, name=name_of(folder), **options))
         add_answers(app, name, docs, device=opened)
         yield
 

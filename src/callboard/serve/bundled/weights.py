@@ -42,7 +42,8 @@ def model_folder() -> Path:
     folder = _kept() if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
     if not all((folder / name).is_file() for name in FILES):
         raise BackendUnavailable(
-            f"the weights of MiniLM are not here; `callboard ask` and `callboard serve --demo` fetch them once, or: {INSTALL}"
+            "the weights of MiniLM are not here; `callboard ask` and `callboard serve --demo` fetch them once, "
+            f"or: {INSTALL}"
         )
     return folder
 

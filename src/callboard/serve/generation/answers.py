@@ -26,8 +26,8 @@ def add_answers(
 ) -> None:
     """Serve a pipeline's answers under ``/v1/chat/completions`` and ``/v1/completions``, whole or streamed.
 
-    The last message is the question; the generator gets those before it. The sources follow the answer, in lines such as
-    ``[1] docs/guide.md:12 Heading``. A token of the usage is a word.
+    The last message is the question; the generator gets those before it. The sources follow the answer, in lines such
+    as ``[1] docs/guide.md:12 Heading``. A token of the usage is a word.
 
     Args:
         app: The app.

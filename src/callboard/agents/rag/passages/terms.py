@@ -5,7 +5,7 @@ from callboard.agents.index.text import words
 __all__ = ["terms"]
 
 _COMMON = frozenset(
-    "a an and are as at be by can did do does for from had has have how i if in is it its may me my not of on or our "
+    "a an and are as at be by can did do does for from had has have how i if in is it its may me my not of on or our "  # noqa: SIM905
     "should that the there this to was we what when where which who whose why will with would you your".split()
 )
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from callboard.agents.rag.documents import Document
+from callboard.agents.rag.passages.documents import Document
 
 __all__ = ["documents_in"]
 

@@ -14,7 +14,7 @@ _BLOCK = re.compile(
     r"|(?P<item>\n(?=[ \t]*(?:[-*+|]|\d+[.)])[ \t]))",  # a list's item, or a table's row
     re.MULTILINE | re.DOTALL,
 )
-_END = re.compile(r"[.!?…]+[\"')\]*_`]*\s+(?=[\"'(\[*_`]*[^\Wa-z_])|[。！？]+")  # noqa: RUF001 -- CJK's full stops
+_END = re.compile(r"[.!?…]+[\"')\]*_`]*\s+(?=[\"'(\[*_`]*[^\Wa-z_])|[。！？]+")
 
 
 def tokens(text: str) -> list[Span]:
@@ -24,12 +24,12 @@ def tokens(text: str) -> list[Span]:
 
 def sentences(text: str) -> list[Span]:
     """The sentences, without white space around them; a list's item ends one, and a block of code is one."""
-    found: list[Span] = []
-    for start, end, code in _blocks(text):
-        for span in [(start, end)] if code else _split(text, start, end):
-            if (stripped := _stripped(text, *span))[0] < stripped[1]:
-                found.append(stripped)
-    return found
+    spans = (
+        _stripped(text, *span)
+        for start, end, code in _blocks(text)
+        for span in ([(start, end)] if code else _split(text, start, end))
+    )
+    return [span for span in spans if span[0] < span[1]]
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int, bool]]:

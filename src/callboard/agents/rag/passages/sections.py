@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Literal
 
@@ -65,12 +66,11 @@ def _markdown(text: str) -> Iterator[tuple[int, int, int, str]]:
 def _rst(text: str) -> Iterator[tuple[int, int, int, str]]:
     lines = list(_LINE.finditer(text))
     levels: dict[str, int] = {}  # in the order in which the document uses them
-    for title, rule in zip(lines, lines[1:], strict=False):
-        words = title[0].strip()
-        mark = _RULE.match(rule[0])
-        if mark and words and not title[0][0].isspace() and not _RULE.match(title[0]):
-            if len(rule[0].strip()) >= len(words):
-                yield title.start(), rule.end(), levels.setdefault(mark[1], len(levels) + 1), _plain(words)
+    for title, rule in pairwise(lines):
+        words, mark = title[0].strip(), _RULE.match(rule[0])
+        is_title = words and not title[0][0].isspace() and not _RULE.match(title[0])
+        if mark and is_title and len(rule[0].strip()) >= len(words):
+            yield title.start(), rule.end(), levels.setdefault(mark[1], len(levels) + 1), _plain(words)
 
 
 def _python(text: str) -> Iterator[tuple[int, int, int, str]]:

@@ -9,9 +9,9 @@ from itertools import accumulate
 from typing import Literal, get_args
 
 from callboard.agents.checks import positive
-from callboard.agents.rag.documents import Document, Passage, passage_id
-from callboard.agents.rag.sections import kind_of, sections
-from callboard.agents.rag.sentences import Span, sentences, tokens
+from callboard.agents.rag.passages.documents import Document, Passage, passage_id
+from callboard.agents.rag.passages.sections import kind_of, sections
+from callboard.agents.rag.passages.sentences import Span, sentences, tokens
 
 __all__ = ["Chunking", "count_tokens"]
 
