@@ -47,6 +47,7 @@ def candidates(citations: Sequence[Citation]) -> list[Sentence]:
             prose = (
                 len(_PROSE.findall(part)) >= 0.6 * len(part)
                 and part[:1] not in "|#>"
+                and part[-1:] != ":"
                 and part[:3] not in ("```", "~~~")
             )
             if prose and len(words(part)) >= LEAST_WORDS:
