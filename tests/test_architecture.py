@@ -26,14 +26,14 @@ LAYERS: dict[str, set[str]] = {
     "arrays": {"actors", "core", "kernel"},
     "device": {"actors", "core", "events", "kernel", "arrays"},
     "multi_device": {"actors", "core", "events", "kernel", "device"},
-    # Reads the ring, and samples the state of lower layers.
-    "telemetry": {"actors", "core", "events", "kernel", "device"},
+    "telemetry": {"actors", "core", "events", "kernel", "device"},  # samples the state of lower layers
     # Fixtures and wrappers around devices; users import it, the library does not.
     "testing": {"actors", "core", "kernel", "device", "root"},
     "backends": {"core", "kernel"},
 }
 _BELOW_BLUEPRINTS = {"actors", "core", "events", "kernel", "arrays", "device", "multi_device", "telemetry"}
 LAYERS |= {name: set(_BELOW_BLUEPRINTS) for name in ("patterns", "train", "agents", "realtime")}
+LAYERS["agents"] |= {"patterns"}  # the stages of a pipeline are servers
 LAYERS["serve"] = _BELOW_BLUEPRINTS | {"patterns", "train", "agents", "realtime", "root"}
 LAYERS["cli"] = LAYERS["serve"] | {"serve"}
 # Modules directly in callboard/: the public face. Backends are found by entry point, so even this imports none.

@@ -55,6 +55,17 @@ from callboard.agents.index.fusion import fuse as fuse
 from callboard.agents.index.protocol import Neighbours as Neighbours
 from callboard.agents.index.protocol import VectorIndex as VectorIndex
 from callboard.agents.index.text import TextIndex as TextIndex
+from callboard.agents.rag.answer import Citation as Citation
+from callboard.agents.rag.answer import RagAnswer as RagAnswer
+from callboard.agents.rag.context import RagContext as RagContext
+from callboard.agents.rag.passages.chunking import Chunking as Chunking
+from callboard.agents.rag.passages.documents import Document as Document
+from callboard.agents.rag.passages.documents import Ingested as Ingested
+from callboard.agents.rag.passages.documents import Passage as Passage
+from callboard.agents.rag.passages.reading import documents_in as documents_in
+from callboard.agents.rag.pipeline import RagPipeline as RagPipeline
+from callboard.agents.rag.stages import RagStage as RagStage
+from callboard.agents.rag.stream import RagStream as RagStream
 from callboard.agents.state.coordinator import CoordinatorStats as CoordinatorStats
 from callboard.agents.state.coordinator import SharedGpuStateCoordinator as SharedGpuStateCoordinator
 from callboard.agents.state.coordinator import WriteToken as WriteToken

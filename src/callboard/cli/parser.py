@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import callboard
 from callboard.cli.api.command import add_api
+from callboard.cli.ask.command import add_ask
 from callboard.cli.bench import add_bench
 from callboard.cli.dashboard import add_dashboard
 from callboard.cli.demo.command import add_demo
@@ -40,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     add_serve(commands)
     add_host(commands)
     add_load(commands)
+    add_ask(commands)
     add_top(commands)
     add_dashboard(commands)
     add_play(commands)
