@@ -11,13 +11,13 @@ import callboard
 from callboard.cli.api.command import add_api
 from callboard.cli.ask.command import add_ask
 from callboard.cli.bench import add_bench
-from callboard.cli.dashboard import add_dashboard
 from callboard.cli.demo.command import add_demo
 from callboard.cli.doctor.command import add_doctor
 from callboard.cli.host import add_host
 from callboard.cli.load.command import add_load
 from callboard.cli.new_library import add_new_library
-from callboard.cli.play import add_play
+from callboard.cli.pages.dashboard import add_dashboard
+from callboard.cli.pages.play import add_play
 from callboard.cli.serving.command import add_serve
 from callboard.cli.top.command import add_top
 from callboard.cli.tracing import add_trace

@@ -10,7 +10,7 @@ from callboard.agents.index.protocol import Where
 from callboard.agents.rag.passages.documents import Passage
 from callboard.agents.rag.passages.sentences import Span
 
-__all__ = ["Citation", "Message", "RagAnswer", "RagQuery", "Run", "as_query"]
+__all__ = ["Citation", "Message", "RagAnswer", "RagQuery", "RagRun", "as_query"]
 
 Message = Mapping[str, Any]
 """Of a conversation, as OpenAI's API has it: ``{"role": "user", "content": "…"}``."""
@@ -116,7 +116,7 @@ def as_query(asked: str | RagQuery | Sequence[Message], options: Mapping[str, An
     return RagQuery(last["content"], history=tuple(messages[:-1]), **options)
 
 
-class Run:
+class RagRun:
     """A query on its way through the stages."""
 
     __slots__ = ("cached", "query", "skipped", "timings")

@@ -19,7 +19,7 @@ from callboard.agents.index.cpu import CpuVectorIndex
 from callboard.agents.index.protocol import VectorIndex
 from callboard.agents.index.text import TextIndex
 from callboard.agents.rag import files
-from callboard.agents.rag.answer import Citation, Message, RagAnswer, RagQuery, Run, as_query
+from callboard.agents.rag.answer import Citation, Message, RagAnswer, RagQuery, RagRun, as_query
 from callboard.agents.rag.context import RagContext
 from callboard.agents.rag.extraction import candidates as sentences_of
 from callboard.agents.rag.extraction import extracted
@@ -249,12 +249,12 @@ class RagPipeline:
         """
         if not self._open:
             raise RuntimeError("the pipeline is not open; use it in `async with cb.RagPipeline(…) as pipeline`")
-        run = Run(as_query(query, options))
+        run = RagRun(as_query(query, options))
         stream = RagStream()
         stream.begin(self._pieces(run, stream))
         return stream
 
-    async def _pieces(self, run: Run, stream: RagStream) -> AsyncGenerator[str, None]:
+    async def _pieces(self, run: RagRun, stream: RagStream) -> AsyncGenerator[str, None]:
         query = run.query
         seconds = self._timeout if query.timeout is None else min(self._timeout, query.timeout)
         end = time.monotonic() + seconds
@@ -285,7 +285,7 @@ class RagPipeline:
         stream.citations = citations
         stream.finish(RagAnswer(text, citations, run.skipped, run.timings, run.cached, not pieces))
 
-    async def _found(self, run: Run) -> list[Citation]:
+    async def _found(self, run: RagRun) -> list[Citation]:
         """The context of a query."""
         query, vector = run.query, None
         if self.cache is not None:
@@ -306,7 +306,7 @@ class RagPipeline:
         run.spent("assemble", begun)
         return citations
 
-    async def _extracted(self, run: Run, citations: list[Citation]) -> tuple[str, list[Citation]]:
+    async def _extracted(self, run: RagRun, citations: list[Citation]) -> tuple[str, list[Citation]]:
         """An answer of the passages' own sentences."""
         found, cosines = sentences_of(citations), None
         if self.cache is not None and found and "embed" not in run.skipped:

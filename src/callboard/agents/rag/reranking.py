@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from callboard.actors.errors import returned
-from callboard.agents.rag.answer import RagQuery, Run
+from callboard.agents.rag.answer import RagQuery, RagRun
 from callboard.agents.rag.passages.documents import Passage
 from callboard.agents.rag.stages import RagStage, Stage
 from callboard.patterns.requests.calling import UserCall
@@ -35,7 +35,7 @@ class Reranking:
         self.stage: Stage[_Pairs, list[float] | None] = Stage("rerank", self._scores, options)
 
     async def __call__(
-        self, query: RagQuery, ranked: list[tuple[Passage, float]], run: Run
+        self, query: RagQuery, ranked: list[tuple[Passage, float]], run: RagRun
     ) -> list[tuple[Passage, float]]:
         """The passages by their scores; as they were, if the stage is left out."""
         scores = await self.stage(_Pairs(query.text, [passage.described for passage, _ in ranked]), run, None)

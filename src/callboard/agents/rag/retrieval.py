@@ -10,7 +10,7 @@ from callboard.agents.index.cpu import CpuVectorIndex
 from callboard.agents.index.fusion import fuse
 from callboard.agents.index.protocol import VectorIndex, Where
 from callboard.agents.index.text import TextIndex
-from callboard.agents.rag.answer import RagQuery, Run
+from callboard.agents.rag.answer import RagQuery, RagRun
 from callboard.agents.rag.passages.documents import Passage
 from callboard.agents.rag.stages import RagStage, Stage
 
@@ -44,7 +44,7 @@ class Retrieval:
         self._candidates = candidates
         self.stage: Stage[_Search, list[Any]] = Stage("retrieve", self._searched, options, key=_key)
 
-    async def __call__(self, query: RagQuery, vector: Any, passages: Mapping[str, Passage], run: Run) -> Ranking:
+    async def __call__(self, query: RagQuery, vector: Any, passages: Mapping[str, Passage], run: RagRun) -> Ranking:
         """The passages that fit a query, best first.
 
         Args:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 from callboard.agents.checks import positive
-from callboard.agents.rag.answer import Run
+from callboard.agents.rag.answer import RagRun
 from callboard.core.errors import ContextLost
 from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.requests.calling import deliverable
@@ -81,7 +81,7 @@ class Stage(Generic[T, R]):
             name=f"the stage {name!r}",
         )
 
-    async def __call__(self, item: T, run: Run, otherwise: R) -> R:
+    async def __call__(self, item: T, run: RagRun, otherwise: R) -> R:
         """The result of an item; ``otherwise`` if it fails or takes too long, and may be left out.
 
         Raises:
@@ -158,7 +158,7 @@ class out_of_time(AbstractAsyncContextManager[None]):  # noqa: N801 -- used as a
             raise DeadlineExceeded(text, stage="run", waited=self._seconds) from None
 
 
-def left_out(run: Run, stage: str, error: Exception) -> None:
+def left_out(run: RagRun, stage: str, error: Exception) -> None:
     """Note that a query goes on without a stage."""
     run.skipped[stage] = str(error) or type(error).__name__
     log.warning("a query goes on without the stage %r: %s", stage, run.skipped[stage])
