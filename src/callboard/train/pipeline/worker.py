@@ -1,0 +1,343 @@
+"""``Worker``: the resident actor that computes the stages of one device."""
+
+import contextlib
+import copy
+import hashlib
+import importlib
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from callboard.core.errors import ContextLost
+from callboard.device.protocol.residents.actor import HostContext, ResidentActor
+from callboard.train.job import Job
+from callboard.train.kinds import loss_of
+from callboard.train.pipeline.flows import Ports
+from callboard.train.pipeline.splitting import StageModule, ports_of, split
+from callboard.train.pipeline.stage import Stage
+from callboard.train.pipeline.values import Value, arrived, on_its_way
+from callboard.train.states import State
+
+__all__ = ["Assigned", "Described", "Finished", "Outputs", "Worker"]
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """What a device is to compute.
+
+    Attributes:
+        job: The training; ``job.model`` is the whole model, or a sequence with all stages, None where they are another
+            device's.
+        at: Where a whole model is cut, see :func:`.split`; None: the stages are given.
+        stages: Numbers of this device's stages.
+        last: Number of the last stage of the model.
+    """
+
+    job: Job
+    at: int | Sequence[str] | None
+    stages: tuple[int, ...]
+    last: int
+
+
+class Described(msgspec.Struct, frozen=True):
+    """A stage as the trainer knows it.
+
+    Attributes:
+        ports: Its values.
+        entry: Names of the model's inputs.
+        dtype: Of its weights; empty if it has none.
+        prefix: Of the names of its weights in the whole model.
+        weights: Names of the weights in the order in which the optimizer has them.
+        names: All names of its ``state_dict``.
+    """
+
+    ports: Ports
+    entry: list[str]
+    dtype: str
+    prefix: str
+    weights: list[str]
+    names: list[str]
+
+
+class Outputs(msgspec.Struct, frozen=True):
+    """What a stage gave for a micro-batch.
+
+    Attributes:
+        names: None: in order, for the next stage.
+        values: The values.
+    """
+
+    names: list[str] | None
+    values: list[Value]
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """What a device has computed in a step.
+
+    Attributes:
+        loss: Sum of the losses of all samples, on the device of the last stage; else 0.
+        squares: Square of the norm of its gradients.
+        micros: Microseconds in which it computed.
+        lr: Step size of the first stage that has weights; NaN if none has.
+    """
+
+    loss: float
+    squares: float
+    micros: int
+    lr: float
+
+
+class Worker(ResidentActor):
+    """The stages of one device. A new instance, also after a loss, has the weights that the model was built with."""
+
+    max_in_flight = 100_000
+
+    def __init__(self, assigned: Assigned) -> None:
+        self._assigned = assigned
+
+    def prepare(self) -> None:
+        importlib.import_module("torch")  # in advance, in the standby, too
+
+    def setup(self, ctx: HostContext) -> None:
+        import torch
+
+        job = self._assigned.job
+        if job.threads is not None:
+            torch.set_num_threads(job.threads)
+        if job.deterministic:
+            torch.use_deterministic_algorithms(True)
+        self._torch = torch
+        self._ctx = ctx
+        self._device = ctx.torch_device
+        parts, self._entry = self._built()
+        self._stages = {number: Stage(number, part, job, self._device) for number, part in parts.items()}
+        self._loss_of = None if job.loss is None else loss_of(job.loss)
+        self._done = -1
+        self._open = False
+        self._failed: Exception | None = None
+        self._loss: Any = 0.0
+        self._micros = 0
+
+    def warm_up(self, ctx: HostContext) -> None:
+        self.setup(ctx)
+        for stage in self._stages.values():
+            stage.warm_up()
+
+    def _built(self) -> tuple[dict[int, StageModule], list[str]]:
+        """This device's parts of the model."""
+        assigned = self._assigned
+        model, own = assigned.job.model, assigned.stages
+        if assigned.at is None:
+            modules = {number: self._module(model[number], number) for number in own}
+            parts = {number: StageModule(module, ports_of(module)) for number, module in modules.items()}
+            return parts, parts[0].ports.inputs if 0 in parts else []
+        stages, entry = split(self._module(model, 0).train(), assigned.at)
+        return {number: stages[number] for number in own}, entry
+
+    def _module(self, model: Any, number: int) -> Any:
+        torch = self._torch
+        seed = self._assigned.job.seed
+        torch.manual_seed(_seed(seed, "stage", number) if number else seed)
+        module = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model()
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"model gave {module!r:.80}; it must give a torch.nn.Module")
+        return module
+
+    def describe(self) -> dict[int, Described]:
+        """This device's stages."""
+        described = {}
+        for number, stage in self._stages.items():
+            dtype = str(stage.parameters[0].dtype).removeprefix("torch.") if stage.parameters else ""
+            prefix = f"{number}." if self._assigned.at is None else ""
+            weights = [name for name, one in stage.module.named_parameters() if one.requires_grad]
+            names = list(stage.module.state_dict())
+            described[number] = Described(stage.ports, self._entry, dtype, prefix, weights, names)
+        return described
+
+    # -- a step --------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin a step, from the beginning if it was begun before."""
+        self._loss, self._micros, self._failed = 0.0, 0, None
+        self._open = True
+        for stage in self._stages.values():
+            stage.begin()
+
+    def forward(
+        self,
+        place: tuple[int, int, int],
+        args: list[Value],
+        named: dict[str, Value],
+        last: tuple[Any, int, int] | None,
+    ) -> Outputs:
+        """The outputs of a stage.
+
+        Args:
+            place: Numbers of the step, the stage and the micro-batch; they decide the random numbers.
+            args, named: What it takes.
+            last: For the last stage: targets, samples of the micro-batch, and samples of the whole batch.
+        """
+        with self._in_step():
+            return self._forward(place, args, named, last)
+
+    def _forward(
+        self,
+        place: tuple[int, int, int],
+        args: list[Value],
+        named: dict[str, Value],
+        last: tuple[Any, int, int] | None,
+    ) -> Outputs:
+        torch, job = self._torch, self._assigned.job
+        step, number, micro = place
+        stage = self._stages[number]
+        given: set[int] = set()
+        tensors = [self._input(value, given) for value in args]
+        by_name = {name: self._input(value, given) for name, value in named.items()}
+        torch.manual_seed(_seed(job.seed, step, number, micro))
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=job.precision == "bf16"):
+            outputs = stage.forward(micro, tensors, by_name)
+            mean = self._mean_loss(outputs, last[0]) if last is not None else None
+        if last is not None and mean is not None:
+            _, count, total = last
+            stage.backward_from(micro, [mean * (count / total)])
+            self._loss += mean.detach().double() * count
+            return Outputs(None, [])
+        names, values = _values(stage.ports, outputs, number)
+        stage.backward_from(micro, values)
+        return Outputs(names, [on_its_way(value, self._ctx, given) for value in values])
+
+    def backward(
+        self, split: bool, number: int, micro: int, gradients: list[Value | None], so_far: list[Value | None]
+    ) -> list[Value | None]:
+        """The gradients of what a stage took.
+
+        Args:
+            split: Without the gradients of the weights.
+            number, micro: Numbers of the stage and the micro-batch.
+            gradients: Of what it gave; none for the last stage, which begins at the loss.
+            so_far: Of what it took, from later stages that took it, too.
+        """
+        given: set[int] = set()
+        with self._in_step():
+            stage = self._stages[number]
+            of_outputs = [self._gradient(value, given) for value in gradients]
+            of_inputs = [self._gradient(value, given) for value in so_far]
+            found = stage.backward(micro, of_outputs, of_inputs, split=split)
+            return [None if one is None else on_its_way(one, self._ctx, given) for one in found]
+
+    def weights(self, number: int, micro: int) -> None:
+        """The gradients of a stage's weights, after those of its inputs."""
+        with self._in_step():
+            self._stages[number].weights(micro)
+
+    def finish(self) -> Finished:
+        """What the step gave here."""
+        with self._in_step():
+            squares = sum(stage.squares() for stage in self._stages.values())
+        lr = [stage.rate(self._factor()) for stage in self._stages.values()]
+        return Finished(float(self._loss), squares, self._micros, next((one for one in lr if one == one), math.nan))
+
+    def update(self, step: int, norm: float) -> None:
+        """Take the step, unless the norm of the whole gradient is not finite."""
+        clip, factor = self._assigned.job.gradient_clip, self._factor()
+        with self._in_step():
+            self._open = False
+        for stage in self._stages.values():
+            if math.isfinite(norm):
+                stage.update(factor, 1.0 if clip is None else min(1.0, clip / (norm + 1e-6)))
+            else:
+                stage.abandon()
+        self._done = step
+
+    def done(self) -> int:
+        """The last step that is complete; -1: this instance has not been given a state."""
+        return self._done
+
+    @contextlib.contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """Count the time, and have all calls after a failure fail with it, until the next step begins."""
+        if not self._open:
+            raise ContextLost("the stages of this device were made again while the step was being done")
+        if self._failed is not None:
+            raise self._failed
+        began = time.perf_counter_ns()
+        try:
+            yield
+        except Exception as error:
+            self._failed = error
+            raise
+        finally:
+            self._micros += (time.perf_counter_ns() - began) // 1000
+
+    def _input(self, value: Value, given: set[int]) -> Any:
+        tensor = arrived(value, self._device)
+        if not isinstance(tensor, self._torch.Tensor):
+            return tensor
+        given.add(tensor.untyped_storage().data_ptr())
+        return tensor.detach().requires_grad_() if value.needs_gradient else tensor
+
+    def _gradient(self, value: Value | None, given: set[int]) -> Any:
+        if value is None:
+            return None
+        tensor = arrived(value, self._device)
+        given.add(tensor.untyped_storage().data_ptr())
+        return tensor
+
+    def _mean_loss(self, outputs: Any, targets: Any) -> Any:
+        if self._loss_of is None:
+            loss = getattr(outputs, "loss", outputs)
+            loss = loss["loss"] if isinstance(loss, dict) and "loss" in loss else loss
+        else:
+            loss = self._loss_of(outputs, self._on_device(targets))
+        if not (isinstance(loss, self._torch.Tensor) and loss.numel() == 1):
+            raise TypeError(f"the loss is {loss!r:.80}; it must be one number, the mean over the samples")
+        return loss.reshape(())
+
+    def _on_device(self, value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return tuple(self._on_device(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self._on_device(item) for key, item in value.items()}
+        return arrived(value, self._device)
+
+    def _factor(self) -> float:
+        schedule = self._assigned.job.schedule
+        updates = next(iter(self._stages.values())).updates
+        factor = 1.0 if schedule is None else float(schedule(updates))
+        if not 0 <= factor < math.inf:
+            raise ValueError(f"schedule gave {factor} for update {updates}; it is a finite factor, at least 0")
+        return factor
+
+    # -- weights -------------------------------------------------------------------------------------------------------
+
+    def states(self) -> dict[int, State]:
+        """The state of each stage, in host memory."""
+        return {number: stage.state(self._done, self._ctx.host) for number, stage in self._stages.items()}
+
+    def load(self, step: int, states: dict[int, State]) -> None:
+        """Take the states of the stages, after that step. Without any: those that the model was built with."""
+        self._done = -1
+        for number, state in states.items():
+            self._stages[number].load(state)
+        self._done = step
+
+
+def _values(ports: Ports, outputs: Any, number: int) -> tuple[list[str] | None, list[Any]]:
+    if ports.outputs is not None:
+        return ports.outputs, list(outputs)
+    if isinstance(outputs, dict):
+        return list(outputs), list(outputs.values())
+    values = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+    if not all(hasattr(value, "requires_grad") or value is None for value in values):
+        raise TypeError(f"stage {number} gave {outputs!r:.80}; it must give tensors, in a tuple or a dict")
+    return None, values
+
+
+def _seed(*parts: object) -> int:
+    """A seed for the random numbers of one pass, unrelated to those of the next."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
