@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,12 +14,16 @@ from callboard.core.errors import ContextLost, DeviceStopped
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.device.client.residents.ref import ResidentRef
+from callboard.train.batches import Batch, rows_of
 from callboard.train.pipeline.flows import From
-from callboard.train.pipeline.kept import Kept
-from callboard.train.pipeline.schedules import placement
+from callboard.train.pipeline.passage import Passage
+from callboard.train.pipeline.plans import Plan
+from callboard.train.pipeline.schedules import placement, table
+from callboard.train.pipeline.shapes import apart, joined
 from callboard.train.pipeline.values import Value
-from callboard.train.pipeline.worker import Assigned, Described, Worker
+from callboard.train.pipeline.worker import Assigned, Described, Finished, Worker
 from callboard.train.replicas.members import every
+from callboard.train.replicas.replica import Update
 from callboard.train.states import State
 
 __all__ = ["Crew"]
@@ -30,43 +35,46 @@ _log = logging.getLogger(__name__)
 
 
 class Crew:
-    """The devices that take part.
+    """The devices that take part, as :class:`.Trainer` knows them.
 
     Args:
         assigned: The training, without stages.
-        schedule: It decides the device of each stage.
+        plan: How batches are cut, and in which order their parts are computed.
 
     Attributes:
         devices: In the order of their stages.
         workers: The actors, one beside each device.
         placed: For each stage, the number of its device.
-        stages: What is known of each stage.
+        begun, loss, micros: See :class:`.Participants`.
     """
 
-    def __init__(self, assigned: Assigned, schedule: str) -> None:
+    def __init__(self, assigned: Assigned, plan: Plan) -> None:
         self.devices: list[Device] = []
         self.workers: list[ResidentRef[Worker]] = []
         self.placed: list[int] = []
-        self.stages: list[Described] = []
+        self.begun = 0
+        self.loss = math.nan
+        self.micros: tuple[int, ...] = ()
         self._assigned = assigned
-        self._schedule = schedule
+        self._plan = plan
+        self._stages: list[Described] = []
         self._generations: list[int] = []
 
     async def change(self, devices: Sequence[Device]) -> None:
-        """Let these devices take part, with as many as there are stages at most; their workers have no state."""
+        """Let these devices take part, as many as there are stages at most. Their workers have no state."""
         await self.close()
         count = self._assigned.last + 1
         self.devices = list(devices)[:count]
-        self.placed = placement(self._schedule, len(self.devices), count)
+        self.placed = placement(self._plan.schedule, len(self.devices), count)
         self.workers = [device.actor_of(Props(Worker, self._of(rank))) for rank, device in enumerate(self.devices)]
         self._generations = []
 
     def _of(self, rank: int) -> Assigned:
         own = tuple(stage for stage, where in enumerate(self.placed) if where == rank)
-        job = self._assigned.job
-        if self._assigned.at is None:
-            job = replace(job, model=[model if at in own else None for at, model in enumerate(job.model)])
-        return replace(self._assigned, job=job, stages=own)
+        models = self._assigned.models
+        if models is not None:
+            models = [model if at in own else None for at, model in enumerate(models)]
+        return replace(self._assigned, models=models, stages=own)
 
     async def close(self) -> None:
         """Stop the workers."""
@@ -81,15 +89,14 @@ class Crew:
         """Something failed: look at every worker again before the next step."""
         self._generations = []
 
-    async def agree(self, kept: Kept, step: int) -> int:
+    async def agree(self, kept: State | None) -> Update:
         """Wait for lost devices, and bring all stages to the same step.
 
         Args:
-            kept: The states for stages that are elsewhere.
-            step: The step after which they may stay as they are.
+            kept: The state for the case that they are not. None: that which they were built with.
 
         Returns:
-            The step after which they are: that one, or that of the kept states.
+            The update after which all are.
 
         Raises:
             ContextLost: Another device was lost meanwhile: try again.
@@ -97,33 +104,59 @@ class Crew:
         """
         await self._without_stopped()
         generations = [device.generation for device in self.devices]
-        if not self.stages:
+        if not self._stages:
             described = await every(worker.call(Worker.describe) for worker in self.workers)
-            self.stages = [one for _, one in sorted((number, one) for each in described for number, one in each.items())]
-        done: list[int] = await every(worker.call(Worker.done) for worker in self.workers)
-        if any(one != step for one in done):
-            await every(
-                worker.call(Worker.load, kept.step, self._states_of(rank, kept.states))
-                for rank, worker in enumerate(self.workers)
-                if done[rank] != kept.step
-            )
-            step = kept.step
+            of = {number: one for each in described for number, one in each.items()}
+            self._stages = [of[number] for number in sorted(of)]
+            _check(self._stages)
+        done: list[Update] = await every(worker.call(Worker.done) for worker in self.workers)
+        step = done[0].step
+        if step < 0 or any(one.step != step for one in done):
+            step = 0 if kept is None else kept.step
+            await self._load(kept, [rank for rank, one in enumerate(done) if one.step != step])
+            done[0] = Update(step)
         self._generations = generations
-        return step
+        return done[0]
 
-    async def load(self, step: int, states: Sequence[State]) -> None:
-        """Give every stage its state."""
-        await every(
-            worker.call(Worker.load, step, self._states_of(rank, states)) for rank, worker in enumerate(self.workers)
-        )
+    async def load(self, state: State) -> None:
+        """Give every stage its part of a state."""
+        await self._load(state, range(len(self.workers)))
 
-    def _states_of(self, rank: int, states: Sequence[State]) -> dict[int, State]:
-        return {stage: state for stage, state in enumerate(states) if self.placed[stage] == rank}
+    async def _load(self, state: State | None, ranks: Sequence[int]) -> None:
+        parts = [] if state is None else await asyncio.to_thread(apart, state, self._stages)
+        step = 0 if state is None else state.step
+        of = [{at: one for at, one in enumerate(parts) if self.placed[at] == rank} for rank in range(len(self.workers))]
+        await every(self.workers[rank].call(Worker.load, step, of[rank]) for rank in ranks)
 
-    async def states(self) -> list[State]:
-        """The state of each stage, in host memory."""
+    async def state(self) -> State:
+        """The state of the whole model, in host memory."""
         per_worker: list[dict[int, State]] = await every(worker.call(Worker.states) for worker in self.workers)
-        return [per_worker[rank][stage] for stage, rank in enumerate(self.placed)]
+        states = [per_worker[rank][stage] for stage, rank in enumerate(self.placed)]
+        return await asyncio.to_thread(joined, states, self._stages)
+
+    async def take(self, number: int, batch: Batch) -> Update:
+        """Take a step: pass the micro-batches through the stages and back, and make the update.
+
+        Raises:
+            ContextLost, DeviceStopped: A device was lost.
+            Exception: What the model, the loss or the optimizer raised.
+        """
+        ports = [stage.ports for stage in self._stages]
+        dtype = next(stage.dtype for stage in self._stages if stage.dtype)
+        try:
+            micros = self._plan.cut(batch, ports, self._stages[0].entry, dtype, len(self.devices))
+            actions = table(self._plan.schedule, len(self.devices), len(ports), len(micros))
+            await Passage(self, actions, micros, number).run()
+            finished: list[Finished] = await every(worker.call(Worker.finish) for worker in self.workers)
+            self.loss = sum(one.loss for one in finished) / rows_of(batch)
+            self.micros = tuple(one.micros for one in finished)
+            norm = math.sqrt(math.fsum(norm * norm for one in finished for norm in one.norms))
+            self.begun = max(self.begun, number)
+            updates: list[Update] = await every(worker.call(Worker.update, number, norm) for worker in self.workers)
+        except BaseException:  # also a cancelled step leaves stages apart
+            self.doubt()
+            raise
+        return next(one for one in updates if one.lr == one.lr)
 
     def beside(self, given: From, stage: int) -> Value:
         """A value of one stage, where another one can use it: the same memory, or a copy on its device."""
@@ -145,6 +178,11 @@ class Crew:
                     _log.warning("training goes on without %s, which has stopped", device.name)
             await self.change([one for one, error in zip(self.devices, ready, strict=True) if error is None])
             await self._without_stopped()
+
+
+def _check(stages: Sequence[Described]) -> None:
+    if not any(stage.dtype for stage in stages):
+        raise ValueError("the model has no parameter that requires a gradient; there is nothing to train")
 
 
 async def _ready(device: Device, worker: ResidentRef[Worker]) -> DeviceStopped | None:

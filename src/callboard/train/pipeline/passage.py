@@ -2,30 +2,18 @@
 
 import asyncio
 from collections import deque
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from callboard.core.reply import Reply
 from callboard.train.pipeline.actions import Action, Kind, Table
-from callboard.train.pipeline.crew import Crew
-from callboard.train.pipeline.flows import Flow
+from callboard.train.pipeline.plans import MicroBatch
 from callboard.train.pipeline.values import Value
 from callboard.train.pipeline.worker import Outputs, Worker
 
-__all__ = ["MicroBatch", "Passage"]
+if TYPE_CHECKING:
+    from callboard.train.pipeline.crew import Crew
 
-
-class MicroBatch(NamedTuple):
-    """Samples that pass the stages together.
-
-    Attributes:
-        flow: Their values.
-        targets: For the loss.
-        rows: Samples.
-    """
-
-    flow: Flow
-    targets: Any
-    rows: int
+__all__ = ["Passage"]
 
 
 class Passage:
@@ -41,7 +29,7 @@ class Passage:
         step: Number of the step.
     """
 
-    def __init__(self, crew: Crew, table: Table, micros: list[MicroBatch], step: int) -> None:
+    def __init__(self, crew: "Crew", table: Table, micros: list[MicroBatch], step: int) -> None:
         self._crew = crew
         self._table = table
         self._micros = micros

@@ -2,10 +2,12 @@
 
 import inspect
 import itertools
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from callboard.train.pipeline.flows import Ports
+from callboard.train.pipeline.tracing import traced
 
 __all__ = ["StageModule", "ports_of", "split"]
 
@@ -49,7 +51,7 @@ def split(model: Any, at: int | Sequence[str]) -> tuple[list[StageModule], list[
         cuts = balanced(weights, at) if isinstance(at, int) else _ascending([names.index(name) for name in at], at)
         bounds = itertools.pairwise([0, *cuts, len(names)])
         modules = [
-            torch.nn.Sequential({name: children[name] for name in names[start:stop]})  # type: ignore[arg-type]
+            torch.nn.Sequential(OrderedDict((name, children[name]) for name in names[start:stop]))
             for start, stop in bounds
         ]
         stages = [StageModule(module, ports_of(module)) for module in modules]
@@ -102,7 +104,7 @@ def _traced(model: Any, at: int | Sequence[str]) -> tuple[list[StageModule], lis
     import torch
 
     try:
-        graph: Any = torch.fx.symbolic_trace(model).graph
+        graph = traced(model)
     except Exception as error:  # whatever the model does with what it is traced with
         raise TypeError(
             f"{type(model).__name__} cannot be cut, because its forward depends on values or shapes ({error}); pass a "

@@ -1,6 +1,5 @@
 """``Stage``: a part of the model beside its device, with its optimizer and the passes that wait for their gradients."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -46,7 +45,7 @@ class Stage:
         self._buffers = list(self.module.buffers())
         self._buckets = Buckets(self.parameters)
         self._optimizer = optimizer_of(job.optimizer, self.parameters) if self.parameters else None
-        self._rates = [group["lr"] for group in self._optimizer.param_groups] if self._optimizer else []
+        self.rates = [group["lr"] for group in self._optimizer.param_groups] if self._optimizer else []
         self.updates = 0
         self._before: list[Any] | None = None  # buffers at the beginning of the step that is open
         self._passed: dict[int, Passed] = {}
@@ -114,35 +113,29 @@ class Stage:
         if rest is not None:
             rest()
 
-    def squares(self) -> float:
-        """Square of the gradient's norm."""
-        self._buckets.collect()
-        return self._buckets.norm() ** 2 if self.parameters else 0.0
+    def norms(self) -> list[float]:
+        """The norm of each weight's gradient."""
+        import torch
 
-    def update(self, factor: float, scale: float) -> float | None:
+        self._buckets.collect()
+        gradients = [one.grad.float() if one.dtype.itemsize < 4 else one.grad for one in self.parameters]
+        norms = torch._foreach_norm(gradients) if gradients else []
+        return [float(norm) for norm in torch.stack([one.double() for one in norms]).tolist()] if norms else []
+
+    def update(self, factor: float, scale: float) -> None:
         """Take the step.
 
         Args:
             factor: Of the step sizes.
             scale: Of the gradient.
-
-        Returns:
-            The first step size; None if there are no weights.
         """
         self._before = None
         self.updates += 1
-        if self._optimizer is None:
-            return None
-        lr = [rate * factor for rate in self._rates]
-        for group, rate in zip(self._optimizer.param_groups, lr, strict=True):
-            group["lr"] = rate
-        self._buckets.scale(scale)
-        self._optimizer.step()
-        return float(lr[0])
-
-    def rate(self, factor: float) -> float:
-        """The first step size, NaN if there are no weights."""
-        return float(self._rates[0] * factor) if self._rates else math.nan
+        if self._optimizer is not None:
+            for group, rate in zip(self._optimizer.param_groups, self.rates, strict=True):
+                group["lr"] = rate * factor
+            self._buckets.scale(scale)
+            self._optimizer.step()
 
     def warm_up(self) -> None:
         """Load what torch loads when an optimizer is first used."""
@@ -156,7 +149,7 @@ class Stage:
         """Weights, the optimizer's state and what belongs to them, after the last step that is complete."""
         self.abandon()
         rule = self._optimizer.state_dict() if self._optimizer is not None else None
-        return pack((self.module.state_dict(), rule, self._rates), step, self.updates, share, self._device)
+        return pack((self.module.state_dict(), rule, self.rates), step, self.updates, share, self._device)
 
     def load(self, state: State) -> None:
         """Take a state."""
@@ -165,7 +158,7 @@ class Stage:
         self.module.load_state_dict(module)
         if self._optimizer is not None:
             self._optimizer.load_state_dict(rule)
-        self._rates = rates
+        self.rates = rates
         self.updates = state.updates
 
 

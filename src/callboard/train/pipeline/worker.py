@@ -20,6 +20,7 @@ from callboard.train.pipeline.flows import Ports
 from callboard.train.pipeline.splitting import StageModule, ports_of, split
 from callboard.train.pipeline.stage import Stage
 from callboard.train.pipeline.values import Value, arrived, on_its_way
+from callboard.train.replicas.replica import Update
 from callboard.train.states import State
 
 __all__ = ["Assigned", "Described", "Finished", "Outputs", "Worker"]
@@ -30,17 +31,18 @@ class Assigned:
     """What a device is to compute.
 
     Attributes:
-        job: The training; ``job.model`` is the whole model, or a sequence with all stages, None where they are another
-            device's.
-        at: Where a whole model is cut, see :func:`.split`; None: the stages are given.
-        stages: Numbers of this device's stages.
+        job: The training, of the whole model.
+        at: Where the whole model is cut, see :func:`.split`.
+        models: All stages, None where they are another device's; or None: the whole model is cut.
         last: Number of the last stage of the model.
+        stages: Numbers of this device's stages.
     """
 
     job: Job
-    at: int | Sequence[str] | None
-    stages: tuple[int, ...]
+    at: int | Sequence[str]
+    models: Sequence[Any] | None
     last: int
+    stages: tuple[int, ...] = ()
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -80,15 +82,13 @@ class Finished(msgspec.Struct, frozen=True):
 
     Attributes:
         loss: Sum of the losses of all samples, on the device of the last stage; else 0.
-        squares: Square of the norm of its gradients.
+        norms: Of the gradient of each weight; their sum does not depend on where the model is cut.
         micros: Microseconds in which it computed.
-        lr: Step size of the first stage that has weights; NaN if none has.
     """
 
     loss: float
-    squares: float
+    norms: list[float]
     micros: int
-    lr: float
 
 
 class Worker(ResidentActor):
@@ -116,7 +116,7 @@ class Worker(ResidentActor):
         parts, self._entry = self._built()
         self._stages = {number: Stage(number, part, job, self._device) for number, part in parts.items()}
         self._loss_of = None if job.loss is None else loss_of(job.loss)
-        self._done = -1
+        self._done = Update(-1)
         self._open = False
         self._failed: Exception | None = None
         self._loss: Any = 0.0
@@ -130,12 +130,12 @@ class Worker(ResidentActor):
     def _built(self) -> tuple[dict[int, StageModule], list[str]]:
         """This device's parts of the model."""
         assigned = self._assigned
-        model, own = assigned.job.model, assigned.stages
-        if assigned.at is None:
-            modules = {number: self._module(model[number], number) for number in own}
+        own = assigned.stages
+        if assigned.models is not None:
+            modules = {number: self._module(assigned.models[number], number) for number in own}
             parts = {number: StageModule(module, ports_of(module)) for number, module in modules.items()}
             return parts, parts[0].ports.inputs if 0 in parts else []
-        stages, entry = split(self._module(model, 0).train(), assigned.at)
+        stages, entry = split(self._module(assigned.job.model, 0).train(), assigned.at)
         return {number: stages[number] for number in own}, entry
 
     def _module(self, model: Any, number: int) -> Any:
@@ -152,7 +152,7 @@ class Worker(ResidentActor):
         described = {}
         for number, stage in self._stages.items():
             dtype = str(stage.parameters[0].dtype).removeprefix("torch.") if stage.parameters else ""
-            prefix = f"{number}." if self._assigned.at is None else ""
+            prefix = f"{number}." if self._assigned.models is not None else ""
             weights = [name for name, one in stage.module.named_parameters() if one.requires_grad]
             names = list(stage.module.state_dict())
             described[number] = Described(stage.ports, self._entry, dtype, prefix, weights, names)
@@ -237,24 +237,28 @@ class Worker(ResidentActor):
     def finish(self) -> Finished:
         """What the step gave here."""
         with self._in_step():
-            squares = sum(stage.squares() for stage in self._stages.values())
-        lr = [stage.rate(self._factor()) for stage in self._stages.values()]
-        return Finished(float(self._loss), squares, self._micros, next((one for one in lr if one == one), math.nan))
+            norms = [norm for stage in self._stages.values() for norm in stage.norms()]
+            loss = float(self._loss)
+        return Finished(loss, norms, self._micros)
 
-    def update(self, step: int, norm: float) -> None:
+    def update(self, step: int, norm: float) -> Update:
         """Take the step, unless the norm of the whole gradient is not finite."""
-        clip, factor = self._assigned.job.gradient_clip, self._factor()
+        clip, factor, lr = self._assigned.job.gradient_clip, self._factor(), math.nan
         with self._in_step():
             self._open = False
+        skipped = not math.isfinite(norm)
         for stage in self._stages.values():
-            if math.isfinite(norm):
-                stage.update(factor, 1.0 if clip is None else min(1.0, clip / (norm + 1e-6)))
-            else:
+            if stage.rates and math.isnan(lr):
+                lr = stage.rates[0] * factor
+            if skipped:
                 stage.abandon()
-        self._done = step
+            else:
+                stage.update(factor, 1.0 if clip is None else min(1.0, clip / (norm + 1e-6)))
+        self._done = Update(step, norm, lr, skipped)
+        return self._done
 
-    def done(self) -> int:
-        """The last step that is complete; -1: this instance has not been given a state."""
+    def done(self) -> Update:
+        """The last update; of step -1: this instance has not been given a state."""
         return self._done
 
     @contextlib.contextmanager
@@ -316,14 +320,14 @@ class Worker(ResidentActor):
 
     def states(self) -> dict[int, State]:
         """The state of each stage, in host memory."""
-        return {number: stage.state(self._done, self._ctx.host) for number, stage in self._stages.items()}
+        return {number: stage.state(self._done.step, self._ctx.host) for number, stage in self._stages.items()}
 
     def load(self, step: int, states: dict[int, State]) -> None:
         """Take the states of the stages, after that step. Without any: those that the model was built with."""
-        self._done = -1
+        self._done, self._open = Update(-1), False
         for number, state in states.items():
             self._stages[number].load(state)
-        self._done = step
+        self._done = Update(step)
 
 
 def _values(ports: Ports, outputs: Any, number: int) -> tuple[list[str] | None, list[Any]]:
