@@ -257,7 +257,7 @@ from callboard.system import device as device
 from callboard.telemetry.install import observe as observe
 from callboard.telemetry.telemetry import Telemetry as Telemetry
 from callboard.train.dataparallel import DataParallelTrainer as DataParallelTrainer
-from callboard.train.history import History as History
+from callboard.train.running.history import History as History
 from callboard.train.kinds import LossKind as LossKind
 from callboard.train.kinds import OptimizerKind as OptimizerKind
 from callboard.train.parameterserver.compression import GradientCompressor as GradientCompressor

@@ -137,6 +137,17 @@ class Replica(ResidentActor):
         refs = [[self._ctx.ref(flat) for flat in one.flats] for one in (self._buckets, self._averages)]
         return Gradients(float(loss), micros, *refs)
 
+    def flops(self, batch: Batch) -> float:
+        """Operations of the forward and backward pass for a sample; changes nothing."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        before = [buffer.clone() for buffer in self._buffers]
+        with FlopCounterMode(display=False) as counter:
+            self._mean_loss(batch).backward()
+        for buffer, value in zip(self._buffers, before, strict=True):
+            buffer.copy_(value)
+        return float(counter.get_total_flops()) / max(1, rows_of(batch))
+
     def update(self, step: int, buckets: list[GpuRef], averages: list[GpuRef]) -> Update:
         """Take the step with the sum of all replicas' gradients, which is in the buckets now.
 
@@ -223,6 +234,9 @@ class Replica(ResidentActor):
         Args:
             on_host: Copied now, as NumPy arrays; else refs to the arrays themselves.
         """
+        begun, _ = self._before
+        if begun > self._done.step:  # a step that was not completed has changed running means
+            self._restore(begun)
         own = self._model.state_dict(), self._optimizer.state_dict(), self._rates
         share = self._ctx.host if on_host else self._ctx.ref
         return pack(own, self._done.step, self._updates, share, self._device)
