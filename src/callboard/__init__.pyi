@@ -264,6 +264,10 @@ from callboard.train.parameterserver.compression import GradientCompressor as Gr
 from callboard.train.parameterserver.consistency import Consistency as Consistency
 from callboard.train.parameterserver.gradients import SparseRows as SparseRows
 from callboard.train.parameterserver.server import AsyncParameterServer as AsyncParameterServer
+from callboard.train.pipeline.schedules.simulation import PipelineCosts as PipelineCosts
+from callboard.train.pipeline.schedules.simulation import PipelineTimeline as PipelineTimeline
+from callboard.train.pipeline.schedules.simulation import simulate_pipeline as simulate_pipeline
+from callboard.train.pipeline.trainer import PipelineParallelTrainer as PipelineParallelTrainer
 from callboard.train.stats import StepStats as StepStats
 
 __version__: str

@@ -16,13 +16,17 @@ Rest = Callable[[], None]
 
 def whole(roots: Sequence[Any], gradients: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """A backward pass in one part: adds the gradients of the weights up, and returns those of the inputs."""
-    import torch
-
     for one in inputs:
         one.grad = None
+    _whole(roots, gradients)
+    return [one.grad for one in inputs]
+
+
+def _whole(roots: Sequence[Any], gradients: Sequence[Any]) -> None:
+    import torch
+
     if roots:
         torch.autograd.backward(list(roots), list(gradients))
-    return [one.grad for one in inputs]
 
 
 def input_gradients(
@@ -42,7 +46,7 @@ def input_gradients(
     import torch
 
     if not inputs or not roots:
-        return [None] * len(inputs), lambda: whole(roots, gradients, ()) and None
+        return [None] * len(inputs), lambda: _whole(roots, gradients)
     edge = torch.autograd.graph.get_gradient_edge
     ends = {edge(one).node for one in inputs}
     starts = [edge(one).node for one in roots]

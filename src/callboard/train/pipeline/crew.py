@@ -17,8 +17,8 @@ from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.batches import Batch, rows_of
 from callboard.train.pipeline.flows import From
 from callboard.train.pipeline.passage import Passage
-from callboard.train.pipeline.plans import Plan
-from callboard.train.pipeline.schedules import placement, table
+from callboard.train.pipeline.plans import MicroBatch, Plan
+from callboard.train.pipeline.schedules.tables import placement, table
 from callboard.train.pipeline.shapes import apart, joined
 from callboard.train.pipeline.values import Value
 from callboard.train.pipeline.worker import Assigned, Described, Finished, Worker
@@ -141,13 +141,8 @@ class Crew:
             ContextLost, DeviceStopped: A device was lost.
             Exception: What the model, the loss or the optimizer raised.
         """
-        ports = [stage.ports for stage in self._stages]
-        dtype = next(stage.dtype for stage in self._stages if stage.dtype)
         try:
-            micros = self._plan.cut(batch, ports, self._stages[0].entry, dtype, len(self.devices))
-            actions = table(self._plan.schedule, len(self.devices), len(ports), len(micros))
-            await Passage(self, actions, micros, number).run()
-            finished: list[Finished] = await every(worker.call(Worker.finish) for worker in self.workers)
+            finished = await self._passed(number, self._cut(batch), count=False)
             self.loss = sum(one.loss for one in finished) / rows_of(batch)
             self.micros = tuple(one.micros for one in finished)
             norm = math.sqrt(math.fsum(norm * norm for one in finished for norm in one.norms))
@@ -157,6 +152,22 @@ class Crew:
             self.doubt()
             raise
         return next(one for one in updates if one.lr == one.lr)
+
+    async def flops(self, batch: Batch) -> float:
+        """Operations that a sample of this batch costs, forward and backward; changes nothing."""
+        first = self._cut(batch)[:1]
+        return sum(one.flops for one in await self._passed(0, first, count=True)) / first[0].rows
+
+    def _cut(self, batch: Batch) -> list[MicroBatch]:
+        ports = [stage.ports for stage in self._stages]
+        dtype = next(stage.dtype for stage in self._stages if stage.dtype)
+        return self._plan.cut(batch, ports, self._stages[0].entry, dtype, len(self.devices))
+
+    async def _passed(self, number: int, micros: list[MicroBatch], *, count: bool) -> list[Finished]:
+        """Pass micro-batches through the stages and back."""
+        actions = table(self._plan.schedule, len(self.devices), len(self.placed), len(micros))
+        await Passage(self, actions, micros, number, count=count).run()
+        return await every(worker.call(Worker.finish) for worker in self.workers)
 
     def beside(self, given: From, stage: int) -> Value:
         """A value of one stage, where another one can use it: the same memory, or a copy on its device."""

@@ -82,8 +82,8 @@ class Flow:
         row = [] if ports.outputs is not None else self._row  # stages cut from a graph know all values by name
         if len(row) > len(ports.inputs) and not ports.several:
             raise TypeError(
-                f"stage {stage} takes {len(ports.inputs)} values ({', '.join(ports.inputs)}), but the stage before gave "
-                f"{len(row)}; give values for later stages a name: return a dict"
+                f"stage {stage} takes {len(ports.inputs)} values ({', '.join(ports.inputs)}), but the stage before "
+                f"gave {len(row)}; give values for later stages a name: return a dict"
             )
         named = {name: self._latest[name] for name in ports.inputs[len(row) :] if name in self._latest}
         for name in ports.inputs[len(row) :]:

@@ -5,8 +5,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from callboard.core.reply import Reply
-from callboard.train.pipeline.actions import Action, Kind, Table
+from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.pipeline.plans import MicroBatch
+from callboard.train.pipeline.schedules.actions import Action, Kind, Table
 from callboard.train.pipeline.values import Value
 from callboard.train.pipeline.worker import Outputs, Worker
 
@@ -27,13 +28,15 @@ class Passage:
         table: Their actions.
         micros: The micro-batches.
         step: Number of the step.
+        count: Count its operations.
     """
 
-    def __init__(self, crew: "Crew", table: Table, micros: list[MicroBatch], step: int) -> None:
+    def __init__(self, crew: "Crew", table: Table, micros: list[MicroBatch], step: int, *, count: bool = False) -> None:
         self._crew = crew
         self._table = table
         self._micros = micros
         self._step = step
+        self._count = count
         self._total = sum(one.rows for one in micros)
         self._last = len(crew.placed) - 1
         self._split = any(action.kind is Kind.INPUT for row in table for action in row)
@@ -63,7 +66,7 @@ class Passage:
 
     async def _drive(self, rank: int) -> None:
         worker, held = self._crew.workers[rank], self._held[rank]
-        replies = [worker.call(Worker.begin)]
+        replies: list[Reply[Any]] = [worker.call(Worker.begin, self._count)]
         for action in self._table[rank]:
             reply = await self._call(worker, action)
             self._of(action).set_result(reply)
@@ -82,10 +85,11 @@ class Passage:
         reply = await asyncio.shield(self._of(action))
         return await reply
 
-    async def _call(self, worker: Any, action: Action) -> Reply[Any]:
+    async def _call(self, worker: ResidentRef[Worker], action: Action) -> Reply[Any]:
         kind, stage, micro = action
         if kind is Kind.FORWARD:
             return await self._forward(worker, stage, micro)
+        reply: Reply[Any]
         if kind is Kind.WEIGHT:
             reply = worker.call(Worker.weights, stage, micro)
         else:
@@ -94,7 +98,7 @@ class Passage:
             self._held[self._crew.placed[stage]].append((reply, self._used.pop((stage, micro))))
         return reply
 
-    async def _forward(self, worker: Any, stage: int, micro: int) -> Reply[Outputs]:
+    async def _forward(self, worker: ResidentRef[Worker], stage: int, micro: int) -> Reply[Outputs]:
         batch = self._micros[micro]
         if stage:
             outputs: Outputs = await self._result(Action(Kind.FORWARD, stage - 1, micro))
@@ -106,14 +110,15 @@ class Passage:
         last = (batch.targets, batch.rows, self._total) if stage == self._last else None
         return worker.call(Worker.forward, (self._step, stage, micro), args, by_name, last)
 
-    async def _backward(self, worker: Any, kind: Kind, stage: int, micro: int) -> Reply[list[Value | None]]:
+    async def _backward(
+        self, worker: ResidentRef[Worker], kind: Kind, stage: int, micro: int
+    ) -> Reply[list[Value | None]]:
         flow = self._micros[micro].flow
         if stage < self._last:
             gradients = await self._result(Action(kind, stage + 1, micro))
             flow.passed_back(stage + 1, gradients)
         of_outputs, of_inputs = (
-            [None if one is None else self._crew.beside(one, stage) for one in some]
-            for some in flow.gradients(stage)
+            [None if one is None else self._crew.beside(one, stage) for one in some] for some in flow.gradients(stage)
         )
         self._used[stage, micro] += [*of_outputs, *of_inputs]
         return worker.call(Worker.backward, kind is Kind.INPUT, stage, micro, of_outputs, of_inputs)

@@ -101,7 +101,6 @@ def _ascending(cuts: list[int], at: object) -> list[int]:
 
 
 def _traced(model: Any, at: int | Sequence[str]) -> tuple[list[StageModule], list[str]]:
-    import torch
 
     try:
         graph = traced(model)

@@ -35,7 +35,9 @@ def traced(model: Any) -> Any:
 
     def recording(cls: Any) -> Any:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            return tracer.call_module(module, lambda *args, **kwargs: cls.__call__(module, *args, **kwargs), args, kwargs)
+            return tracer.call_module(
+                module, lambda *args, **kwargs: cls.__call__(module, *args, **kwargs), args, kwargs
+            )
 
         def attribute(module: Any, name: str) -> Any:
             return tracer.getattr(name, cls.__getattr__(module, name), cache)

@@ -1,4 +1,4 @@
-"""``PipelineParallelTrainer``: a model in stages, each on a device of its own, which work on parts of a batch at once."""
+"""``PipelineParallelTrainer``: a model in stages, which devices compute for several parts of a batch at once."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from callboard.train.job import Job
 from callboard.train.kinds import Loss, Optimizer
 from callboard.train.pipeline.crew import Crew
 from callboard.train.pipeline.plans import Plan
-from callboard.train.pipeline.schedules import SCHEDULES
+from callboard.train.pipeline.schedules.tables import SCHEDULES
 from callboard.train.pipeline.worker import Assigned
 from callboard.train.trainer import Trainer
 

@@ -84,11 +84,13 @@ class Finished(msgspec.Struct, frozen=True):
         loss: Sum of the losses of all samples, on the device of the last stage; else 0.
         norms: Of the gradient of each weight; their sum does not depend on where the model is cut.
         micros: Microseconds in which it computed.
+        flops: Operations, if they were counted.
     """
 
     loss: float
     norms: list[float]
     micros: int
+    flops: int
 
 
 class Worker(ResidentActor):
@@ -120,7 +122,8 @@ class Worker(ResidentActor):
         self._open = False
         self._failed: Exception | None = None
         self._loss: Any = 0.0
-        self._micros = 0
+        self._micros = self._flops = 0
+        self._counter: Any = None
 
     def warm_up(self, ctx: HostContext) -> None:
         self.setup(ctx)
@@ -160,8 +163,16 @@ class Worker(ResidentActor):
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Begin a step, from the beginning if it was begun before."""
+    def begin(self, count: bool = False) -> None:
+        """Begin a step, from the beginning if it was begun before.
+
+        Args:
+            count: Count its operations; it is not taken.
+        """
+        from torch.utils.flop_counter import FlopCounterMode
+
+        self._counter = FlopCounterMode(display=False) if count else None
+        self._flops = 0
         self._loss, self._micros, self._failed = 0.0, 0, None
         self._open = True
         for stage in self._stages.values():
@@ -239,7 +250,7 @@ class Worker(ResidentActor):
         with self._in_step():
             norms = [norm for stage in self._stages.values() for norm in stage.norms()]
             loss = float(self._loss)
-        return Finished(loss, norms, self._micros)
+        return Finished(loss, norms, self._micros, self._flops)
 
     def update(self, step: int, norm: float) -> Update:
         """Take the step, unless the norm of the whole gradient is not finite."""
@@ -270,7 +281,9 @@ class Worker(ResidentActor):
             raise self._failed
         began = time.perf_counter_ns()
         try:
-            yield
+            with self._counter or contextlib.nullcontext():
+                yield
+            self._flops += self._counter.get_total_flops() if self._counter else 0
         except Exception as error:
             self._failed = error
             raise

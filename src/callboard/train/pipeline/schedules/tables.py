@@ -8,7 +8,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterator
 
-from callboard.train.pipeline.actions import Action, Kind, Table
+from callboard.train.pipeline.schedules.actions import Action, Kind, Table
 
 __all__ = ["SCHEDULES", "placement", "table"]
 
@@ -56,9 +56,7 @@ def table(schedule: str, devices: int, stages: int, micro_batches: int) -> Table
     if _in_turn(schedule, devices, stages):
         return [list(_interleaved(rank, devices, mine, micro_batches)) for rank, mine in enumerate(own)]
     orders = {"gpipe": _gpipe, "1f1b": _one_in_turn, "interleaved": _one_in_turn, "zero-bubble": _zero_bubble}
-    return [
-        list(_each_stage(orders[schedule](rank, devices, micro_batches), mine)) for rank, mine in enumerate(own)
-    ]
+    return [list(_each_stage(orders[schedule](rank, devices, micro_batches), mine)) for rank, mine in enumerate(own)]
 
 
 Order = Iterator[tuple[Kind, int]]
@@ -88,8 +86,10 @@ def _one_in_turn(rank: int, devices: int, micros: int) -> Order:
 
 
 def _zero_bubble(rank: int, devices: int, micros: int) -> Order:
-    """ZB-H1 of Qi et al. (2023): device ``rank`` postpones ``rank`` gradients of weights, so each holds as many passes
-    as the first one does under 1F1B."""
+    """ZB-H1 of Qi et al. (2023): device ``rank`` postpones ``rank`` gradients of weights.
+
+    So each device holds as many passes as the first one does under 1F1B.
+    """
     late: deque[int] = deque()
     for kind, micro in _one_in_turn(rank, devices, micros):
         if kind is Kind.FORWARD:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from callboard.train.pipeline.actions import Action, Kind, Table, needs
-from callboard.train.pipeline.pictures import as_svg, as_text
-from callboard.train.pipeline.schedules import table
+from callboard.train.pipeline.schedules.actions import Action, Kind, Table, needs
+from callboard.train.pipeline.schedules.pictures import as_svg, as_text
+from callboard.train.pipeline.schedules.tables import table
 
 __all__ = ["PipelineCosts", "PipelineTimeline", "Span", "simulate", "simulate_pipeline"]
 

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from callboard.train.pipeline.actions import Kind
+from callboard.train.pipeline.schedules.actions import Kind
 
 if TYPE_CHECKING:
-    from callboard.train.pipeline.simulation import PipelineTimeline, Span
+    from callboard.train.pipeline.schedules.simulation import PipelineTimeline, Span
 
 __all__ = ["as_svg", "as_text"]
 
