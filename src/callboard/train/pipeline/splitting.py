@@ -81,17 +81,28 @@ def balanced(weights: Sequence[int], parts: int) -> list[int]:
     """
     if len(weights) < parts:
         raise ValueError(f"the model has {len(weights)} modules in a row, too few for {parts} stages")
-    sums = [0, *itertools.accumulate(weights)]
-    best: list[list[tuple[int, list[int]]]] = [[(sums[end], [])] for end in range(len(weights) + 1)]
-    for count in range(2, parts + 1):
-        for end in range(len(weights), count - 1, -1):
-            options = (
-                (max(best[cut][-1][0], sums[end] - sums[cut]), [*best[cut][-1][1], cut])
-                for cut in range(count - 1, end)
-                if len(best[cut]) == count - 1
-            )
-            best[end].append(min(options))
-    return best[len(weights)][parts - 1][1]
+    low, high = max(weights), sum(weights)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if len(_filled(weights, parts, middle)) == parts else (middle + 1, high)
+    return _filled(weights, parts, low)[:-1]
+
+
+def _filled(weights: Sequence[int], parts: int, most: int) -> list[int]:
+    """The ends of parts of at most so much, each as long as the following ones leave it; more than ``parts`` if need be.
+
+    Args:
+        weights: Each is at most ``most``.
+        parts: Parts that are to have an item each.
+        most: Weight of a part.
+    """
+    ends, weight = [], 0
+    for at, one in enumerate(weights):
+        if at and (weight + one > most or len(weights) - at < parts - len(ends)):
+            ends.append(at)
+            weight = 0
+        weight += one
+    return [*ends, len(weights)]
 
 
 def _ascending(cuts: list[int], at: object) -> list[int]:

@@ -126,7 +126,7 @@ def _models(model: Any, split: object, stages: object) -> list[Any] | None:
         raise ValueError(f"{NAME}: model is a list of {len(models)} stages; leave split and stages out")
     where: dict[int, int] = {}
     for number, one in enumerate(models):
-        for parameter in one.parameters() if hasattr(one, "parameters") else ():
+        for parameter in one.parameters() if hasattr(one, "named_parameters") and not isinstance(one, type) else ():
             if where.setdefault(id(parameter), number) != number:
                 first = where[id(parameter)]
                 raise ValueError(

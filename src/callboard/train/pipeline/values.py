@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from callboard.train.states import PLAIN
 
@@ -60,8 +59,9 @@ def arrived(value: Value, device: Any) -> Any:
     if not value.dtype:
         return value.array
     array = value.array
-    if value.cast:  # it is valid until the call returns
-        return torch.as_tensor(np.array(array), device=device).to(getattr(torch, value.cast))
+    if value.cast:  # valid until the call returns; and torch's own memory, as some products round by its alignment
+        given = torch.from_numpy(array if array.flags.writeable else array.copy())
+        return given.to(device, getattr(torch, value.cast), copy=True)
     tensor = torch.as_tensor(array, device=device)
     dtype = getattr(torch, value.dtype)
     return tensor if tensor.dtype == dtype else tensor.view(dtype).reshape(value.shape)

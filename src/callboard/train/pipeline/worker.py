@@ -5,6 +5,7 @@ import copy
 import hashlib
 import importlib
 import math
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from callboard.train.replicas.replica import Update
 from callboard.train.states import State
 
 __all__ = ["Assigned", "Described", "Finished", "Outputs", "Worker"]
+
+_building = threading.Lock()  # devices in threads of one process share torch's random numbers
 
 
 @dataclass(frozen=True)
@@ -144,8 +147,11 @@ class Worker(ResidentActor):
     def _module(self, model: Any, number: int) -> Any:
         torch = self._torch
         seed = self._assigned.job.seed
-        torch.manual_seed(_seed(seed, "stage", number) if number else seed)
-        module = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model()
+        if isinstance(model, torch.nn.Module):
+            return copy.deepcopy(model)
+        with _building:
+            torch.manual_seed(_seed(seed, "stage", number) if number else seed)
+            module = model()
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"model gave {module!r:.80}; it must give a torch.nn.Module")
         return module
@@ -169,9 +175,11 @@ class Worker(ResidentActor):
         Args:
             count: Count its operations; it is not taken.
         """
-        from torch.utils.flop_counter import FlopCounterMode
+        self._counter = None
+        if count:
+            from torch.utils.flop_counter import FlopCounterMode
 
-        self._counter = FlopCounterMode(display=False) if count else None
+            self._counter = FlopCounterMode(display=False)
         self._flops = 0
         self._loss, self._micros, self._failed = 0.0, 0, None
         self._open = True
