@@ -267,6 +267,7 @@ from callboard.train.running.history import History as History
 from callboard.train.running.run import TrainingRun as TrainingRun
 from callboard.train.stats import StepStats as StepStats
 from callboard.train.stats import Straggler as Straggler
+from callboard.train.tensor.trainer import TensorParallelTrainer as TensorParallelTrainer
 
 __version__: str
 """Of the installed distribution, ``"0+unknown"`` for a source tree that is not installed."""
