@@ -32,8 +32,9 @@ def loss_of_cut(kind: Loss, flow: Flow, classes: int) -> Callable[[Any, Any], An
                 f"the model's output has the shape {list(logits.shape)}; behind a 'vocabulary' layer, its second axis "
                 f"has the classes (here {stop - start} of {classes} on this device)"
             )
-        scores = logits.movedim(1, -1).flatten(0, -2).float() if logits.ndim > 2 else logits
-        scores, wanted = scores if scores.dtype == torch.float64 else scores.float(), targets.reshape(-1)
+        scores = logits.movedim(1, -1).flatten(0, -2)
+        scores = scores if scores.dtype == torch.float64 else scores.float()
+        wanted = targets.reshape(-1)
         counted = wanted != IGNORED
         if bool((counted & ((wanted < 0) | (wanted >= classes))).any()):
             raise IndexError(

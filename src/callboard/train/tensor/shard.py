@@ -146,8 +146,10 @@ class TensorShard(Replica):
         """L2 norm of the whole gradient, the same number on all shards."""
         torch, names = self._torch, dict(self._model.named_parameters())
         own = [one.grad for name, one in names.items() if one.grad is not None and self._counts(name)]
-        norms = torch.stack([one.double().norm() if one.dtype.itemsize < 4 else one.norm().double() for one in own])
-        return float(self._exchange.all_reduce((norms**2).sum().reshape(1)).sqrt())
+        total = torch.zeros(1, dtype=torch.float64, device=self._device)
+        for one in own:
+            total += (one.double().norm() if one.dtype.itemsize < 4 else one.norm().double()) ** 2
+        return float(self._exchange.all_reduce(total).sqrt())
 
     def _counts(self, name: str) -> bool:
         return name in self._cuts or self._exchange.rank == 0
