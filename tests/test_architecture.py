@@ -69,6 +69,10 @@ LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
     "multi_device/machines/rayengine.py": ({"ray"}, "a cluster's engine, which is an extra"),
     **{f"train/{name}.py": TRAINS for name in ("checkpoints", "kinds", "replicas/replica", "states")},
     **{f"train/parameterserver/{name}.py": TRAINS for name in ("saving", "shard")},
+    **{
+        f"train/pipeline/{name}.py": TRAINS
+        for name in ("backward", "shapes", "splitting", "stage", "tracing", "values", "worker")
+    },
     "device/host/profiling/activity.py": ({"cupti"}, "a profiler, an extra; loaded in the host while it is on"),
     "device/host/profiling/ranges.py": ({"nvtx"}, "marks for a profiler, an extra; loaded in the host by request"),
     "telemetry/nvidia/reading.py": ({"pynvml"}, "figures of GPUs, an extra; in the application, without a context"),

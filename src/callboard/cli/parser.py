@@ -19,6 +19,7 @@ from callboard.cli.new_library import add_new_library
 from callboard.cli.serving.command import add_serve
 from callboard.cli.top.command import add_top
 from callboard.cli.tracing import add_trace
+from callboard.cli.training.command import add_train
 from callboard.device.configure import check_environment
 
 __all__ = ["run"]
@@ -27,8 +28,8 @@ __all__ = ["run"]
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "callboard",
-        description="Accelerator libraries for Python services that survive lost contexts: demo, checks, measurements "
-        "and serving over HTTP.",
+        description="Accelerator libraries for Python services that survive lost contexts: demo, checks, measurements, "
+        "training, and serving over HTTP.",
     )
     parser.add_argument("--version", action="version", version=f"callboard {callboard.__version__}")
     parser.set_defaults(run=lambda _: parser.print_help())
@@ -37,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     add_doctor(commands)
     add_bench(commands)
     add_serve(commands)
+    add_train(commands)
     add_host(commands)
     add_load(commands)
     add_top(commands)

@@ -14,7 +14,7 @@ from callboard.train.running.history import History
 from callboard.train.running.sampling import Cursor, batches
 from callboard.train.stats import StepStats
 
-__all__ = ["Steps", "figures", "fit"]
+__all__ = ["Steps", "figures", "fit", "steps_in"]
 
 
 class Steps(Protocol):
@@ -46,29 +46,20 @@ async def fit(
     on_step: Callable[[StepStats], Any] | None,
 ) -> History:
     """See :meth:`.DataParallelTrainer.fit`."""
-    for name, value in (
-        ("batch_size", batch_size),
-        ("epochs", epochs),
-        ("steps", steps),
-        ("checkpoint_every", every),
-    ):
-        if value is not None and operator.index(value) < 1:
-            raise ValueError(f"fit: {name} is {value}; it is at least 1")
+    arrays = as_arrays(data)
+    total = steps_in(rows_of(arrays), batch_size, epochs, steps)
+    if operator.index(every) < 1:
+        raise ValueError(f"fit: checkpoint_every is {every}; it is at least 1")
     if keep is not None and keep < 1:
         raise ValueError(f"fit: keep is {keep}; it is a number of checkpoints, at least 1, or None")
     if checkpoints is not None:
         os.makedirs(checkpoints, exist_ok=True)  # fails now, and not after the steps of hours
-    arrays = as_arrays(data)
     done: list[StepStats] = []
-    each = -(-rows_of(arrays) // batch_size)
-    if epochs is None:
-        epochs = 1 if steps is None else sys.maxsize
-    total = min(each * epochs, steps or sys.maxsize)
     bar = _bar(progress, total, trainer.steps)
     saving: asyncio.Task[Path] | None = None
     try:
-        for after, batch in batches(arrays, batch_size, epochs, trainer.cursor, seed, shuffle):
-            if trainer.stopping or (steps is not None and trainer.steps >= steps):
+        for after, batch in batches(arrays, batch_size, epochs or sys.maxsize, trainer.cursor, seed, shuffle):
+            if trainer.stopping or trainer.steps >= total:
                 break
             stats = await trainer.step(batch)
             trainer.cursor = after
@@ -91,6 +82,19 @@ async def fit(
         if saving is not None:
             await saving
     return History(done)
+
+
+def steps_in(rows: int, batch_size: int, epochs: int | None, steps: int | None) -> int:
+    """The number of the last step of a run over this number of samples.
+
+    Raises:
+        ValueError: A number that is less than 1.
+    """
+    for name, value in (("batch_size", batch_size), ("epochs", epochs), ("steps", steps)):
+        if value is not None and operator.index(value) < 1:
+            raise ValueError(f"fit: {name} is {value}; it is at least 1")
+    of_passes = -(-rows // batch_size) * (epochs or (1 if steps is None else sys.maxsize))
+    return min(of_passes, steps or sys.maxsize)
 
 
 async def _one_more(
