@@ -15,7 +15,7 @@ from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.batches import Batch, rows_of
-from callboard.train.pipeline.flows import From
+from callboard.train.pipeline.routes import From
 from callboard.train.pipeline.passage import Passage
 from callboard.train.pipeline.plans import MicroBatch, Plan
 from callboard.train.pipeline.schedules.tables import placement, table

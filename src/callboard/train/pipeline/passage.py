@@ -54,7 +54,7 @@ class Passage:
         tasks = [asyncio.ensure_future(self._drive(rank)) for rank in range(len(self._table))]
         try:
             await asyncio.gather(*tasks)
-        except BaseException:
+        except BaseException:  # also a cancelled step ends its tasks
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -102,8 +102,8 @@ class Passage:
         batch = self._micros[micro]
         if stage:
             outputs: Outputs = await self._result(Action(Kind.FORWARD, stage - 1, micro))
-            batch.flow.gave(stage - 1, outputs.names, outputs.values)
-        row, named = batch.flow.take(stage)
+            batch.route.gave(stage - 1, outputs.names, outputs.values)
+        row, named = batch.route.take(stage)
         args = [self._crew.beside(one, stage) for one in row]
         by_name = {name: self._crew.beside(one, stage) for name, one in named.items()}
         self._used[stage, micro] = [*args, *by_name.values()]
@@ -113,12 +113,12 @@ class Passage:
     async def _backward(
         self, worker: ResidentRef[Worker], kind: Kind, stage: int, micro: int
     ) -> Reply[list[Value | None]]:
-        flow = self._micros[micro].flow
+        route = self._micros[micro].route
         if stage < self._last:
             gradients = await self._result(Action(kind, stage + 1, micro))
-            flow.passed_back(stage + 1, gradients)
+            route.passed_back(stage + 1, gradients)
         of_outputs, of_inputs = (
-            [None if one is None else self._crew.beside(one, stage) for one in some] for some in flow.gradients(stage)
+            [None if one is None else self._crew.beside(one, stage) for one in some] for some in route.gradients(stage)
         )
         self._used[stage, micro] += [*of_outputs, *of_inputs]
         return worker.call(Worker.backward, kind is Kind.INPUT, stage, micro, of_outputs, of_inputs)

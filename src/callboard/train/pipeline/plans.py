@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from callboard.train.batches import Batch, as_arrays, part, rows_of
-from callboard.train.pipeline.flows import Flow, Ports
+from callboard.train.pipeline.routes import Route, Ports
 from callboard.train.pipeline.values import Value, of_batch
 
 __all__ = ["MicroBatch", "Plan"]
@@ -17,12 +17,12 @@ class MicroBatch(NamedTuple):
     """Samples that pass the stages together.
 
     Attributes:
-        flow: Their values.
+        route: Their values.
         targets: For the loss; arrays are :class:`.Value` s.
         rows: Samples.
     """
 
-    flow: Flow
+    route: Route
     targets: Any
     rows: int
 
@@ -68,7 +68,7 @@ class Plan(NamedTuple):
             inputs, targets = _two(some) if self.has_loss else (some, None)
             values = _values(inputs, dtype)
             given = values if isinstance(values, dict) else list(values if isinstance(values, tuple) else (values,))
-            micros.append(MicroBatch(Flow(ports, entry, given), _values(targets, dtype), count))
+            micros.append(MicroBatch(Route(ports, entry, given), _values(targets, dtype), count))
         return micros
 
 

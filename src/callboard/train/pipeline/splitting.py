@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from callboard.train.pipeline.flows import Ports
+from callboard.train.pipeline.routes import Ports
 from callboard.train.pipeline.tracing import traced
 
 __all__ = ["StageModule", "ports_of", "split"]
@@ -89,7 +89,7 @@ def balanced(weights: Sequence[int], parts: int) -> list[int]:
 
 
 def _filled(weights: Sequence[int], parts: int, most: int) -> list[int]:
-    """The ends of parts of at most so much, each as long as the following ones leave it; more than ``parts`` if need be.
+    """The ends of parts of at most so much, each as long as the following ones leave it; too many if need be.
 
     Args:
         weights: Each is at most ``most``.

@@ -17,7 +17,7 @@ from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.job import Job
 from callboard.train.kinds import loss_of
-from callboard.train.pipeline.flows import Ports
+from callboard.train.pipeline.routes import Ports
 from callboard.train.pipeline.splitting import StageModule, ports_of, split
 from callboard.train.pipeline.stage import Stage
 from callboard.train.pipeline.values import Value, arrived, on_its_way
@@ -292,7 +292,7 @@ class Worker(ResidentActor):
             with self._counter or contextlib.nullcontext():
                 yield
             self._flops += self._counter.get_total_flops() if self._counter else 0
-        except Exception as error:
+        except Exception as error:  # of the model, of the loss: whatever follows in this step has no use
             self._failed = error
             raise
         finally:

@@ -1,4 +1,4 @@
-"""``Flow``: one micro-batch on its way through the stages: which values each stage takes, and whose gradients it gives.
+"""``Route``: one micro-batch on its way through the stages: which values each stage takes, and whose gradients it gives.
 
 The outputs of a stage are the first arguments of the next one; a dict of outputs names its values. Every further
 parameter of a stage, and every one behind a dict, gets the latest value of its name, from any stage before or from the
@@ -11,7 +11,7 @@ import msgspec
 
 from callboard.train.pipeline.values import Value
 
-__all__ = ["Flow", "From", "Ports"]
+__all__ = ["Route", "From", "Ports"]
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class From(NamedTuple):
     value: Value
 
 
-class Flow:
+class Route:
     """The values of one micro-batch.
 
     Args:
