@@ -11,7 +11,7 @@ import msgspec
 
 from callboard.train.pipeline.values import Value
 
-__all__ = ["Route", "From", "Ports"]
+__all__ = ["From", "Ports", "Route"]
 
 
 class Ports(msgspec.Struct, frozen=True):
