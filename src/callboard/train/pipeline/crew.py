@@ -15,13 +15,14 @@ from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.batches import Batch, rows_of
-from callboard.train.pipeline.routes import From
+from callboard.train.pipeline.messages import Assigned, Described, Finished
 from callboard.train.pipeline.passage import Passage
 from callboard.train.pipeline.plans import MicroBatch, Plan
+from callboard.train.pipeline.routes import From
 from callboard.train.pipeline.schedules.tables import placement, table
 from callboard.train.pipeline.shapes import apart, joined
 from callboard.train.pipeline.values import Value
-from callboard.train.pipeline.worker import Assigned, Described, Finished, Worker
+from callboard.train.pipeline.worker import Worker
 from callboard.train.replicas.members import every
 from callboard.train.replicas.replica import Update
 from callboard.train.states import State

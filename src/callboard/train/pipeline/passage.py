@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.core.reply import Reply
 from callboard.device.client.residents.ref import ResidentRef
+from callboard.train.pipeline.messages import Outputs
 from callboard.train.pipeline.plans import MicroBatch
 from callboard.train.pipeline.schedules.actions import Action, Kind, Table
 from callboard.train.pipeline.values import Value
-from callboard.train.pipeline.worker import Outputs, Worker
+from callboard.train.pipeline.worker import Worker
 
 if TYPE_CHECKING:
     from callboard.train.pipeline.crew import Crew

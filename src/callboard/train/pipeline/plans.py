@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from callboard.train.batches import Batch, as_arrays, part, rows_of
-from callboard.train.pipeline.routes import Route, Ports
+from callboard.train.pipeline.routes import Ports, Route
 from callboard.train.pipeline.values import Value, of_batch
 
 __all__ = ["MicroBatch", "Plan"]

@@ -1,4 +1,4 @@
-"""``Route``: one micro-batch on its way through the stages: which values each stage takes, and whose gradients it gives.
+"""``Route``: one micro-batch on its way through the stages: what each stage takes, and whose gradients it gives.
 
 The outputs of a stage are the first arguments of the next one; a dict of outputs names its values. Every further
 parameter of a stage, and every one behind a dict, gets the latest value of its name, from any stage before or from the

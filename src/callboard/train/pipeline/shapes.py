@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from callboard.train.pipeline.worker import Described
+from callboard.train.pipeline.messages import Described
 from callboard.train.states import State, pack, unpack
 
 __all__ = ["apart", "joined"]

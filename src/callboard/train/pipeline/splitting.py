@@ -96,7 +96,8 @@ def _filled(weights: Sequence[int], parts: int, most: int) -> list[int]:
         parts: Parts that are to have an item each.
         most: Weight of a part.
     """
-    ends, weight = [], 0
+    ends: list[int] = []
+    weight = 0
     for at, one in enumerate(weights):
         if at and (weight + one > most or len(weights) - at < parts - len(ends)):
             ends.append(at)

@@ -8,9 +8,9 @@ from callboard.train.batches import Batch
 from callboard.train.job import Job
 from callboard.train.kinds import Loss, Optimizer
 from callboard.train.pipeline.crew import Crew
+from callboard.train.pipeline.messages import Assigned
 from callboard.train.pipeline.plans import Plan
 from callboard.train.pipeline.schedules.tables import SCHEDULES
-from callboard.train.pipeline.worker import Assigned
 from callboard.train.trainer import Trainer
 
 __all__ = ["PipelineParallelTrainer"]
