@@ -68,7 +68,7 @@ LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
     **{f"telemetry/export/otel/{name}.py": OTLP for name in ("collector", "metrics", "traces")},
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
     "multi_device/machines/rayengine.py": ({"ray"}, "a cluster's engine, which is an extra"),
-    **{f"train/{path.relative_to(TRAIN).as_posix()}": TRAINS for path in TRAIN.rglob("*.py")},
+    **{f"train/{path.relative_to(TRAIN)}": TRAINS for path in sorted(TRAIN.rglob("*.py"))},
     "device/host/profiling/activity.py": ({"cupti"}, "a profiler, an extra; loaded in the host while it is on"),
     "device/host/profiling/ranges.py": ({"nvtx"}, "marks for a profiler, an extra; loaded in the host by request"),
     "telemetry/nvidia/reading.py": ({"pynvml"}, "figures of GPUs, an extra; in the application, without a context"),

@@ -8,7 +8,7 @@ import msgspec
 from callboard.train.batches import shares
 from callboard.train.states import State, pack, unpack
 
-__all__ = ["Cut", "Layout", "even", "in_groups", "joined", "parted"]
+__all__ = ["Cut", "Division", "even", "in_groups", "joined", "parted"]
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Cut(msgspec.Struct, frozen=True):
         return whole
 
 
-class Layout(msgspec.Struct, frozen=True):
+class Division(msgspec.Struct, frozen=True):
     """How the shards of a model are cut.
 
     Attributes:
@@ -68,19 +68,19 @@ def in_groups(axis: int, groups: int, width: int, size: int, repeats: int = 1) -
     return Cut(axis, tuple(pieces))
 
 
-def joined(parts: Sequence[State], layout: Layout) -> State:
+def joined(parts: Sequence[State], division: Division) -> State:
     """The state of the whole model, as one device would have it, from those of all shards."""
     owns = [unpack(part) for part in parts]
     models = [own[0] for own in owns]
     first_model, first_optimizer, rates = owns[0]
     model = {
-        name: layout.cuts[name].join([each[name] for each in models]) if name in layout.cuts else value
+        name: division.cuts[name].join([each[name] for each in models]) if name in division.cuts else value
         for name, value in first_model.items()
     }
     state: dict[int, dict[str, Any]] = {}
     for number, values in first_optimizer["state"].items():
-        name = layout.names[number]
-        cut, shape = layout.cuts.get(name), first_model[name].shape
+        name = division.names[number]
+        cut, shape = division.cuts.get(name), first_model[name].shape
         state[number] = {
             key: cut.join([own[1]["state"][number][key] for own in owns])
             if cut is not None and getattr(value, "shape", None) == shape
@@ -91,29 +91,31 @@ def joined(parts: Sequence[State], layout: Layout) -> State:
     return _packed(whole, parts[0])
 
 
-def parted(whole: State, layout: Layout, size: int) -> list[State]:
+def parted(whole: State, division: Division, size: int) -> list[State]:
     """The states of all shards from that of the whole model.
 
     Raises:
         RuntimeError: It is of another model.
     """
     model, optimizer, rates = unpack(whole)
-    unknown = sorted(set(layout.cuts) - set(model))
+    unknown = sorted(set(division.cuts) - set(model))
     if unknown:
         raise RuntimeError(f"the state_dict is of another model: it has no {', '.join(unknown)}")
     parts = []
     for rank in range(size):
         state = {
             number: {
-                key: layout.cuts[name].part(value, rank)
-                if name in layout.cuts and getattr(value, "shape", None) == model[name].shape
+                key: division.cuts[name].part(value, rank)
+                if name in division.cuts and getattr(value, "shape", None) == model[name].shape
                 else value
                 for key, value in values.items()
             }
             for number, values in optimizer["state"].items()
-            for name in [layout.names[number]]
+            for name in [division.names[number]]
         }
-        own = {name: layout.cuts[name].part(one, rank) if name in layout.cuts else one for name, one in model.items()}
+        own = {
+            name: division.cuts[name].part(one, rank) if name in division.cuts else one for name, one in model.items()
+        }
         parts.append(_packed((own, {**optimizer, "state": state}, rates), whole))
     return parts
 

@@ -1,9 +1,9 @@
-"""Cross entropy of logits whose classes are cut over the shards."""
+"""The loss: of whole outputs, or the cross entropy of logits whose classes are cut over the shards."""
 
 from collections.abc import Callable
 from typing import Any
 
-from callboard.train.kinds import Loss, LossKind
+from callboard.train.kinds import Loss, LossKind, loss_of
 from callboard.train.tensor.flow import Flow
 
 __all__ = ["loss_of_cut"]
@@ -12,16 +12,18 @@ IGNORED = -100
 """The target that counts for nothing, as torch has it."""
 
 
-def loss_of_cut(kind: Loss, flow: Flow, classes: int) -> Callable[[Any, Any], Any]:
-    """The function of this shard's logits and the whole targets that gives the mean loss.
+def loss_of_cut(kind: Loss, flow: Flow) -> Callable[[Any, Any], Any]:
+    """The function of the model's outputs, this shard's classes if they are cut, and the targets: the mean loss."""
+    if flow.classes is None:
+        whole = loss_of(kind)
 
-    Args:
-        kind: ``LossKind.CrossEntropy`` or ``LossKind.WeightedCrossEntropy``.
-        flow: The shards.
-        classes: The number of all classes.
-    """
-    assert flow.classes is not None
+        def checked(outputs: Any, targets: Any) -> Any:
+            flow.check_end()
+            return whole(outputs, targets)
+
+        return checked
     ((start, stop),) = flow.classes.pieces[flow.exchange.rank]
+    classes = flow.classes.pieces[-1][-1][1]
     smoothing = kind.label_smoothing if isinstance(kind, LossKind.CrossEntropy) else 0.0
 
     def loss(logits: Any, targets: Any) -> Any:

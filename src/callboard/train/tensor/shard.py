@@ -12,7 +12,7 @@ from callboard.train.batches import Batch, rows_of
 from callboard.train.job import Job
 from callboard.train.kinds import optimizer_of
 from callboard.train.replicas.replica import Replica, Update, seed_of
-from callboard.train.tensor.cuts import Layout
+from callboard.train.tensor.cuts import Division
 from callboard.train.tensor.exchange import Exchange
 from callboard.train.tensor.plan import Plan, resolved
 
@@ -40,13 +40,13 @@ class Entered(msgspec.Struct, frozen=True):
     """What a shard is, once it knows its number.
 
     Attributes:
-        layout: How the model is cut, the same on all shards.
+        division: How the model is cut, the same on all shards.
         weights: Hash of the whole model's weights as it was built; empty: it was not built now.
         process: The process that it is in.
         draws: The model has dropout.
     """
 
-    layout: Layout
+    division: Division
     weights: str
     process: int
     draws: bool
@@ -93,14 +93,13 @@ class TensorShard(Replica):
             self._cuts = cut_model(model, resolved(self._plan, model, self._job.loss), self._flow)
             self._use(model)
             self._check_optimizer()
-            if self._flow.classes is not None and self._job.loss is not None:
-                classes = self._flow.classes.pieces[-1][-1][1]
-                self._loss = loss_of_cut(self._job.loss, self._flow, classes)
+            if self._job.loss is not None:
+                self._loss = loss_of_cut(self._job.loss, self._flow)
             self._entered = rank, size
         names = {id(parameter): name for name, parameter in self._model.named_parameters()}
         order = [names[id(one)] for group in self._optimizer.param_groups for one in group["params"]]
         draws = any("Dropout" in type(one).__name__ and getattr(one, "p", 0) for one in self._model.modules())
-        return Entered(Layout(self._cuts, order), weights, os.getpid(), draws)
+        return Entered(Division(self._cuts, order), weights, os.getpid(), draws)
 
     def offer(self, world: int) -> bytes:
         """See :meth:`.Exchange.offer`."""

@@ -15,7 +15,7 @@ from callboard.train.batches import Batch, rows_of
 from callboard.train.replicas.members import Members, every
 from callboard.train.replicas.replica import Replica, Update
 from callboard.train.states import State
-from callboard.train.tensor.cuts import Layout, joined, parted
+from callboard.train.tensor.cuts import Division, joined, parted
 from callboard.train.tensor.shard import Entered, ShardStep, TensorShard
 
 __all__ = ["Shards"]
@@ -30,7 +30,7 @@ class Shards(Members):
     def __init__(self, props: Props[TensorShard]) -> None:
         super().__init__(cast(Props[Replica], props))
         self._number: int | None = None
-        self._layout: Layout | None = None
+        self._division: Division | None = None
 
     @property
     def _shards(self) -> list[ResidentRef[TensorShard]]:
@@ -67,7 +67,7 @@ class Shards(Members):
             shard.call(TensorShard.enter, rank, size, first) for rank, shard in enumerate(self._shards)
         )
         _check_alike(entered)
-        self._layout = entered[0].layout
+        self._division = entered[0].division
         done: list[Update] = await every(shard.call(TensorShard.done) for shard in self._shards)
         if len({update.step for update in done}) > 1 or done[0].step < 0:
             if kept is None:
@@ -120,15 +120,15 @@ class Shards(Members):
         Raises:
             RuntimeError: It is of another model.
         """
-        assert self._layout is not None
-        parts = await asyncio.to_thread(parted, state, self._layout, len(self.devices))
+        assert self._division is not None
+        parts = await asyncio.to_thread(parted, state, self._division, len(self.devices))
         await every(shard.call(TensorShard.load, part) for shard, part in zip(self._shards, parts, strict=True))
 
     async def state(self) -> State:
         """The state of the whole model, in host memory, as one device would have it."""
-        assert self._layout is not None
+        assert self._division is not None
         parts: list[State] = await every(shard.call(TensorShard.state, True) for shard in self._shards)
-        return await asyncio.to_thread(joined, parts, self._layout)
+        return await asyncio.to_thread(joined, parts, self._division)
 
     async def flops(self, batch: Batch) -> float:
         return float(sum(await self._together(TensorShard.flops, batch)))
