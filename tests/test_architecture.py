@@ -62,13 +62,13 @@ LAYER_EXCEPTIONS: dict[tuple[str, str], str] = {
 VENDORS = "cuda cudnn cupti cupy cupyx nccl nvmath nvtx opentelemetry pynvml ray tensorrt torch triton warp".split()  # noqa: SIM905
 OTLP = {"opentelemetry"}, "the SDK of an exporter, which is an extra"
 # File under src/callboard: (packages that it may import inside functions, why).
+TRAIN = ROOT / "src" / "callboard" / "train"
 TRAINS = {"torch"}, "the engine of the trainers, which are an extra; their models run in the context hosts"
 LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
     **{f"telemetry/export/otel/{name}.py": OTLP for name in ("collector", "metrics", "traces")},
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
     "multi_device/machines/rayengine.py": ({"ray"}, "a cluster's engine, which is an extra"),
-    **{f"train/{name}.py": TRAINS for name in ("checkpoints", "kinds", "replicas/replica", "states")},
-    **{f"train/parameterserver/{name}.py": TRAINS for name in ("saving", "shard")},
+    **{f"train/{path.relative_to(TRAIN)}": TRAINS for path in sorted(TRAIN.rglob("*.py"))},
     "device/host/profiling/activity.py": ({"cupti"}, "a profiler, an extra; loaded in the host while it is on"),
     "device/host/profiling/ranges.py": ({"nvtx"}, "marks for a profiler, an extra; loaded in the host by request"),
     "telemetry/nvidia/reading.py": ({"pynvml"}, "figures of GPUs, an extra; in the application, without a context"),

@@ -328,14 +328,21 @@ from callboard.system import device as device
 from callboard.telemetry.install import observe as observe
 from callboard.telemetry.telemetry import Telemetry as Telemetry
 from callboard.train.dataparallel import DataParallelTrainer as DataParallelTrainer
-from callboard.train.history import History as History
 from callboard.train.kinds import LossKind as LossKind
 from callboard.train.kinds import OptimizerKind as OptimizerKind
 from callboard.train.parameterserver.compression import GradientCompressor as GradientCompressor
 from callboard.train.parameterserver.consistency import Consistency as Consistency
 from callboard.train.parameterserver.gradients import SparseRows as SparseRows
 from callboard.train.parameterserver.server import AsyncParameterServer as AsyncParameterServer
+from callboard.train.pipeline.schedules.simulation import PipelineCosts as PipelineCosts
+from callboard.train.pipeline.schedules.simulation import PipelineTimeline as PipelineTimeline
+from callboard.train.pipeline.schedules.simulation import simulate_pipeline as simulate_pipeline
+from callboard.train.pipeline.trainer import PipelineParallelTrainer as PipelineParallelTrainer
+from callboard.train.running.history import History as History
+from callboard.train.running.run import TrainingRun as TrainingRun
 from callboard.train.stats import StepStats as StepStats
+from callboard.train.stats import Straggler as Straggler
+from callboard.train.tensor.trainer import TensorParallelTrainer as TensorParallelTrainer
 
 __version__: str
 """Of the installed distribution, ``"0+unknown"`` for a source tree that is not installed."""

@@ -11,8 +11,8 @@ from typing import Any
 import callboard as cb
 from callboard.cli.ask.remote import RemoteModel
 from callboard.cli.ask.showing import as_json, cited, wrapped
-from callboard.cli.progress import Progress
-from callboard.cli.tokens import read_token
+from callboard.cli.parts.progress import Progress
+from callboard.cli.parts.tokens import read_token
 from callboard.core.errors import AccelError, BackendUnavailable
 
 __all__ = ["add_ask"]
