@@ -452,6 +452,15 @@ def test_rnn(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_dashboard(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="for the extra serve")
+    found = run(tmp_path, "dashboard")["results"]["1,000 actors"]
+    assert 0 < found["share"] < 1
+    assert found["frames per second"] > 0
+    assert 10_000 < found["bytes"] < 40_000
+
+
+@pytest.mark.slow
 def test_telemetry(tmp_path: Path) -> None:
     results = run(tmp_path, "telemetry")["results"]
     assert set(results["event"]) == {"off", "on", "drained", "in a trace file"}
