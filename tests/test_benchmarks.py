@@ -124,6 +124,12 @@ def test_vector_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_realtime(tmp_path: Path) -> None:
+    results = run(tmp_path, "realtime")["results"]
+    assert results["images"]["callboard"]["median"] > 0 < results["particles"]["of 20"]["median"]
+
+
+@pytest.mark.slow
 def test_two_devices(tmp_path: Path) -> None:
     record = run(tmp_path, "two_devices", "--seconds", "500")
     assert {name: part["exit"] for name, part in record["results"].items()} == {"p2p": 0, "collectives": 0}
