@@ -20,7 +20,7 @@ from callboard.cli.load.driver import Samples, drive_closed, drive_open
 from callboard.cli.load.figures import drawing, figures_of
 from callboard.cli.load.streams import Stream
 from callboard.cli.progress import Progress
-from callboard.cli.tokens import read_token
+from callboard.cli.serving.tokens import read_token
 from callboard.core.errors import BackendUnavailable
 
 __all__ = ["add_load"]

@@ -16,7 +16,7 @@ from callboard.cli.serving.changes import changes_of, files_of
 from callboard.cli.serving.live import show
 from callboard.cli.serving.logs import add_logs, set_up_logs, told
 from callboard.cli.serving.supervisor import supervise
-from callboard.cli.tokens import read_token
+from callboard.cli.serving.tokens import read_token
 from callboard.core.errors import BackendUnavailable
 from callboard.serve.app import App
 from callboard.serve.errors import BadAppFile, CannotListen, needs_extra
