@@ -59,7 +59,7 @@ async def fit(
     saving: asyncio.Task[Path] | None = None
     try:
         for after, batch in batches(arrays, batch_size, epochs or sys.maxsize, trainer.cursor, seed, shuffle):
-            if trainer.stopping or trainer.steps >= total:
+            if trainer.stopping or (steps is not None and trainer.steps >= steps):
                 break
             stats = await trainer.step(batch)
             trainer.cursor = after

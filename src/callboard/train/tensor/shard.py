@@ -98,7 +98,7 @@ class TensorShard(Replica):
             self._entered = rank, size
         names = {id(parameter): name for name, parameter in self._model.named_parameters()}
         order = [names[id(one)] for group in self._optimizer.param_groups for one in group["params"]]
-        draws = any("Dropout" in type(one).__name__ and getattr(one, "p", 0) for one in self._model.modules())
+        draws = any(_probability(one) for one in self._model.modules())
         return Entered(Division(self._cuts, order), weights, os.getpid(), draws)
 
     def offer(self, world: int) -> bytes:
@@ -129,7 +129,9 @@ class TensorShard(Replica):
         with self._torch.autograd.set_multithreading_enabled(False):  # collectives are called by this thread
             loss = self._passes(rows_of(batch), batch)
         micros = (time.perf_counter_ns() - began) // 1000
-        return ShardStep(self._updated(step, self._norm()), loss, micros)
+        norm = self._norm()
+        self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
+        return ShardStep(self._updated(step, norm), loss, micros)
 
     def flops(self, batch: Batch) -> float:
         with self._torch.autograd.set_multithreading_enabled(False):
@@ -160,6 +162,12 @@ class TensorShard(Replica):
                 f"TensorParallelTrainer: the update of {kind} depends on whole tensors, which no device has; use "
                 "AdamW, SGD or another one that updates each element by itself"
             )
+
+
+def _probability(module: Any) -> bool:
+    """It drops elements, as far as its attributes say."""
+    given = getattr(module, "p" if "Dropout" in type(module).__name__ else "dropout", 0)
+    return isinstance(given, int | float) and given > 0
 
 
 def _hash_of(model: Any) -> str:
