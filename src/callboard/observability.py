@@ -1,5 +1,6 @@
-"""``observability.install(system, "node-1")``: see :func:`callboard.observe`; and the profilers of NVIDIA's GPUs."""
+"""``observability.install(system, "node-1")``: see :func:`callboard.observe`; ``traceparent()``; NVIDIA's profilers."""
 
+from callboard.events.tracing import traceparent
 from callboard.telemetry.install import install, observe
 from callboard.telemetry.nvidia.cupti import CuptiSession
 from callboard.telemetry.nvidia.nvml import GpuSnapshot, NvmlActor, SetInterval, Shutdown
@@ -14,4 +15,5 @@ __all__ = [
     "Shutdown",
     "install",
     "observe",
+    "traceparent",
 ]

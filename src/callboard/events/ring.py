@@ -10,7 +10,10 @@ A hook is two lines::
 import itertools
 from collections import deque
 from time import monotonic_ns
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from callboard.events.tracing import Sampler
 
 __all__ = ["CAPACITY", "EVENTS", "Event", "Ring", "now"]
 
@@ -67,11 +70,12 @@ class _Events:
 
     Attributes:
         ring: The ring to write to; None while telemetry is off.
-        ops: Some exporter wants events of ops; otherwise they are only counted.
+        ops: Some exporter wants events of all ops; otherwise they are only counted.
+        sampler: Begins spans for an exporter, which gets the events of the ops that sampled requests cause; or None.
         every: New contexts measure one op in so many; 0: none.
     """
 
-    __slots__ = ("every", "ops", "ring")
+    __slots__ = ("every", "ops", "ring", "sampler")
 
     def __init__(self) -> None:
         self.off()
@@ -80,6 +84,7 @@ class _Events:
         """Write no events."""
         self.ring: Ring | None = None
         self.ops = False
+        self.sampler: Sampler | None = None
         self.every = 0
 
 

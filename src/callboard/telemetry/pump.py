@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from callboard.events.ring import EVENTS, Event, Ring
+from callboard.events.tracing import Sampler
 
 __all__ = ["Pump", "Take"]
 
@@ -34,8 +35,7 @@ class Pump:
 
     def __init__(self, capacity: int) -> None:
         self.ring = Ring(capacity)
-        self._takes: tuple[Take, ...] = ()
-        self._detailed: tuple[Take, ...] = ()
+        self._takes: dict[Take, tuple[bool, Sampler | None]] = {}  # and what each wants of the hooks
         self._users = 0
         self._lock = threading.RLock()  # one drain at a time, so that events keep their order
         self._ending = threading.Event()
@@ -52,18 +52,18 @@ class Pump:
         pump._users += 1
         return pump
 
-    def subscribe(self, take: Take, *, ops: bool = True) -> Callable[[], None]:
+    def subscribe(self, take: Take, *, ops: bool = True, sampler: Sampler | None = None) -> Callable[[], None]:
         """Call ``take`` with each list of events from now on; the result ends that.
 
         Args:
             take: Is called on the pump's thread.
             ops: Have a call and a completion of every op written; otherwise there may be none of these events.
+            sampler: Have it begin a trace context for each request, and the calls written of ops that sampled requests
+                cause. The first one is asked.
         """
         with self._lock:
-            self._takes = (*self._takes, take)
-            if ops:
-                self._detailed = (*self._detailed, take)
-                EVENTS.ops = EVENTS.ring is self.ring
+            self._takes = {**self._takes, take: (ops, sampler)}
+            self._want()
 
         def end() -> None:
             self._remove(take)
@@ -71,10 +71,14 @@ class Pump:
         return end
 
     def _remove(self, take: Take) -> None:
-        self._takes = tuple(each for each in self._takes if each is not take)
-        self._detailed = tuple(each for each in self._detailed if each is not take)
-        if not self._detailed and EVENTS.ring is self.ring:
-            EVENTS.ops = False
+        with self._lock:
+            self._takes = {each: wanted for each, wanted in self._takes.items() if each != take}
+            self._want()
+
+    def _want(self) -> None:
+        if EVENTS.ring is self.ring:
+            EVENTS.ops = any(ops for ops, _ in self._takes.values())
+            EVENTS.sampler = next((sampler for _, sampler in self._takes.values() if sampler is not None), None)
 
     def flush(self, timeout: float = -1) -> bool:
         """Pass on everything that was written before. Any thread.
