@@ -341,6 +341,8 @@ def test_flags_and_rates_decide_and_a_nested_request_does_not_decide_again() -> 
     begun = {every.begin(None) for _ in range(100)}
     assert len(begun) == 100
     assert all(is_sampled(each) and len(each) == 55 for each in begun)
+    half = Sampler(0.5, 10**9)
+    assert 300 < sum(is_sampled(half.begin(None)) for _ in range(1000)) < 700
     kept = [few.begin(incoming(1)) for _ in range(100)]
     assert few.skipped >= 90
     assert {each for each in kept if not is_sampled(each)} == {incoming(1, "00")}

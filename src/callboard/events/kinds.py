@@ -61,11 +61,13 @@ the error's class or ``""``."""
 
 BATCH: Final = 11
 """A server ran a batch, or a step. Where: the server. Number of requests, seconds of the call, whether it succeeded,
-the trace context of what it did, or None, and those of the sampled requests in it: if there are several, its own."""
+the trace context of what it did, or None, and those of the sampled requests in it: if there are several, its own.
+Written as ``REQUEST`` is."""
 
 REQUEST: Final = 12
 """A request to a server ended. Where: the server. Number; when it arrived and when it was begun, in seconds of the
-server's clock (the loop's); how it ended; its trace context, and the one that it came with, or None."""
+server's clock (the loop's); how it ended; its trace context, and the one that it came with, or None. Written while an
+exporter wants the details, or if the request is sampled."""
 
 MARK: Final = 13
 """A note. Where: what it is about. Name, a mapping of plain values."""

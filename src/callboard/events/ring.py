@@ -9,6 +9,7 @@ A hook is two lines::
 
 import itertools
 from collections import deque
+from itertools import repeat, starmap
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,13 +48,9 @@ class Ring(deque[Event]):
 
     def drain(self, most: int = CAPACITY) -> list[Event]:
         """Take the oldest events. One thread at a time."""
-        taken: list[Event] = []
-        take, keep = self.popleft, taken.append
-        try:
-            for _ in range(most):
-                keep(take())
-        except IndexError:
-            pass
+        # In one step of the interpreter, in which no thread waits for another. Nobody else takes, and writers that drop
+        # the oldest event add another, so as many are there.
+        taken = list(starmap(self.popleft, repeat((), min(most, len(self)))))
         if taken:
             self.drained += len(taken)
             self._newest = max(self._newest, taken[-1][0], taken[0][0])
@@ -70,7 +67,7 @@ class _Events:
 
     Attributes:
         ring: The ring to write to; None while telemetry is off.
-        ops: Some exporter wants events of all ops; otherwise they are only counted.
+        ops: Some exporter wants events of all ops and requests; otherwise they are only counted.
         sampler: Begins spans for an exporter, which gets the events of the ops that sampled requests cause; or None.
         every: New contexts measure one op in so many; 0: none.
     """

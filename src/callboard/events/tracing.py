@@ -4,10 +4,12 @@ A context is the text of a ``traceparent``; :data:`OUT` stands for a request tha
 They flow while there is a ring, and new spans begin while there is a :class:`Sampler`.
 """
 
+import math
 import random
-from collections.abc import Iterable
+import sys
+from collections.abc import Sequence
 from os import urandom
-from typing import Final
+from typing import Final, Protocol
 
 from callboard.events.concerns import TRACE
 from callboard.events.ring import EVENTS, now
@@ -43,6 +45,16 @@ def traceparent() -> str | None:
     return TRACE.get() or None
 
 
+class Traced(Protocol):
+    """A request.
+
+    Attributes:
+        trace: Its context.
+    """
+
+    trace: str | None
+
+
 class Sampler:
     """Decides which requests get a span, when they arrive.
 
@@ -54,12 +66,13 @@ class Sampler:
         skipped: Number of requests that would have been sampled beyond ``most``.
     """
 
-    __slots__ = ("_in_second", "_most", "_random", "_rate", "_second", "skipped")
+    __slots__ = ("_in_second", "_left_out", "_most", "_random", "_rate", "_second", "skipped")
 
     def __init__(self, rate: float, most: int) -> None:
         self._rate = rate
         self._most = most
-        self._random = random.Random().random  # a program's own seed must not choose the samples, nor they its numbers
+        self._random = random.Random()  # a program's own seed must not choose the samples, nor they its numbers
+        self._left_out = self._draw()  # requests before the next one that is sampled
         self._second = self._in_second = 0
         self.skipped = 0
 
@@ -70,8 +83,10 @@ class Sampler:
             parent: The context that it came with; its flag decides.
         """
         if parent is None:
-            if self._rate < 1 and self._random() >= self._rate:
+            if self._left_out:
+                self._left_out -= 1
                 return OUT
+            self._left_out = self._draw()
             if not self._room():
                 return OUT
             ids = urandom(24).hex()
@@ -79,6 +94,12 @@ class Sampler:
         if not parent or parent[-1] in _NOT:
             return parent
         return _below(parent) if self._room() else f"{parent[:53]}00"
+
+    def _draw(self) -> int:
+        """How many requests are left out before one is sampled, if each is with the same probability: geometric."""
+        if not 1e-9 < self._rate < 1:
+            return 0 if self._rate >= 1 else sys.maxsize
+        return int(math.log1p(-self._random.random()) / math.log1p(-self._rate))
 
     def _room(self) -> bool:
         second = now() // 1_000_000_000
@@ -95,17 +116,22 @@ def _below(parent: str) -> str:
     return f"00-{parent[3:36]}{urandom(8).hex()}-01"
 
 
-def caused_by(contexts: Iterable[str | None]) -> Cause:
-    """From now on, what the running task does is caused by the requests with these contexts.
+def caused_by(entries: "Sequence[Traced]") -> Cause:
+    """From now on, what the running task does is caused by these requests, of which there are some.
 
     Returns:
         Their common context: of several that are sampled a new one, below the first. And those that are sampled.
     """
-    known = [each for each in contexts if each is not None]
+    context = entries[0].trace
+    if not context and (len(entries) == 1 or not any(each.trace for each in entries)):  # nearly all
+        if TRACE.get() is not context:
+            TRACE.set(context)
+        return NOBODY
+    known = [each.trace for each in entries if each.trace is not None]
     sampled = [each for each in known if each and each[-1] not in _NOT]
     if len(sampled) > 1 and EVENTS.sampler is not None:
-        context: str | None = _below(sampled[0])
+        context = _below(sampled[0])
     else:
-        context = sampled[0] if sampled else known[0] if known else None
+        context = sampled[0] if sampled else known[0]
     TRACE.set(context)
     return context, tuple(sampled)

@@ -17,6 +17,9 @@ Take = Callable[[list[Event]], object]
 INTERVAL = 0.05
 """Seconds between two drains of the ring."""
 
+CHUNK = 8192
+"""Most events that are taken at once: no other thread runs for as long as that takes, which is less than 1 ms."""
+
 END = 2.0
 """Seconds that exporters get at the end for what they have begun."""
 
@@ -93,7 +96,7 @@ class Pump:
             return False
         try:
             left = len(self.ring)  # what is written meanwhile must not keep this going for ever
-            while left > 0 and (events := self.ring.drain(left)):
+            while left > 0 and (events := self.ring.drain(min(left, CHUNK))):
                 left -= len(events)
                 for take in self._takes:
                     self._pass(take, events)

@@ -76,7 +76,7 @@ class Feeders:
 async def _feed(answer: AsyncIterable[Any], parts: list[Any] | None, entry: Entry, guard: Pausing | None) -> None:
     """Read an answer to its end, no faster than its reader does, and close it."""
     if EVENTS.ring is not None:
-        caused_by([entry.trace])
+        caused_by([entry])
     source, outlet, task = aiter(answer), entry.outlet, asyncio.current_task()
     try:
         async for part in source:

@@ -16,7 +16,7 @@ from callboard.events.kinds import BATCH, REQUEST
 from callboard.events.registry import SERVERS
 from callboard.events.ring import EVENTS, Ring
 from callboard.events.ring import now as now_ns
-from callboard.events.tracing import NOBODY, Cause, caused_by
+from callboard.events.tracing import NOBODY, Cause, caused_by, is_sampled
 from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.hooks import amount, hashable
 from callboard.patterns.contract.options import RequestOptions, checked
@@ -216,12 +216,12 @@ class RequestServer(Callers[T, R]):
 
     def _cause(self, entries: list[Entry]) -> Cause:
         """What this task does from now on is for these requests."""
-        return NOBODY if EVENTS.ring is None else caused_by([entry.trace for entry in entries])
+        return NOBODY if EVENTS.ring is None else caused_by(entries)
 
     def _batch_ran(self, size: int, seconds: float, ok: bool, cause: Cause) -> None:
         """Record a batch, or a step."""
         ring = EVENTS.ring
-        if ring is not None:
+        if ring is not None and (cause[1] or EVENTS.ops):
             ring.append((next(ring.numbers), now_ns(), BATCH, self.name, size, seconds, ok, *cause))
 
     def _on_loop(self, work: Callable[[], None]) -> None:
@@ -245,7 +245,8 @@ class RequestServer(Callers[T, R]):
 
     def _succeed_all(self, entries: list[Entry], values: Sequence[Any], now: float) -> None:
         """As :meth:`_succeed` for entries that have run, none of them a stream, all of them clear."""
-        total_time, completed, ring = self._total_time, 0, EVENTS.ring
+        total_time, completed = self._total_time, 0
+        ring = EVENTS.ring if EVENTS.ops or EVENTS.sampler is not None else None
         for entry, value in zip(entries, values, strict=False):
             if self._open.pop(entry.number, None) is None:
                 continue
@@ -490,7 +491,9 @@ class RequestServer(Callers[T, R]):
 
 
 def _record(ring: Ring, name: str, entry: Entry, end: str) -> None:
-    """Write how a request ended, and when it came and was begun."""
+    """Write how a request ended, and when it came and was begun, if that is wanted."""
+    if not (EVENTS.ops or (entry.trace and is_sampled(entry.trace) and EVENTS.sampler is not None)):
+        return
     number = next(ring.numbers)
     times = entry.arrived, entry.started
     ring.append((number, now_ns(), REQUEST, name, entry.number, *times, end, entry.trace, entry.parent))

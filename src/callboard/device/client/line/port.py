@@ -240,7 +240,7 @@ class OpPort:
         ring = EVENTS.ring
         if ring is not None:
             self.called[entry[1]] += 1
-            if EVENTS.ops or (EVENTS.sampler is not None and is_sampled(TRACE.get())):
+            if EVENTS.ops or (EVENTS.sampler is not None and (trace := TRACE.get()) and is_sampled(trace)):
                 cell = CURRENT.get()
                 path = "" if cell is None else cell.path
                 ring.append((next(ring.numbers), now_ns(), OP, self.name, call.id, entry[1], path, TRACE.get()))
