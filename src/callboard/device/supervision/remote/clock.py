@@ -14,8 +14,8 @@ class RemoteClock:
     """Translates the records of a context host on another machine.
 
     A host sends a record as soon as its op's completion is known. So the difference between the time of its arrival
-    here and its own is that of the clocks and the time on the way; the smallest one tells most. Translated times are late by
-    the shortest time on the way, at most, and never in the future.
+    here and its own is that of the clocks and the time on the way; the smallest one tells most. Translated times are
+    late by the shortest time on the way, at most, and never in the future.
     """
 
     def __init__(self) -> None:
