@@ -360,3 +360,5 @@ async def test_a_request_that_is_not_sampled_writes_no_ops(seen: Observed) -> No
         assert await asked(server, 1, incoming(1, "00")) == incoming(1, "00")
         assert await asked(server, 1, OUT) is None
     assert not seen.ops()
+    assert not seen.events(REQUEST)
+    assert not seen.events(BATCH)

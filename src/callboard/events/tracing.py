@@ -123,7 +123,10 @@ def caused_by(entries: "Sequence[Traced]") -> Cause:
         Their common context: of several that are sampled a new one, below the first. And those that are sampled.
     """
     context = entries[0].trace
-    if not context and (len(entries) == 1 or not any(each.trace for each in entries)):  # nearly all
+    for each in entries:
+        if each.trace:
+            break
+    else:  # nearly all
         if TRACE.get() is not context:
             TRACE.set(context)
         return NOBODY
