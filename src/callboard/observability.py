@@ -1,6 +1,7 @@
-"""``observability.install(system, "node-1")``: see :func:`callboard.observe`; ``traceparent()``; NVIDIA's profilers."""
+"""``observability.install(system, "node-1")``: see :func:`callboard.observe`; trace contexts, dashboard, profilers."""
 
 from callboard.events.tracing import traceparent
+from callboard.telemetry.dashboard.app import process_dashboard as dashboard
 from callboard.telemetry.install import install, observe
 from callboard.telemetry.nvidia.cupti import CuptiSession
 from callboard.telemetry.nvidia.nvml import GpuSnapshot, NvmlActor, SetInterval, Shutdown
@@ -13,6 +14,7 @@ __all__ = [
     "NvtxKernelTrace",
     "SetInterval",
     "Shutdown",
+    "dashboard",
     "install",
     "observe",
     "traceparent",

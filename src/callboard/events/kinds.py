@@ -6,6 +6,7 @@ Events hold texts, numbers and classes: no message, no array and no exception, w
 from typing import Final
 
 __all__ = [
+    "ACTIVITY",
     "ACTOR",
     "BATCH",
     "DEAD",
@@ -72,6 +73,10 @@ exporter wants the details, or if the request is sampled."""
 MARK: Final = 13
 """A note. Where: what it is about. Name, a mapping of plain values."""
 
+ACTIVITY: Final = 14
+"""What CUPTI recorded. Where: the device. A list of ``(kind, name, op, tag, start, seconds, stream, nbytes)``, in
+seconds of ``time.monotonic()``, which is empty when recording begins."""
+
 NAMES: Final = {
     MESSAGE: "message",
     ACTOR: "actor",
@@ -86,6 +91,7 @@ NAMES: Final = {
     BATCH: "batch",
     REQUEST: "request",
     MARK: "mark",
+    ACTIVITY: "activity",
 }
 
 FIELDS: Final = {
@@ -102,5 +108,6 @@ FIELDS: Final = {
     BATCH: ("server", "size", "seconds", "ok", "trace", "requests"),
     REQUEST: ("server", "id", "arrived", "began", "end", "trace", "parent"),
     MARK: ("about", "name", "values"),
+    ACTIVITY: ("device", "records"),
 }
 """Names of what follows number, time and kind."""

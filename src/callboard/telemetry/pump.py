@@ -38,7 +38,7 @@ class Pump:
 
     def __init__(self, capacity: int) -> None:
         self.ring = Ring(capacity)
-        self._takes: dict[Take, tuple[bool, Sampler | None]] = {}  # and what each wants of the hooks
+        self._takes: tuple[tuple[Take, bool, Sampler | None], ...] = ()  # and what each wants of the hooks
         self._users = 0
         self._lock = threading.RLock()  # one drain at a time, so that events keep their order
         self._ending = threading.Event()
@@ -65,7 +65,7 @@ class Pump:
                 cause. The first one is asked.
         """
         with self._lock:
-            self._takes = {**self._takes, take: (ops, sampler)}
+            self._takes = (*self._takes, (take, ops, sampler))
             self._want()
 
         def end() -> None:
@@ -74,14 +74,13 @@ class Pump:
         return end
 
     def _remove(self, take: Take) -> None:
-        with self._lock:
-            self._takes = {each: wanted for each, wanted in self._takes.items() if each != take}
-            self._want()
+        self._takes = tuple(each for each in self._takes if each[0] is not take)  # no lock: an exporter may hang
+        self._want()
 
     def _want(self) -> None:
         if EVENTS.ring is self.ring:
-            EVENTS.ops = any(ops for ops, _ in self._takes.values())
-            EVENTS.sampler = next((sampler for _, sampler in self._takes.values() if sampler is not None), None)
+            EVENTS.ops = any(ops for _, ops, _ in self._takes)
+            EVENTS.sampler = next((sampler for _, _, sampler in self._takes if sampler is not None), None)
 
     def flush(self, timeout: float = -1) -> bool:
         """Pass on everything that was written before. Any thread.
@@ -98,7 +97,7 @@ class Pump:
             left = len(self.ring)  # what is written meanwhile must not keep this going for ever
             while left > 0 and (events := self.ring.drain(min(left, CHUNK))):
                 left -= len(events)
-                for take in self._takes:
+                for take, _, _ in self._takes:
                     self._pass(take, events)
         finally:
             self._lock.release()

@@ -1,7 +1,8 @@
 """``Perfetto``: a trace file for https://ui.perfetto.dev: a track for each actor, library and stream, with arrows.
 
 An arrow leads from the message that called an op to the op's launch in its library, and from there to its execution on
-the stream.
+the stream. While CUPTI records a device, another one leads from the launch to the op's first kernel or copy, and on to
+each further one.
 """
 
 import os
@@ -9,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from callboard.events.kinds import BATCH, DEAD, LOST, MARK, MESSAGE, OP, RECOVERED, STOPPED, TRACED
+from callboard.events.kinds import ACTIVITY, BATCH, DEAD, LOST, MARK, MESSAGE, OP, RECOVERED, STOPPED, TRACED
 from callboard.events.ring import Event as Recorded
 from callboard.telemetry.export.protobuf import (
     BEGIN,
@@ -25,12 +26,16 @@ from callboard.telemetry.export.protobuf import (
     flow,
     number_of,
     track,
+    whole_packets,
 )
+from callboard.telemetry.export.wholefile import WholeFile
 
 __all__ = ["Perfetto"]
 
 ARROWS = 64
 """Most arrows from one message."""
+KERNELS = 1 << 62
+"""Added to an op's number: arrows to what CUPTI recorded of it."""
 WAITING = 10_000
 """Most actors whose ops wait for the end of the message that called them."""
 
@@ -54,8 +59,7 @@ class Perfetto:
     """
 
     def __init__(self, path: "str | os.PathLike[str]", name: str) -> None:
-        self._path = path
-        self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
+        self._file = WholeFile(path, "wb", whole_packets)
         self.events = 0
         self._uuids: dict[tuple[Any, ...], int] = {}
         self._names: dict[str, int] = {}
@@ -63,9 +67,10 @@ class Perfetto:
         self._messages: dict[tuple[str, type], _Kind] = {}  # by path and class
         self._ops: dict[tuple[str, str, int], tuple[_Kind, int, _Kind]] = {}  # by device, tag and stream
         self._batches: dict[tuple[int, int, bool], _Kind] = {}  # by track, size and success
-        self._lanes: defaultdict[str, list[int]] = defaultdict(list)  # tracks of a server
+        self._lanes: defaultdict[Any, list[int]] = defaultdict(list)  # tracks of what runs side by side
         self._called: defaultdict[str, list[int]] = defaultdict(list)  # by actor
         self._until: dict[int, int] = {}
+        self._recorded: set[str] = set()  # devices that CUPTI records
         self._packets = Packets()
         self._root = self._track((), name, 0, pid=os.getpid())
         self._ways = {
@@ -78,6 +83,7 @@ class Perfetto:
             RECOVERED: self._recovered,
             STOPPED: self._stopped,
             MARK: self._mark,
+            ACTIVITY: self._activity,
         }
 
     def take(self, events: Sequence[Recorded]) -> None:
@@ -87,15 +93,14 @@ class Perfetto:
             way = ways.get(each[2])
             if way is not None:
                 way(each)
-        if self._file.closed:  # another system of this process began
-            self._file = open(self._path, "ab")  # noqa: SIM115 - likewise
-        self._file.write(self._packets.take())
-        self._file.flush()  # a program that crashes leaves a trace
+        self._file.add(self._packets.take())  # a program that crashes leaves a trace
 
     def close(self) -> None:
         """Close the file."""
-        self._file.write(self._packets.take())
-        self._file.close()
+        try:
+            self._file.add(self._packets.take())
+        finally:
+            self._file.close()
 
     # -- kinds of events -----------------------------------------------------------------------------------------------
 
@@ -124,6 +129,7 @@ class Perfetto:
 
     def _traced(self, each: Recorded) -> None:
         device, name, ops, until, add = self._device(each[3]), each[3], self._ops, self._until, self._packets.add
+        recorded = name in self._recorded
         self.events += 2 * len(each[4])
         for op, tag, stream, began, enqueued, completed, ok, started, seconds in each[4]:
             start, launched, done = int(began * 1e9), int(enqueued * 1e9), int(completed * 1e9)
@@ -134,8 +140,11 @@ class Perfetto:
                 launches = self._kind(self._track((device, library), library, device), tag)
                 executes = self._track((device, stream), f"stream {stream}", device)
                 found = ops[name, tag, stream] = launches, executes, self._kind(executes, tag)
-            (_, _, ends, (first, arrow), _), executes, (fields, _, ended, _, (last, ending)) = found
-            add(start, (first, arrow + number), max(start, launched), ends)
+            (launching, _, ends, (first, arrow), _), executes, (fields, _, ended, _, (last, ending)) = found
+            begins = first, arrow + number
+            if recorded:
+                begins = closed(launching, flow(op) + flow(op | KERNELS))
+            add(start, begins, max(start, launched), ends)
             begins = last, ending + number
             if not ok:
                 begins = closed(fields, flow(op, ends=True) + annotated("result", "failed"))
@@ -143,22 +152,41 @@ class Perfetto:
             done = until[executes] = max(at, int((started + seconds) * 1e9) if started else done)
             add(at, begins, done, ended)
 
+    def _activity(self, each: Recorded) -> None:
+        device = self._device(each[3])
+        self._recorded.add(each[3])
+        for kind, name, op, tag, start, seconds, stream, nbytes in sorted(each[4], key=lambda record: record[4]):
+            began = int(start * 1e9)
+            call = kind in ("runtime", "driver")
+            key, track = (
+                (kind, "") if call else ("cupti", stream),
+                f"{kind} calls" if call else f"CUPTI stream {stream}",
+            )
+            more = flow(op | KERNELS) if op and not call else b""
+            if tag:
+                more += annotated("op", tag)
+            if nbytes:
+                more += annotated("bytes", str(nbytes))
+            lane = *key, each[3]
+            where = self._lane(lane, began) or self._further(lane, track, device)
+            self._slice(
+                where,
+                name if call or kind == "kernel" else f"{kind} {name}".rstrip(),
+                began,
+                began + int(seconds * 1e9),
+                more,
+            )
+
     def _batch(self, each: Recorded) -> None:
         _, ended, _, server, size, seconds, ok, *_ = each
-        began, until, lanes = ended - int(seconds * 1e9), self._until, self._lanes[server]
-        for where in lanes:
-            if until[where] <= began:
-                break
-        else:  # batches that ran side by side are on tracks of their own
-            where = self._track(("server", server, min(len(lanes), ARROWS)), f"{server} batches", self._root)
-            if len(lanes) <= ARROWS:
-                lanes.append(where)
+        began = ended - int(seconds * 1e9)
+        where = self._lane(server, began) or self._further(server, f"{server} batches", self._root)
         found = self._batches.get((where, size, ok))
         if found is None:
             found = self._kind(where, f"batch of {size}" if ok else f"batch of {size}: failed")
             self._batches[where, size, ok] = found
         self.events += 1
-        until[where] = ended
+        self._until[where] = ended
         self._packets.add(began, found[1], ended, found[2])
 
     def _dead(self, each: Recorded) -> None:
@@ -188,6 +216,22 @@ class Perfetto:
     def _device(self, name: str) -> int:
         return self._track(("device", name), name, self._root)
 
+    def _lane(self, key: Any, began: int) -> int:
+        """A track of a key that is free by then; 0 if there is none: what ran side by side is on several tracks."""
+        until = self._until
+        for where in self._lanes[key]:
+            if until[where] <= began:
+                return where
+        return 0
+
+    def _further(self, key: Any, name: str, parent: int) -> int:
+        """One more track of a key, or the last one."""
+        lanes = self._lanes[key]
+        where = self._track(("lane", key, min(len(lanes), ARROWS)), name, parent)
+        if len(lanes) <= ARROWS:
+            lanes.append(where)
+        return where
+
     def _track(self, key: tuple[Any, ...], name: str, parent: int, pid: int = 0) -> int:
         uuid = self._uuids.get(key)
         if uuid is None:
@@ -209,6 +253,12 @@ class Perfetto:
             arrows = arrowed(begins), arrowed(begins, ends=True)
             found = self._kinds[where, name] = begins, closed(begins), closed(ends), *arrows
         return found
+
+    def _slice(self, where: int, name: str, began: int, ended: int, more: bytes) -> None:
+        self.events += 1
+        fields, begins, ends, _, _ = self._kind(where, name)
+        self._until[where] = ended
+        self._packets.add(began, closed(fields, more) if more else begins, ended, ends)
 
     def _instant(self, where: int, name: str, ns: int, more: bytes = b"") -> None:
         self.events += 1

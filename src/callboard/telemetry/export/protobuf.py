@@ -22,6 +22,7 @@ __all__ = [
     "flow",
     "number_of",
     "track",
+    "whole_packets",
 ]
 
 BEGIN: Final = 1
@@ -81,6 +82,24 @@ class Packets:
         data = b"".join(self.parts)
         self.parts.clear()
         return data
+
+
+def whole_packets(data: bytes, written: int) -> int:
+    """The number of the first bytes that hold whole packets only, of those that were written."""
+    end = 0
+    while True:
+        length, shift, at = 0, 0, end + 1
+        while at < written:
+            length |= (data[at] & 127) << shift
+            shift += 7
+            at += 1
+            if data[at - 1] < 128:
+                break
+        else:
+            return end
+        if at + length > written:
+            return end
+        end = at + length
 
 
 def first() -> bytes:

@@ -50,7 +50,7 @@ def socket_of(pid: int, number: int) -> Path:
 
 
 def sockets() -> list[Path]:
-    """The sockets of living processes, by process and number; what dead ones have left is removed.
+    """The sockets of living processes, by process and age; what dead ones have left is removed.
 
     Raises:
         PermissionError: The folder is not the user's own.
