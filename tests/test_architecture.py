@@ -65,7 +65,7 @@ OTLP = {"opentelemetry"}, "the SDK of an exporter, which is an extra"
 TRAIN = ROOT / "src" / "callboard" / "train"
 TRAINS = {"torch"}, "the engine of the trainers, which are an extra; their models run in the context hosts"
 LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
-    **{f"telemetry/export/otel/{name}.py": OTLP for name in ("collector", "metrics", "traces")},
+    **{f"telemetry/export/otel/{name}.py": OTLP for name in ("collector", "ids", "metrics", "traces")},
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
     "multi_device/machines/rayengine.py": ({"ray"}, "a cluster's engine, which is an extra"),
     **{f"train/{path.relative_to(TRAIN)}": TRAINS for path in sorted(TRAIN.rglob("*.py"))},
