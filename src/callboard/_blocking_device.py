@@ -31,6 +31,7 @@ from callboard.device.supervision.watch import DeviceEvent, Stopped
 if TYPE_CHECKING:
     from callboard._blocking import Device
     from callboard.arrays.namespace import Namespace
+    from callboard.numpylike.namespace import Numpy
 
 __all__ = ["BlockingRefs", "DeviceBase", "PerGeneration", "PinnedBufferPoolBase", "Ref"]
 
@@ -257,6 +258,13 @@ class BlockingRefs:
 
         device = self._device
         return Namespace(device._call, device.put, device.name)
+
+    @functools.cached_property
+    def np(self) -> "Numpy":
+        """NumPy's names, made on first use."""
+        from callboard.numpylike.namespace import Numpy
+
+        return Numpy(self.xp)
 
     def preview(self, ref: GpuRef[Any]) -> Array | None:
         """The first elements of a ref that has its values, as many as the device's ``preview`` allows."""

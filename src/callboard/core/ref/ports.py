@@ -21,6 +21,7 @@ class RefServices(Protocol):
     Attributes:
         blocking: True if refs wait for what is not known yet, instead of raising.
         xp: The device's array namespace.
+        np: NumPy's names on the device.
     """
 
     blocking: bool
@@ -32,6 +33,8 @@ class RefServices(Protocol):
 
     @property
     def xp(self) -> Any: ...
+    @property
+    def np(self) -> Any: ...
 
     def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
         """The array, or a reply whose value it is, as the mode of the device's refs says."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from callboard.kernel.sparse.api import SparseApi
     from callboard.kernel.sparse_lt.api import SparseLtApi
     from callboard.kernel.tensor.api import TensorApi
+    from callboard.numpylike.namespace import Numpy
     from callboard.telemetry.profiling.profile import Profile
 
 __all__ = ["DeviceApi", "Shape"]
@@ -132,6 +133,12 @@ class DeviceApi(Handle, Generic[Mode]):
     def xp(self) -> "Namespace[Mode]":
         """The functions of the array API 2025.12 on this device: ``xp.exp(x)``, ``xp.mean(x, axis=0)``."""
         namespace: Namespace[Mode] = self._port.services.xp
+        return namespace
+
+    @property
+    def np(self) -> "Numpy":
+        """NumPy's names, parameters and defaults on this device: ``np.sum(x, 0)``, ``np.linalg.norm(x)``."""
+        namespace: Numpy = self._port.services.np
         return namespace
 
     def __dir__(self) -> list[str]:

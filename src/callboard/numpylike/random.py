@@ -1,0 +1,570 @@
+"""``np.random``: NumPy's generators, with its distributions; the numbers are others than NumPy's for the same seed.
+
+A distribution that the device has no fill for is a transform of one that it has. Parameters of location and scale
+broadcast; those of a shape (of ``gamma``, ``poisson`` …) are numbers.
+"""
+
+import math
+import secrets
+from typing import Any
+
+import numpy
+
+from callboard.core.ref import GpuRef
+from callboard.kernel.rng.methods import Methods
+from callboard.numpylike.binding import TABLE, bound, dtype_of
+from callboard.numpylike.missing import unknown
+from callboard.numpylike.signatures import SIGNATURES
+
+__all__ = ["Generator", "Random"]
+
+
+def seed_of(seed: Any) -> int:
+    """The seed of 64 bits that anything that NumPy takes for one stands for."""
+    if seed is None:
+        return secrets.randbits(64)
+    if isinstance(seed, int | numpy.integer) and 0 <= seed < 2**64:
+        return int(seed)
+    sequence = seed if isinstance(seed, numpy.random.SeedSequence) else numpy.random.SeedSequence(seed)
+    return int(sequence.generate_state(1, numpy.uint64)[0])
+
+
+class _Stream:
+    """Distributions of one stream of random numbers.
+
+    Args:
+        np: The namespace.
+        seed: As NumPy takes it.
+    """
+
+    _section = "Generator"
+
+    def __init__(self, np: Any, seed: Any = None) -> None:
+        self.np = np
+        self.asarray = np.asarray
+        self._reseed(seed)
+
+    def _reseed(self, seed: Any) -> None:
+        self._seed = seed_of(seed)
+        self.base = Methods(self.np.xp._submit, self.np.xp._put).default_rng(self._seed)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        path = f"{self._section}.{name}"
+        if path not in TABLE:
+            raise unknown("random", name, dir(self))
+        found = bound(self, path)
+        self.__dict__[name] = found
+        return found
+
+    def __dir__(self) -> list[str]:
+        names = (path.partition(".")[2] for path in TABLE if path.startswith(f"{self._section}."))
+        return sorted({*super().__dir__(), *names})
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.np.xp}, seed {self._seed}>"
+
+
+class Generator(_Stream):
+    """What ``np.random.default_rng(seed)`` gives: the methods of ``numpy.random.Generator``."""
+
+    def spawn(self, n_children: int) -> list["Generator"]:
+        """Generators of seeds that depend on this one's."""
+        return [Generator(self.np, child) for child in numpy.random.SeedSequence(self._seed).spawn(n_children)]
+
+
+class Random(_Stream):
+    """``np.random``: ``default_rng``, and the functions of one stream of the device."""
+
+    _section = "random"
+
+    @property
+    def Generator(self) -> type[Generator]:  # noqa: N802 - NumPy's name
+        """The class of what :meth:`default_rng` gives."""
+        return Generator
+
+    def default_rng(self, seed: Any = None) -> Generator:
+        """A generator with a stream of its own."""
+        return seed if isinstance(seed, Generator) else Generator(self.np, seed)
+
+    def RandomState(self, seed: Any = None) -> "Random":  # noqa: N802 - NumPy's name
+        """The legacy functions, with a stream of their own."""
+        return Random(self.np, seed)
+
+    def seed(self, seed: Any = None) -> None:
+        """Begin the stream anew."""
+        self._reseed(seed)
+
+
+# -- distributions -----------------------------------------------------------------------------------------------------
+
+
+def _entered(*names: str) -> Any:
+    def enter(made: Any) -> Any:
+        for name in names or (made.__name__.rstrip("_"),):
+            for section in ("random", "Generator"):
+                if f"{section}.{name}" in SIGNATURES:
+                    TABLE[f"{section}.{name}"] = made
+        return made
+
+    return enter
+
+
+def _size(size: Any, *parameters: Any) -> Any:
+    """The shape of the result: ``size``, or that to which the parameters broadcast."""
+    shapes = [getattr(x, "shape", None) if isinstance(x, GpuRef) else numpy.shape(x) for x in parameters]
+    whole = numpy.broadcast_shapes(*shapes)
+    if size is None:
+        return whole
+    size = (int(size),) if isinstance(size, int | numpy.integer) else tuple(int(n) for n in size)
+    if any(n < 0 for n in size):
+        raise ValueError("negative dimensions are not allowed")
+    if len(whole) and numpy.broadcast_shapes(whole, size) != size:
+        raise ValueError(f"Output size {size} is not compatible with broadcast dimensions of inputs {whole}.")
+    return size
+
+
+def _value(rng: Any, x: Any) -> Any:
+    """A parameter: a number, or an array of the device."""
+    if isinstance(x, bool | int | float):
+        return x
+    if isinstance(x, numpy.generic) or (isinstance(x, numpy.ndarray) and not x.ndim):
+        return x.item()
+    return rng.asarray(x)
+
+
+def _least(name: str, x: Any, least: float, *, above: bool = False) -> Any:
+    """The parameter, checked where it is a number of the host."""
+    if isinstance(x, GpuRef):
+        return x
+    values = numpy.asarray(x)
+    if values.dtype.kind in "biuf" and not (values > least if above else values >= least).all():
+        raise ValueError(f"{name} {'<=' if above else '<'} {least:g}")
+    return x
+
+
+def _number(name: str, x: Any) -> Any:
+    if numpy.ndim(x) and not isinstance(x, GpuRef) and numpy.size(x) == 1:
+        x = numpy.asarray(x).reshape(())
+    if numpy.ndim(x):
+        raise TypeError(f"{name} is an array; on a device this parameter is one number")
+    return x.item() if isinstance(x, GpuRef | numpy.ndarray | numpy.generic) else x
+
+
+@_entered("random", "random_sample", "ranf", "sample")
+def random_(rng: Any, size: Any, dtype: Any = float) -> Any:
+    """Uniform numbers of ``[0, 1)``."""
+    return rng.base.random(_size(size), dtype=_float(dtype))
+
+
+def _float(dtype: Any) -> Any:
+    found = dtype_of(dtype)
+    if found is None or found.name not in ("f32", "f64"):
+        raise TypeError(f"Unsupported dtype {dtype!r} for random")
+    return found
+
+
+@_entered("rand")
+def rand(rng: Any, *args: int) -> Any:
+    """Uniform numbers of ``[0, 1)`` in this shape."""
+    return rng.base.random(_size(args))
+
+
+@_entered("randn")
+def randn(rng: Any, *args: int) -> Any:
+    """Normal numbers in this shape."""
+    return rng.base.standard_normal(_size(args))
+
+
+@_entered()
+def uniform(rng: Any, low: Any, high: Any, size: Any) -> Any:
+    """Uniform numbers between two bounds."""
+    u = rng.base.random(_size(size, low, high))
+    low, high = _value(rng, low), _value(rng, high)
+    if not all(isinstance(x, GpuRef) or math.isfinite(x) for x in (low, high)):
+        raise OverflowError("high - low range exceeds valid bounds")
+    return u * (high - low) + low
+
+
+@_entered()
+def standard_normal(rng: Any, size: Any, dtype: Any = float) -> Any:
+    """Normal numbers."""
+    return rng.base.standard_normal(_size(size), dtype=_float(dtype))
+
+
+@_entered()
+def normal(rng: Any, loc: Any, scale: Any, size: Any) -> Any:
+    """Normal numbers of a mean and a standard deviation."""
+    _least("scale", scale, 0)
+    z = rng.base.standard_normal(_size(size, loc, scale))
+    return z * _value(rng, scale) + _value(rng, loc)
+
+
+@_entered()
+def lognormal(rng: Any, mean: Any, sigma: Any, size: Any) -> Any:
+    """Exponentials of normal numbers."""
+    _least("sigma", sigma, 0)
+    return rng.np.exp(normal(rng, mean, sigma, size))
+
+
+@_entered()
+def standard_exponential(rng: Any, size: Any, dtype: Any = float) -> Any:
+    """Exponentially distributed numbers of mean 1."""
+    return rng.base.standard_exponential(_size(size), dtype=_float(dtype))
+
+
+@_entered()
+def exponential(rng: Any, scale: Any, size: Any) -> Any:
+    """Exponentially distributed numbers."""
+    _least("scale", scale, 0)
+    return rng.base.standard_exponential(_size(size, scale)) * _value(rng, scale)
+
+
+@_entered()
+def standard_cauchy(rng: Any, size: Any) -> Any:
+    """Cauchy numbers."""
+    return rng.base.standard_cauchy(_size(size))
+
+
+def _gamma(rng: Any, shape: float, size: Any) -> Any:
+    return rng.np.zeros(size) if shape == 0 else rng.base.gamma(shape, 1.0, size)
+
+
+@_entered()
+def standard_gamma(rng: Any, shape: Any, size: Any, dtype: Any = float) -> Any:
+    """Gamma distributed numbers of scale 1."""
+    _least("shape", shape, 0)
+    return _gamma(rng, _number("shape", shape), _size(size, numpy.zeros(numpy.shape(shape)))).astype(_float(dtype))
+
+
+@_entered()
+def gamma(rng: Any, shape: Any, scale: Any, size: Any) -> Any:
+    """Gamma distributed numbers."""
+    _least("shape", shape, 0), _least("scale", scale, 0)
+    return _gamma(rng, _number("shape", shape), _size(size, shape, scale)) * _value(rng, scale)
+
+
+@_entered()
+def beta(rng: Any, a: Any, b: Any, size: Any) -> Any:
+    """Beta distributed numbers."""
+    _least("a", a, 0, above=True), _least("b", b, 0, above=True)
+    return rng.base.beta(_number("a", a), _number("b", b), _size(size, a, b))
+
+
+@_entered()
+def chisquare(rng: Any, df: Any, size: Any) -> Any:
+    """Chi-square distributed numbers."""
+    _least("df", df, 0, above=True)
+    return _gamma(rng, _number("df", df) / 2, _size(size, df)) * 2.0
+
+
+@_entered()
+def f(rng: Any, dfnum: Any, dfden: Any, size: Any) -> Any:
+    """F distributed numbers."""
+    shape = _size(size, dfnum, dfden)
+    top, bottom = chisquare(rng, dfnum, shape), chisquare(rng, dfden, shape)
+    return (top / _number("dfnum", dfnum)) / (bottom / _number("dfden", dfden))
+
+
+@_entered()
+def standard_t(rng: Any, df: Any, size: Any) -> Any:
+    """Student's t."""
+    shape = _size(size, df)
+    return rng.base.standard_normal(shape) / rng.np.sqrt(chisquare(rng, df, shape) / _number("df", df))
+
+
+@_entered()
+def gumbel(rng: Any, loc: Any, scale: Any, size: Any) -> Any:
+    """Gumbel's distribution."""
+    _least("scale", scale, 0)
+    e = rng.base.standard_exponential(_size(size, loc, scale))
+    return _value(rng, loc) - rng.np.log(e) * _value(rng, scale)
+
+
+@_entered()
+def laplace(rng: Any, loc: Any, scale: Any, size: Any) -> Any:
+    """Laplace's distribution."""
+    _least("scale", scale, 0)
+    shape = _size(size, loc, scale)
+    z = rng.base.standard_exponential(shape) - rng.base.standard_exponential(shape)
+    return z * _value(rng, scale) + _value(rng, loc)
+
+
+@_entered()
+def logistic(rng: Any, loc: Any, scale: Any, size: Any) -> Any:
+    """The logistic distribution."""
+    _least("scale", scale, 0)
+    e = rng.base.standard_exponential(_size(size, loc, scale))
+    return rng.np.log(rng.np.expm1(e)) * _value(rng, scale) + _value(rng, loc)
+
+
+@_entered()
+def pareto(rng: Any, a: Any, size: Any) -> Any:
+    """Pareto's distribution, from 0."""
+    _least("a", a, 0, above=True)
+    return rng.np.expm1(rng.base.standard_exponential(_size(size, a)) / _value(rng, a))
+
+
+@_entered()
+def power(rng: Any, a: Any, size: Any) -> Any:
+    """The power distribution on ``[0, 1]``."""
+    _least("a", a, 0, above=True)
+    e = rng.base.standard_exponential(_size(size, a))
+    return rng.np.power(-rng.np.expm1(-e), 1.0 / _value(rng, a))
+
+
+@_entered()
+def rayleigh(rng: Any, scale: Any, size: Any) -> Any:
+    """Rayleigh's distribution."""
+    _least("scale", scale, 0)
+    return rng.np.sqrt(rng.base.standard_exponential(_size(size, scale)) * 2.0) * _value(rng, scale)
+
+
+@_entered()
+def weibull(rng: Any, a: Any, size: Any) -> Any:
+    """Weibull's distribution."""
+    _least("a", a, 0)
+    e = rng.base.standard_exponential(_size(size, a))
+    return rng.np.power(e, 1.0 / _value(rng, a)) if numpy.ndim(a) or a else e * 0.0
+
+
+@_entered()
+def triangular(rng: Any, left: Any, mode: Any, right: Any, size: Any) -> Any:
+    """The triangular distribution."""
+    if not any(isinstance(x, GpuRef) for x in (left, mode, right)):
+        low, middle, high = (numpy.asarray(x) for x in (left, mode, right))
+        for wrong, why in (
+            (low > middle, "left > mode"),
+            (middle > high, "mode > right"),
+            (low == high, "left == right"),
+        ):
+            if wrong.any():
+                raise ValueError(why)
+    u = rng.base.random(_size(size, left, mode, right))
+    left, mode, right = (_value(rng, x) for x in (left, mode, right))
+    np = rng.np
+    part = np.asarray(mode - left) / (right - left)
+    up = left + np.sqrt(u * (right - left) * (mode - left))
+    return np.where(u <= part, up, right - np.sqrt((1.0 - u) * (right - left) * (right - mode)))
+
+
+@_entered()
+def wald(rng: Any, mean: Any, scale: Any, size: Any) -> Any:
+    """The inverse Gaussian distribution."""
+    _least("mean", mean, 0, above=True), _least("scale", scale, 0, above=True)
+    shape = _size(size, mean, scale)
+    y, u = rng.np.square(rng.base.standard_normal(shape)), rng.base.random(shape)
+    mean, scale = _value(rng, mean), _value(rng, scale)
+    ratio = rng.np.asarray(mean) / scale / 2.0
+    x = mean + ratio * (mean * y - rng.np.sqrt(4.0 * mean * scale * y + mean * mean * (y * y)))
+    return rng.np.where(u <= mean / (mean + x), x, mean * mean / x)
+
+
+# -- integers ----------------------------------------------------------------------------------------------------------
+
+
+@_entered()
+def integers(rng: Any, low: Any, high: Any, size: Any, dtype: Any, endpoint: bool) -> Any:
+    """Integers below a bound, or between two."""
+    first, last = (0, low) if high is None else (low, high)
+    to = dtype_of(dtype)
+    if to is None or not (to.is_integer or to.kind == "bool"):
+        raise TypeError(f"Unsupported dtype {dtype!r} for integers")
+    if not all(numpy.ndim(x) == 0 or numpy.size(x) == 1 for x in (first, last)):
+        return _between(rng, first, last, size, to, endpoint)
+    shape = _size(size, first, last)
+    first, last = math.ceil(_number("low", first)), math.floor(_number("high", last)) + bool(endpoint)
+    info = (0, 1) if to.kind == "bool" else (numpy.iinfo(to.np).min, numpy.iinfo(to.np).max)
+    if first < info[0]:
+        raise ValueError(f"low is out of bounds for {to.np}")
+    if last - 1 > info[1]:
+        raise ValueError(f"high is out of bounds for {to.np}")
+    if first >= last:
+        raise ValueError("low >= high" if not endpoint else "low > high")
+    if last - first >= 2**64 or (to.name in ("i64", "u64") and last > info[1]):
+        last = min(last, info[1])
+    drawn = rng.base.integers(first, last, shape, dtype="u64" if to.name == "u64" else "i64")
+    return drawn.astype(to) if drawn.dtype is not to else drawn
+
+
+def _between(rng: Any, low: Any, high: Any, size: Any, to: Any, endpoint: bool) -> Any:
+    shape = _size(size, low, high)
+    low, high = rng.asarray(low), rng.asarray(high)
+    if bool(rng.np.any(low > high if endpoint else low >= high)):
+        raise ValueError("low >= high" if not endpoint else "low > high")
+    u = rng.base.random(shape)
+    span = (high - low + int(endpoint)).astype("f64")
+    found = low + rng.np.minimum(rng.np.floor(u * span), span - 1).astype("i64")
+    return found.astype(to)
+
+
+@_entered()
+def randint(rng: Any, low: Any, high: Any, size: Any, dtype: Any) -> Any:
+    """Integers below a bound, or between two."""
+    return integers(rng, low, high, size, dtype, False)
+
+
+@_entered()
+def random_integers(rng: Any, low: Any, high: Any, size: Any) -> Any:
+    """Integers up to a bound, inclusive."""
+    return integers(rng, 1 if high is None else low, low if high is None else high, size, int, True)
+
+
+@_entered()
+def poisson(rng: Any, lam: Any, size: Any) -> Any:
+    """Poisson numbers."""
+    _least("lam", lam, 0)
+    return rng.base.poisson(_number("lam", lam), _size(size, lam))
+
+
+@_entered()
+def geometric(rng: Any, p: Any, size: Any) -> Any:
+    """The number of trials until a success."""
+    if not isinstance(p, GpuRef) and not ((numpy.asarray(p) > 0) & (numpy.asarray(p) <= 1)).all():
+        raise ValueError("p <= 0, p > 1 or p contains NaNs")
+    np, e = rng.np, rng.base.standard_exponential(_size(size, p))
+    rate = -np.log1p(-np.asarray(p, dtype=float))
+    return np.maximum(np.ceil(e / rate), 1).astype("i64")
+
+
+@_entered()
+def binomial(rng: Any, n: Any, p: Any, size: Any) -> Any:
+    """The number of successes in ``n`` trials: halved by an order statistic until few trials are left."""
+    _least("n", n, 0)
+    if not isinstance(p, GpuRef) and not ((numpy.asarray(p) >= 0) & (numpy.asarray(p) <= 1)).all():
+        raise ValueError("p < 0, p > 1 or p contains NaNs")
+    np, shape, left = rng.np, _size(size, n, p), int(_number("n", n))
+    chance = np.broadcast_to(np.asarray(p, dtype=float), shape)
+    found = np.zeros(shape)
+    while left:
+        if left % 2 == 0 or left < 16:
+            found, left = found + (rng.base.random(shape) < chance), left - 1
+            continue
+        half = (left + 1) // 2
+        middle = rng.base.beta(half, half, shape)
+        above = middle < chance
+        found = found + np.where(above, float(half), 0.0)
+        chance = np.where(above, (chance - middle) / (1.0 - middle), chance / middle)
+        left = half - 1
+    return found.astype("i64")
+
+
+@_entered()
+def multinomial(rng: Any, n: Any, pvals: Any, size: Any) -> Any:
+    """How often each of several results occurs in ``n`` experiments."""
+    host = numpy.asarray(pvals.get() if isinstance(pvals, GpuRef) else pvals, dtype=float)
+    if host.ndim != 1 or (host < 0).any() or (host > 1).any():
+        raise ValueError("pvals < 0, pvals > 1 or pvals contains NaNs")
+    if host[:-1].sum() > 1.0 + 1e-12:
+        raise ValueError("sum(pvals[:-1]) > 1.0")
+    host[-1] = max(0.0, 1.0 - host[:-1].sum())
+    _least("n", n, 0)
+    shape, count = _size(size), int(_number("n", n))
+    if not count:
+        return rng.np.zeros((*shape, len(host)), dtype="i64")
+    drawn = rng.base.choice(len(host), (*shape, count), True, rng.asarray(host))
+    return rng.np.stack([rng.np.count_nonzero(drawn == k, axis=-1) for k in range(len(host))], axis=-1)
+
+
+# -- several numbers ---------------------------------------------------------------------------------------------------
+
+
+@_entered()
+def dirichlet(rng: Any, alpha: Any, size: Any) -> Any:
+    """Parts of a whole."""
+    host = numpy.asarray(alpha.get() if isinstance(alpha, GpuRef) else alpha, dtype=float)
+    if (host <= 0).any():
+        raise ValueError("alpha <= 0")
+    shape = _size(size)
+    parts = rng.np.stack([_gamma(rng, float(a), shape) for a in host], axis=-1)
+    return parts / rng.np.sum(parts, axis=-1, keepdims=True)
+
+
+@_entered()
+def multivariate_normal(rng: Any, mean: Any, cov: Any, size: Any) -> Any:
+    """Normal vectors."""
+    np, mean, cov = rng.np, rng.asarray(mean), rng.asarray(cov)
+    if mean.ndim != 1:
+        raise ValueError("mean must be 1 dimensional")
+    if cov.ndim != 2 or cov.shape[0] != cov.shape[1]:
+        raise ValueError("cov must be 2 dimensional and square")
+    if mean.shape[0] != cov.shape[0]:
+        raise ValueError("mean and cov must have same length")
+    u, s, _ = np.linalg.svd(cov * 1.0)
+    z = rng.base.standard_normal((*_size(size), mean.shape[0]))
+    return np.matmul(z, np.transpose(u * np.sqrt(s))) + mean
+
+
+@_entered()
+def choice(rng: Any, a: Any, size: Any, replace: bool, p: Any, axis: int = 0, shuffle: bool = True) -> Any:
+    """Random elements of an array, or of the integers below a number."""
+    np = rng.np
+    if not numpy.ndim(a):
+        count, lines = int(_number("a", a)), None
+        if count <= 0 and (size is None or numpy.prod(size) != 0):
+            raise ValueError("a must be greater than 0 unless no samples are taken")
+    else:
+        lines = rng.asarray(a)
+        if rng._section == "random" and lines.ndim != 1:
+            raise ValueError("a must be 1-dimensional")
+        count = lines.shape[axis]
+        if not count and (size is None or numpy.prod(size) != 0):
+            raise ValueError("'a' cannot be empty unless no samples are taken")
+    shape = _size(size)
+    drawn = math.prod(shape)
+    weights = None
+    if p is not None:
+        host = numpy.asarray(p.get() if isinstance(p, GpuRef) else p, dtype=float)
+        for wrong, why in (
+            (host.ndim != 1, "'p' must be 1-dimensional"),
+            (host.size != count, "'a' and 'p' must have same size"),
+            (numpy.isnan(host).any(), "probabilities contain NaN"),
+            ((host < 0).any(), "probabilities are not non-negative"),
+            (abs(host.sum() - 1) > 1e-8, "probabilities do not sum to 1"),
+        ):
+            if wrong:
+                raise ValueError(why)
+        weights = rng.asarray(host)
+        if not replace and numpy.count_nonzero(host) < drawn:
+            raise ValueError("Fewer non-zero entries in p than size")
+    if not replace and drawn > count:
+        raise ValueError("Cannot take a larger sample than population when 'replace=False'")
+    if not drawn:
+        places = np.zeros(shape, dtype="i64")
+    elif weights is not None and not replace:  # the largest of exponential races
+        races = rng.base.standard_exponential((count,)) / weights
+        places = np.reshape(np.argsort(races)[:drawn], shape)
+    else:
+        places = rng.base.choice(count, shape, replace, weights)
+    return places if lines is None else np.take(lines, places, axis=axis)
+
+
+@_entered()
+def permutation(rng: Any, x: Any, axis: int = 0) -> Any:
+    """The integers below a number, or the lines of an array, in random order."""
+    if isinstance(x, int | numpy.integer):
+        return rng.base.permutation(int(x))
+    x = rng.asarray(x)
+    if not x.ndim:
+        raise numpy.exceptions.AxisError("x must be an integer or at least 1-dimensional")
+    return rng.np.take(x, rng.base.permutation(x.shape[axis]), axis=axis)
+
+
+@_entered()
+def shuffle(rng: Any, x: Any, axis: int = 0) -> None:
+    """The lines of an array in random order, in place."""
+    if not isinstance(x, GpuRef):
+        raise TypeError(
+            f"np.random.shuffle: x is {type(x).__name__}; it is shuffled in place, so pass an array of the device"
+        )
+    x[...] = permutation(rng, x, axis)
+
+
+@_entered()
+def permuted(rng: Any, x: Any, axis: Any) -> Any:
+    """Each line in an order of its own; all elements when there is no axis."""
+    x = rng.asarray(x)
+    if axis is None:
+        return rng.np.reshape(permutation(rng, rng.np.ravel(x)), x.shape)
+    return rng.np.take_along_axis(x, rng.np.argsort(rng.base.random(x.shape), axis=axis), axis=axis)
