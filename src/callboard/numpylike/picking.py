@@ -227,9 +227,15 @@ def _put(np: Any, found: Any) -> Any:
     return np.xp.asarray(found) if isinstance(found, numpy.ndarray) and found.dtype.kind in "biufc" else found
 
 
-for _name in (
-    ["tril_indices", "triu_indices", "diag_indices", "mask_indices", "tril_indices_from", "triu_indices_from", "diag_indices_from"]
-):
+for _name in [
+    "tril_indices",
+    "triu_indices",
+    "diag_indices",
+    "mask_indices",
+    "tril_indices_from",
+    "triu_indices_from",
+    "diag_indices_from",
+]:
     _host(_name)
 
 

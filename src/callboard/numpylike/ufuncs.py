@@ -19,11 +19,41 @@ from callboard.numpylike.binding import check_cast, dtype_of, written
 __all__ = ["UFUNCS", "Ufunc", "operands"]
 
 UFUNCS: dict[str, str] = {
-    **{name: name for name in ["add", "subtract", "multiply", "divide", "equal", "not_equal", "less", "less_equal", "greater"]},
-    **{name: name for name in ["greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "sign", "exp", "expm1"]},
-    **{name: name for name in ["log", "log2", "log10", "log1p", "sqrt", "square", "sin", "cos", "tan", "sinh", "cosh", "tanh", "isnan", "isinf"]},
-    **{name: name for name in ["isfinite", "signbit", "copysign", "nextafter", "maximum", "minimum", "floor_divide", "hypot"]},
-    **{name: name for name in ["remainder", "logaddexp", "negative", "positive", "floor", "ceil", "trunc", "bitwise_and"]},
+    **{
+        name: name
+        for name in ["add", "subtract", "multiply", "divide", "equal", "not_equal", "less", "less_equal", "greater"]
+    },
+    **{
+        name: name
+        for name in ["greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "sign", "exp", "expm1"]
+    },
+    **{
+        name: name
+        for name in [
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sqrt",
+            "square",
+            "sin",
+            "cos",
+            "tan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "isnan",
+            "isinf",
+        ]
+    },
+    **{
+        name: name
+        for name in ["isfinite", "signbit", "copysign", "nextafter", "maximum", "minimum", "floor_divide", "hypot"]
+    },
+    **{
+        name: name
+        for name in ["remainder", "logaddexp", "negative", "positive", "floor", "ceil", "trunc", "bitwise_and"]
+    },
     **{name: name for name in ["bitwise_or", "bitwise_xor"]},
     **{f"arc{name}": f"a{name}" for name in ["sin", "cos", "tan", "sinh", "cosh", "tanh"]},
     **{f"a{name}": f"a{name}" for name in ["sin", "cos", "tan", "sinh", "cosh", "tanh"]},

@@ -96,7 +96,7 @@ def unknown(namespace: str, name: str, there: Iterable[str]) -> AttributeError:
         name: The unknown name.
         there: The names of the namespace, for the nearest of them.
     """
-    told = f"{namespace} has no {name!r}: it has the functions of the array API standard 2025.12"
+    told = f"{namespace} has no {name!r}: it has the functions of the array API standard 2025.12, dev.np has NumPy's"
     if name in INSTEAD:
         return AttributeError(f"{told}; use {INSTEAD[name]}", name=name)
     near = difflib.get_close_matches(name, [each for each in there if not each.startswith("_")], n=3)
