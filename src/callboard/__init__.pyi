@@ -3,9 +3,9 @@
 A public name is one line here, ``from callboard.x import Name as Name``.
 """
 
+from callboard import np as np
 from callboard import observability as observability
 from callboard import sync as sync
-from callboard import np as np
 from callboard import xp as xp
 from callboard.actors import Actor as Actor
 from callboard.actors import ActorRef as ActorRef

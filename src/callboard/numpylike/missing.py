@@ -1,7 +1,8 @@
 """Names of NumPy that ``dev.np`` lacks: why, and the nearest thing that exists."""
 
-import difflib
 from collections.abc import Iterable, Mapping
+
+from callboard.actors.suggestions import unknown_name
 
 __all__ = ["LEFT_OUT", "left_out", "unknown"]
 
@@ -71,6 +72,4 @@ def unknown(section: str, name: str, there: Iterable[str]) -> AttributeError:
     if found is not None:
         why, use = found
         return AttributeError(f"{own} has no {name!r} ({why}); use {use}", name=name)
-    near = difflib.get_close_matches(name, [each for each in there if not each.startswith("_")], n=3)
-    told = f"{own} has no {name!r}"
-    return AttributeError(f"{told}; the nearest names are {', '.join(near)}" if near else told, name=name)
+    return unknown_name(f"{own} has no {name!r}", name, there)

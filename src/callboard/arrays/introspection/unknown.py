@@ -1,7 +1,8 @@
 """Errors for NumPy names missing in the array API standard; each names the replacement."""
 
-import difflib
 from collections.abc import Iterable
+
+from callboard.actors.suggestions import unknown_name
 
 __all__ = ["unknown"]
 
@@ -43,6 +44,7 @@ INSTEAD = {
     "dot": "matmul or vecdot",
     "dstack": "concat, or stack",
     "exp2": "cb.elementwise('exp2(x)')",
+    "fft2": "fftn(x, axes=(-2, -1))",
     "fix": "trunc",
     "flatnonzero": "nonzero(reshape(x, (-1,)))",
     "fliplr": "flip",
@@ -53,8 +55,10 @@ INSTEAD = {
     "histogram": "dev.cub.histogram_even or dev.cub.histogram_range",
     "hstack": "concat",
     "identity": "eye",
+    "ifft2": "ifftn(x, axes=(-2, -1))",
     "inner": "vecdot or tensordot",
     "invert": "bitwise_invert",
+    "irfft2": "irfftn(x, axes=(-2, -1))",
     "isclose": "abs(x - y) <= atol + rtol * abs(y)",
     "left_shift": "bitwise_left_shift",
     "mod": "remainder",
@@ -72,6 +76,7 @@ INSTEAD = {
     "radians": "x * (xp.pi / 180)",
     "random": "the generator of the device, dev.rng",
     "ravel": "reshape(x, (-1,))",
+    "rfft2": "rfftn(x, axes=(-2, -1))",
     "right_shift": "bitwise_right_shift",
     "rint": "round",
     "rollaxis": "moveaxis",
@@ -99,5 +104,4 @@ def unknown(namespace: str, name: str, there: Iterable[str]) -> AttributeError:
     told = f"{namespace} has no {name!r}: it has the functions of the array API standard 2025.12, dev.np has NumPy's"
     if name in INSTEAD:
         return AttributeError(f"{told}; use {INSTEAD[name]}", name=name)
-    near = difflib.get_close_matches(name, [each for each in there if not each.startswith("_")], n=3)
-    return AttributeError(f"{told}; the nearest names are {', '.join(near)}" if near else told, name=name)
+    return unknown_name(told, name, there)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import numpy as np
 
 from callboard.actors.handles import Handle
+from callboard.actors.suggestions import unknown_name
 from callboard.core import plugins
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.layout import shape_of
@@ -125,7 +126,8 @@ class DeviceApi(Handle, Generic[Mode]):
             api = plugins.api_class(name)
         except KeyError:
             there = ", ".join(plugins.library_names())
-            raise AttributeError(f"a device has no {name!r}; its libraries are {there}", name=name, obj=self) from None
+            told = f"a device has no {name!r}; its libraries are {there}"
+            raise unknown_name(told, name, dir(self), self) from None
         made = self.__dict__[name] = self.library(api)
         return made
 
