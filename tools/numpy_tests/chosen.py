@@ -69,13 +69,13 @@ RULES = (
     ),
     Rule(
         "warnings and floating-point flags: a device raises none",
-        r"warns|Warning|errstate\([^)]*raise|seterr|simplefilter|FloatingPointError|DeprecationWarning",
+        r"warns|Warning|errstate\([^)]*raise|seterr|simplefilter|FloatingPointError|DeprecationWarning|fpexception|isinstance\(.*np\.(integer|bool|float64)",
     ),
     Rule(
         "NumPy's internals, threads, files, Python's own limits",
         r"pickle|_testbuffer|tracemalloc|thread|getsizeof|__doc__|_umath_tests|sys\.maxsize|gc\.|weakref|tempfile|"
         r"subprocess|sliding_window_view|ufunc_struct|requires_memory|_UFUNC_API|SIMD|array_function|nonlocal|"
-        r"np\.lib\.|\.nin\b|\.nout\b|\.types\b|resolve_dtypes|signature|np\.ufunc|deepcopy|mtrand|bit_generator|"
+        r"np\.lib\.|\.nin\b|\.nout\b|\.types\b|resolve_dtypes|signature|np\.ufunc|np\.ndarray\(|deepcopy|mtrand|bit_generator|"
         r"getsize|BitGenerator|\.state|_bit_gen|legacy|_legacy|nan_bits|doctest|legacy_seeding",
     ),
     Rule(

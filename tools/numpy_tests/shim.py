@@ -9,9 +9,11 @@ import numpy
 import callboard as cb
 from callboard.core.dtype import DType
 
-__all__ = ["Shim", "shimmed"]
+__all__ = ["Shim", "nested", "on_host", "shimmed"]
 
-HELPERS = frozenset("testing errstate exceptions dtype random_seed VisibleDeprecationWarning ComplexWarning".split())
+HELPERS = frozenset(
+    "testing errstate exceptions dtype dtypes seterr geterr VisibleDeprecationWarning ComplexWarning".split()
+)
 """Names of NumPy that tests need and that compute nothing."""
 
 
@@ -64,8 +66,16 @@ def on_host(value: Any) -> Any:
 def shimmed(name: str, value: Any, shim: Shim) -> Any:
     """What a test module gets in place of one of its names; the value itself if it has nothing to do with NumPy."""
     if isinstance(value, types.ModuleType):
-        return shim if value.__name__ in ("numpy", "numpy._core.umath", "numpy._core.numeric", "numpy._core") else (
-            getattr(shim, "random") if value.__name__ == "numpy.random" else getattr(shim, "linalg") if value.__name__ == "numpy.linalg" else value
+        return (
+            shim
+            if value.__name__ in ("numpy", "numpy._core.umath", "numpy._core.numeric", "numpy._core")
+            else (
+                getattr(shim, "random")
+                if value.__name__ == "numpy.random"
+                else getattr(shim, "linalg")
+                if value.__name__ == "numpy.linalg"
+                else value
+            )
         )
     module = getattr(value, "__module__", None) or ""
     if callable(value) and module.startswith("numpy.testing") and not isinstance(value, type):
@@ -76,7 +86,7 @@ def shimmed(name: str, value: Any, shim: Shim) -> Any:
 
         return compared
     if callable(value) and not isinstance(value, type):
-        for part, owner in (("", numpy), ("linalg", numpy.linalg), ("fft", numpy.fft)):
+        for part, owner in (("", numpy), ("linalg", numpy.linalg), ("fft", numpy.fft), ("random", numpy.random)):
             if getattr(owner, name, None) is value:
                 try:
                     return getattr(getattr(shim, part) if part else shim, name)
@@ -85,3 +95,12 @@ def shimmed(name: str, value: Any, shim: Shim) -> Any:
     if isinstance(value, type) and value is numpy.ndarray:
         return cb.GpuRef
     return value
+
+
+def nested(value: Any, shim: Shim) -> Any:
+    """A value with the functions of NumPy that it holds as those of the device."""
+    if type(value) in (list, tuple):
+        return type(value)(nested(one, shim) for one in value)
+    if type(value) is dict:
+        return {nested(key, shim): nested(one, shim) for key, one in value.items()}
+    return shimmed(getattr(value, "__name__", ""), value, shim)

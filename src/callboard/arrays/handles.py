@@ -35,8 +35,10 @@ __all__ = [
 ]
 
 
-class AxisError(ShapeError, IndexError):
-    """The array has no such axis. The standard requires an ``IndexError``; like NumPy's class, this is both."""
+class AxisError(ShapeError, np.exceptions.AxisError):
+    """The array has no such axis. NumPy's class is a ``ValueError`` and an ``IndexError``, which the standard requires."""
+
+    __str__ = Exception.__str__  # NumPy's keeps another text
 
 
 class IndexRangeError(ShapeError, IndexError):

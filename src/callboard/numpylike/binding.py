@@ -36,6 +36,8 @@ def _array(np: Any, value: Any) -> Any:
 
 
 def _arrays(np: Any, value: Any) -> Any:
+    if not hasattr(value, "__len__"):
+        raise TypeError('arrays to stack must be passed as a "sequence" type such as list or tuple.')
     return [_array(np, one) for one in value]
 
 
@@ -172,6 +174,8 @@ def bound(np: Any, path: str) -> Callable[..., Any]:
                     values[name] = convert(np, values[name])
                 elif name == several:
                     rest = tuple(convert(np, one) for one in rest)
+            if rest:  # after the named ones, which are then given by position, too
+                rest = (*(values.pop(name) for name in names if name in values), *rest)
             found = made(np, *rest, **values, **passed)
             return found if out is None else written(np, out, found)
         except ABOUT_ARGUMENTS as e:

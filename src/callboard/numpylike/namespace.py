@@ -21,7 +21,7 @@ from callboard.numpylike.ufuncs import UFUNCS, Ufunc
 
 __all__ = ["Numpy"]
 
-for _module in ("creation", "fourier", "linear", "numeric", "order", "reductions", "shaping"):
+for _module in ("creation", "fourier", "linear", "numeric", "order", "padding", "reductions", "shaping"):
     importlib.import_module(f"callboard.numpylike.{_module}")
 
 OF_NUMPY = frozenset(

@@ -268,6 +268,8 @@ def tensordot(np: Any, a: Any = None, b: Any = None, axes: Any = 2, x1: Any = No
     left, right = (np.asarray(x if y is None else y) for x, y in ((a, x1), (b, x2)))
     if not isinstance(axes, int):
         axes = tuple((one,) if isinstance(one, int) else tuple(one) for one in axes)
+        if any(len({a % x.ndim for a in one}) < len(one) for one, x in zip(axes, (left, right), strict=True) if x.ndim):
+            raise ValueError("duplicate axes are not allowed in tensordot")
     return np.xp.tensordot(left, right, axes=axes)
 
 
@@ -372,7 +374,8 @@ def correlate(np: Any, a: Array, v: Array, mode: str) -> Any:
 def _slid(np: Any, a: Any, v: Any, mode: str) -> Any:
     """The products of ``v`` with the parts of the longer line ``a``."""
     modes = {"full": (v.shape[0] - 1,) * 2, "valid": (0, 0), "same": (v.shape[0] // 2, (v.shape[0] - 1) // 2)}
-    modes |= {"f": modes["full"], "v": modes["valid"], "s": modes["same"]}
+    if not isinstance(mode, str):
+        raise TypeError(f"convolve mode must be a str, but is {mode!r}")
     if mode not in modes:
         raise ValueError(f"mode must be one of 'valid', 'same', or 'full' (got {mode!r})")
     before, after = modes[mode]

@@ -319,6 +319,45 @@ def _quantile(np: Any, a: Any, q: Any, axis: Any, method: str, keepdims: Any, sk
     return np.reshape(found, (*points.shape, *whole))
 
 
+def _weighted(np: Any, a: Any, q: Any, axis: Any, method: str, keepdims: Any, skip_nan: bool, weights: Any) -> Any:
+    """Quantiles of elements with weights: the first whose running weight reaches the part."""
+    if method != "inverted_cdf":
+        raise ValueError("Only method 'inverted_cdf' supports weights")
+    if not ((q >= 0) & (q <= 1)).all():
+        raise ValueError("Quantiles must be in the range [0, 1]")
+    gone = axes(a, axis)
+    kept = [i for i in range(a.ndim) if i not in gone]
+    if weights.shape != a.shape:
+        if axis is None:
+            raise TypeError("Axis must be specified when shapes of a and weights differ.")
+        if weights.shape != tuple(a.shape[i] for i in gone):
+            raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
+        order = sorted(range(len(gone)), key=lambda i: gone[i])
+        spread = tuple(n if i in gone else 1 for i, n in enumerate(a.shape))
+        weights = np.broadcast_to(np.reshape(np.transpose(weights, tuple(order)), spread), a.shape)
+    if bool(np.any(weights < 0)):
+        raise ValueError("Weights must be non-negative.")
+    shape = tuple(a.shape[i] for i in kept)
+    n = int(numpy.prod([a.shape[i] for i in gone]))
+    line, w = (np.reshape(np.xp.permute_dims(x, (*kept, *gone)), (*shape, n)) for x in (a, weights * 1.0))
+    nan = np.isnan(line) if line.dtype.kind == "float" else None
+    if skip_nan and nan is not None:
+        w = np.where(nan, 0.0, w)
+    order = np.xp.argsort(line, axis=-1)
+    line, w = (np.xp.take_along_axis(x, order, axis=-1) for x in (line, w))
+    running = np.cumsum(w, axis=-1)
+    part = running / running[..., -1:]
+    part = np.where(part == 0, -1.0, part)
+    points = np.xp.asarray(q.reshape(-1, 1))
+    places = np.sum(np.xp.expand_dims(part, axis=-2) < points, axis=-1)
+    found = np.xp.take_along_axis(line, np.xp.minimum(places, n - 1), axis=-1)
+    if nan is not None:
+        gap = np.all(nan, axis=-1, keepdims=True) if skip_nan else np.any(nan, axis=-1, keepdims=True)
+        found = np.where(gap, math.nan, found)
+    whole = tuple(1 if i in gone else e for i, e in enumerate(a.shape)) if keepdims else shape
+    return np.reshape(np.moveaxis(found, -1, 0), (*q.shape, *whole))
+
+
 def _without_nan(np: Any, line: Any, points: Any, method: str) -> Any:
     """Quantiles of lines that end with NaN, each with its own number of elements: read on the host."""
     counts = np.xp.count_nonzero(~np.xp.isnan(line), axis=-1, keepdims=True).get()
@@ -345,10 +384,21 @@ def _between(np: Any, line: Any, low: Any, part: Any, exact: bool) -> Any:
 def _entered(name: str, factor: float, skip_nan: bool) -> None:
     if factor:
 
-        def quantile(np: Any, a: Array, q: Any, axis: Any, method: str, keepdims: Any, overwrite_input: bool) -> Any:
+        def quantile(
+            np: Any,
+            a: Array,
+            q: Any,
+            axis: Any,
+            method: str,
+            keepdims: Any,
+            overwrite_input: bool,
+            weights: Maybe,
+        ) -> Any:
             points = numpy.asarray(q.get() if isinstance(q, GpuRef) else q, dtype=float) / factor
             if factor != 1 and not ((points >= 0) & (points <= 1)).all():
                 raise ValueError("Percentiles must be in the range [0, 100]")
+            if weights is not None:
+                return _weighted(np, a, points, axis, method, keepdims, skip_nan, weights)
             return _quantile(np, a, points, axis, method, keepdims, skip_nan)
 
         made: Any = quantile
@@ -419,8 +469,8 @@ def _edges(np: Any, flat: Any, bins: Any, limits: Any) -> Any:
         )
     if bins < 1:
         raise ValueError("`bins` must be positive, when an integer")
-    ends = numpy.zeros(0) if not flat.size else None
-    if limits is None and ends is None:
+    ends = numpy.zeros(0, "u1" if flat.dtype.kind == "bool" else flat.dtype.np)
+    if limits is None and flat.size:
         both = np.stack([np.min(flat), np.max(flat)]).get()
         ends = both.astype(float) if flat.dtype.kind == "bool" else both
     return numpy.histogram_bin_edges(ends, bins, limits)

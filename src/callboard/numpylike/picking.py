@@ -58,12 +58,10 @@ def take_along_axis(np: Any, arr: Array, indices: Array, axis: Any) -> Any:
     return np.xp.take_along_axis(arr, indices, axis=axis)
 
 
-def _grid(np: Any, indices: Any, axis: int) -> tuple[Any, ...]:
-    """Indices of each axis, of which one is given."""
-    rank = indices.ndim
-    lines = (
-        np.xp.arange(n).reshape(tuple(-1 if i == a else 1 for i in range(rank))) for a, n in enumerate(indices.shape)
-    )
+def _grid(np: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Indices of each axis of a shape, of which one is given."""
+    rank = len(shape)
+    lines = (np.xp.arange(n).reshape(tuple(-1 if i == a else 1 for i in range(rank))) for a, n in enumerate(shape))
     return tuple(indices if a == axis else line for a, line in enumerate(lines))
 
 
@@ -72,7 +70,9 @@ def put_along_axis(np: Any, arr: Any, indices: Array, values: Any, axis: Any) ->
     """Write an element of each line, or several."""
     if axis is None:
         arr, axis = np.ravel(arr), 0
-    arr[_grid(np, indices, axis_of(axis, arr.ndim))] = values
+    if indices.ndim != arr.ndim:
+        raise ValueError("`indices` and `arr` must have the same number of dimensions")
+    arr[_grid(np, indices, axis_of(axis, arr.ndim), arr.shape)] = values
 
 
 @function()
@@ -247,7 +247,7 @@ def ix_(np: Any, *args: Any) -> Any:
         line = np.asarray(one)
         if line.ndim != 1:
             raise ValueError("Cross index must be 1 dimensional")
-        if not line.size:
+        if not line.size and not isinstance(one, GpuRef | numpy.ndarray):
             line = np.zeros((0,), dtype="i8")
         line = np.flatnonzero(line) if line.dtype.kind == "bool" else line
         found.append(

@@ -2,12 +2,13 @@
 
 import builtins
 import math
+import operator
 from typing import Any
 
 import numpy
 
 from callboard.arrays.elementwise import apply
-from callboard.arrays.handles import axes_of, cast
+from callboard.arrays.handles import axes_of, axis_of, cast
 from callboard.numpylike.binding import Array, Dtype, Maybe, function
 
 
@@ -17,7 +18,7 @@ def axes(a: Any, axis: Any) -> tuple[int, ...]:
 
 
 def _axis(axis: Any) -> Any:
-    return axis if axis is None or isinstance(axis, tuple) else int(axis)
+    return axis if axis is None or isinstance(axis, tuple) else operator.index(axis)
 
 
 def _masked(np: Any, a: Any, where: Any, neutral: Any) -> Any:
@@ -272,7 +273,7 @@ def diff(np: Any, a: Array, n: int, axis: int, prepend: Any, append: Any) -> Any
             one = np.asarray(one)
             if not one.ndim:
                 shape = list(a.shape)
-                shape[axis] = 1
+                shape[axis_of("diff", a, axis)] = 1
                 one = np.broadcast_to(one, tuple(shape))
         ends.append(one)
     return np.xp.diff(a, n=n, axis=axis, prepend=ends[0], append=ends[1])

@@ -383,12 +383,10 @@ def insert(np: Any, arr: Array, obj: Any, values: Array, axis: Any) -> Any:
     axis = axis_of(axis, arr.ndim)
     n = arr.shape[axis]
     places = _places(np, obj, n)
-    single = places.ndim == 0 or (places.size == 1 and places.ndim > 0 and False)
-    count = max(1, places.size) if places.dtype.kind != "b" else int(places.sum())
-    if places.ndim == 0:
-        values = np.moveaxis(values, 0, axis) if values.ndim == arr.ndim and single else values
-        count = values.shape[axis] if values.ndim == arr.ndim else 1
-        places = numpy.full(count, int(places))
+    if places.size == 1 and places.dtype.kind != "b":  # several lines may come before one place
+        values = np.reshape(values, (*(1,) * (arr.ndim - values.ndim), *values.shape))
+        values = np.moveaxis(values, 0, axis) if not places.ndim else values
+        places = numpy.full(values.shape[axis], int(places.reshape(())))
     order = numpy.insert(numpy.arange(n), places, numpy.arange(n, n + len(places)) if places.dtype.kind != "b" else n)
     shape = (*arr.shape[:axis], len(order) - n, *arr.shape[axis + 1 :])
     given = np.broadcast_to(np.xp.astype(values, arr.dtype) if values.dtype != arr.dtype else values, shape)
@@ -396,45 +394,11 @@ def insert(np: Any, arr: Array, obj: Any, values: Array, axis: Any) -> Any:
 
 
 @function()
-def pad(np: Any, array: Array, pad_width: Any, mode: Any, **kwargs: Any) -> Any:
-    """The array with a border, of one of NumPy's kinds."""
-    indexed = {"edge", "reflect", "symmetric", "wrap"}
-    if isinstance(pad_width, dict):
-        known = {axis_of(a, array.ndim): width for a, width in pad_width.items()}
-        pad_width = [known.get(a, (0, 0)) for a in range(array.ndim)]
-        pad_width = [(w, w) if isinstance(w, int) else w for w in pad_width]
-    widths = numpy.broadcast_to(numpy.asarray(pad_width), (array.ndim, 2)).tolist()
-    if any(w < 0 for pair in widths for w in pair):
-        raise ValueError("index can't contain negative values")
-    if mode == "empty":
-        mode = "constant"
-    if mode in indexed and kwargs.get("reflect_type", "even") == "even":
-        for axis, (before, after) in enumerate(widths):
-            if before or after:
-                places = numpy.pad(numpy.arange(array.shape[axis]), (before, after), mode)
-                array = np.xp.take(array, np.xp.asarray(places.astype("i8")), axis=axis)
-        return array
-    if mode == "constant":
-        values = numpy.broadcast_to(numpy.asarray(kwargs.pop("constant_values", 0)), (array.ndim, 2)).tolist()
-        if kwargs:
-            raise ValueError(f"unsupported keyword arguments for mode 'constant': {set(kwargs)}")
-        for axis, ((before, after), (low, high)) in enumerate(zip(widths, values, strict=True)):
-            edges = [
-                np.full((*array.shape[:axis], n, *array.shape[axis + 1 :]), value, dtype=array.dtype)
-                for n, value in ((before, low), (after, high))
-            ]
-            if before or after:
-                array = np.xp.concat([edges[0], array, edges[1]], axis=axis)
-        return array
-    raise ValueError(
-        f"np.pad: mode {mode!r:.40} is not supported on a device; use constant, edge, reflect, symmetric or wrap"
-    )
-
-
-@function()
 def trim_zeros(np: Any, filt: Any, trim: str, axis: Any = None) -> Any:
     """A line without zeros at its ends, for which it waits."""
     x = np.asarray(filt)
+    if not x.ndim:
+        return x
     places = np.xp.nonzero(x)
     bounds = [
         (int(np.min(one)), int(np.max(one)) + 1) if one.shape[0] else (n, n)

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, NoReturn, overload
+from typing import Any, Generic, Literal, NoReturn, overload
 
 import numpy as np
 
@@ -283,15 +283,21 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
             raise
         return self._view(layout, self.offset + offset)
 
-    def reshape(self, *shape: int | Sequence[int], copy: bool | None = None) -> "GpuRef[Mode]":
+    def reshape(
+        self, *shape: int | Sequence[int], order: Literal["C", "F", "A"] = "C", copy: bool | None = None
+    ) -> "GpuRef[Mode]":
         """The elements in another shape, as ints or as one tuple; one extent may be -1.
 
-        A view where the strides allow one, else a copy, as in NumPy. ``copy=False`` refuses the copy.
+        A view where the strides allow one, else a copy, as in NumPy. ``copy=False`` refuses the copy. ``order="F"``
+        reads and writes column by column.
 
         Raises:
             ShapeError: Another size; or ``copy=False``, and the strides allow no view.
         """
         extents: Any = shape[0] if len(shape) == 1 else shape
+        if order == "F":
+            turned: GpuRef[Mode] = self._port.services.np.reshape(self, extents, order, copy=copy)
+            return turned
         try:
             if not copy:
                 return self._view(reshaped(self.layout, extents), self.offset)
