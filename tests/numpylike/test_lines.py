@@ -1,15 +1,15 @@
-"""Lines that scientists write, with ``np`` as NumPy and as ``dev.np``: the results are equal, in shape, dtype and value."""
+"""Lines that scientists write, with ``np`` as NumPy and as ``dev.np``: shapes, dtypes and values are equal."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy
-import pytest
 
 import callboard as cb
 
-LINES = [line for line in (Path(__file__).parent / "lines.txt").read_text("utf-8").splitlines() if line[:1] not in "#"]
+LINES = [
+    line for line in (Path(__file__).parent / "lines.txt").read_text("utf-8").splitlines() if not line.startswith("#")
+]
 
 
 def names() -> dict[str, Any]:
@@ -32,12 +32,6 @@ def names() -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def device() -> Iterator[cb.sync.Device]:
-    with cb.sync.device("cpu", isolation="thread", standby=None) as opened:
-        yield opened
-
-
 def same(got: Any, want: Any, *, values: bool) -> None:
     if isinstance(want, tuple | list):
         assert len(got) == len(want)
@@ -55,16 +49,16 @@ def same(got: Any, want: Any, *, values: bool) -> None:
         numpy.testing.assert_allclose(host, want, rtol=tight, atol=tight)
 
 
-def test_a_scientists_lines_run_unchanged_and_give_numpys_results(device: cb.sync.Device) -> None:
+def test_a_scientists_lines_run_unchanged_and_give_numpys_results(dev: cb.sync.Device) -> None:
     assert len(LINES) >= 100
     host = names()
-    there = {name: device.np.array(value) for name, value in host.items()}
+    there = {name: dev.np.array(value) for name, value in host.items()}
     wrong = []
     for line in LINES:
         text = line.removeprefix("~")
-        want = eval(text, {"np": numpy, **host})  # noqa: S307 - the lines are ours
+        want = eval(text, {"np": numpy, **host})
         try:
-            same(eval(text, {"np": device.np, **there}), want, values=text is line)  # noqa: S307
+            same(eval(text, {"np": dev.np, **there}), want, values=text is line)
         except (Exception, AssertionError) as e:
             wrong.append(f"{line}\n    {type(e).__name__}: {e}")
     assert not wrong, "\n".join(wrong)

@@ -17,6 +17,7 @@ import callboard as cb
 from numpy_tests.chosen import FILES, reason_of
 from numpy_tests.shim import Shim, nested, on_host, shimmed
 
+FIGURES = Path(__file__).with_name("figures.json")
 SECONDS = 60
 """For one test."""
 
@@ -38,7 +39,7 @@ class Plugin:
         reasons: dict[str, str | None] = {}
         for item in items:
             classes = next((names for file, names in FILES.items() if str(item.path).endswith(file)), "")
-            if classes and not re.search(classes, item.nodeid) or self.only not in item.nodeid:
+            if (classes and not re.search(classes, item.nodeid)) or self.only not in item.nodeid:
                 continue
             name = item.nodeid.partition("::")[2].partition("[")[0]
             if name not in reasons:
@@ -95,7 +96,7 @@ class Plugin:
                 if not report.passed:
                     self.errors[item.nodeid] = _last(call.excinfo)
                     if self.told is not None:
-                        print(f"{item.nodeid}: {self.errors[item.nodeid]}", file=self.told, flush=True)  # noqa: T201
+                        print(f"{item.nodeid}: {self.errors[item.nodeid]}", file=self.told, flush=True)
         return report
 
 
@@ -112,6 +113,9 @@ def main() -> int:
     parser.add_argument("files", nargs="*", help="parts of names of files; all when left out")
     parser.add_argument("-k", dest="only", default="", help="a part of a test's id")
     parser.add_argument("--json", help="a file for the figures")
+    parser.add_argument(
+        "--write", action="store_true", help=f"write the figures to {FIGURES.name}, for docs/coverage.md"
+    )
     parser.add_argument("--failures", help="a file for the tests that fail, and why")
     given = parser.parse_args()
     root = Path(numpy.__file__).parent
@@ -152,8 +156,9 @@ def main() -> int:
             f"{file:45} {one['passed']:5} of {one['chosen']:5}, left out {sum(one['left_out'].values())}\n"
         )
     sys.stdout.write(f"{'all':45} {passed:5} of {chosen:5}: {passed / max(chosen, 1):.1%}\n")
-    if given.json:
-        Path(given.json).write_text(json.dumps({"numpy": numpy.__version__, "files": figures}, indent=1) + "\n")
+    target = FIGURES if given.write else given.json and Path(given.json)
+    if target:
+        target.write_text(json.dumps({"numpy": numpy.__version__, "files": figures}, indent=1) + "\n", "utf-8")
     return 0 if passed >= 0.85 * chosen else 1
 
 

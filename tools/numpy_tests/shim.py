@@ -1,4 +1,4 @@
-"""The module that NumPy's tests find in place of ``numpy``: the names of ``dev.np``, and NumPy's own helpers of tests."""
+"""The module that NumPy's tests find in place of ``numpy``: the names of ``dev.np``, and helpers of tests."""
 
 import functools
 import types
@@ -11,10 +11,13 @@ from callboard.core.dtype import DType
 
 __all__ = ["Shim", "nested", "on_host", "shimmed"]
 
-HELPERS = frozenset(
-    "testing errstate exceptions dtype dtypes seterr geterr VisibleDeprecationWarning ComplexWarning".split()
-)
+HELPERS = frozenset({"dtype", "dtypes", "errstate", "exceptions", "geterr", "seterr", "testing"})
+HELPERS |= {"NINF", "NZERO", "PINF", "PZERO"}
 """Names of NumPy that tests need and that compute nothing."""
+
+
+MODULES = frozenset({"numpy", "numpy._core", "numpy._core.numeric", "numpy._core.umath"})
+"""Modules of NumPy that the shim stands for."""
 
 
 class Shim(types.ModuleType):
@@ -38,7 +41,7 @@ class Shim(types.ModuleType):
         if name.startswith("__"):
             return getattr(self._inner, name)
         if name in HELPERS:
-            return getattr(self._inner, name)
+            return getattr(self._inner if hasattr(self._inner, name) else numpy._core.umath, name)
         if not self._path and name in ("linalg", "fft"):
             return Shim(getattr(self._np, name), getattr(numpy, name), name, self.used)
         if not self._path and name == "random":
@@ -66,17 +69,10 @@ def on_host(value: Any) -> Any:
 def shimmed(name: str, value: Any, shim: Shim) -> Any:
     """What a test module gets in place of one of its names; the value itself if it has nothing to do with NumPy."""
     if isinstance(value, types.ModuleType):
-        return (
-            shim
-            if value.__name__ in ("numpy", "numpy._core.umath", "numpy._core.numeric", "numpy._core")
-            else (
-                getattr(shim, "random")
-                if value.__name__ == "numpy.random"
-                else getattr(shim, "linalg")
-                if value.__name__ == "numpy.linalg"
-                else value
-            )
-        )
+        section = value.__name__.removeprefix("numpy.")
+        if section in ("linalg", "fft", "random"):
+            return getattr(shim, section)
+        return shim if value.__name__ in MODULES else value
     module = getattr(value, "__module__", None) or ""
     if callable(value) and module.startswith("numpy.testing") and not isinstance(value, type):
 

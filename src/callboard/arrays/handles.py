@@ -36,7 +36,7 @@ __all__ = [
 
 
 class AxisError(ShapeError, np.exceptions.AxisError):
-    """The array has no such axis. NumPy's class is a ``ValueError`` and an ``IndexError``, which the standard requires."""
+    """The array has no such axis. Like NumPy's class it is also an ``IndexError``, which the standard requires."""
 
     __str__ = Exception.__str__  # NumPy's keeps another text
 

@@ -266,7 +266,8 @@ def repeat(x: GpuRef[Mode], repeats: int | Ref | Sequence[int], /, *, axis: int 
     n = x.shape[along]
     if isinstance(repeats, GpuRef) and not x._port.services.blocking:
         raise TypeError(
-            f"xp.repeat: repeats is {repeats._told()}, and the shape of the result depends on it: pass (await repeats.get())"
+            f"xp.repeat: repeats is {repeats._told()}, and the shape of the result depends on it: "
+            "pass (await repeats.get())"
         )
     refuse_masked(repeats, "xp.repeat")
     counts = np.asarray(repeats.get() if isinstance(repeats, GpuRef) else repeats)

@@ -177,7 +177,7 @@ class ShapeError(AccelError, ValueError):
 
 
 class IntegerRangeError(ShapeError, OverflowError):
-    """A number is no value of the integer dtype that is to hold it. NumPy raises an ``OverflowError``: it is one, too."""
+    """A number is no value of the integer dtype that is to hold it. As NumPy's error, it is an ``OverflowError``."""
 
 
 class DeviceMismatch(AccelError, ValueError):

@@ -12,7 +12,20 @@ from callboard.core.ref import GpuRef
 from callboard.core.ref.naming import ABOUT_ARGUMENTS, renamed
 from callboard.numpylike.signatures import SIGNATURES
 
-__all__ = ["TABLE", "Array", "Arrays", "Dtype", "Maybe", "Row", "bound", "dtype_of", "function", "row"]
+__all__ = [
+    "TABLE",
+    "Array",
+    "Arrays",
+    "Dtype",
+    "Maybe",
+    "Row",
+    "bound",
+    "check_cast",
+    "dtype_of",
+    "function",
+    "row",
+    "written",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -150,6 +163,7 @@ def bound(np: Any, path: str) -> Callable[..., Any]:
                 raise TypeError(f"{call}() got multiple values for argument {name!r}")
             given[name] = value
         out = given.pop("out", None) if takes_out else None
+        casting = given.get("casting", "same_kind")
         values = {}
         for name in read:
             if name in given:
@@ -159,7 +173,7 @@ def bound(np: Any, path: str) -> Callable[..., Any]:
             elif name in places or name in keywords:
                 raise TypeError(f"{call}() missing required argument {name!r} (pos {places.get(name, -1) + 1})")
         passed = (
-            {name: given.pop(name) for name in list(given) if name not in keywords and name not in names}
+            {name: given.pop(name) for name in list(given) if name not in {*keywords, *names, *IGNORED}}
             if others
             else {}
         )
@@ -177,7 +191,7 @@ def bound(np: Any, path: str) -> Callable[..., Any]:
             if rest:  # after the named ones, which are then given by position, too
                 rest = (*(values.pop(name) for name in names if name in values), *rest)
             found = made(np, *rest, **values, **passed)
-            return found if out is None else written(np, out, found)
+            return found if out is None else written(np, out, found, casting)
         except ABOUT_ARGUMENTS as e:
             renamed(e, call)
             raise
@@ -188,7 +202,7 @@ def bound(np: Any, path: str) -> Callable[..., Any]:
     return called
 
 
-def written(np: Any, out: Any, found: Any) -> Any:
+def written(np: Any, out: Any, found: Any, casting: str = "same_kind") -> Any:
     """``out``, with the result written into it."""
     if isinstance(out, tuple):
         out = out[0]
@@ -196,8 +210,10 @@ def written(np: Any, out: Any, found: Any) -> Any:
         raise TypeError(f"out is {type(out).__name__}; return arrays must be of ArrayType, on the device")
     found = _array(np, found)
     if out.shape != found.shape:
-        raise ValueError(f"out is {out.layout!r}, and the result is {found.layout!r}; both must have one shape")
-    check_cast(found.dtype, out.dtype)
+        raise ValueError(
+            f"out has wrong shape: it is {out.layout!r}, and the result is {found.layout!r}; both must have one shape"
+        )
+    check_cast(found.dtype, out.dtype, casting)
     out[...] = found
     return out
 

@@ -10,8 +10,8 @@ FFT = "fft"
 def _entered() -> None:
     def one(name: str) -> None:
         def along(np: Any, a: Array, n: Any, axis: int, norm: Any) -> Any:
-            if n is not None and n < 1:
-                raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
+            if (n is not None and n < 1) or (n is None and a.ndim and -a.ndim <= axis < a.ndim and not a.shape[axis]):
+                raise ValueError(f"Invalid number of FFT data points ({n or 0}) specified.")
             return getattr(np.xp.fft, name)(a, n=n, axis=axis, norm=norm or "backward")
 
         along.__name__, along.__doc__ = name, f"``xp.fft.{name}``."

@@ -14,9 +14,9 @@ LA = "linalg"
 
 def _square(a: Any) -> Any:
     if a.ndim < 2:
-        raise ValueError(f"{a.ndim}-dimensional array given. Array must be at least two-dimensional")
+        raise numpy.linalg.LinAlgError(f"{a.ndim}-dimensional array given. Array must be at least two-dimensional")
     if a.shape[-1] != a.shape[-2]:
-        raise ValueError("Last 2 dimensions of the array must be square")
+        raise numpy.linalg.LinAlgError("Last 2 dimensions of the array must be square")
     return a
 
 
@@ -121,6 +121,8 @@ def qr(np: Any, a: Array, mode: str) -> Any:
 @function(LA)
 def pinv(np: Any, a: Array, rcond: Any, hermitian: bool, rtol: Any) -> Any:
     """The pseudo-inverses."""
+    if rcond is not None and rtol is not None:
+        raise ValueError("`rtol` and `rcond` can't be both set.")
     limit = rcond if rtol is None else rtol
     limit = 1e-15 if limit is None else limit
     return np.xp.linalg.pinv(a, rtol=limit if isinstance(limit, int | float) else np.asarray(limit))
@@ -129,6 +131,8 @@ def pinv(np: Any, a: Array, rcond: Any, hermitian: bool, rtol: Any) -> Any:
 @function(LA)
 def matrix_rank(np: Any, A: Array, tol: Any, hermitian: bool, rtol: Any) -> Any:
     """The numbers of singular values above a limit."""
+    if tol is not None and rtol is not None:
+        raise ValueError("`tol` and `rtol` can't be both set.")
     if A.ndim < 2:
         return np.any(A != 0).astype("i64")
     if tol is not None:
@@ -258,4 +262,4 @@ def tensorinv(np: Any, a: Array, ind: int) -> Any:
         raise ValueError("Invalid ind argument.")
     shape = (*a.shape[ind:], *a.shape[:ind])
     n = math.prod(a.shape[ind:])
-    return np.reshape(np.xp.linalg.inv(np.reshape(a, (-1, n))), shape)
+    return np.reshape(np.xp.linalg.inv(_square(np.reshape(a, (-1, n)))), shape)

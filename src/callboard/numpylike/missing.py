@@ -9,13 +9,19 @@ __all__ = ["LEFT_OUT", "left_out", "unknown"]
 LEFT_OUT: Mapping[str, tuple[str, str]] = {
     "texts and objects: no device holds them": (
         "x.get(), then numpy",
-        "array2string array_repr array_str base_repr binary_repr format_float_positional format_float_scientific char "
-        "strings str_ bytes_ object_ character flexible void",
+        (
+            "array2string array_repr array_str base_repr "
+            "binary_repr format_float_positional format_float_scientific char "
+            "strings str_ bytes_ object_ character flexible void"
+        ),
     ),
     "dates: no device holds them": (
         "integers of a unit of yours",
-        "busday_count busday_offset busdaycalendar datetime64 timedelta64 datetime_as_string datetime_data is_busday "
-        "isnat",
+        (
+            "busday_count busday_offset busdaycalendar datetime64 "
+            "timedelta64 datetime_as_string datetime_data is_busday "
+            "isnat"
+        ),
     ),
     "records, matrices and masked arrays: a ref has one dtype and no mask": (
         "one array per field, 2-d arrays, np.where",
@@ -36,19 +42,26 @@ LEFT_OUT: Mapping[str, tuple[str, str]] = {
     ),
     "of NumPy's own build, state or C code": (
         "numpy",
-        "f2py ctypeslib core test show_config show_runtime get_include getbufsize setbufsize geterr geterrcall seterr "
-        "seterrcall info sctypeDict typecodes ScalarType little_endian dtypes ufunc typing testing exceptions",
+        (
+            "f2py ctypeslib core test show_config show_runtime "
+            "get_include getbufsize setbufsize geterr geterrcall seterr "
+            "seterrcall info sctypeDict typecodes ScalarType little_endian dtypes ufunc typing testing exceptions"
+        ),
     ),
     "random: a shape parameter per element, or a rejection loop, which no fill has": (
         "numpy.random, then np.asarray",
-        "random.vonmises random.zipf random.logseries random.hypergeometric random.negative_binomial "
-        "random.noncentral_chisquare random.noncentral_f random.multivariate_hypergeometric random.bytes",
+        (
+            "random.vonmises random.zipf random.logseries random.hypergeometric random.negative_binomial "
+            "random.noncentral_chisquare random.noncentral_f random.multivariate_hypergeometric random.bytes"
+        ),
     ),
     "random: the state is a seed and a position": (
         "dev.rng.philox(seed).position",
-        "random.get_state random.set_state random.get_bit_generator random.set_bit_generator random.BitGenerator "
-        "random.MT19937 random.PCG64 random.PCG64DXSM random.Philox random.SFC64 random.SeedSequence random.mtrand "
-        "random.bit_generator",
+        (
+            "random.get_state random.set_state random.get_bit_generator random.set_bit_generator random.BitGenerator "
+            "random.MT19937 random.PCG64 random.PCG64DXSM random.Philox random.SFC64 random.SeedSequence random.mtrand "
+            "random.bit_generator"
+        ),
     ),
 }
 """By reason: what to use in their place, and the names."""

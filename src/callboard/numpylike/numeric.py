@@ -28,7 +28,9 @@ def where(np: Any, condition: Any, x: Any, y: Any) -> Any:
 
 
 @function()
-def clip(np: Any, a: Array, a_min: Any = None, a_max: Any = None, min: Any = None, max: Any = None) -> Any:
+def clip(
+    np: Any, a: Array, a_min: Any = None, a_max: Any = None, min: Any = None, max: Any = None, **kwargs: Any
+) -> Any:
     """The nearest numbers between two bounds."""
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
     if (a_min is not None and min is not None) or (a_max is not None and max is not None):
@@ -288,15 +290,20 @@ def kron(np: Any, a: Array, b: Array) -> Any:
 def einsum(np: Any, *operands: Any, optimize: Any = False, **kwargs: Any) -> Any:
     """Sums of products by an equation."""
     dtype = kwargs.pop("dtype", None)
-    taken = [x if isinstance(x, str | list | tuple) and (i == 0 or i % 2) else x for i, x in enumerate(operands)]
+    taken: list[Any]
     if isinstance(operands[0], str):
         taken = [operands[0], *(np.asarray(x) for x in operands[1:])]
     else:
         pairs = len(operands) // 2 * 2
-        taken = [np.asarray(x) if i % 2 == 0 and i < pairs else list(x) for i, x in enumerate(operands)]
+        taken = [np.asarray(x) if i % 2 == 0 and i < pairs else _labels(x) for i, x in enumerate(operands)]
     if dtype is not None:
         taken = [x.astype(np.dtype_of(dtype)) if isinstance(x, GpuRef) else x for x in taken]
     return np.xp.einsum(*taken)
+
+
+def _labels(given: Any) -> list[Any]:
+    found = given.tolist() if isinstance(given, GpuRef | numpy.ndarray) else given
+    return [one if one is Ellipsis else int(one) for one in found]
 
 
 @function("", "linalg.cross")
@@ -374,7 +381,9 @@ def correlate(np: Any, a: Array, v: Array, mode: str) -> Any:
 def _slid(np: Any, a: Any, v: Any, mode: str) -> Any:
     """The products of ``v`` with the parts of the longer line ``a``."""
     modes = {"full": (v.shape[0] - 1,) * 2, "valid": (0, 0), "same": (v.shape[0] // 2, (v.shape[0] - 1) // 2)}
-    if not isinstance(mode, str):
+    if isinstance(mode, int) and 0 <= mode < 3:
+        mode = ("valid", "same", "full")[mode]
+    if not isinstance(mode, str | int):
         raise TypeError(f"convolve mode must be a str, but is {mode!r}")
     if mode not in modes:
         raise ValueError(f"mode must be one of 'valid', 'same', or 'full' (got {mode!r})")
@@ -399,8 +408,10 @@ def gradient(np: Any, f: Array, *varargs: Any, axis: Any, edge_order: int) -> An
     if len(varargs) not in (0, 1, len(places)):
         raise TypeError("invalid number of arguments")
     given = list(varargs) or [1.0]
-    given = given * len(places) if len(given) == 1 else given
-    if len(varargs) == 1 and numpy.ndim(varargs[0]) and len(places) > 1 and False:
+    if any(numpy.ndim(h) > 1 for h in given):
+        raise ValueError("distances must be either scalars or 1d")
+    given = given * len(places) if len(given) == 1 and not numpy.ndim(given[0]) else given
+    if len(given) != len(places):
         raise TypeError("invalid number of arguments")
     if edge_order not in (1, 2):
         raise ValueError("'edge_order' greater than 2 not supported")
@@ -415,7 +426,8 @@ def _slope(np: Any, f: Any, axis: int, h: Any, edge_order: int) -> Any:
     n = f.shape[axis]
     if n < edge_order + 1:
         raise ValueError(
-            "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) elements are required."
+            "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) elements are "
+            "required."
         )
     front = (slice(None),) * axis
 

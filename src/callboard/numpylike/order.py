@@ -100,7 +100,7 @@ def digitize(np: Any, x: Array, bins: Array, right: bool = False) -> Any:
     if (steps >= 0).all():
         return np.xp.searchsorted(bins, x, side=side)
     if (steps <= 0).all():
-        return bins.shape[0] - np.xp.searchsorted(np.flip(bins), x, side="right" if right else "left")
+        return bins.shape[0] - np.xp.searchsorted(np.flip(bins), x, side=side)
     raise ValueError("bins must be monotonically increasing or decreasing")
 
 
@@ -583,8 +583,18 @@ def interp(np: Any, x: Array, xp: Array, fp: Array, left: Any, right: Any, perio
     else:
         low = np.ravel(np.clip(np.xp.searchsorted(xp, x, side="right") - 1, 0, n - 2))
         x0, x1, y0, y1 = (np.reshape(np.xp.take(line, low + i), x.shape) for line in (xp, fp) for i in (0, 1))
-        slope = (y1 - y0) / (x1 - x0)
-        found = np.where(x == x1, y1, np.where(x == x0, y0, slope * (x - x0) + y0))
+        found = _lines(np, x, x0, x1, y0, y1)
     found = np.where(x < xp[0], fp[0] if left is None else left, found)
     found = np.where(x > xp[-1], fp[-1] if right is None else right, found)
     return np.where(np.isnan(x), x, found)
+
+
+def _lines(np: Any, x: Any, x0: Any, x1: Any, y0: Any, y1: Any) -> Any:
+    """Points of straight lines; of each part of a complex number, as infinities do not mix."""
+    if y0.dtype.is_complex:
+        parts = [_lines(np, x, x0, x1, getattr(np.xp, part)(y0), getattr(np.xp, part)(y1)) for part in ("real", "imag")]
+        return apply("complex(re, im)", re=parts[0], im=parts[1])
+    slope = (y1 - y0) / (x1 - x0)
+    near, far = slope * (x - x0) + y0, slope * (x - x1) + y1
+    found = np.where(np.isnan(near), np.where(np.isnan(far) & (y0 == y1), y0, far), near)
+    return np.where(x == x1, y1, np.where(x == x0, y0, found))

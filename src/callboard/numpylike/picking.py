@@ -7,7 +7,7 @@ import numpy
 
 from callboard.arrays.handles import cast
 from callboard.core.ref import GpuRef
-from callboard.numpylike.binding import Array, function
+from callboard.numpylike.binding import Array, check_cast, function
 from callboard.numpylike.shaping import axis_of
 from callboard.numpylike.ufuncs import promoted
 
@@ -112,8 +112,8 @@ def putmask(np: Any, a: Any, mask: Array, values: Any) -> None:
 def copyto(np: Any, dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """Write an array into another one."""
     source = np.asarray(src) if not isinstance(src, bool | int | float | complex) else src
-    if isinstance(source, GpuRef) and not numpy.can_cast(source.dtype.np, dst.dtype.np, casting):  # type: ignore[call-overload]
-        raise TypeError(f"Cannot cast array data from {source.dtype} to {dst.dtype} according to the rule {casting!r}")
+    if isinstance(source, GpuRef):
+        check_cast(source.dtype, dst.dtype, casting)
     if where is True:
         dst[...] = source
         return
@@ -142,6 +142,7 @@ def extract(np: Any, condition: Array, arr: Array) -> Any:
 def choose(np: Any, a: Array, choices: Any, mode: str) -> Any:
     """Each element of the array that an index names."""
     lines = promoted(np, *choices)
+    a = np.xp.astype(a, "i64") if a.dtype.kind == "bool" else a
     a = _in_range(np, a, len(lines), mode)
     shape = numpy.broadcast_shapes(a.shape, *(x.shape for x in lines))
     stacked = np.stack([np.broadcast_to(x, shape) for x in lines])
@@ -179,7 +180,8 @@ def piecewise(np: Any, x: Array, condlist: Any, funclist: Any, *args: Any, **kw:
         conditions.append(~functools.reduce(lambda a, b: a | b, conditions))
     if len(funclist) != len(conditions):
         raise ValueError(
-            f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are expected"
+            f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are "
+            "expected"
         )
     found = np.zeros_like(x)
     for condition, each in zip(conditions, funclist, strict=True):

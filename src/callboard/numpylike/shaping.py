@@ -1,5 +1,6 @@
 """Arrays in other shapes, joined, split, and elements taken out, put in and moved."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -212,7 +213,7 @@ def _sections(n: int, given: Any) -> list[tuple[int, int]]:
         ends = numpy.cumsum([0] + more * [size + 1] + (int(given) - more) * [size]).tolist()
     else:
         ends = [0, *(int(one) for one in given), n]
-    return list(zip(ends[:-1], ends[1:], strict=True))
+    return list(itertools.pairwise(ends))
 
 
 @function()
@@ -386,7 +387,10 @@ def insert(np: Any, arr: Array, obj: Any, values: Array, axis: Any) -> Any:
     if places.size == 1 and places.dtype.kind != "b":  # several lines may come before one place
         values = np.reshape(values, (*(1,) * (arr.ndim - values.ndim), *values.shape))
         values = np.moveaxis(values, 0, axis) if not places.ndim else values
-        places = numpy.full(values.shape[axis], int(places.reshape(())))
+        place = int(places.reshape(()))
+        if not -n <= place <= n:
+            raise IndexError(f"index {obj} is out of bounds for axis {axis} with size {n}")
+        places = numpy.full(values.shape[axis], place)
     order = numpy.insert(numpy.arange(n), places, numpy.arange(n, n + len(places)) if places.dtype.kind != "b" else n)
     shape = (*arr.shape[:axis], len(order) - n, *arr.shape[axis + 1 :])
     given = np.broadcast_to(np.xp.astype(values, arr.dtype) if values.dtype != arr.dtype else values, shape)

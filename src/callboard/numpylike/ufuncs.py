@@ -178,7 +178,8 @@ class Ufunc:
         if len(args) == self.nargs and out is None:
             args, out = args[:-1], args[-1]
         if len(args) != self.nin:
-            raise TypeError(f"{self.__name__}() takes {self.nin} positional arguments but {len(args)} were given")
+            were = "was" if len(args) == 1 else "were"
+            raise TypeError(f"{self.__name__}() takes {self.nin} positional arguments but {len(args)} {were} given")
         try:
             given = operands(self._np, args)
             if dtype is not None:
@@ -201,7 +202,7 @@ class Ufunc:
             given = [
                 cast(x, DTYPES["c128" if x.dtype.is_complex else "f64"]) if isinstance(x, GpuRef) else x for x in given
             ]
-        elif name in IN_FLOATS or (name == "power" and False):
+        elif name in IN_FLOATS:
             given = [cast(x, floating(x.dtype)) if isinstance(x, GpuRef) else float(x) for x in given]
         elif name == "reciprocal" and given[0].dtype.is_integer:
             return cast(self._np.xp.trunc(self._function(*given)), given[0].dtype)

@@ -12,6 +12,8 @@ __all__ = ["html_of", "printed", "shown"]
 
 CELLS = 20
 """Rows and columns of a table of values."""
+SHOWN = 100
+"""Values of a text; of more, those at the edges."""
 PICTURE = 16
 """The least extent of an array that is shown as a picture."""
 PIXELS = 128
@@ -54,18 +56,16 @@ def html_of(ref: Any) -> str:
 
 
 def _values(ref: Any) -> str:
-    picture = _picture(ref)
-    if picture is not None:
-        return picture
+    picture = _picture(ref) or ""
     values = ref._port.services.preview(ref)
     if values is None:
-        return ""
+        return picture
     if values.ndim == 2 and values.size and values.shape == ref.layout.shape and max(values.shape) <= CELLS:
         lines = ("".join(f"<td>{html.escape(_text(x))}</td>" for x in line) for line in values)
-        return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
-    text = np.array2string(values, threshold=values.size + 1)
+        return f"{picture}<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    text = np.array2string(values, threshold=SHOWN)
     part = "\n… of which these are the first" if values.shape != ref.layout.shape else ""
-    return f"<pre>{html.escape(text + part)}</pre>"
+    return f"{picture}<pre>{html.escape(text + part)}</pre>"
 
 
 def _text(x: Any) -> str:

@@ -1,7 +1,7 @@
 """The methods and attributes of NumPy's arrays that a ref has: each is the function of ``dev.xp`` or ``dev.np``."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from callboard.core.dtype import DTypeLike
 from callboard.core.ref.naming import ABOUT_ARGUMENTS, renamed
@@ -171,9 +171,9 @@ class ArrayMethods:
         """The complex conjugates."""
         return self._np("conj")  # type: ignore[no-any-return]
 
-    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Self:
+    def clip(self, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Self:
         """``np.clip(x, min, max, out)``."""
-        return self._np("clip", min, max, out)  # type: ignore[no-any-return]
+        return self._np("clip", min, max, out, **options)  # type: ignore[no-any-return]
 
     def round(self, decimals: int = 0, out: Any = None) -> Self:
         """``np.round(x, decimals, out)``."""
@@ -209,13 +209,13 @@ class ArrayMethods:
         """The view without axes of extent 1."""
         return self._np("squeeze", axis)  # type: ignore[no-any-return]
 
-    def ravel(self) -> Self:
+    def ravel(self, order: Literal["C", "F", "A", "K"] = "C") -> Self:
         """The elements in a line: a view where the strides allow one, else a copy."""
-        return self._np("ravel")  # type: ignore[no-any-return]
+        return self._np("ravel", order)  # type: ignore[no-any-return]
 
-    def flatten(self) -> Self:
+    def flatten(self, order: Literal["C", "F", "A", "K"] = "C") -> Self:
         """The elements in a line: a copy."""
-        return self._np("copy").reshape(-1)  # type: ignore[no-any-return]
+        return self._np("copy").ravel(order)  # type: ignore[no-any-return]
 
     @property
     def flat(self) -> "Flat":

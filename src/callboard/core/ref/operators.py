@@ -99,8 +99,8 @@ class ArrayOperators(ArrayMethods, Generic[Mode]):
 
     def _beside_host(self, call: str, name: str, x: "np.ndarray[Any, Any]") -> str:
         return (
-            f"{call}: {name} of {self._told()} and an array of the host ({x.dtype}{list(x.shape)}): put that on the device "
-            "first, dev.put(array)"
+            f"{call}: {name} of {self._told()} and an array of the host ({x.dtype}{list(x.shape)}): put that on the "
+            "device first, dev.put(array)"
         )
 
     def __add__(self, other: Self | complex, /) -> Self:
