@@ -24,7 +24,8 @@ LAYERS: dict[str, set[str]] = {
     "core": {"actors"},
     "kernel": {"actors", "core"},
     "arrays": {"actors", "core", "kernel"},
-    "device": {"actors", "core", "events", "kernel", "arrays"},
+    "numpylike": {"actors", "core", "kernel", "arrays"},
+    "device": {"actors", "core", "events", "kernel", "arrays", "numpylike"},
     "multi_device": {"actors", "core", "events", "kernel", "device"},
     # Reads the ring, and samples the state of lower layers.
     "telemetry": {"actors", "core", "events", "kernel", "device"},
@@ -32,7 +33,7 @@ LAYERS: dict[str, set[str]] = {
     "testing": {"actors", "core", "kernel", "device", "root"},
     "backends": {"core", "kernel"},
 }
-_BELOW_BLUEPRINTS = {"actors", "core", "events", "kernel", "arrays", "device", "multi_device", "telemetry"}
+_BELOW_BLUEPRINTS = {"actors", "core", "events", "kernel", "arrays", "numpylike", "device", "multi_device", "telemetry"}
 LAYERS |= {name: set(_BELOW_BLUEPRINTS) for name in ("patterns", "train", "agents", "realtime")}
 LAYERS["serve"] = _BELOW_BLUEPRINTS | {"patterns", "train", "agents", "realtime", "root"}
 LAYERS["cli"] = LAYERS["serve"] | {"serve"}

@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Any:
     elif name == "__version__":
         value = _version()
     elif name not in _where():
-        from callboard.actors.suggestions import unknown_name
+        from callboard.core.ref.suggestions import unknown_name
 
         told = f"module 'callboard' has no attribute {name!r}"
         raise unknown_name(told, name, _where(), sys.modules[__name__])

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from callboard.actors.handles import Handle
-from callboard.actors.suggestions import unknown_name
 from callboard.core.mode import Mode
 from callboard.core.op import Op
+from callboard.core.ref.suggestions import unknown_name
 from callboard.core.ref.tokens import INSTEAD_OF_PICKLING
 
 __all__ = ["Api", "Submit", "as_tuple"]

@@ -21,7 +21,10 @@ from callboard.numpylike.ufuncs import UFUNCS, Ufunc
 
 __all__ = ["Numpy"]
 
-for _module in ("creation", "fourier", "linear", "numeric", "order", "padding", "reductions", "shaping"):
+MODULES = (
+    "creation counting drawing fourier linear numeric order padding polynomials quantiles reductions samples shaping"
+)
+for _module in MODULES.split():
     importlib.import_module(f"callboard.numpylike.{_module}")
 
 OF_NUMPY = frozenset(

@@ -16,7 +16,7 @@ from callboard.numpylike.binding import TABLE, bound, dtype_of
 from callboard.numpylike.missing import unknown
 from callboard.numpylike.signatures import SIGNATURES
 
-__all__ = ["Generator", "Random"]
+__all__ = ["Generator", "Random", "entered", "gamma_of", "number", "size_of"]
 
 
 def seed_of(seed: Any) -> int:
@@ -100,7 +100,7 @@ class Random(_Stream):
 # -- distributions -----------------------------------------------------------------------------------------------------
 
 
-def _entered(*names: str) -> Any:
+def entered(*names: str) -> Any:
     def enter(made: Any) -> Any:
         for name in names or (made.__name__.rstrip("_"),):
             for section in ("random", "Generator"):
@@ -111,7 +111,7 @@ def _entered(*names: str) -> Any:
     return enter
 
 
-def _size(size: Any, *parameters: Any) -> Any:
+def size_of(size: Any, *parameters: Any) -> Any:
     """The shape of the result: ``size``, or that to which the parameters broadcast."""
     shapes = [getattr(x, "shape", None) if isinstance(x, GpuRef) else numpy.shape(x) for x in parameters]
     whole = numpy.broadcast_shapes(*shapes)
@@ -144,7 +144,7 @@ def _least(name: str, x: Any, least: float, *, above: bool = False) -> Any:
     return x
 
 
-def _number(name: str, x: Any) -> Any:
+def number(name: str, x: Any) -> Any:
     if numpy.ndim(x) and not isinstance(x, GpuRef) and numpy.size(x) == 1:
         x = numpy.asarray(x).reshape(())
     if numpy.ndim(x):
@@ -152,10 +152,10 @@ def _number(name: str, x: Any) -> Any:
     return x.item() if isinstance(x, GpuRef | numpy.ndarray | numpy.generic) else x
 
 
-@_entered("random", "random_sample", "ranf", "sample")
+@entered("random", "random_sample", "ranf", "sample")
 def random_(rng: Any, size: Any, dtype: Any = float) -> Any:
     """Uniform numbers of ``[0, 1)``."""
-    return rng.base.random(_size(size), dtype=_float(dtype))
+    return rng.base.random(size_of(size), dtype=_float(dtype))
 
 
 def _float(dtype: Any) -> Any:
@@ -165,171 +165,171 @@ def _float(dtype: Any) -> Any:
     return found
 
 
-@_entered("rand")
+@entered("rand")
 def rand(rng: Any, *args: int) -> Any:
     """Uniform numbers of ``[0, 1)`` in this shape."""
-    return rng.base.random(_size(args))
+    return rng.base.random(size_of(args))
 
 
-@_entered("randn")
+@entered("randn")
 def randn(rng: Any, *args: int) -> Any:
     """Normal numbers in this shape."""
-    return rng.base.standard_normal(_size(args))
+    return rng.base.standard_normal(size_of(args))
 
 
-@_entered()
+@entered()
 def uniform(rng: Any, low: Any, high: Any, size: Any) -> Any:
     """Uniform numbers between two bounds."""
-    u = rng.base.random(_size(size, low, high))
+    u = rng.base.random(size_of(size, low, high))
     low, high = _value(rng, low), _value(rng, high)
     if not all(isinstance(x, GpuRef) or math.isfinite(x) for x in (low, high)):
         raise OverflowError("high - low range exceeds valid bounds")
     return u * (high - low) + low
 
 
-@_entered()
+@entered()
 def standard_normal(rng: Any, size: Any, dtype: Any = float) -> Any:
     """Normal numbers."""
-    return rng.base.standard_normal(_size(size), dtype=_float(dtype))
+    return rng.base.standard_normal(size_of(size), dtype=_float(dtype))
 
 
-@_entered()
+@entered()
 def normal(rng: Any, loc: Any, scale: Any, size: Any) -> Any:
     """Normal numbers of a mean and a standard deviation."""
     _least("scale", scale, 0)
-    z = rng.base.standard_normal(_size(size, loc, scale))
+    z = rng.base.standard_normal(size_of(size, loc, scale))
     return z * _value(rng, scale) + _value(rng, loc)
 
 
-@_entered()
+@entered()
 def lognormal(rng: Any, mean: Any, sigma: Any, size: Any) -> Any:
     """Exponentials of normal numbers."""
     _least("sigma", sigma, 0)
     return rng.np.exp(normal(rng, mean, sigma, size))
 
 
-@_entered()
+@entered()
 def standard_exponential(rng: Any, size: Any, dtype: Any = float) -> Any:
     """Exponentially distributed numbers of mean 1."""
-    return rng.base.standard_exponential(_size(size), dtype=_float(dtype))
+    return rng.base.standard_exponential(size_of(size), dtype=_float(dtype))
 
 
-@_entered()
+@entered()
 def exponential(rng: Any, scale: Any, size: Any) -> Any:
     """Exponentially distributed numbers."""
     _least("scale", scale, 0)
-    return rng.base.standard_exponential(_size(size, scale)) * _value(rng, scale)
+    return rng.base.standard_exponential(size_of(size, scale)) * _value(rng, scale)
 
 
-@_entered()
+@entered()
 def standard_cauchy(rng: Any, size: Any) -> Any:
     """Cauchy numbers."""
-    return rng.base.standard_cauchy(_size(size))
+    return rng.base.standard_cauchy(size_of(size))
 
 
-def _gamma(rng: Any, shape: float, size: Any) -> Any:
+def gamma_of(rng: Any, shape: float, size: Any) -> Any:
     return rng.np.zeros(size) if shape == 0 else rng.base.gamma(shape, 1.0, size)
 
 
-@_entered()
+@entered()
 def standard_gamma(rng: Any, shape: Any, size: Any, dtype: Any = float) -> Any:
     """Gamma distributed numbers of scale 1."""
     _least("shape", shape, 0)
-    return _gamma(rng, _number("shape", shape), _size(size, numpy.zeros(numpy.shape(shape)))).astype(_float(dtype))
+    return gamma_of(rng, number("shape", shape), size_of(size, numpy.zeros(numpy.shape(shape)))).astype(_float(dtype))
 
 
-@_entered()
+@entered()
 def gamma(rng: Any, shape: Any, scale: Any, size: Any) -> Any:
     """Gamma distributed numbers."""
     _least("shape", shape, 0), _least("scale", scale, 0)
-    return _gamma(rng, _number("shape", shape), _size(size, shape, scale)) * _value(rng, scale)
+    return gamma_of(rng, number("shape", shape), size_of(size, shape, scale)) * _value(rng, scale)
 
 
-@_entered()
+@entered()
 def beta(rng: Any, a: Any, b: Any, size: Any) -> Any:
     """Beta distributed numbers."""
     _least("a", a, 0, above=True), _least("b", b, 0, above=True)
-    return rng.base.beta(_number("a", a), _number("b", b), _size(size, a, b))
+    return rng.base.beta(number("a", a), number("b", b), size_of(size, a, b))
 
 
-@_entered()
+@entered()
 def chisquare(rng: Any, df: Any, size: Any) -> Any:
     """Chi-square distributed numbers."""
     _least("df", df, 0, above=True)
-    return _gamma(rng, _number("df", df) / 2, _size(size, df)) * 2.0
+    return gamma_of(rng, number("df", df) / 2, size_of(size, df)) * 2.0
 
 
-@_entered()
+@entered()
 def f(rng: Any, dfnum: Any, dfden: Any, size: Any) -> Any:
     """F distributed numbers."""
-    shape = _size(size, dfnum, dfden)
+    shape = size_of(size, dfnum, dfden)
     top, bottom = chisquare(rng, dfnum, shape), chisquare(rng, dfden, shape)
-    return (top / _number("dfnum", dfnum)) / (bottom / _number("dfden", dfden))
+    return (top / number("dfnum", dfnum)) / (bottom / number("dfden", dfden))
 
 
-@_entered()
+@entered()
 def standard_t(rng: Any, df: Any, size: Any) -> Any:
     """Student's t."""
-    shape = _size(size, df)
-    return rng.base.standard_normal(shape) / rng.np.sqrt(chisquare(rng, df, shape) / _number("df", df))
+    shape = size_of(size, df)
+    return rng.base.standard_normal(shape) / rng.np.sqrt(chisquare(rng, df, shape) / number("df", df))
 
 
-@_entered()
+@entered()
 def gumbel(rng: Any, loc: Any, scale: Any, size: Any) -> Any:
     """Gumbel's distribution."""
     _least("scale", scale, 0)
-    e = rng.base.standard_exponential(_size(size, loc, scale))
+    e = rng.base.standard_exponential(size_of(size, loc, scale))
     return _value(rng, loc) - rng.np.log(e) * _value(rng, scale)
 
 
-@_entered()
+@entered()
 def laplace(rng: Any, loc: Any, scale: Any, size: Any) -> Any:
     """Laplace's distribution."""
     _least("scale", scale, 0)
-    shape = _size(size, loc, scale)
+    shape = size_of(size, loc, scale)
     z = rng.base.standard_exponential(shape) - rng.base.standard_exponential(shape)
     return z * _value(rng, scale) + _value(rng, loc)
 
 
-@_entered()
+@entered()
 def logistic(rng: Any, loc: Any, scale: Any, size: Any) -> Any:
     """The logistic distribution."""
     _least("scale", scale, 0)
-    e = rng.base.standard_exponential(_size(size, loc, scale))
+    e = rng.base.standard_exponential(size_of(size, loc, scale))
     return rng.np.log(rng.np.expm1(e)) * _value(rng, scale) + _value(rng, loc)
 
 
-@_entered()
+@entered()
 def pareto(rng: Any, a: Any, size: Any) -> Any:
     """Pareto's distribution, from 0."""
     _least("a", a, 0, above=True)
-    return rng.np.expm1(rng.base.standard_exponential(_size(size, a)) / _value(rng, a))
+    return rng.np.expm1(rng.base.standard_exponential(size_of(size, a)) / _value(rng, a))
 
 
-@_entered()
+@entered()
 def power(rng: Any, a: Any, size: Any) -> Any:
     """The power distribution on ``[0, 1]``."""
     _least("a", a, 0, above=True)
-    e = rng.base.standard_exponential(_size(size, a))
+    e = rng.base.standard_exponential(size_of(size, a))
     return rng.np.power(-rng.np.expm1(-e), 1.0 / _value(rng, a))
 
 
-@_entered()
+@entered()
 def rayleigh(rng: Any, scale: Any, size: Any) -> Any:
     """Rayleigh's distribution."""
     _least("scale", scale, 0)
-    return rng.np.sqrt(rng.base.standard_exponential(_size(size, scale)) * 2.0) * _value(rng, scale)
+    return rng.np.sqrt(rng.base.standard_exponential(size_of(size, scale)) * 2.0) * _value(rng, scale)
 
 
-@_entered()
+@entered()
 def weibull(rng: Any, a: Any, size: Any) -> Any:
     """Weibull's distribution."""
     _least("a", a, 0)
-    e = rng.base.standard_exponential(_size(size, a))
+    e = rng.base.standard_exponential(size_of(size, a))
     return rng.np.power(e, 1.0 / _value(rng, a)) if numpy.ndim(a) or a else e * 0.0
 
 
-@_entered()
+@entered()
 def triangular(rng: Any, left: Any, mode: Any, right: Any, size: Any) -> Any:
     """The triangular distribution."""
     if not any(isinstance(x, GpuRef) for x in (left, mode, right)):
@@ -341,7 +341,7 @@ def triangular(rng: Any, left: Any, mode: Any, right: Any, size: Any) -> Any:
         ):
             if wrong.any():
                 raise ValueError(why)
-    u = rng.base.random(_size(size, left, mode, right))
+    u = rng.base.random(size_of(size, left, mode, right))
     left, mode, right = (_value(rng, x) for x in (left, mode, right))
     np = rng.np
     part = np.asarray(mode - left) / (right - left)
@@ -349,11 +349,11 @@ def triangular(rng: Any, left: Any, mode: Any, right: Any, size: Any) -> Any:
     return np.where(u <= part, up, right - np.sqrt((1.0 - u) * (right - left) * (right - mode)))
 
 
-@_entered()
+@entered()
 def wald(rng: Any, mean: Any, scale: Any, size: Any) -> Any:
     """The inverse Gaussian distribution."""
     _least("mean", mean, 0, above=True), _least("scale", scale, 0, above=True)
-    shape = _size(size, mean, scale)
+    shape = size_of(size, mean, scale)
     y, u = rng.np.square(rng.base.standard_normal(shape)), rng.base.random(shape)
     mean, scale = _value(rng, mean), _value(rng, scale)
     ratio = rng.np.asarray(mean) / scale / 2.0
@@ -364,7 +364,7 @@ def wald(rng: Any, mean: Any, scale: Any, size: Any) -> Any:
 # -- integers ----------------------------------------------------------------------------------------------------------
 
 
-@_entered()
+@entered()
 def integers(rng: Any, low: Any, high: Any, size: Any, dtype: Any, endpoint: bool) -> Any:
     """Integers below a bound, or between two."""
     first, last = (0, low) if high is None else (low, high)
@@ -373,8 +373,8 @@ def integers(rng: Any, low: Any, high: Any, size: Any, dtype: Any, endpoint: boo
         raise TypeError(f"Unsupported dtype {dtype!r} for integers")
     if not all(numpy.ndim(x) == 0 or numpy.size(x) == 1 for x in (first, last)):
         return _between(rng, first, last, size, to, endpoint)
-    shape = _size(size, first, last)
-    first, last = math.ceil(_number("low", first)), math.floor(_number("high", last)) + bool(endpoint)
+    shape = size_of(size, first, last)
+    first, last = math.ceil(number("low", first)), math.floor(number("high", last)) + bool(endpoint)
     info = (0, 1) if to.kind == "bool" else (numpy.iinfo(to.np).min, numpy.iinfo(to.np).max)
     if first < info[0]:
         raise ValueError(f"low is out of bounds for {to.np}")
@@ -389,7 +389,7 @@ def integers(rng: Any, low: Any, high: Any, size: Any, dtype: Any, endpoint: boo
 
 
 def _between(rng: Any, low: Any, high: Any, size: Any, to: Any, endpoint: bool) -> Any:
-    shape = _size(size, low, high)
+    shape = size_of(size, low, high)
     low, high = rng.asarray(low), rng.asarray(high)
     if bool(rng.np.any(low > high if endpoint else low >= high)):
         raise ValueError("low >= high" if not endpoint else "low > high")
@@ -399,42 +399,42 @@ def _between(rng: Any, low: Any, high: Any, size: Any, to: Any, endpoint: bool) 
     return found.astype(to)
 
 
-@_entered()
+@entered()
 def randint(rng: Any, low: Any, high: Any, size: Any, dtype: Any) -> Any:
     """Integers below a bound, or between two."""
     return integers(rng, low, high, size, dtype, False)
 
 
-@_entered()
+@entered()
 def random_integers(rng: Any, low: Any, high: Any, size: Any) -> Any:
     """Integers up to a bound, inclusive."""
     return integers(rng, 1 if high is None else low, low if high is None else high, size, int, True)
 
 
-@_entered()
+@entered()
 def poisson(rng: Any, lam: Any, size: Any) -> Any:
     """Poisson numbers."""
     _least("lam", lam, 0)
-    return rng.base.poisson(_number("lam", lam), _size(size, lam))
+    return rng.base.poisson(number("lam", lam), size_of(size, lam))
 
 
-@_entered()
+@entered()
 def geometric(rng: Any, p: Any, size: Any) -> Any:
     """The number of trials until a success."""
     if not isinstance(p, GpuRef) and not ((numpy.asarray(p) > 0) & (numpy.asarray(p) <= 1)).all():
         raise ValueError("p <= 0, p > 1 or p contains NaNs")
-    np, e = rng.np, rng.base.standard_exponential(_size(size, p))
+    np, e = rng.np, rng.base.standard_exponential(size_of(size, p))
     rate = -np.log1p(-np.asarray(p, dtype=float))
     return np.maximum(np.ceil(e / rate), 1).astype("i64")
 
 
-@_entered()
+@entered()
 def binomial(rng: Any, n: Any, p: Any, size: Any) -> Any:
     """The number of successes in ``n`` trials: halved by an order statistic until few trials are left."""
     _least("n", n, 0)
     if not isinstance(p, GpuRef) and not ((numpy.asarray(p) >= 0) & (numpy.asarray(p) <= 1)).all():
         raise ValueError("p < 0, p > 1 or p contains NaNs")
-    np, shape, left = rng.np, _size(size, n, p), int(_number("n", n))
+    np, shape, left = rng.np, size_of(size, n, p), int(number("n", n))
     chance = np.broadcast_to(np.asarray(p, dtype=float), shape)
     found = np.zeros(shape)
     while left:
@@ -450,7 +450,7 @@ def binomial(rng: Any, n: Any, p: Any, size: Any) -> Any:
     return found.astype("i64")
 
 
-@_entered()
+@entered()
 def multinomial(rng: Any, n: Any, pvals: Any, size: Any) -> Any:
     """How often each of several results occurs in ``n`` experiments."""
     host = numpy.asarray(pvals.get() if isinstance(pvals, GpuRef) else pvals, dtype=float)
@@ -460,111 +460,8 @@ def multinomial(rng: Any, n: Any, pvals: Any, size: Any) -> Any:
         raise ValueError("sum(pvals[:-1]) > 1.0")
     host[-1] = max(0.0, 1.0 - host[:-1].sum())
     _least("n", n, 0)
-    shape, count = _size(size), int(_number("n", n))
+    shape, count = size_of(size), int(number("n", n))
     if not count:
         return rng.np.zeros((*shape, len(host)), dtype="i64")
     drawn = rng.base.choice(len(host), (*shape, count), True, rng.asarray(host))
     return rng.np.stack([rng.np.count_nonzero(drawn == k, axis=-1) for k in range(len(host))], axis=-1)
-
-
-# -- several numbers ---------------------------------------------------------------------------------------------------
-
-
-@_entered()
-def dirichlet(rng: Any, alpha: Any, size: Any) -> Any:
-    """Parts of a whole."""
-    host = numpy.asarray(alpha.get() if isinstance(alpha, GpuRef) else alpha, dtype=float)
-    if (host <= 0).any():
-        raise ValueError("alpha <= 0")
-    shape = _size(size)
-    parts = rng.np.stack([_gamma(rng, float(a), shape) for a in host], axis=-1)
-    return parts / rng.np.sum(parts, axis=-1, keepdims=True)
-
-
-@_entered()
-def multivariate_normal(rng: Any, mean: Any, cov: Any, size: Any) -> Any:
-    """Normal vectors."""
-    np, mean, cov = rng.np, rng.asarray(mean), rng.asarray(cov)
-    if mean.ndim != 1:
-        raise ValueError("mean must be 1 dimensional")
-    if cov.ndim != 2 or cov.shape[0] != cov.shape[1]:
-        raise ValueError("cov must be 2 dimensional and square")
-    if mean.shape[0] != cov.shape[0]:
-        raise ValueError("mean and cov must have same length")
-    u, s, _ = np.linalg.svd(cov * 1.0)
-    z = rng.base.standard_normal((*_size(size), mean.shape[0]))
-    return np.matmul(z, np.transpose(u * np.sqrt(s))) + mean
-
-
-@_entered()
-def choice(rng: Any, a: Any, size: Any, replace: bool, p: Any, axis: int = 0, shuffle: bool = True) -> Any:
-    """Random elements of an array, or of the integers below a number."""
-    np = rng.np
-    if not numpy.ndim(a):
-        count, lines = int(_number("a", a)), None
-        if count <= 0 and (size is None or numpy.prod(size) != 0):
-            raise ValueError("a must be greater than 0 unless no samples are taken")
-    else:
-        lines = rng.asarray(a)
-        if rng._section == "random" and lines.ndim != 1:
-            raise ValueError("a must be 1-dimensional")
-        count = lines.shape[axis]
-        if not count and (size is None or numpy.prod(size) != 0):
-            raise ValueError("'a' cannot be empty unless no samples are taken")
-    shape = _size(size)
-    drawn = math.prod(shape)
-    weights = None
-    if p is not None:
-        host = numpy.asarray(p.get() if isinstance(p, GpuRef) else p, dtype=float)
-        for wrong, why in (
-            (host.ndim != 1, "'p' must be 1-dimensional"),
-            (host.size != count, "'a' and 'p' must have same size"),
-            (numpy.isnan(host).any(), "probabilities contain NaN"),
-            ((host < 0).any(), "probabilities are not non-negative"),
-            (abs(host.sum() - 1) > 1e-8, "probabilities do not sum to 1"),
-        ):
-            if wrong:
-                raise ValueError(why)
-        weights = rng.asarray(host)
-        if not replace and numpy.count_nonzero(host) < drawn:
-            raise ValueError("Fewer non-zero entries in p than size")
-    if not replace and drawn > count:
-        raise ValueError("Cannot take a larger sample than population when 'replace=False'")
-    if not drawn:
-        places = np.zeros(shape, dtype="i64")
-    elif weights is not None and not replace:  # the largest of exponential races
-        races = rng.base.standard_exponential((count,)) / weights
-        places = np.reshape(np.argsort(races)[:drawn], shape)
-    else:
-        places = rng.base.choice(count, shape, replace, weights)
-    return places if lines is None else np.take(lines, places, axis=axis)
-
-
-@_entered()
-def permutation(rng: Any, x: Any, axis: int = 0) -> Any:
-    """The integers below a number, or the lines of an array, in random order."""
-    if isinstance(x, int | numpy.integer):
-        return rng.base.permutation(int(x))
-    x = rng.asarray(x)
-    if not x.ndim:
-        raise numpy.exceptions.AxisError("x must be an integer or at least 1-dimensional")
-    return rng.np.take(x, rng.base.permutation(x.shape[axis]), axis=axis)
-
-
-@_entered()
-def shuffle(rng: Any, x: Any, axis: int = 0) -> None:
-    """The lines of an array in random order, in place."""
-    if not isinstance(x, GpuRef):
-        raise TypeError(
-            f"np.random.shuffle: x is {type(x).__name__}; it is shuffled in place, so pass an array of the device"
-        )
-    x[...] = permutation(rng, x, axis)
-
-
-@_entered()
-def permuted(rng: Any, x: Any, axis: Any) -> Any:
-    """Each line in an order of its own; all elements when there is no axis."""
-    x = rng.asarray(x)
-    if axis is None:
-        return rng.np.reshape(permutation(rng, rng.np.ravel(x)), x.shape)
-    return rng.np.take_along_axis(x, rng.np.argsort(rng.base.random(x.shape), axis=axis), axis=axis)

@@ -105,7 +105,7 @@ REDUCED = {
     "logical_or": "any",
 }
 RUNNING = {"add": "cumsum", "multiply": "cumprod"}
-IDENTITIES = {
+IDENTITIES: dict[str, float] = {
     "add": 0,
     "multiply": 1,
     "logical_and": True,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from callboard.actors.suggestions import unknown_name
+from callboard.core.ref.suggestions import unknown_name
 
 __all__ = ["unknown"]
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["RefPort", "RefServices", "Target"]
 
 
+Array = np.ndarray[Any, Any]
+
+
 class RefServices(Protocol):
     """The services of a device for its refs.
 
@@ -36,12 +39,10 @@ class RefServices(Protocol):
     @property
     def np(self) -> Any: ...
 
-    def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
+    def get(self, ref: "GpuRef[Any]", out: "Array | None") -> Any:
         """The array, or a reply whose value it is, as the mode of the device's refs says."""
 
-    def preview(
-        self, ref: "GpuRef[Any]", /, *, most: int | None = None, wait: bool = False
-    ) -> "np.ndarray[Any, Any] | None":
+    def preview(self, ref: "GpuRef[Any]", /, *, most: int | None = None, wait: bool = False) -> "Array | None":
         """The first values, to be shown; None where none may be copied, or they are not there yet.
 
         Args:

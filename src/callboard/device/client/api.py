@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import numpy as np
 
 from callboard.actors.handles import Handle
-from callboard.actors.suggestions import unknown_name
 from callboard.core import plugins
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.layout import shape_of
@@ -14,6 +13,7 @@ from callboard.core.mode import Asynchronous, Mode
 from callboard.core.op import Op
 from callboard.core.operand import StructOperand
 from callboard.core.ref import GpuRef
+from callboard.core.ref.suggestions import unknown_name
 from callboard.core.ref.tokens import INSTEAD_OF_PICKLING
 from callboard.core.reply import Reply
 from callboard.device.client.graphs import Recording

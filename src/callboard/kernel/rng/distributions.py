@@ -3,11 +3,11 @@
 import math
 from typing import TYPE_CHECKING, Any, Generic
 
-from callboard.actors.suggestions import unknown_name
 from callboard.core.dtype import DTypeLike
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
+from callboard.core.ref.suggestions import unknown_name
 from callboard.kernel.rng.generator import RngGenerator, Size, extents
 
 __all__ = ["Distributions", "NumpyNames"]
