@@ -33,7 +33,7 @@ LAYERS: dict[str, set[str]] = {
     "testing": {"actors", "core", "kernel", "device", "root"},
     "backends": {"core", "kernel"},
 }
-_BELOW_BLUEPRINTS = {"actors", "core", "events", "kernel", "arrays", "numpylike", "device", "multi_device", "telemetry"}
+_BELOW_BLUEPRINTS = set("actors core events kernel arrays numpylike device multi_device telemetry".split())  # noqa: SIM905
 LAYERS |= {name: set(_BELOW_BLUEPRINTS) for name in ("patterns", "train", "agents", "realtime")}
 LAYERS["serve"] = _BELOW_BLUEPRINTS | {"patterns", "train", "agents", "realtime", "root"}
 LAYERS["cli"] = LAYERS["serve"] | {"serve"}

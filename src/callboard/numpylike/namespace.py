@@ -13,19 +13,18 @@ from callboard.core.ref import GpuRef
 from callboard.core.ref.tokens import INSTEAD_OF_PICKLING
 from callboard.kernel.elementwise.promotion import floating
 from callboard.numpylike.binding import TABLE, bound, dtype_of
+from callboard.numpylike.functions.picking import HOST
 from callboard.numpylike.grids import Columns, Grid, Rows
 from callboard.numpylike.missing import unknown
-from callboard.numpylike.picking import HOST
 from callboard.numpylike.random import Random
 from callboard.numpylike.ufuncs import UFUNCS, Ufunc
 
 __all__ = ["Numpy"]
 
-MODULES = (
-    "creation counting drawing fourier linear numeric order padding polynomials quantiles reductions samples shaping"
-)
+MODULES = "counting creation fourier linear numeric order padding polynomials quantiles reductions samples shaping"
 for _module in MODULES.split():
-    importlib.import_module(f"callboard.numpylike.{_module}")
+    importlib.import_module(f"callboard.numpylike.functions.{_module}")
+importlib.import_module("callboard.numpylike.drawing")
 
 OF_NUMPY = frozenset(
     [

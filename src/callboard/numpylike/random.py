@@ -101,6 +101,8 @@ class Random(_Stream):
 
 
 def entered(*names: str) -> Any:
+    """Enter a function in the table for ``np.random`` and for generators, under its own name or these."""
+
     def enter(made: Any) -> Any:
         for name in names or (made.__name__.rstrip("_"),):
             for section in ("random", "Generator"):
@@ -145,6 +147,11 @@ def _least(name: str, x: Any, least: float, *, above: bool = False) -> Any:
 
 
 def number(name: str, x: Any) -> Any:
+    """A parameter that is one number.
+
+    Raises:
+        TypeError: It is an array.
+    """
     if numpy.ndim(x) and not isinstance(x, GpuRef) and numpy.size(x) == 1:
         x = numpy.asarray(x).reshape(())
     if numpy.ndim(x):
@@ -228,6 +235,7 @@ def standard_cauchy(rng: Any, size: Any) -> Any:
 
 
 def gamma_of(rng: Any, shape: float, size: Any) -> Any:
+    """Gamma distributed numbers of scale 1."""
     return rng.np.zeros(size) if shape == 0 else rng.base.gamma(shape, 1.0, size)
 
 

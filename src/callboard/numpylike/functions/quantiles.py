@@ -10,7 +10,7 @@ from callboard.arrays.handles import cast
 from callboard.core.dtype import DTYPES
 from callboard.core.ref import GpuRef
 from callboard.numpylike.binding import Array, Maybe, function
-from callboard.numpylike.reductions import axes
+from callboard.numpylike.functions.reductions import axes
 
 ALPHA_BETA = {
     "interpolated_inverted_cdf": (0, 1),

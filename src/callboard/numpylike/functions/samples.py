@@ -7,7 +7,7 @@ import numpy
 from callboard.arrays.elementwise import apply
 from callboard.core.dtype import DTYPES
 from callboard.numpylike.binding import Array, Dtype, Maybe, function
-from callboard.numpylike.shaping import axis_of
+from callboard.numpylike.functions.shaping import axis_of
 from callboard.numpylike.ufuncs import promoted
 
 

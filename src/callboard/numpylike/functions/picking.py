@@ -8,7 +8,7 @@ import numpy
 from callboard.arrays.handles import cast
 from callboard.core.ref import GpuRef
 from callboard.numpylike.binding import Array, check_cast, function
-from callboard.numpylike.shaping import axis_of
+from callboard.numpylike.functions.shaping import axis_of
 from callboard.numpylike.ufuncs import promoted
 
 

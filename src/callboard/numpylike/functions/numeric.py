@@ -10,7 +10,7 @@ from callboard.arrays.handles import cast
 from callboard.core.dtype import DTYPES
 from callboard.core.ref import GpuRef
 from callboard.numpylike.binding import Array, Dtype, function
-from callboard.numpylike.shaping import axis_of
+from callboard.numpylike.functions.shaping import axis_of
 from callboard.numpylike.ufuncs import operands, promoted
 
 # -- elements ----------------------------------------------------------------------------------------------------------

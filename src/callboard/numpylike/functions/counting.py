@@ -11,7 +11,7 @@ from callboard.core.dtype import DTYPES
 from callboard.core.ref import GpuRef
 from callboard.kernel.cub import SegmentedReduce
 from callboard.numpylike.binding import Array, Maybe, function
-from callboard.numpylike.order import argsort
+from callboard.numpylike.functions.order import argsort
 
 
 @function()
