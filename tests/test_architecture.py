@@ -87,8 +87,7 @@ NOT_LIBRARIES: dict[str, str] = {
     "memory": "buffers belong to the device itself: every AccelDevice allocates, fills and copies",
 }
 
-MAX_LINES = 500
-MAX_ENTRIES = 16
+MAX_LINES, MAX_ENTRIES = 500, 16
 ONE_PER_LIBRARY = ("kernel", "backends/")  # folders that hold a module per library may hold as many as there are
 
 # Folders under tests/ that belong to no package of src/callboard.

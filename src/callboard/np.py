@@ -17,7 +17,9 @@ __all__ = ["default"]
 
 def default() -> Numpy:
     """The namespace of the default device, which is opened now if it is not open."""
-    return xp._device().np
+    device: Any = xp
+    found: Numpy = device._device().np
+    return found
 
 
 class _Named:

@@ -223,6 +223,8 @@ class Fourier(Handle, Generic[Mode]):
     if not TYPE_CHECKING:  # type checkers would take every name for an attribute
 
         def __getattr__(self, name: str) -> Any:
+            if name.endswith("2") and hasattr(self, f"{name[:-1]}n"):
+                raise AttributeError(f"xp.fft has no {name!r}; use {name[:-1]}n(x, axes=(-2, -1))", name=name, obj=self)
             raise unknown("xp.fft", name, dir(type(self)))
 
     fft = staticmethod(fft)

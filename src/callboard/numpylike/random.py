@@ -6,7 +6,8 @@ broadcast; those of a shape (of ``gamma``, ``poisson`` …) are numbers.
 
 import math
 import secrets
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy
 
@@ -17,6 +18,8 @@ from callboard.numpylike.missing import unknown
 from callboard.numpylike.signatures import SIGNATURES
 
 __all__ = ["Generator", "Random", "entered", "gamma_of", "number", "size_of"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def seed_of(seed: Any) -> int:
@@ -74,6 +77,9 @@ class Generator(_Stream):
         return [Generator(self.np, child) for child in numpy.random.SeedSequence(self._seed).spawn(n_children)]
 
 
+_Generator = Generator
+
+
 class Random(_Stream):
     """``np.random``: ``default_rng``, and the functions of one stream of the device."""
 
@@ -84,7 +90,7 @@ class Random(_Stream):
         """The class of what :meth:`default_rng` gives."""
         return Generator
 
-    def default_rng(self, seed: Any = None) -> Generator:
+    def default_rng(self, seed: Any = None) -> "_Generator":
         """A generator with a stream of its own."""
         return seed if isinstance(seed, Generator) else Generator(self.np, seed)
 
@@ -100,10 +106,10 @@ class Random(_Stream):
 # -- distributions -----------------------------------------------------------------------------------------------------
 
 
-def entered(*names: str) -> Any:
+def entered(*names: str) -> Callable[[F], F]:
     """Enter a function in the table for ``np.random`` and for generators, under its own name or these."""
 
-    def enter(made: Any) -> Any:
+    def enter(made: F) -> F:
         for name in names or (made.__name__.rstrip("_"),):
             for section in ("random", "Generator"):
                 if f"{section}.{name}" in SIGNATURES:
@@ -115,7 +121,7 @@ def entered(*names: str) -> Any:
 
 def size_of(size: Any, *parameters: Any) -> Any:
     """The shape of the result: ``size``, or that to which the parameters broadcast."""
-    shapes = [getattr(x, "shape", None) if isinstance(x, GpuRef) else numpy.shape(x) for x in parameters]
+    shapes: list[Any] = [getattr(x, "shape", None) if isinstance(x, GpuRef) else numpy.shape(x) for x in parameters]
     whole = numpy.broadcast_shapes(*shapes)
     if size is None:
         return whole

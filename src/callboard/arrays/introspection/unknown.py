@@ -44,7 +44,6 @@ INSTEAD = {
     "dot": "matmul or vecdot",
     "dstack": "concat, or stack",
     "exp2": "cb.elementwise('exp2(x)')",
-    "fft2": "fftn(x, axes=(-2, -1))",
     "fix": "trunc",
     "flatnonzero": "nonzero(reshape(x, (-1,)))",
     "fliplr": "flip",
@@ -55,10 +54,8 @@ INSTEAD = {
     "histogram": "dev.cub.histogram_even or dev.cub.histogram_range",
     "hstack": "concat",
     "identity": "eye",
-    "ifft2": "ifftn(x, axes=(-2, -1))",
     "inner": "vecdot or tensordot",
     "invert": "bitwise_invert",
-    "irfft2": "irfftn(x, axes=(-2, -1))",
     "isclose": "abs(x - y) <= atol + rtol * abs(y)",
     "left_shift": "bitwise_left_shift",
     "mod": "remainder",
@@ -76,7 +73,6 @@ INSTEAD = {
     "radians": "x * (xp.pi / 180)",
     "random": "the generator of the device, dev.rng",
     "ravel": "reshape(x, (-1,))",
-    "rfft2": "rfftn(x, axes=(-2, -1))",
     "right_shift": "bitwise_right_shift",
     "rint": "round",
     "rollaxis": "moveaxis",
@@ -101,7 +97,7 @@ def unknown(namespace: str, name: str, there: Iterable[str]) -> AttributeError:
         name: The unknown name.
         there: The names of the namespace, for the nearest of them.
     """
-    told = f"{namespace} has no {name!r}: it has the functions of the array API standard 2025.12, dev.np has NumPy's"
+    told = f"{namespace} has no {name!r}: it has the functions of the array API standard 2025.12"
     if name in INSTEAD:
         return AttributeError(f"{told}; use {INSTEAD[name]}", name=name)
     return unknown_name(told, name, there)

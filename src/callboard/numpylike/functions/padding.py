@@ -62,7 +62,7 @@ def _pairs(given: Any, rank: int) -> list[Any]:
 Border = Callable[[Any, int, int, int], Any]
 
 
-def _border(np: Any, array: Any, mode: str, kwargs: dict[str, Any]) -> Border:
+def _border(np: Any, array: Any, mode: Any, kwargs: dict[str, Any]) -> Border:
     rank = array.ndim
     if mode in ("constant", "empty"):
         values = _pairs(numpy.asarray(kwargs.get("constant_values", 0)), rank)
@@ -74,7 +74,7 @@ def _border(np: Any, array: Any, mode: str, kwargs: dict[str, Any]) -> Border:
         return lambda x, axis, before, after: _ramp(np, x, axis, (before, after), ends[axis])
     if mode in STATISTICS:
         length = kwargs.get("stat_length")
-        lengths = _pairs(numpy.asarray(length), rank) if length is not None else [(None, None)] * rank
+        lengths: list[Any] = _pairs(numpy.asarray(length), rank) if length is not None else [(None, None)] * rank
         if length is not None and any(n < 0 for pair in lengths for n in pair):
             raise ValueError("index can't contain negative values")
         if length is not None and mode in ("maximum", "minimum") and any(n == 0 for pair in lengths for n in pair):

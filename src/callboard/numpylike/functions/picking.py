@@ -264,7 +264,7 @@ def ix_(np: Any, *args: Any) -> Any:
 
 
 @function()
-def unravel_index(np: Any, indices: Any, shape: Any, order: str) -> Any:
+def unravel_index(np: Any, indices: Any, shape: Any, order: Any) -> Any:
     """The indices of each axis, of places in the line of all."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if not isinstance(indices, GpuRef):
@@ -277,10 +277,10 @@ def unravel_index(np: Any, indices: Any, shape: Any, order: str) -> Any:
 
 
 @function()
-def ravel_multi_index(np: Any, multi_index: Any, dims: Any, mode: Any, order: str) -> Any:
+def ravel_multi_index(np: Any, multi_index: Any, dims: Any, mode: Any, order: Any) -> Any:
     """Places in the line of all, of indices of each axis."""
     if not any(isinstance(x, GpuRef) for x in multi_index):
-        return _put(np, numpy.asarray(numpy.ravel_multi_index(tuple(multi_index), dims, mode, order)))
+        return _put(np, numpy.asarray(numpy.ravel_multi_index(multi_index, dims, mode, order)))
     modes = (mode,) * len(dims) if isinstance(mode, str) else mode
     lines = [_in_range(np, np.asarray(x), n, m) for x, n, m in zip(multi_index, dims, modes, strict=True)]
     pairs = list(zip(lines, dims, strict=True))

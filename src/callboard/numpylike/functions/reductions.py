@@ -74,7 +74,7 @@ def _extreme(np: Any, name: str, a: Any, axis: Any, keepdims: Any, initial: Any,
     if initial is not None:
         a = _masked(np, a, where, initial)
         first = np.full((1,), initial, dtype=a.dtype)
-        if any(a.shape[one] == 0 for one in axes(a, axis)):
+        if builtins.any(a.shape[one] == 0 for one in axes(a, axis)):
             shape = list(a.shape)
             for one in axes(a, axis):
                 shape[one] = 1

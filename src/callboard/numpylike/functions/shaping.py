@@ -1,7 +1,6 @@
 """Arrays in other shapes, joined, split, and elements taken out, put in and moved."""
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy
@@ -27,8 +26,8 @@ def reshape(np: Any, a: Array, shape: Any, order: str = "C", copy: Any = None) -
     return np.xp.reshape(a, shape if isinstance(shape, int) else tuple(int(n) for n in _ints(shape)), copy=copy)
 
 
-def _ints(shape: Any) -> Sequence[Any]:
-    return shape if isinstance(shape, list | tuple) else numpy.atleast_1d(numpy.asarray(shape))  # type: ignore[no-any-return]
+def _ints(shape: Any) -> Any:
+    return shape if isinstance(shape, list | tuple) else numpy.atleast_1d(numpy.asarray(shape))
 
 
 @function()
@@ -193,7 +192,7 @@ def _depth(x: Any) -> int:
 
 
 def _rank(np: Any, x: Any) -> int:
-    return max(_rank(np, one) for one in x) if isinstance(x, list) else np.asarray(x).ndim  # type: ignore[no-any-return]
+    return max(_rank(np, one) for one in x) if isinstance(x, list) else np.asarray(x).ndim
 
 
 def _block(np: Any, x: Any, depth: int, rank: int, whole: int) -> Any:
