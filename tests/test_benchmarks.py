@@ -124,6 +124,12 @@ def test_vector_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_realtime(tmp_path: Path) -> None:
+    results = run(tmp_path, "realtime")["results"]
+    assert results["images"]["callboard"]["median"] > 0 < results["particles"]["of 20"]["median"]
+
+
+@pytest.mark.slow
 def test_two_devices(tmp_path: Path) -> None:
     record = run(tmp_path, "two_devices", "--seconds", "500")
     assert {name: part["exit"] for name, part in record["results"].items()} == {"p2p": 0, "collectives": 0}
@@ -449,6 +455,15 @@ def test_rnn(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is what it is compared with")
     (figures,) = (found for title, found in run(tmp_path, "rnn")["results"].items() if title.startswith("LSTM"))
     assert set(figures) == {"process", "thread", "direct"}
+
+
+@pytest.mark.slow
+def test_dashboard(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="for the extra serve")
+    found = run(tmp_path, "dashboard")["results"]["1,000 actors"]
+    assert 0 < found["share"] < 1
+    assert found["frames per second"] > 0
+    assert 10_000 < found["bytes"] < 40_000
 
 
 @pytest.mark.slow

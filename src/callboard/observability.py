@@ -1,5 +1,6 @@
-"""``observability.install(system, "node-1")``: see :func:`callboard.observe`; and the profilers of NVIDIA's GPUs."""
+"""``observability.install(system, "node-1")``: see :func:`callboard.observe`; the dashboard, and NVIDIA's profilers."""
 
+from callboard.telemetry.dashboard.app import process_dashboard as dashboard
 from callboard.telemetry.install import install, observe
 from callboard.telemetry.nvidia.cupti import CuptiSession
 from callboard.telemetry.nvidia.nvml import GpuSnapshot, NvmlActor, SetInterval, Shutdown
@@ -12,6 +13,7 @@ __all__ = [
     "NvtxKernelTrace",
     "SetInterval",
     "Shutdown",
+    "dashboard",
     "install",
     "observe",
 ]

@@ -366,6 +366,31 @@ def test_an_empty_token_is_refused(
     assert "token is empty: it must hold the token" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.org"])
+@pytest.mark.few(1)
+def test_a_dashboard_that_others_reach_needs_a_token(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    (tmp_path / "served_app.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert main(["serve", "served_app:server", "--dashboard", "--host", host]) == 2
+    sys.modules.pop("served_app", None)
+    assert f"--dashboard on {host} needs a token" in capsys.readouterr().err
+
+
+@pytest.mark.fault
+def test_a_dashboard_has_a_token_of_its_own(tmp_path: Path) -> None:
+    with served(tmp_path, "--dashboard") as (process, url):
+        assert process.stderr is not None
+        address = process.stderr.readline().split("dashboard: ")[1].strip()
+        assert address.startswith(f"{url}/dashboard/?token=")
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        assert b"dashboard.js" in browser.open(address, timeout=LIMIT).read()
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(f"{url}/dashboard/", timeout=LIMIT)
+
+
 def test_tls_options_without_a_certificate_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,3 +124,29 @@ async def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
         assert json.loads(capsys.readouterr().out)["devices"][0]["name"] == "cpu:0"
         assert await asyncio.to_thread(main, ["top"]) == 2
         assert "this is no terminal" in capsys.readouterr().err
+
+
+def test_a_narrow_terminal_shows_the_other_columns_by_the_arrows_and_texts_move_no_cursor() -> None:
+    view = View()
+    wide = view.lines(snapshot(system="a\x1b[2J\nb"), None, 200, 12)
+    assert wide[0].startswith("a\ufffd[2J\ufffdb on here")
+    assert all(line.isprintable() for line in wide)
+    for _ in range(3):
+        view.key("right")
+    narrow = view.lines(snapshot(), None, 30, 12)
+    assert narrow[3].split() == ["device", "standbys", "queued", "in"]
+    for _ in range(50):
+        view.key("right")
+    assert view.lines(snapshot(), None, 30, 12)[3].split() == ["device", "last", "loss"]
+    view.key("left")
+    assert "free" in view.lines(snapshot(), None, 30, 12)[3]
+    assert all(len(line) <= 30 for line in narrow)
+
+
+def test_ops_that_were_not_measured_have_no_time() -> None:
+    ops = {tag: {"submitted": 9, "measured": n, "seconds": 0.0} for n, tag in enumerate(("a.b", "a.c"))}
+    device = msgspec.to_builtins(snapshot().devices[0]) | {"ops": ops}
+    for reverse in (False, True):
+        view = View(table=1, sort={1: 5}, reverse={1: reverse})
+        lines = view.lines(snapshot(devices=[device]), None, 100, 12)
+        assert lines[5].split()[-2:] == ["-", "-"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.telemetry.fakecupti import FakeCupti
+from tests.telemetry.packets import Trace
 
 import callboard as cb
 from callboard.device.host.profiling import activity
@@ -81,20 +82,21 @@ async def test_copies_and_the_end_of_the_device(cupti: FakeCupti) -> None:
 
 
 async def test_ops_are_measured_beside_it(cupti: FakeCupti) -> None:
-    seen: list[Any] = []
+    seen: asyncio.Queue[Any] = asyncio.Queue()
     async with asyncio.timeout(LIMIT), cb.device("cpu", **THREAD) as gpu:
-        remove = await gpu.trace(seen.append)
+        remove = await gpu.trace(seen.put_nowait)
         async with CuptiSession(gpu) as session:
             await gpu.full((2,), 1.0)
+            first = await seen.get()
             await remove()
             await gpu.full((2,), 2.0)
             ops = {record.op for record in (await session.drain()).records}
-            assert {record.op for record in seen} < ops
-            again = await gpu.trace(seen.append)
-            before = len(seen)
+            assert {first.op} < ops
+            again = await gpu.trace(seen.put_nowait)
             await gpu.full((2,), 1.0)
+            while (await seen.get()).op in ops:  # that of the op before may come late
+                pass
             await again()
-            assert len(seen) > before
 
 
 async def test_too_many_records_are_dropped_and_counted(cupti: FakeCupti, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +108,26 @@ async def test_too_many_records_are_dropped_and_counted(cupti: FakeCupti, monkey
         drained = await session.drain()
         assert (len(drained.records), drained.dropped) == (10, 15)
         assert (await session.drain()).dropped == 0
+
+
+async def test_a_trace_file_has_kernels_and_arrows_to_them(cupti: FakeCupti, tmp_path: Path) -> None:
+    file = tmp_path / "app.pftrace"
+    async with asyncio.timeout(LIMIT), cb.System("app") as system:
+        telemetry = cb.observe(system, perfetto=file)
+        gpu = await system.device("cpu", **THREAD)
+        await telemetry.devices.measure()
+        async with CuptiSession(gpu):
+            for _ in range(3):
+                await gpu.full((2,), 1.0)
+            await gpu.drain()
+    trace = Trace(file.read_bytes())
+    kernels = [each for each in trace.slices if each.name == "_Z4gemmv"]
+    launches = {number: each for each in trace.slices if each not in kernels for number in each.out}
+    assert len(kernels) == cupti.launches > 2
+    assert {each.track for each in kernels} == {"CUPTI stream 7"}
+    for kernel in kernels:
+        [number] = kernel.out
+        assert launches[number].began <= kernel.began + 1_000_000  # the clocks are compared to some microseconds
 
 
 async def test_a_host_without_cupti_says_what_to_install(cupti: FakeCupti) -> None:

@@ -1,6 +1,7 @@
 """Exporters: how they are named, what they refuse, and what a profile and a traced program tell."""
 
 import asyncio
+import json
 import logging
 import os
 import subprocess
@@ -15,7 +16,7 @@ import callboard as cb
 from callboard.events.ring import EVENTS
 from callboard.telemetry import installed
 from callboard.telemetry.export.prometheus import Text
-from callboard.telemetry.export.scrape import Scrape, address_of
+from callboard.telemetry.export.scrape import CLIENTS, Scrape, address_of
 from callboard.telemetry.families import Family
 from callboard.telemetry.profiling.costs import Costs
 
@@ -79,6 +80,16 @@ async def test_the_port_answers_metrics_only_and_one_that_is_taken_is_refused() 
             cb.observe(system, prometheus=scrape.port)
     with pytest.raises(OSError, match=r"refused|Connect"):
         await answer(scrape.port, b"")
+
+
+async def test_connections_that_say_nothing_do_not_keep_a_scraper_out() -> None:
+    async with cb.System("app") as system:
+        scrape = Scrape(cb.observe(system), 0)
+        silent = [await asyncio.open_connection("127.0.0.1", scrape.port) for _ in range(CLIENTS + 3)]
+        assert (await answer(scrape.port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert await silent[0][0].read() == b""
+        for _, writer in silent:
+            writer.close()
 
 
 async def test_figures_with_any_keys_and_figures_that_fail_do_not_cost_the_others_theirs(
@@ -239,3 +250,45 @@ def test_what_cannot_be_traced_is_said(arguments: list[str], says: str, capfd: p
 
     assert main(["trace", *arguments]) in (2, 127)
     assert says in capfd.readouterr().err
+
+
+# -- a full disk -------------------------------------------------------------------------------------------------------
+
+FULL = """
+import asyncio, logging, resource, sys
+import callboard as cb
+from callboard.events.kinds import MARK
+from callboard.events.ring import EVENTS, now
+
+logging.basicConfig(level=logging.ERROR, format="%(message)s")
+
+
+async def main():
+    async with cb.System("app") as system:
+        telemetry = cb.observe(system, jsonl=sys.argv[1], perfetto=sys.argv[2])
+        telemetry.flush()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))  # as a full disk: a part is written, then an error
+        for number in range(1000):
+            EVENTS.ring.append((next(EVENTS.ring.numbers), now(), MARK, "test", f"event {number}", {"number": number}))
+        telemetry.flush()
+        assert telemetry.sample().ring.waiting == 0
+
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="limits of processes")
+def test_a_full_disk_leaves_whole_events_and_the_application_goes_on(tmp_path: Path) -> None:
+    lines, trace = tmp_path / "events.jsonl", tmp_path / "app.pftrace"
+    command = [sys.executable, "-c", FULL, str(lines), str(trace)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 0, done.stderr
+    for path in (lines, trace):
+        assert done.stderr.count(f"File too large: '{path}'") == 1
+    text = lines.read_text()
+    assert text.endswith("}\n")
+    assert 50 < len([json.loads(line) for line in text.splitlines()]) < 1000
+    assert 50 < len(Trace(trace.read_bytes()).slices) < 1000
+    assert "could not be closed" not in done.stderr

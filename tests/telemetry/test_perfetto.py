@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.telemetry.packets import Trace
 
-from callboard.events.kinds import ACTOR, BATCH, DEAD, LOST, MARK, MESSAGE, OP, RECOVERED, STOPPED, TRACED
+from callboard.events.kinds import ACTIVITY, ACTOR, BATCH, DEAD, LOST, MARK, MESSAGE, OP, RECOVERED, STOPPED, TRACED
 from callboard.events.ring import Event
 from callboard.telemetry.export.perfetto import Perfetto
 
@@ -98,9 +98,49 @@ def test_tracks_slices_and_arrows(tmp_path: Path) -> None:
     ]
 
 
-def test_perfettos_own_protos_read_the_same(tmp_path: Path) -> None:
+RECORDED: list[Event] = [
+    (0, 5 * SECOND, TRACED, "cuda:0", [(3, "blas.gemm", 3, 4.0, 4.5, 5.0, True, 0.0, 0.0)]),  # before CUPTI records
+    (1, 6 * SECOND, ACTIVITY, "cuda:0", []),
+    (2, 20 * SECOND, TRACED, "cuda:0", [(7, "blas.gemm", 3, 11.0, 11.5, 16.0, True, 12.0, 1.0)]),
+    (
+        *(3, 21 * SECOND, ACTIVITY, "cuda:0"),
+        [
+            ("kernel", "_Z4gemm", 7, "blas.gemm", 12.0, 0.5, 7, 0),
+            ("memcpy", "htod", 0, "", 12.25, 0.5, 8, 4096),
+            ("memset", "", 7, "blas.gemm", 11.75, 0.125, 7, 64),
+            ("kernel", "_Z4tail", 7, "blas.gemm", 12.25, 0.5, 7, 0),  # beside the first, as in a graph
+            ("driver", "cuLaunchKernel", 7, "blas.gemm", 11.0, 0.25, 0, 0),
+        ],
+    ),
+]
+
+
+def test_what_cupti_recorded(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path / "t.pftrace", RECORDED)
+    kernels = 7 | 1 << 62
+    shown = [(each.track, each.name, each.began / 1e9, (each.ended or 0) / 1e9) for each in trace.slices]
+    assert shown[4:] == [
+        ("driver calls", "cuLaunchKernel", 11.0, 11.25),
+        ("CUPTI stream 7", "memset", 11.75, 11.875),
+        ("CUPTI stream 7", "_Z4gemm", 12.0, 12.5),
+        ("CUPTI stream 8", "memcpy htod", 12.25, 12.75),
+        ("CUPTI stream 7", "_Z4tail", 12.25, 12.75),
+    ]
+    assert len([name for name, _ in trace.tracks.values() if name == "CUPTI stream 7"]) == 2
+    arrows = [(each.name, each.out, each.into) for each in trace.slices if each.out or each.into]
+    assert arrows == [
+        ("blas.gemm", [3], []),
+        ("blas.gemm", [], [3]),
+        ("blas.gemm", [7, kernels], []),
+        ("blas.gemm", [], [7]),
+        *((name, [kernels], []) for name in ("memset", "_Z4gemm", "_Z4tail")),
+    ]
+
+
+@pytest.mark.parametrize("events", [EVENTS, RECORDED], ids=["all", "recorded"])
+def test_perfettos_own_protos_read_the_same(tmp_path: Path, events: list[Event]) -> None:
     protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    ours = trace_of(tmp_path / "t.pftrace", EVENTS)
+    ours = trace_of(tmp_path / "t.pftrace", events)
     theirs = protos.Trace.FromString((tmp_path / "t.pftrace").read_bytes())
     assert [p.track_descriptor.uuid for p in theirs.packet if p.HasField("track_descriptor")] == list(ours.tracks)
     begun = [p for p in theirs.packet if p.HasField("track_event") and p.track_event.type in (1, 3)]

@@ -16,6 +16,8 @@ from gpu_check.groups import ROOT, libraries
 
 __all__ = ["main"]
 
+PICTURES = ROOT / "docs" / "guides" / "images"
+
 
 def _arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser("scripts/dev", description="Generated files, and the tests of a change.")
@@ -29,10 +31,11 @@ def _arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, lis
     suite.add_argument("--backend", choices=(*SESSIONS, STAND_IN), help="of a library (cpu)")
     bump = commands.add_parser("bump", help="another version, everywhere it stands")
     bump.add_argument("version", metavar="VERSION", help="a later one: 0.2.0, 0.2.0rc1")
-    for command in (generate, changed, suite, bump):
+    pictures = commands.add_parser("screenshots", help="the pictures of the dashboard, by its test in Chromium")
+    for command in (generate, changed, suite, bump, pictures):
         command.add_argument("--dry-run", action="store_true", help="print what would be run")
     given, rest = parser.parse_known_args(arguments)
-    if rest and given.command in ("generate", "bump"):
+    if rest and given.command in ("generate", "bump", "screenshots"):
         parser.error(f"unknown arguments: {shlex.join(rest)}")
     return given, [each for each in rest if each != "--"]  # the rest is pytest's
 
@@ -49,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     folders = [str(ROOT / "src"), str(ROOT / "tools"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    if given.command == "screenshots":
+        environment["CALLBOARD_TEST_SCREENSHOTS"] = str(PICTURES)
     for command in filter(None, commands):
         _say(shlex.join("python" if each == sys.executable else each for each in command))
         if not given.dry_run:
@@ -77,6 +82,8 @@ def _pytest(given: argparse.Namespace, rest: list[str]) -> list[str]:
     """The command, empty if nothing is to be run."""
     names = libraries()
     pytest = [sys.executable, "-m", "pytest"]
+    if given.command == "screenshots":
+        return [*pytest, "-n", "0", "-rs", "tests/telemetry/test_dashboard.py", "-k", "browser"]
     if given.command == "suite":
         return [*pytest, *suite_command(given.name, given.backend, names), *rest]
     found = subprocess.run(

@@ -29,7 +29,7 @@ def add_dashboard(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        path = one_of(found(arguments.pid), "dashboard")
+        paths = one_of(found(arguments.pid), "dashboard")
     except (OSError, LookupError) as e:
         return _failed(str(e))
     try:
@@ -38,18 +38,18 @@ def _run(arguments: argparse.Namespace) -> int:
         return _failed('uvicorn is missing: pip install "callboard[serve]"')
     token = secrets.token_urlsafe(24)
     try:
-        asyncio.run(_serve(path, arguments.host, arguments.port, token, uvicorn))
+        asyncio.run(_serve(paths, arguments.host, arguments.port, token, uvicorn))
     except OSError as e:
         return _failed(str(e))
     return 0
 
 
-async def _serve(path: Path, host: str, port: int, token: str, uvicorn: "object") -> None:
+async def _serve(paths: list[Path], host: str, port: int, token: str, uvicorn: "object") -> None:
     import socket
 
     listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     shown = f"[{host}]" if ":" in host else host
-    source = await asyncio.to_thread(Source, path)
+    source = await asyncio.to_thread(Source, *paths)
     try:
         feed = Feed(lambda: asyncio.to_thread(source.snapshot))
         app = dashboard(feed, token)
@@ -57,7 +57,7 @@ async def _serve(path: Path, host: str, port: int, token: str, uvicorn: "object"
         settings = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)  # type: ignore[attr-defined]
         await uvicorn.Server(settings).serve(sockets=[listening])  # type: ignore[attr-defined]
     finally:
-        source.__exit__(None, None, None)
+        source.close()
 
 
 def _failed(text: str) -> int:

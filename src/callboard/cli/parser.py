@@ -16,6 +16,7 @@ from callboard.cli.doctor.command import add_doctor
 from callboard.cli.host import add_host
 from callboard.cli.load.command import add_load
 from callboard.cli.new_library import add_new_library
+from callboard.cli.play import add_play
 from callboard.cli.serving.command import add_serve
 from callboard.cli.top.command import add_top
 from callboard.cli.tracing import add_trace
@@ -41,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     add_load(commands)
     add_top(commands)
     add_dashboard(commands)
+    add_play(commands)
     add_trace(commands)
     add_api(commands)
     add_new_library(commands)

@@ -6,6 +6,7 @@ Events hold texts, numbers and classes: no message, no array and no exception, w
 from typing import Final
 
 __all__ = [
+    "ACTIVITY",
     "ACTOR",
     "BATCH",
     "DEAD",
@@ -69,6 +70,10 @@ server's clock (the loop's); how it ended; trace context or None."""
 MARK: Final = 13
 """A note. Where: what it is about. Name, a mapping of plain values."""
 
+ACTIVITY: Final = 14
+"""What CUPTI recorded. Where: the device. A list of ``(kind, name, op, tag, start, seconds, stream, nbytes)``, in
+seconds of ``time.monotonic()``, which is empty when recording begins."""
+
 NAMES: Final = {
     MESSAGE: "message",
     ACTOR: "actor",
@@ -83,6 +88,7 @@ NAMES: Final = {
     BATCH: "batch",
     REQUEST: "request",
     MARK: "mark",
+    ACTIVITY: "activity",
 }
 
 FIELDS: Final = {
@@ -99,5 +105,6 @@ FIELDS: Final = {
     BATCH: ("server", "size", "seconds", "ok"),
     REQUEST: ("server", "id", "arrived", "began", "end", "trace"),
     MARK: ("about", "name", "values"),
+    ACTIVITY: ("device", "records"),
 }
 """Names of what follows number, time and kind."""

@@ -32,7 +32,7 @@ from callboard.serve.generation.model import TextModel
 from callboard.serve.http.limits import EdgeLimits
 from callboard.serve.http.noted import noted
 from callboard.serve.http.reports import Reports
-from callboard.serve.http.rights import Keys, Right, Rights, check_right
+from callboard.serve.http.rights import Keys, Right, Rights, Ruled
 from callboard.serve.http.tokens import checked_key
 from callboard.serve.http.tracing import Tracer
 from callboard.serve.models import Model, TensorModel, check_tensors
@@ -52,7 +52,7 @@ class _State(Enum):
     DRAINING = "draining"
 
 
-class App(WithRoutes):
+class App(WithRoutes, Ruled):
     """Models that are asked over HTTP: the Open Inference Protocol v2, OpenAI's API, routes of one's own, ``/metrics``.
 
     ::
@@ -83,6 +83,9 @@ class App(WithRoutes):
             this text (the system shared memory extension). It is theirs to read and change then; Linux only.
         trace_file: Times of sampled inference requests may be written there, as lines of JSON; clients choose which
             requests (the trace extension), and none is until they do.
+        dashboard: ``/dashboard`` shows devices, actors and models to clients with the right ``"read"``, and telemetry
+            of the devices that ``lifespan`` opens is on. It needs ``token`` or ``rights``, except where ``callboard
+            serve`` serves this machine only.
         limits: See :class:`EdgeLimits`.
 
     Raises:
@@ -102,6 +105,7 @@ class App(WithRoutes):
         model_control: bool = False,
         shared_memory: str | None = None,
         trace_file: str | Path | None = None,
+        dashboard: bool = False,
         limits: EdgeLimits | None = None,
     ) -> None:
         if rights is not None and not (callable(rights) or isinstance(rights, Mapping)):
@@ -113,6 +117,7 @@ class App(WithRoutes):
         self.model_control = model_control
         self.regions = None if shared_memory is None else Regions(shared_memory)
         self.tracer = None if trace_file is None else Tracer(trace_file)
+        self.dashboard = dashboard
         self._tenant = tenant
         self.limits = limits or EdgeLimits()
         self.figures = Figures()
@@ -351,29 +356,6 @@ class App(WithRoutes):
             raise RuntimeError(f"model {name!r}: models are added before the app accepts requests, or in lifespan")
         super()._check_new(name)
 
-    @property
-    def has_rules(self) -> bool:
-        """True if not every request has all rights."""
-        return self.token is not None or self.rights is not None
-
-    def check_right(self, needed: frozenset[Right], headers: Mapping[str, str]) -> None:
-        """Raise unless a request has one of these rights: :func:`check_right`."""
-        check_right(self.token, self.rights, needed, headers)
-
-    def check_rules(self) -> None:
-        """Raise if clients can do more than ask models, and nothing says which of them may.
-
-        Raises:
-            ValueError: They can; names the option, and what to give with it.
-        """
-        options = {"model_control": self.model_control, "shared_memory": self.regions, "trace_file": self.tracer}
-        given = " and ".join(name for name, value in options.items() if value)
-        if given and not self.has_rules:
-            raise ValueError(
-                f"{self.name} has {given}, and nothing says which clients may use it: give token, or rights such as "
-                'App(rights={key: {"infer", "control", "read"}})'
-            )
-
     def tenant_of(self, headers: Mapping[str, str]) -> Hashable:
         """The tenant of a request with these headers; None if the app names none.
 
@@ -393,6 +375,11 @@ class App(WithRoutes):
     def accepting(self) -> bool:
         """True if the app accepts requests, other limits aside."""
         return self._state is _State.OPEN
+
+    @property
+    def draining(self) -> bool:
+        """True if it accepts none any more."""
+        return self._state is _State.DRAINING
 
     def why_not_ready(self) -> str | None:
         """The reason why ``/v2/health/ready`` returns 503; None if it returns 200."""

@@ -8,7 +8,7 @@ from callboard.patterns.requests.stats import SECONDS, Histogram
 from callboard.serve.models import Model
 from callboard.telemetry.export.prometheus import Text
 from callboard.telemetry.families import Group
-from callboard.telemetry.install import installed
+from callboard.telemetry.observed import all_groups, installed
 from callboard.telemetry.table import family
 
 if TYPE_CHECKING:
@@ -78,10 +78,7 @@ def exposition(figures: Figures, models: Iterable[Model], ready: bool, more: Ite
 
 async def all_metrics(app: "App") -> str:
     """The figures of an app, and what telemetry shows of its process if that is on."""
-    more: list[Group] = []
-    for telemetry in installed()[:1]:
-        await telemetry.refresh()
-        more = telemetry.collect()
+    more = await all_groups() if installed() else []
     return exposition(app.figures, app.served, app.why_not_ready() is None, more)
 
 

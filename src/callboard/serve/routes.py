@@ -1,6 +1,6 @@
 """The URLs of an app, and the Starlette application that has them."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -9,7 +9,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from callboard.events.concerns import TRACE
@@ -19,7 +19,7 @@ from callboard.serve.chains.names import NAME
 from callboard.serve.chains.typed import TypedModel
 from callboard.serve.edge import Body, Endpoint, Handler, error_response
 from callboard.serve.encoding.messages import InferBody
-from callboard.serve.errors import NotReady, Refusal, refusal_of
+from callboard.serve.errors import HttpError, NotReady, Refusal, refusal_of
 from callboard.serve.figures import all_metrics
 from callboard.serve.generation import oip
 from callboard.serve.generation import openai as generation
@@ -29,8 +29,12 @@ from callboard.serve.http.noted import Noted, noted, parent_of
 from callboard.serve.http.openapi import described, page
 from callboard.serve.http.quarantine import PardonRequest, pardon, quarantine
 from callboard.serve.http.request import Request
-from callboard.serve.http.rights import Right
+from callboard.serve.http.rights import Right, check_right
+from callboard.telemetry.dashboard.app import dashboard
+from callboard.telemetry.dashboard.feed import Feed
 from callboard.telemetry.export.prometheus import CONTENT_TYPE
+from callboard.telemetry.observed import snapshot_of_all
+from callboard.telemetry.sampling.snapshot import Snapshot
 
 __all__ = ["asgi"]
 
@@ -96,6 +100,8 @@ async def metrics(app: App, request: Request, body: memoryview) -> Body:
     return Body([text.encode()], {"content-type": CONTENT_TYPE})
 
 
+READ: frozenset[Right] = frozenset({"read"})
+"""The right that the page of the process needs."""
 ASKS: frozenset[Right] = frozenset({"infer"})
 """The right that routes of one's own need."""
 
@@ -136,6 +142,24 @@ async def openapi(app: App, request: Request, body: memoryview) -> Body:
 async def docs(app: App, request: Request, body: memoryview) -> Body:
     """The same as a page for people."""
     return Body([page(_document(app, request), app.served).encode()], {"content-type": "text/html; charset=utf-8"})
+
+
+def _dashboard(app: App) -> Mount:
+    """The page of this process, for clients that may read."""
+
+    async def seen() -> Snapshot:
+        if app.draining:  # the page would keep the server from its end
+            raise NotReady(app.why_not_ready())
+        return await snapshot_of_all()
+
+    def may_see(headers: Mapping[str, str]) -> bool:
+        try:
+            check_right(app.dashboard_token or app.token, app.rights, READ, headers)
+        except HttpError:
+            return False
+        return True
+
+    return Mount("/dashboard", dashboard(Feed(seen), may_see))
 
 
 class Routes:
@@ -220,6 +244,7 @@ def _starlette(app: App) -> Starlette:
             _route(path, Endpoint(app, path, handler), "GET")
             for path, handler in {**GETS, "/metrics": metrics, "/openapi.json": openapi, "/docs": docs}.items()
         ),
+        *([_dashboard(app)] if app.dashboard else ()),
     ]
 
     @asynccontextmanager

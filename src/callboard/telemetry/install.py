@@ -3,7 +3,6 @@
 import logging
 import os
 import socket
-import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ from callboard.telemetry.export.otel import OtlpMetrics, OtlpTraces
 from callboard.telemetry.export.perfetto import Perfetto
 from callboard.telemetry.export.scrape import Scrape
 from callboard.telemetry.nvidia.nvml import watch_gpus
+from callboard.telemetry.observed import installed, known, note
 from callboard.telemetry.profiling.costs import CostsFile
 from callboard.telemetry.telemetry import Telemetry
 
@@ -24,10 +24,8 @@ VARIABLE = "CALLBOARD_TELEMETRY"
 
 log = logging.getLogger("callboard.telemetry")
 
-_installed: "weakref.WeakKeyDictionary[ActorSystem, Telemetry]" = weakref.WeakKeyDictionary()
-
-
 _files: dict[tuple[str, str], "_SharedFile"] = {}
+os.register_at_fork(after_in_child=_files.clear)
 
 
 class _File(Protocol):
@@ -67,7 +65,7 @@ def _written(kind: str, make: Callable[[Telemetry, str], _File], telemetry: Tele
 
 
 def _prometheus(telemetry: Telemetry, where: int | str) -> None:
-    Scrape(telemetry, where)
+    Scrape.shared(telemetry, where)
 
 
 def _jsonl(telemetry: Telemetry, path: str) -> None:
@@ -86,7 +84,7 @@ def _costs(telemetry: Telemetry, path: str) -> None:
 
 def _otlp(telemetry: Telemetry, where: int | str) -> None:
     _written("otlp", OtlpTraces, telemetry, str(where))
-    OtlpMetrics(telemetry, where)
+    OtlpMetrics.shared(telemetry, where)
 
 
 EXPORTERS: dict[str, Callable[[Telemetry, Any], None]] = {
@@ -119,21 +117,21 @@ def observe(
         TypeError: An exporter is unknown.
         BackendUnavailable: The SDK that an exporter needs is not installed.
         OSError: A file cannot be written, or an address is not free.
-        RuntimeError: The system is not started, or belongs to another thread.
+        RuntimeError: The system is not started, has ended, or belongs to another thread.
     """
     unknown = exporters.keys() - EXPORTERS.keys()
     if unknown:
         raise TypeError(f"observe() has no exporter {min(unknown)!r}; there are {', '.join(EXPORTERS)}")
     port = system._port
-    if port is None or not port.is_here():
-        why = "is not started" if port is None else "belongs to another thread"
+    if port is None or not port.is_here() or system.is_stopping:
+        why = "is not started" if port is None else "belongs to another thread" if not port.is_here() else "has ended"
         raise RuntimeError(f"the system {system.name} {why}: call observe() inside 'async with', on its loop")
-    telemetry = _installed.get(system)
-    if telemetry is None or telemetry.closed:
+    telemetry = known(system)
+    if telemetry is None:
         telemetry = Telemetry(system, name or f"{socket.gethostname()}-{os.getpid()}", capacity)
         telemetry.start()
         watch_gpus(telemetry)
-        _installed[system] = telemetry
+        note(system, telemetry)
         system.on_termination(telemetry.end)
     for kind, where in exporters.items():
         EXPORTERS[kind](telemetry, where)
@@ -143,11 +141,6 @@ def observe(
 def install(system: ActorSystem, name: str | None = None) -> Telemetry:
     """The same as :func:`observe`, without exporters."""
     return observe(system, name)
-
-
-def installed() -> list[Telemetry]:
-    """The telemetry of all observed systems of this process."""
-    return [telemetry for telemetry in _installed.values() if not telemetry.closed]
 
 
 def observe_by_environment(system: ActorSystem) -> None:

@@ -31,6 +31,13 @@ _ROWS = (
     ("callboard_actor_restarts_total", "counter", "", ACTOR, "Instances after the first."),
     ("callboard_dead_letters_total", "counter", "", ("reason",), "Messages that were not handled."),
     # devices
+    (
+        "callboard_device_info",
+        "gauge",
+        "",
+        ("device", "system", "backend", "uuid"),
+        "1 for each open device: the system that opened it, and the device behind its name.",
+    ),
     ("callboard_device_ready", "gauge", "", DEVICE, "Whether the context is ready."),
     ("callboard_context_generation", "gauge", "", DEVICE, "Ordinal of the context that the device has."),
     ("callboard_context_losses_total", "counter", "", DEVICE, "Contexts that the device has lost."),

@@ -11,8 +11,9 @@ from typing import Any
 from callboard.actors import ActorSystem
 from callboard.telemetry.families import Group, Source
 from callboard.telemetry.local.server import LocalSocket
+from callboard.telemetry.observed import installed
 from callboard.telemetry.pump import Pump, Take
-from callboard.telemetry.sampling.actors import actor_figures
+from callboard.telemetry.sampling.actors import Actors
 from callboard.telemetry.sampling.blueprints import blueprint_figures
 from callboard.telemetry.sampling.counting import Counts
 from callboard.telemetry.sampling.devices import Devices
@@ -24,6 +25,12 @@ __all__ = ["Telemetry"]
 
 log = logging.getLogger("callboard.telemetry")
 
+FRESH = 0.5
+"""Seconds for which :meth:`Telemetry.refresh_soon` uses what the hosts said again."""
+SOON = 0.2
+"""Seconds that it waits for them; and without such a bound if they have said nothing for :data:`OLD`."""
+OLD = 2.0
+
 
 class Telemetry:
     """The view of one system; made by :func:`callboard.observe`.
@@ -34,17 +41,26 @@ class Telemetry:
         system: The system.
         node: Name of this application among others.
         capacity: The most events that wait for exporters; older ones are dropped and counted.
+
+    Attributes:
+        loop: The system's loop.
+        label: Name of the system among those that are observed in this process: further ones of a name are numbered.
     """
 
     def __init__(self, system: ActorSystem, node: str, capacity: int) -> None:
         self.system = system
         self.node = node
+        self.loop = asyncio.get_running_loop()
+        self.label: str = _free(system.name, {each.label for each in installed()})
         self.counts = Counts()
+        self._actors = Actors(system, self.counts, self.label)
         self.devices = Devices(system, self.counts)
         self._sources: tuple[Source, ...] = ()
         self._closers: list[Callable[[], object]] = []
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshed = -OLD
         self.pump = Pump.open(capacity)
         self._ends = [self.pump.subscribe(self.counts.take, ops=False)]
 
@@ -81,17 +97,39 @@ class Telemetry:
         asked = [self.devices.refresh(timeout), *(_bounded(source, timeout) for source in self._sources)]
         await asyncio.gather(*asked)
 
-    def sample(self) -> Snapshot:
-        """The state now; figures of hosts are those of the last :meth:`refresh`. Never waits."""
+    async def refresh_soon(self) -> None:
+        """The same for views that ask often: hosts are asked twice a second.
+
+        A host that does not answer, as during a loss, does not make a view stand still.
+        """
+        age = time.monotonic() - self._refreshed
+        begun = self._refreshing is None and age >= FRESH
+        if begun:
+            self._refreshing = asyncio.ensure_future(self.refresh())
+            self._refreshing.add_done_callback(self._done_refreshing)
+        if self._refreshing is not None and (begun or age >= OLD):
+            await asyncio.wait([self._refreshing], timeout=None if age >= OLD else SOON)
+
+    def _done_refreshing(self, done: "asyncio.Task[None]") -> None:
+        self._refreshing, self._refreshed = None, time.monotonic()
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.error("figures could not be refreshed", exc_info=error)
+
+    def sample(self, recent: float = 0.0) -> Snapshot:
+        """The state now; figures of hosts are those of the last :meth:`refresh`. Never waits.
+
+        Args:
+            recent: Seconds that the figures of actors may be old: for views that ask often.
+        """
         self.pump.flush()
         ring = self.pump.ring
         devices = self.devices.figures()
         return Snapshot(
             at=time.time(),
             node=self.node,
-            system=self.system.name,
+            system=self.label,
             pid=os.getpid(),
-            actors=actor_figures(self.system, self.counts),
+            actors=self._actors.figures(recent),
             devices=devices,
             blueprints=blueprint_figures(),
             processes=process_figures(self.devices.processes()),
@@ -161,6 +199,14 @@ class Telemetry:
                 close()
             except Exception:  # of an exporter: the others are still due
                 log.exception("an exporter could not be closed")
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name} #{number}"
+    return free
 
 
 async def _bounded(source: Source, timeout: float) -> None:

@@ -1,9 +1,12 @@
 """``callboard serve``."""
 
 import argparse
+import contextlib
 import functools
 import importlib
+import ipaddress
 import logging
+import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +70,12 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         type=Path,
         help="file with the bearer token that clients must send; it has all rights, and replaces the app's own keys",
     )
+    parser.add_argument(
+        "--dashboard",
+        action="store_true",
+        help="serve a page with devices, actors and models under /dashboard, to clients with the right to read; "
+        "without a token and keys it has a token of its own, and is served to this machine only",
+    )
     parser.add_argument("--tls-cert", type=Path, help="file with the certificate and its chain, in PEM: serves HTTPS")
     parser.add_argument("--tls-key", type=Path, help="file with its key, if it is not in the same file")
     parser.add_argument("--tls-client-ca", type=Path, help="file with the authorities of the clients' certificates")
@@ -106,8 +115,28 @@ def opened(given: argparse.Namespace) -> tuple[App, Tls | None]:
     app = demo(given.device, given.workers) if given.demo else find_app(given.app)
     if given.token_file is not None:
         app.token, app.rights = read_token(given.token_file), None
+    app.dashboard = app.dashboard or given.dashboard
+    if app.dashboard and not app.has_rules:
+        app.dashboard_token = _own_token(given)
     app.check_rules()
     return app, _tls(given)
+
+
+def _own_token(given: argparse.Namespace) -> str:
+    """A token for the page of an app that has none.
+
+    Raises:
+        ValueError: Others than this machine could ask for the page.
+    """
+    local = given.uds is not None or given.host == "localhost"
+    with contextlib.suppress(ValueError):
+        local = local or ipaddress.ip_address(given.host).is_loopback
+    if not local:
+        raise ValueError(
+            f"--dashboard on {given.host} needs a token, because other machines can reach it: --token-file FILE, or "
+            "token or rights of the app"
+        )
+    return secrets.token_urlsafe(24)
 
 
 def refused(given: argparse.Namespace, error: Exception) -> int:

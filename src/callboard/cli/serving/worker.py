@@ -162,8 +162,7 @@ def check_shareable(app: App, workers: int) -> None:
     Raises:
         ValueError: They can, and there are several workers.
     """
-    options = {"model_control": app.model_control, "shared_memory": app.regions, "trace_file": app.tracer}
-    given = " and ".join(name for name, value in options.items() if value)
+    given = " and ".join(app.powers)
     if workers > 1 and given:
         raise ValueError(
             f"--workers {workers}: {app.name} has {given}, and a client's request reaches one worker only; "

@@ -11,6 +11,8 @@ __all__ = ["show"]
 
 KEYS = {
     curses.KEY_UP: "up",
+    curses.KEY_LEFT: "left",
+    curses.KEY_RIGHT: "right",
     curses.KEY_DOWN: "down",
     curses.KEY_ENTER: "enter",
     curses.KEY_BTAB: "tab",

@@ -52,7 +52,9 @@ def _rate(value: float) -> str:
     return f"{value:.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
 
 
-def _time(seconds: float) -> str:
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f}us"
     return f"{seconds * 1e3:.1f}ms" if seconds < 1 else f"{seconds:.2f}s"
@@ -105,9 +107,9 @@ def _ops(now: Snapshot, before: Snapshot | None) -> Iterator[Row]:
     for device in now.devices:
         for tag, op in device.ops.items():
             last = old[device.name].ops.get(tag) if device.name in old else None
-            mean = op.seconds / op.measured if op.measured else 0.0
+            mean = op.seconds / op.measured if op.measured else None
             rate = _per_second(op.submitted, last.submitted if last else None, elapsed)
-            values = device.name, tag, op.submitted, rate, op.failed, mean, mean * op.submitted
+            values = device.name, tag, op.submitted, rate, op.failed, mean, mean and mean * op.submitted
             yield Row(f"{device.name} {tag}", values)
 
 

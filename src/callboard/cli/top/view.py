@@ -10,7 +10,7 @@ from callboard.telemetry.sampling.snapshot import BlueprintFigures, DeviceFigure
 
 __all__ = ["HELP", "View"]
 
-HELP = "1-6 or Tab: table · s: sort by next column · r: reverse · arrows: select · Enter: details · q: quit"
+HELP = "q: quit · 1-6 or Tab: table · arrows: select, columns · Enter: details · s: sort by next column · r: reverse"
 
 
 @dataclass
@@ -22,6 +22,7 @@ class View:
         sort: Column that each table is sorted by, None: the order of the application.
         reverse: Small values first, by table.
         selected: Number of the selected row.
+        left: Columns behind the first one that are left out, for narrow terminals.
         details: The selected row is shown in full.
         done: The user has left.
     """
@@ -30,11 +31,16 @@ class View:
     sort: dict[int, int | None] = field(default_factory=dict)
     reverse: dict[int, bool] = field(default_factory=dict)
     selected: int = 0
+    left: int = 0
     details: bool = False
     done: bool = False
 
     def key(self, name: str) -> None:
-        """Follow a key: its character, or ``"up"``, ``"down"``, ``"enter"``, ``"escape"``, ``"tab"``."""
+        """Follow a key: its character, or its name.
+
+        Args:
+            name: ``"up"``, ``"down"``, ``"left"``, ``"right"``, ``"enter"``, ``"escape"``, ``"tab"``, or a character.
+        """
         columns = len(TABLES[self.table].columns)
         if name in ("q", "\x03"):
             self.done = True
@@ -44,7 +50,7 @@ class View:
             self.details = not self.details
         elif name == "tab" or (name.isdecimal() and 1 <= int(name) <= len(TABLES)):
             self.table = (self.table + 1) % len(TABLES) if name == "tab" else int(name) - 1
-            self.selected, self.details = 0, False
+            self.selected, self.left, self.details = 0, 0, False
         elif name == "s":
             now = self.sort.get(self.table)
             self.sort[self.table] = 0 if now is None else (now + 1) % columns
@@ -52,6 +58,8 @@ class View:
             self.reverse[self.table] = not self.reverse.get(self.table, False)
         elif name in ("up", "down"):
             self.selected = max(0, self.selected + (1 if name == "down" else -1))
+        elif name in ("left", "right"):
+            self.left = min(columns - 2, max(0, self.left + (1 if name == "right" else -1)))
 
     def rows(self, now: Snapshot, before: Snapshot | None) -> list[Row]:
         """The rows of the present table, in order."""
@@ -60,13 +68,9 @@ class View:
         column = self.sort.get(self.table)
         if column is not None:
             numbers = table.columns[column].right
-            rows.sort(
-                key=lambda row: (
-                    row.values[column] is None,
-                    row.values[column] if row.values[column] is not None else 0,
-                ),
-                reverse=numbers != self.reverse.get(self.table, False),
-            )
+            known = [row for row in rows if row.values[column] is not None]
+            known.sort(key=lambda row: row.values[column], reverse=numbers != self.reverse.get(self.table, False))
+            rows = known + [row for row in rows if row.values[column] is None]
         return rows
 
     def lines(self, now: Snapshot, before: Snapshot | None, width: int, height: int) -> list[str]:
@@ -88,20 +92,34 @@ class View:
         if self.details and rows:
             body = _details(TABLES[self.table], rows[self.selected], now)[:room]
         else:
-            body = _grid(TABLES[self.table], rows, self.sort.get(self.table), self.selected, room)
+            body = _grid(TABLES[self.table], rows, self.sort.get(self.table), self.selected, room, self.left)
         lines = [*head, *body]
         lines += [""] * (height - 1 - len(lines))
-        return [line[:width] for line in [*lines[: height - 1], HELP]]
+        return [_plain(line)[:width] for line in [*lines[: height - 1], HELP]]
 
 
-def _grid(table: Table, rows: list[Row], sort: int | None, selected: int, room: int) -> list[str]:
+def _plain(text: str) -> str:
+    """What does not move the cursor: names and errors may hold any character."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    )
+
+
+def _grid(table: Table, rows: list[Row], sort: int | None, selected: int, room: int, left: int) -> list[str]:
     cells = [[column.text(value) for column, value in zip(table.columns, row.values, strict=True)] for row in rows]
     names = [column.name + ("v" if at == sort else "") for at, column in enumerate(table.columns)]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     first = max(0, selected - room + 2)
-    shown = [_line(table.columns, names, widths, "  ")]
-    for at, line in enumerate(cells[first : first + room - 1], first):
-        shown.append(_line(table.columns, line, widths, "> " if at == selected else "  "))
+
+    def line(cells: list[str], mark: str) -> str:
+        return _line((table.columns[0], *table.columns[left + 1 :]), [cells[0], *cells[left + 1 :]], seen, mark)
+
+    seen = [widths[0], *widths[left + 1 :]]
+    shown = [line(names, "  ")]
+    for at, each in enumerate(cells[first : first + room - 1], first):
+        shown.append(line(each, "> " if at == selected else "  "))
     if not rows:
         shown.append(f"  no {table.name}")
     return shown

@@ -108,7 +108,7 @@ class AppFile(msgspec.Struct, forbid_unknown_fields=True):
         keys: Who may do what, instead of a token: ``rights`` of the clients that send this key, which is in the
             environment variable ``env`` or in ``file``, a path relative to this file.
         tenant_header: The header that names the tenant of a request.
-        model_control, shared_memory: See :class:`App`.
+        model_control, shared_memory, dashboard: See :class:`App`.
         limits: Fields of :class:`EdgeLimits`.
         models: Models by name: ``onnx``, a path relative to the file; or ``call`` or ``embeddings``, a function as
             ``"module:name"``, or several by version, which get lists of items where ``max_batch`` is above 1. The other
@@ -124,6 +124,7 @@ class AppFile(msgspec.Struct, forbid_unknown_fields=True):
     tenant_header: str | None = None
     model_control: bool = False
     shared_memory: str | None = None
+    dashboard: bool = False
     limits: dict[str, float] = {}
     models: dict[str, _Model] = {}
 
@@ -161,6 +162,7 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
             tenant=None if header is None else lambda headers: headers.get(header),
             model_control=file.model_control,
             shared_memory=file.shared_memory,
+            dashboard=file.dashboard,
             limits=limits,
         )
     except ValueError as e:

@@ -15,6 +15,7 @@ from callboard.serve.errors import HttpError, ModelStopped, ModelUnloaded, NotRe
 from callboard.serve.http.noted import noted
 from callboard.serve.models import Model
 from callboard.system import System, started
+from callboard.telemetry.install import observe
 
 __all__ = ["Served"]
 
@@ -27,6 +28,8 @@ class Served(Handle):
         versions: The versions of each model, by name.
     """
 
+    dashboard: bool
+
     def __init__(self) -> None:
         self.models: dict[str, Model] = {}
         self.versions: dict[str, Versions] = {}
@@ -34,13 +37,19 @@ class Served(Handle):
 
     @contextmanager
     def _opening(self, settings: Mapping[str, Any]) -> Iterator[None]:
-        """Devices that are opened in the block have these defaults, and are known to :meth:`_hurry`."""
+        """Devices that are opened in the block have these defaults, and are known to :meth:`_hurry`.
+
+        Telemetry of their systems is on if there is a page for it.
+        """
         set_before, listed_before = defaults.set(settings), started.set(self._systems)
         try:
             yield
         finally:
             defaults.reset(set_before)
             started.reset(listed_before)
+        for system in self._systems:
+            if self.dashboard and not system.is_stopping:
+                observe(system)
 
     def _hurry(self) -> None:
         """Let the devices end soon, whatever runs on them."""

@@ -153,6 +153,8 @@ async def _run(
             entering.cancel()
             await server.listen(http)
             _log.info("%s accepts requests at %s: %s", app.name, server.url, ", ".join(app.models) or "no models")
+            if app.dashboard:
+                _log.info("dashboard: %s/dashboard/?token=%s", server.url, app.dashboard_token or "KEY")
             if accepting is not None:
                 accepting.set()
             async with _running(background):

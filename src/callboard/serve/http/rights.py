@@ -10,7 +10,7 @@ from callboard.actors.errors import returned
 from callboard.serve.errors import HttpError
 from callboard.serve.http.tokens import checked_key
 
-__all__ = ["RIGHTS", "Keys", "Right", "Rights", "check_right", "checked_rights", "right_of"]
+__all__ = ["RIGHTS", "Keys", "Right", "Rights", "Ruled", "check_right", "checked_rights", "right_of"]
 
 Right = Literal["infer", "control", "read"]
 """``"infer"``: ask models, list them, read their metadata. ``"control"``: load and unload them, register shared memory,
@@ -59,6 +59,53 @@ class Keys:
         if found is None:
             raise _unknown()
         return found
+
+
+class Ruled:
+    """The part of an app that knows who may do what.
+
+    Attributes:
+        name, token, rights, model_control, regions, tracer, dashboard: See :class:`App`.
+        dashboard_token: What viewers of the dashboard must know, in place of a token and rights.
+    """
+
+    name: str
+    token: str | None
+    rights: Rights | None
+    model_control: bool
+    regions: Any
+    tracer: Any
+    dashboard: bool
+    dashboard_token: str | None = None
+
+    @property
+    def has_rules(self) -> bool:
+        """True if not every request has all rights."""
+        return self.token is not None or self.rights is not None
+
+    @property
+    def powers(self) -> list[str]:
+        """Names of the given options with which clients can do more than ask models."""
+        options = {"model_control": self.model_control, "shared_memory": self.regions, "trace_file": self.tracer}
+        return [name for name, value in (options | {"dashboard": self.dashboard}).items() if value]
+
+    def check_right(self, needed: frozenset[Right], headers: Mapping[str, str]) -> None:
+        """Raise unless a request has one of these rights: :func:`check_right`."""
+        check_right(self.token, self.rights, needed, headers)
+
+    def check_rules(self) -> None:
+        """Raise if clients can do more than ask models, and nothing says which of them may.
+
+        Raises:
+            ValueError: They can; names the option, and what to give with it.
+        """
+        ruled = {"dashboard"} if self.dashboard_token is not None else set()
+        given = " and ".join(name for name in self.powers if name not in ruled)
+        if given and not self.has_rules:
+            raise ValueError(
+                f"{self.name} has {given}, and nothing says which clients may use it: give token, or rights such as "
+                'App(rights={key: {"infer", "control", "read"}})'
+            )
 
 
 def check_right(token: str | None, rights: Rights | None, needed: frozenset[Right], headers: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from callboard.events.kinds import FIELDS, NAMES
 from callboard.events.ring import Event
+from callboard.telemetry.export.wholefile import WholeFile
 
 __all__ = ["JsonLines"]
 
@@ -25,8 +26,7 @@ class JsonLines:
     """
 
     def __init__(self, path: "str | os.PathLike[str]") -> None:
-        self._path = path
-        self._file = open(path, "ab")  # noqa: SIM115 - closed by close()
+        self._file = WholeFile(path, "ab", lambda piece, written: piece.rfind(b"\n", 0, written) + 1)
         self._encode = msgspec.json.Encoder(enc_hook=_named).encode
         self._offset = time.time_ns() - time.monotonic_ns()
 
@@ -38,10 +38,7 @@ class JsonLines:
             fields = dict(zip(FIELDS[kind], rest, strict=False))
             lines.append(encode({"at": (ns + offset) / 1e9, "kind": NAMES[kind], **fields}))
         lines.append(b"")
-        if self._file.closed:  # another system of this process began
-            self._file = open(self._path, "ab")  # noqa: SIM115 - likewise
-        self._file.write(b"\n".join(lines))
-        self._file.flush()
+        self._file.add(b"\n".join(lines))
 
     def close(self) -> None:
         """Close the file."""

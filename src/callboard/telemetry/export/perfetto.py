@@ -1,7 +1,8 @@
 """``Perfetto``: a trace file for https://ui.perfetto.dev: a track for each actor, library and stream, with arrows.
 
 An arrow leads from the message that called an op to the op's launch in its library, and from there to its execution on
-the stream.
+the stream. While CUPTI records a device, another one leads from the launch to the op's first kernel or copy, and on to
+each further one.
 """
 
 import os
@@ -9,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from callboard.events.kinds import BATCH, DEAD, LOST, MARK, MESSAGE, OP, RECOVERED, STOPPED, TRACED
+from callboard.events.kinds import ACTIVITY, BATCH, DEAD, LOST, MARK, MESSAGE, OP, RECOVERED, STOPPED, TRACED
 from callboard.events.ring import Event
 from callboard.telemetry.export.protobuf import (
     BEGIN,
@@ -22,12 +23,16 @@ from callboard.telemetry.export.protobuf import (
     event_name,
     flow,
     track,
+    whole_packets,
 )
+from callboard.telemetry.export.wholefile import WholeFile
 
 __all__ = ["Perfetto"]
 
 ARROWS = 64
 """Most arrows from one message."""
+KERNELS = 1 << 62
+"""Added to an op's number: arrows to what CUPTI recorded of it."""
 WAITING = 10_000
 """Most actors whose ops wait for the end of the message that called them."""
 
@@ -47,14 +52,14 @@ class Perfetto:
     """
 
     def __init__(self, path: "str | os.PathLike[str]", name: str) -> None:
-        self._path = path
-        self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
+        self._file = WholeFile(path, "wb", whole_packets)
         self.events = 0
         self._uuids: dict[tuple[Any, ...], int] = {}
         self._names: dict[str, int] = {}
         self._kinds: dict[tuple[int, str], tuple[bytes, bytes, bytes]] = {}  # by track and name of a slice
         self._called: defaultdict[str, list[int]] = defaultdict(list)
         self._until: dict[int, int] = {}
+        self._recorded: set[str] = set()  # devices that CUPTI records
         self._packets = Packets()
         self._root = self._track((), name, 0, pid=os.getpid())
         self._ways = {
@@ -67,6 +72,7 @@ class Perfetto:
             RECOVERED: self._recovered,
             STOPPED: self._stopped,
             MARK: self._mark,
+            ACTIVITY: self._activity,
         }
 
     def take(self, events: Sequence[Event]) -> None:
@@ -76,15 +82,14 @@ class Perfetto:
             way = ways.get(each[2])
             if way is not None:
                 way(each)
-        if self._file.closed:  # another system of this process began
-            self._file = open(self._path, "ab")  # noqa: SIM115 - likewise
-        self._file.write(self._packets.take())
-        self._file.flush()  # a program that crashes leaves a trace
+        self._file.add(self._packets.take())  # a program that crashes leaves a trace
 
     def close(self) -> None:
         """Close the file."""
-        self._file.write(self._packets.take())
-        self._file.close()
+        try:
+            self._file.add(self._packets.take())
+        finally:
+            self._file.close()
 
     # -- kinds of events -----------------------------------------------------------------------------------------------
 
@@ -103,13 +108,14 @@ class Perfetto:
         self._slice(where, message.__qualname__, began, ended, more)
 
     def _traced(self, each: Event) -> None:
-        device = self._device(each[3])
+        device, recorded = self._device(each[3]), each[3] in self._recorded
         for op, tag, stream, began, enqueued, completed, ok, started, seconds in each[4]:
             start, launched, done = int(began * 1e9), int(enqueued * 1e9), int(completed * 1e9)
             at = int(started * 1e9) or launched
             library = tag.partition(".")[0]
             launches = self._track((device, library), library, device)
-            self._slice(launches, tag, start, launched, flow(op))
+            arrows = flow(op) + flow(op | KERNELS) if recorded else flow(op)
+            self._slice(launches, tag, start, launched, arrows)
             executes = self._track((device, stream), f"stream {stream}", device)
             more = flow(op, ends=True)
             if not ok:
@@ -117,14 +123,34 @@ class Perfetto:
             at = max(at, self._until.get(executes, 0))
             self._slice(executes, tag, at, int((started + seconds) * 1e9) if started else done, more)
 
+    def _activity(self, each: Event) -> None:
+        device = self._device(each[3])
+        self._recorded.add(each[3])
+        for kind, name, op, tag, start, seconds, stream, nbytes in sorted(each[4], key=lambda record: record[4]):
+            began = int(start * 1e9)
+            call = kind in ("runtime", "driver")
+            key, track = (
+                (kind, "") if call else ("cupti", stream),
+                f"{kind} calls" if call else f"CUPTI stream {stream}",
+            )
+            more = flow(op | KERNELS) if op and not call else b""
+            if tag:
+                more += annotated("op", tag)
+            if nbytes:
+                more += annotated("bytes", str(nbytes))
+            where = self._lane((*key, each[3]), track, device, began)
+            self._slice(
+                where,
+                name if call or kind == "kernel" else f"{kind} {name}".rstrip(),
+                began,
+                began + int(seconds * 1e9),
+                more,
+            )
+
     def _batch(self, each: Event) -> None:
         _, ended, _, server, size, seconds, ok = each
-        began, lane = ended - int(seconds * 1e9), 0
-        while True:  # batches that ran side by side are on tracks of their own
-            where = self._track(("server", server, lane), f"{server} batches", self._root)
-            if self._until.get(where, 0) <= began or lane > ARROWS:
-                break
-            lane += 1
+        began = ended - int(seconds * 1e9)
+        where = self._lane(("server", server), f"{server} batches", self._root, began)
         self._slice(where, f"batch of {size}" if ok else f"batch of {size}: failed", began, ended)
 
     def _dead(self, each: Event) -> None:
@@ -153,6 +179,15 @@ class Perfetto:
 
     def _device(self, name: str) -> int:
         return self._track(("device", name), name, self._root)
+
+    def _lane(self, key: tuple[Any, ...], name: str, parent: int, began: int) -> int:
+        """A track that is free by then: what ran side by side is on several tracks of a name."""
+        lane = 0
+        while True:
+            where = self._track((*key, lane), name, parent)
+            if self._until.get(where, 0) <= began or lane > ARROWS:
+                return where
+            lane += 1
 
     def _track(self, key: tuple[Any, ...], name: str, parent: int, pid: int = 0) -> int:
         uuid = self._uuids.get(key)

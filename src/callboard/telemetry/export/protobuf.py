@@ -7,7 +7,19 @@ Times have a fixed width, so that everything else of a packet is made once for e
 
 from typing import Final
 
-__all__ = ["BEGIN", "END", "INSTANT", "Packets", "annotated", "closed", "event", "event_name", "flow", "track"]
+__all__ = [
+    "BEGIN",
+    "END",
+    "INSTANT",
+    "Packets",
+    "annotated",
+    "closed",
+    "event",
+    "event_name",
+    "flow",
+    "track",
+    "whole_packets",
+]
 
 BEGIN: Final = 1
 END: Final = 2
@@ -47,6 +59,24 @@ class Packets:
         data = b"".join(self.parts)
         self.parts.clear()
         return data
+
+
+def whole_packets(data: bytes, written: int) -> int:
+    """The number of the first bytes that hold whole packets only, of those that were written."""
+    end = 0
+    while True:
+        length, shift, at = 0, 0, end + 1
+        while at < written:
+            length |= (data[at] & 127) << shift
+            shift += 7
+            at += 1
+            if data[at - 1] < 128:
+                break
+        else:
+            return end
+        if at + length > written:
+            return end
+        end = at + length
 
 
 def first() -> bytes:

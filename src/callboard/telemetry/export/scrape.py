@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from typing import TYPE_CHECKING
 
 from callboard.telemetry.export.prometheus import CONTENT_TYPE, Text
+from callboard.telemetry.export.users import Users
+from callboard.telemetry.observed import all_groups
 
 if TYPE_CHECKING:
     from callboard.telemetry.telemetry import Telemetry
@@ -20,7 +23,7 @@ HEAD = 8192
 PATIENCE = 5.0
 """Seconds that a client gets for its request, and for taking the response."""
 CLIENTS = 16
-"""Most connections at a time; further ones are closed."""
+"""Most connections at a time; for a further one, the oldest that has not asked yet is closed."""
 
 
 def address_of(where: int | str) -> tuple[str, int]:
@@ -36,7 +39,7 @@ def address_of(where: int | str) -> tuple[str, int]:
 
 
 class Scrape:
-    """Listens at once, and serves on the running loop.
+    """Listens at once, and serves on the running loop; further systems of this process may share it.
 
     Args:
         telemetry: Where the metrics come from.
@@ -53,39 +56,52 @@ class Scrape:
         host, port = address_of(where)
         self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         self.port: int = self._socket.getsockname()[1]
-        self._telemetry = telemetry
         self._text = Text()
         self._open = 0
+        self._silent: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._server: asyncio.Server | None = None
-        telemetry.run(self._serve())
-        telemetry.on_close(self.close)
+        self.users = Users(lambda each: each.run(self._serve()), self._pause, self._socket.close)
+        self.users.add(telemetry)
+
+    @classmethod
+    def shared(cls, telemetry: "Telemetry", where: int | str) -> None:
+        """Have an address answer as long as one of the systems lives that have asked for it."""
+        address = address_of(where)
+        found = _shared.get(address)
+        if found is None or found.users.ended or not address[1]:
+            _shared[address] = cls(telemetry, where)
+        else:
+            found.users.add(telemetry)
 
     async def _serve(self) -> None:
-        self._server = await asyncio.start_server(self._client, sock=self._socket, limit=HEAD)
+        # A copy: the end of the server closes it, and the next system's listens on.
+        self._server = await asyncio.start_server(self._client, sock=self._socket.dup(), limit=HEAD)
 
-    def close(self) -> None:
-        """Listen no more."""
+    def _pause(self) -> None:
         if self._server is not None:
             self._server.close()
-        self._socket.close()
 
     async def text(self) -> str:
-        """The metrics now, in Prometheus' text format."""
-        await self._telemetry.refresh()
-        return self._text.render(self._telemetry.collect())
+        """The metrics of all observed systems of this process now, in Prometheus' text format."""
+        return self._text.render(await all_groups())
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
+        self._silent[writer] = None
+        if self._open > CLIENTS:
+            next(iter(self._silent)).close()
         try:
-            if self._open <= CLIENTS:
+            if not writer.is_closing():
                 with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                     async with asyncio.timeout(PATIENCE):
                         head = await reader.readuntil(b"\r\n\r\n")
+                    self._silent.pop(writer, None)
                     writer.write(await self._response(head))
                     async with asyncio.timeout(PATIENCE):
                         await writer.drain()
         finally:
             self._open -= 1
+            self._silent.pop(writer, None)
             writer.close()
 
     async def _response(self, head: bytes) -> bytes:
@@ -101,6 +117,10 @@ class Scrape:
             log.exception("the metrics could not be collected")
             return _message("500 Internal Server Error", b"the metrics could not be collected: see the log\n")
         return _message("200 OK", body if method == b"GET" else b"", f"Content-Type: {CONTENT_TYPE}\r\n", len(body))
+
+
+_shared: dict[tuple[str, int], Scrape] = {}
+os.register_at_fork(after_in_child=_shared.clear)
 
 
 def _message(status: str, body: bytes, headers: str = "", length: int | None = None) -> bytes:

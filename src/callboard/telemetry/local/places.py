@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = ["folder", "made_folder", "socket_of", "sockets"]
 
-NAME = re.compile(r"(\d+)-\d+\.sock")
+NAME = re.compile(r"(\d+)-(\d+)\.sock")
 
 
 def folder() -> Path:
@@ -50,7 +50,7 @@ def socket_of(pid: int, number: int) -> Path:
 
 
 def sockets() -> list[Path]:
-    """The sockets of living processes, by process; what dead ones have left is removed.
+    """The sockets of living processes, by process and age; what dead ones have left is removed.
 
     Raises:
         PermissionError: The folder is not the user's own.
@@ -60,7 +60,7 @@ def sockets() -> list[Path]:
         check(place)
     except FileNotFoundError:
         return []
-    living: list[tuple[int, Path]] = []
+    living: list[tuple[int, int, Path]] = []
     for path in place.iterdir():
         if found := NAME.fullmatch(path.name):
             pid = int(found[1])
@@ -71,5 +71,5 @@ def sockets() -> list[Path]:
             except PermissionError:
                 continue  # the number belongs to another user's process now
             else:
-                living.append((pid, path))
-    return [path for _, path in sorted(living)]
+                living.append((pid, int(found[2]), path))
+    return [path for _, _, path in sorted(living)]

@@ -7,13 +7,13 @@ import logging
 import os
 import socket
 import struct
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from callboard.telemetry.local.places import made_folder, socket_of
+from callboard.telemetry.observed import RECENT
 
 if TYPE_CHECKING:
     from callboard.telemetry.telemetry import Telemetry
@@ -28,9 +28,6 @@ LINE = 256
 
 PATIENCE = 30.0
 """Seconds that a client may take to ask again, and to read an answer."""
-
-FRESH = 0.5
-"""Seconds for which figures of the hosts are used again."""
 
 log = logging.getLogger("callboard.telemetry")
 
@@ -49,8 +46,7 @@ class LocalSocket:
         self._telemetry = telemetry
         self._pid = os.getpid()
         self._server: asyncio.Server | None = None
-        self._open = 0
-        self._refreshed = -FRESH
+        self._clients: set[asyncio.StreamWriter] = set()
         try:
             self._path, self._socket = self._listen()
         except (OSError, AttributeError) as e:  # AttributeError: Windows, without AF_UNIX or getuid
@@ -78,32 +74,27 @@ class LocalSocket:
         self._server = await asyncio.start_unix_server(self._client, sock=self._socket, limit=LINE)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Listen no more, and end the connections: views are to see that the system has ended."""
         if self._server is not None:
             self._server.close()
+        for client in self._clients:
+            client.close()
         self._socket.close()
         if self._pid == os.getpid():  # not in a fork, whose socket it is not
             self._path.unlink(missing_ok=True)
 
-    async def _refresh(self) -> None:
-        """Ask the hosts, but not for every frame of a page."""
-        now = time.monotonic()
-        if now - self._refreshed >= FRESH:
-            self._refreshed = now
-            await self._telemetry.refresh()
-
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        self._clients.add(writer)
         try:
-            if self._open > CLIENTS or not _same_user(writer):
+            if len(self._clients) > CLIENTS or not _same_user(writer):
                 return
             with contextlib.suppress(TimeoutError, OSError, ValueError):
-                while await asyncio.wait_for(reader.readline(), PATIENCE):
-                    await self._refresh()
-                    writer.write(msgspec.json.encode(self._telemetry.sample()) + b"\n")
+                while await asyncio.wait_for(reader.readline(), PATIENCE) and not self._telemetry.closed:
+                    await self._telemetry.refresh_soon()
+                    writer.write(msgspec.json.encode(self._telemetry.sample(recent=RECENT)) + b"\n")
                     await asyncio.wait_for(writer.drain(), PATIENCE)
         finally:
-            self._open -= 1
+            self._clients.discard(writer)
             writer.close()
 
 

@@ -3,13 +3,15 @@
 import contextlib
 from collections.abc import Collection
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
 from callboard.core.errors import ContextLost, UnsupportedOp
 from callboard.device.client.handle import Device
 from callboard.device.host.profiling.activity import KINDS
+from callboard.events.kinds import ACTIVITY
+from callboard.events.ring import EVENTS, now
 
 __all__ = ["BACKENDS", "ActivityRecord", "CuptiSession", "Drained"]
 
@@ -63,7 +65,7 @@ class CuptiSession:
     """Records a device with CUPTI, in its context host, also in later contexts. One session for a device at a time.
 
     No other profiler can use CUPTI in that process meanwhile. Resident actors with processes of their own are not
-    recorded.
+    recorded. What is drained is also written to the trace files of the application (``perfetto="app.pftrace"``).
 
     ::
 
@@ -106,6 +108,7 @@ class CuptiSession:
         wanted = sorted(set(kinds))
         self._losses = self._device._port.losses
         self._settings.set("cupti-start", wanted)
+        self._note([])
         try:
             await self._device._answers.ask("cupti-start", wanted, timeout=ANSWER)
         except BaseException:  # also cancelled: later contexts are not to begin
@@ -132,7 +135,14 @@ class CuptiSession:
             if len(part) < PART:
                 break
         before, self._losses = self._losses, self._device._port.losses
+        if records:
+            self._note([msgspec.structs.astuple(record) for record in records])
         return Drained(records, dropped, self._losses - before)
+
+    def _note(self, records: list[tuple[Any, ...]]) -> None:
+        ring = EVENTS.ring
+        if ring is not None:
+            ring.append((next(ring.numbers), now(), ACTIVITY, self._device.name, records))
 
     async def stop(self) -> Drained:
         """Record no more; returns the records that were not drained. Await the ops before, as for :meth:`drain`."""

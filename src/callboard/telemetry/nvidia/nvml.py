@@ -31,6 +31,10 @@ R = TypeVar("R")
 
 log = logging.getLogger("callboard.telemetry")
 
+_watching: "list[NvmlActor]" = []
+"""The actors of this process that watch its GPUs, one for each observed system: the first tells of errors."""
+os.register_at_fork(after_in_child=_watching.clear)
+
 DRIVER = "/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"
 """One of these exists where there is a driver."""
 
@@ -98,6 +102,8 @@ class NvmlActor(Actor):
         self.timers.start_fixed_delay("read", _Due(), self._interval)
 
     async def post_stop(self) -> None:
+        if self in _watching:
+            _watching.remove(self)
         if self._reading is not None:
             await asyncio.wait([self._reading], timeout=1.0)
         gpus, self._gpus = self._gpus, None
@@ -145,6 +151,7 @@ class NvmlActor(Actor):
                 _say(str(e))
                 return []
             self._gpus = gpus
+            _watching.append(self)
             self._alarms = Alarms(gpus, lambda alarm: self._tell(_Alarmed(alarm=alarm)))
             self._alarms.start()
         return self._gpus.read()
@@ -167,11 +174,8 @@ class NvmlActor(Actor):
         where = "" if alarm.gpu is None else alarm.gpu.uuid
         if alarm.kind == "xid":
             self._xids[where, alarm.code] += 1
-        log.log(logging.ERROR if alarm.fatal else logging.WARNING, "GPU %s: %s", where or "(unknown)", alarm.text)
-        ring = EVENTS.ring
-        if ring is not None:
-            values = {"code": alarm.code, "text": alarm.text, "fatal": alarm.fatal}
-            ring.append((next(ring.numbers), now(), MARK, where, alarm.kind, values))
+        if self in _watching[:1]:
+            _tell(alarm, where)
         for device in open_devices(self.system):
             if device.uuid in alarm.uuids:
                 device.ref.tell(ContextSuspected(reason=f"NVML: {alarm.text}", dead=alarm.fatal))
@@ -201,6 +205,15 @@ def watch_gpus(telemetry: "Telemetry", nvml: Any = None) -> ActorRef[NvmlActor] 
 
     telemetry.on_close(end)
     return actor
+
+
+def _tell(alarm: Alarm, where: str) -> None:
+    """Log an alarm, and make it an event."""
+    log.log(logging.ERROR if alarm.fatal else logging.WARNING, "GPU %s: %s", where or "(unknown)", alarm.text)
+    ring = EVENTS.ring
+    if ring is not None:
+        values = {"code": alarm.code, "text": alarm.text, "fatal": alarm.fatal}
+        ring.append((next(ring.numbers), now(), MARK, where, alarm.kind, values))
 
 
 @functools.cache

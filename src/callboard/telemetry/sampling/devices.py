@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import os
+import threading
+import weakref
 from collections import Counter
 
 import msgspec
@@ -13,9 +16,9 @@ from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.status import DeviceStats, HostStats, MemoryPoolStats
 from callboard.events.ring import EVENTS
 from callboard.telemetry.sampling.counting import Counts, DeviceCounts
-from callboard.telemetry.sampling.snapshot import DeviceFigures, OpFigures, ResidentFigures
+from callboard.telemetry.sampling.snapshot import DeviceFigures, LossFigures, OpFigures, ResidentFigures
 
-__all__ = ["MEASURED", "Devices", "open_devices"]
+__all__ = ["MEASURED", "Devices", "called_as", "label_of", "open_devices"]
 
 MEASURED = 127
 """One op in so many is measured in its host: a prime, so that all ops of a loop have their turn."""
@@ -24,6 +27,34 @@ ANSWER = 5.0
 """Seconds that a host gets to begin or end its measurements."""
 
 Usage = tuple[int, float, int]
+
+
+_labels: "weakref.WeakKeyDictionary[Device, str]" = weakref.WeakKeyDictionary()
+_labelling = threading.Lock()
+
+
+def _forked() -> None:
+    """A forked child has none of its parent's devices; another thread may have held the lock."""
+    global _labelling
+    _labels.clear()
+    _labelling = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def label_of(device: Device) -> str:
+    """Name of a device among all that are observed in this process: further ones of a name are numbered."""
+    found = _labels.get(device)
+    if found is None:
+        with _labelling:  # systems may be on several threads
+            taken = {label for other, label in _labels.items() if not other.stopped}
+            number, found = 1, device.name
+            while found in taken:
+                number += 1
+                found = f"{device.name} #{number}"
+            _labels[device] = found
+    return found
 
 
 def open_devices(system: ActorSystem) -> list[Device]:
@@ -64,6 +95,8 @@ class Devices:
     async def refresh(self, timeout: float) -> None:
         """Ask all hosts at once; those that do not answer keep what they said."""
         devices = self.open()
+        for device in devices:  # here, so that numbers are in the order of the systems
+            label_of(device)
         for known in (self._known, self._measuring):
             for gone in known.keys() - set(devices):
                 known.pop(gone)
@@ -110,7 +143,8 @@ class Devices:
         known = self._known.get(device) or _Known()
         counts = self._counts.devices[device.name]
         figures = DeviceFigures(
-            name=device.name,
+            name=label_of(device),
+            system=self._system.name,
             backend=device.backend,
             isolation=device.isolation,
             uuid=device.uuid,
@@ -126,7 +160,7 @@ class Devices:
             failed=port.unanswered.failed,
             out_of_memory=port.unanswered.out_of_memory,
             ops=_ops(port, counts),
-            last_loss=counts.last_loss,
+            last_loss=_own(counts.last_loss, health.restarts),
             fresh=known.fresh,
         )
         if known.stats is not None:
@@ -145,7 +179,7 @@ class Devices:
             for host in [*device._actor.fleet.hosts, *device._actor.own.hosts]:
                 said = known.usage if known is not None and far and host is device._actor.host else None
                 if said is not None or not far:
-                    found.append((device.name, host.pid, said))
+                    found.append((label_of(device), host.pid, said))
         return found
 
     async def close(self) -> None:
@@ -153,11 +187,21 @@ class Devices:
         await asyncio.gather(*(self._measure(device, 0) for device in self.open()))
 
 
+def _own(loss: LossFigures | None, losses: int) -> LossFigures | None:
+    """The last loss, unless it is of another system's device of this name, which has lost more contexts."""
+    return loss if loss is not None and loss.generation <= losses else None
+
+
+def called_as(tag: str) -> str:
+    """The tag of a measured op as the application calls it: hosts mark calls of resident actors."""
+    return tag.removeprefix("actor:")
+
+
 def _ops(port: OpPort, counts: DeviceCounts) -> dict[str, OpFigures]:
     called, failures, measured = port.called.copy(), port.failures.copy(), counts.ops.copy()
     found = {tag: OpFigures(count, failures.get(tag, 0)) for tag, count in called.items()}
     for tag, op in measured.items():
-        figures = found.setdefault(tag, OpFigures())
+        figures = found.setdefault(called_as(tag), OpFigures())
         figures.measured, figures.seconds = op.measured, op.seconds
     return found
 

@@ -6,6 +6,7 @@ from typing import Any
 from callboard.telemetry.families import Group
 from callboard.telemetry.sampling.blueprints import ENDS, server_stats
 from callboard.telemetry.sampling.counting import Counts
+from callboard.telemetry.sampling.devices import called_as
 from callboard.telemetry.sampling.snapshot import ActorFigures, DeviceFigures, ProcessFigures, Snapshot
 from callboard.telemetry.table import family
 
@@ -51,6 +52,7 @@ def _actors(actors: list[ActorFigures]) -> Iterator[Group]:
 
 
 def _devices(devices: list[DeviceFigures]) -> Iterator[Group]:
+    yield _group("callboard_device_info", [((each.name, each.system, each.backend, each.uuid), 1) for each in devices])
     for name, values in (
         ("callboard_device_ready", [int(each.state == "ready") for each in devices]),
         ("callboard_context_generation", [each.generation for each in devices]),
@@ -105,7 +107,9 @@ def _ops(devices: list[DeviceFigures]) -> Iterator[Group]:
 
 def _histograms(counts: Counts) -> Iterator[Group]:
     devices = counts.devices.copy()
-    seconds = [((name, tag), op) for name, each in devices.items() for tag, op in each.seconds.copy().items()]
+    seconds = [
+        ((name, called_as(tag)), op) for name, each in devices.items() for tag, op in each.seconds.copy().items()
+    ]
     yield _group("callboard_op_seconds", seconds)
     yield _group("callboard_context_recovery_seconds", [((name,), each.recoveries) for name, each in devices.items()])
 

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-class ActorFigures(msgspec.Struct, frozen=True):
+class ActorFigures(msgspec.Struct, frozen=True, gc=False):  # thousands, of numbers and texts only
     """An actor.
 
     Attributes:
@@ -99,7 +99,8 @@ class DeviceFigures(msgspec.Struct):
     """A device.
 
     Attributes:
-        name, backend, isolation, uuid: The device, and where its context lives.
+        name, backend, isolation, uuid: The device, and where its context lives. Of several devices of a name in this
+            process, such as those of two systems, further ones are ``cpu:0 #2`` …
         state: As in :class:`callboard.DeviceHealth`.
         generation: Ordinal of its context, 1 for the first.
         losses: Contexts lost.
@@ -115,6 +116,7 @@ class DeviceFigures(msgspec.Struct):
         residents: Resident actors by name.
         last_loss: The last loss; None if there was none.
         fresh: Whether the context host answered the last time that it was asked.
+        system: Name of the system that opened it.
     """
 
     name: str
@@ -141,6 +143,7 @@ class DeviceFigures(msgspec.Struct):
     residents: dict[str, ResidentFigures] = {}
     last_loss: LossFigures | None = None
     fresh: bool = False
+    system: str = ""
 
 
 class BlueprintFigures(msgspec.Struct, frozen=True):
@@ -197,7 +200,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     Attributes:
         at: Unix seconds.
         node: Name that was given to telemetry.
-        system: Name of the actor system.
+        system: Name of the actor system, also if it is numbered; or names with commas between them.
         pid: The application's process.
         actors: Living actors, parents first.
         devices: Open devices.

@@ -1,10 +1,13 @@
 "use strict";
 // Draws what the stream of snapshots says. Nothing is sent; all text is set as text.
 
-const WINDOW = 300; // seconds that are kept
+const WINDOW = 300, LEAST = 30; // seconds that are kept, and that are shown at least
 const $ = (id) => document.getElementById(id);
 const history = new Map(); // device -> {points: [{at, used, rate}], spans: [{number, from, to}], losses: [{at, text}]}
-let previous = null, paused = false, frames = 0, drawn = 0;
+let previous = null, paused = false, frames = 0, drawn = 0, begun = null;
+
+// The seconds that are shown: as many as this page has seen.
+const shown = (now) => Math.min(WINDOW, Math.max(LEAST, now.at - begun));
 
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -33,6 +36,7 @@ function seconds(value) {
   if (value < 1e-3) return `${Math.round(value * 1e6)} µs`;
   return value < 1 ? `${(value * 1e3).toFixed(1)} ms` : `${value.toFixed(2)} s`;
 }
+const span = (value) => value < 100 ? `${Math.round(value)} seconds` : `${(value / 60).toFixed(value < 590 ? 1 : 0)} minutes`;
 const rate = (now, before, elapsed) => before === undefined || elapsed <= 0 ? 0 : Math.max(0, now - before) / elapsed;
 const round = (value) => value >= 10 || value === 0 ? value.toFixed(0) : value.toFixed(1);
 
@@ -57,8 +61,9 @@ function table(id, heads, rows, empty) {
 }
 
 function remember(now) {
+  if (begun === null || (previous && previous.pid !== now.pid)) { begun = now.at; history.clear(); }
   for (const device of now.devices) {
-    const kept = history.get(device.name) || {points: [], spans: [], losses: [], seen: 0};
+    const kept = history.get(device.name) || {points: [], spans: [], losses: []};
     history.set(device.name, kept);
     const old = previous && previous.devices.find((each) => each.name === device.name);
     const elapsed = previous ? now.at - previous.at : 0;
@@ -67,7 +72,9 @@ function remember(now) {
     if (device.state === "ready" && (!last || last.number !== device.generation)) kept.spans.push({number: device.generation, from: now.at, to: now.at});
     else if (last && last.number === device.generation && device.state === "ready") last.to = now.at;
     const loss = device.last_loss;
-    if (loss && loss.at !== kept.seen) { kept.seen = loss.at; kept.losses.push({at: loss.at, text: loss.error}); }
+    const before = kept.losses[kept.losses.length - 1];
+    if (loss && (!before || before.generation !== loss.generation)) kept.losses.push({...loss});
+    else if (loss) Object.assign(before, {recovered: loss.recovered, how: loss.how});
     const from = now.at - WINDOW;
     kept.points = kept.points.filter((point) => point.at >= from);
     kept.spans = kept.spans.filter((span) => span.to >= from);
@@ -75,29 +82,43 @@ function remember(now) {
   }
 }
 
+// Ops in flight at a loss, each once; of a file, its name.
+function suspected(texts) {
+  const counts = new Map();
+  for (const text of texts) { const short = text.replace(/\([^()]*[\\/]([^\\/()]+:\d+)\)/, "($1)"); counts.set(short, (counts.get(short) || 0) + 1); }
+  return [...counts].slice(0, 3).map(([text, count]) => count > 1 ? `${count} × ${text}` : text).join(", ");
+}
+
+// A part of a lane, from one time to another.
+function part(kind, from, to, now, text, title) {
+  const width = shown(now), at = (time) => Math.min(100, Math.max(0, (time - now.at + width) / width * 100));
+  const made = element("div", {class: kind, title}, text);
+  made.style.left = `${at(from)}%`;
+  made.style.width = `${Math.max(0, at(to) - at(from))}%`;
+  return made;
+}
+
 function lanes(now) {
-  const from = now.at - WINDOW, x = (at) => Math.max(0, (at - from) / WINDOW * 600);
+  $("since").textContent = `The last ${span(shown(now))}.`;
   $("lanes").replaceChildren(...now.devices.map((device) => {
     const kept = history.get(device.name);
-    const svg = drawing(600, 34, `${device.name}: generation ${device.generation}, ${device.losses} losses`);
-    kept.spans.forEach((span) => {
-      svg.append(shape("rect", {class: "bar", x: x(span.from), y: 6, width: Math.max(1, x(span.to) - x(span.from)), height: 20}));
-    });
+    const track = element("div", {class: "track", role: "img", "aria-label": `${device.name}: generation ${device.generation}, ${device.losses} losses`});
+    for (const each of kept.spans) track.append(part("bar", each.from, each.to, now, each.number, `generation ${each.number}`));
     for (const loss of kept.losses) {
-      const line = shape("line", {class: "mark", x1: x(loss.at), x2: x(loss.at), y1: 0, y2: 34});
-      line.append(shape("title", {}, loss.text));
-      svg.append(line);
+      const end = loss.recovered === null ? now.at : loss.at + loss.recovered;
+      track.append(part("away", loss.at, end, now, "", "no context"), part("mark", loss.at, loss.at, now, "", loss.error));
+      if (loss.recovered !== null) track.append(part("takeover", end, end, now, "", `next context: ${loss.how}`));
     }
     const state = element("span", {class: device.state === "ready" ? "ready" : device.state === "stopped" ? "stopped" : "other"}, device.state);
     const queue = Object.values(device.in_flight).reduce((sum, each) => sum + each, 0);
     const standby = device.standby === "none" ? "" : ` · ${device.standbys_ready} ${device.standby} standby`;
     const name = element("div", {}, element("strong", {}, device.name), " ", state,
       element("small", {}, `generation ${device.generation}, ${device.losses} lost · ${device.queued} queued, ${queue} in flight${standby}`));
-    const lane = element("div", {class: "lane", "data-device": device.name, "data-generation": device.generation}, name, svg);
+    const lane = element("div", {class: "lane", "data-device": device.name, "data-generation": device.generation}, name, track);
     const loss = device.last_loss;
     if (loss) {
       const back = loss.recovered === null ? "no next context yet" : `next context after ${seconds(loss.recovered)} (${loss.how})`;
-      const suspects = loss.suspects.length ? ` Suspects: ${loss.suspects.slice(0, 3).join(", ")}.` : "";
+      const suspects = loss.suspects.length ? ` Suspects: ${suspected(loss.suspects)}.` : "";
       lane.append(element("div", {class: "lost"}, `Last loss ${new Date(loss.at * 1000).toLocaleTimeString()}, ${loss.error}: ${loss.failed} ops failed, ${back}.${suspects}`));
     }
     return lane;
@@ -106,34 +127,39 @@ function lanes(now) {
 }
 
 function memory(now) {
-  const from = now.at - WINDOW;
+  const from = now.at - shown(now);
   $("memory").replaceChildren(...now.devices.map((device) => {
-    const points = history.get(device.name).points;
+    const points = history.get(device.name).points.filter((point) => point.at >= from);
     const high = Math.max(1, ...points.map((point) => point.used));
     const svg = drawing(300, 60, `memory of ${device.name}`);
-    const at = points.map((point) => `${((point.at - from) / WINDOW * 300).toFixed(1)},${(58 - point.used / high * 54).toFixed(1)}`);
+    const at = points.map((point) => `${((point.at - from) / shown(now) * 300).toFixed(1)},${(58 - point.used / high * 54).toFixed(1)}`);
     if (at.length) {
       svg.append(shape("polygon", {class: "rest", points: `${at[0].split(",")[0]},60 ${at.join(" ")} 300,60`}));
       svg.append(shape("polyline", {class: "line", points: at.join(" ")}));
     }
     const now_ = points.length ? points[points.length - 1] : {rate: 0};
     return element("div", {class: "card"}, element("h3", {}, device.name), svg,
-      element("p", {}, `${bytes(device.memory.used)} used, ${bytes(device.memory.free)} free · ${round(now_.rate)} ops/s`));
+      element("p", {}, `${bytes(device.memory.used)} used, ${bytes(device.memory.free)} free, most ${bytes(device.memory.peak)} · ${round(now_.rate)} ops/s`));
   }));
 }
 
-function histogram(values, label) {
-  const svg = drawing(240, 40, label);
+// Columns of the buckets that have values, with the bounds of the first and the last.
+function histogram(values, text, label) {
   let before = 0;
-  const counts = values.map(([, count]) => { const own = count - before; before = count; return own; });
-  const high = Math.max(1, ...counts), width = 240 / Math.max(1, counts.length);
-  counts.forEach((count, at) => {
-    const tall = count / high * 38;
+  const all = values.map(([bound, count]) => { const own = count - before; before = count; return [bound, own]; });
+  const first = all.findIndex(([, own]) => own), last = all.findLastIndex(([, own]) => own);
+  const counts = all.slice(Math.max(0, first), last + 1);
+  if (!counts.length) return "";
+  const high = Math.max(1, ...counts.map(([, own]) => own)), width = 240 / Math.max(12, counts.length);
+  const svg = drawing(240, 40, label);
+  counts.forEach(([bound, own], at) => {
+    const tall = own ? Math.max(1, own / high * 38) : 0;
     const column = shape("rect", {class: "column", x: at * width, y: 40 - tall, width: Math.max(1, width - 1), height: tall});
-    column.append(shape("title", {}, `up to ${values[at][0]}: ${count}`));
+    column.append(shape("title", {}, `up to ${text(bound)}: ${own}`));
     svg.append(column);
   });
-  return svg;
+  const ends = counts.length > 1 ? `up to ${text(counts[0][0])} … ${text(counts[counts.length - 1][0])}` : "";
+  return element("figure", {}, svg, element("figcaption", {}, ends));
 }
 
 function servers(now) {
@@ -145,10 +171,12 @@ function servers(now) {
       element("p", {}, `${server.queued} queued, ${server.running} running · ${done} completed, ${round(speed)}/s`));
     const others = Object.entries(server.ends).filter(([end, count]) => count && end !== "completed").map(([end, count]) => `${count} ${end}`);
     if (others.length) card.append(element("p", {class: "other"}, others.join(", ")));
+    const figures = element("div", {class: "figures"});
+    card.append(figures);
     for (const [name, figure] of Object.entries(server.figures)) {
       if (figure && Array.isArray(figure.buckets) && figure.count) {
         const text = name.includes("size") ? (value) => round(value) : seconds;
-        card.append(element("p", {}, `${name}: median ${text(figure.p50)}, p99 ${text(figure.p99)}`), histogram(figure.buckets, `${name} of ${server.name}`));
+        figures.append(element("div", {}, element("p", {}, `${name.replaceAll("_", " ")}: median ${text(figure.p50)}, p99 ${text(figure.p99)}`), histogram(figure.buckets, text, `${name} of ${server.name}`)));
       }
     }
     return card;
@@ -160,10 +188,10 @@ function tables(now) {
   const elapsed = previous ? now.at - previous.at : 0;
   const ops = now.devices.flatMap((device) => Object.entries(device.ops).map(([tag, op]) => {
     const mean = op.measured ? op.seconds / op.measured : 0;
-    return {row: [`${device.name} ${tag}`, op.submitted, op.failed, seconds(mean)], total: mean * op.submitted};
+    return {row: [`${device.name} ${tag}`, op.submitted, op.failed, op.measured ? seconds(mean) : "–"], total: mean * op.submitted};
   })).sort((a, b) => b.total - a.total).slice(0, 20);
   const most = Math.max(1e-12, ...ops.map((each) => each.total));
-  table("ops", [["op", "text"], ["calls"], ["failed"], ["mean"], ["total"]], ops.map((each) => [...each.row, [seconds(each.total), (each.total / most * .5).toFixed(2)]]), "no op was called");
+  table("ops", [["op", "text"], ["calls"], ["failed"], ["mean"], ["total"]], ops.map((each) => [...each.row, [each.total ? seconds(each.total) : "–", (each.total / most * .5).toFixed(2)]]), "no op was called");
   const residents = now.devices.flatMap((device) => Object.entries(device.residents).map(([name, actor]) =>
     [`${device.name}/${name}`, actor.actor, actor.state, actor.in_flight, actor.completed, actor.failed, actor.restarts]));
   table("residents", [["actor", "text"], ["class", "text"], ["state", "text"], ["in flight"], ["completed"], ["failed"], ["restarts"]], residents, "no resident actor");
@@ -212,11 +240,20 @@ function show(now) {
   frames += 1;
 }
 
-const stream = new EventSource("events");
-stream.onopen = () => { $("state").textContent = "live"; $("state").className = ""; };
-stream.onmessage = (event) => { if (!paused) show(JSON.parse(event.data)); };
-stream.onerror = () => { $("state").textContent = "no connection; trying again"; $("state").className = "bad"; };
-stream.addEventListener("ended", (event) => { $("state").textContent = `ended: ${event.data}`; $("state").className = "bad"; stream.close(); });
+// Responses end after a while, and the browser asks again; after another answer than a stream, it does not.
+let late = 0;
+function tell(text) { $("state").textContent = text; $("state").className = text === "live" ? "" : "bad"; }
+function connect() {
+  const stream = new EventSource("events");
+  const again = (text) => { stream.close(); tell(text); setTimeout(connect, 3000); };
+  stream.onmessage = (event) => { clearTimeout(late); late = 0; tell("live"); if (!paused) show(JSON.parse(event.data)); };
+  stream.onerror = () => {
+    if (stream.readyState === EventSource.CLOSED) again("refused: open the address with its token, or close other pages");
+    else if (!late) late = setTimeout(() => tell("no connection; trying again"), 2000);
+  };
+  stream.addEventListener("ended", (event) => again(`ended: ${event.data}`));
+}
+connect();
 $("pause").addEventListener("click", () => {
   paused = !paused;
   $("pause").setAttribute("aria-pressed", String(paused));

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import queue
 import threading
 import time
@@ -11,7 +12,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from callboard.telemetry.export.otel.collector import TIMEOUT, endpoint, require_sdk, resource_of
+from callboard.telemetry.export.users import Users
 from callboard.telemetry.families import Family, Group
+from callboard.telemetry.observed import all_groups
 
 if TYPE_CHECKING:
     from callboard.telemetry.telemetry import Telemetry
@@ -29,10 +32,10 @@ log = logging.getLogger("callboard.telemetry")
 
 
 class OtlpMetrics:
-    """Exports on a thread of its own; while one export lasts, further ones are left out.
+    """Exports the metrics of all observed systems on a thread; while one export lasts, further ones are left out.
 
     Args:
-        telemetry: Where the metrics come from.
+        telemetry: That of the first system.
         where: See :func:`callboard.telemetry.export.otel.collector.endpoint`.
 
     Raises:
@@ -44,33 +47,45 @@ class OtlpMetrics:
         require_sdk()
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-        self._telemetry = telemetry
         self._exporter: Any = OTLPMetricExporter(endpoint=endpoint(where, "metrics"), timeout=TIMEOUT)
         self._resource = resource_of(telemetry)
         self._began = time.time_ns()
         self._waiting: queue.Queue[list[Group] | None] = queue.Queue(1)
         self._thread = threading.Thread(target=self._run, name="callboard-otlp", daemon=True)
         self._thread.start()
-        telemetry.run(self._report())
-        # Before the actors and devices end, which show no figures then.
-        telemetry.system.shutdown.add_task("cluster-leave", "export the last metrics", self._last)
-        telemetry.on_close(self.close)
+        self.users = Users(lambda each: each.run(self._report(each)), lambda: None, self.close)
+        self.add(telemetry)
 
-    async def _report(self) -> None:
-        while True:
+    @classmethod
+    def shared(cls, telemetry: "Telemetry", where: int | str) -> None:
+        """Export to a collector as long as one of the systems lives that have asked for it."""
+        address = endpoint(where, "metrics")
+        found = _shared.get(address)
+        if found is None or found.users.ended:
+            _shared[address] = cls(telemetry, where)
+        else:
+            found.add(telemetry)
+
+    def add(self, telemetry: "Telemetry") -> None:
+        """One more system."""
+        self.users.add(telemetry)
+
+        async def last() -> None:
+            if not telemetry.closed:
+                await self.export()
+
+        # Before the actors and devices end, which show no figures then.
+        telemetry.system.shutdown.add_task("cluster-leave", "export the last metrics", last)
+
+    async def _report(self, telemetry: "Telemetry") -> None:
+        while not telemetry.closed:
             await asyncio.sleep(INTERVAL)
-            if self._telemetry.closed:
-                return
-            await self.export()
+            if not telemetry.closed:
+                await self.export()
 
     async def export(self) -> None:
         """Have the metrics of now exported, unless an export is under way."""
-        await self._telemetry.refresh()
-        self._put(self._telemetry.collect())
-
-    async def _last(self) -> None:
-        if not self._telemetry.closed:
-            await self.export()
+        self._put(await all_groups())
 
     def close(self) -> None:
         """End; waits 2 s at most for the last export."""
@@ -94,6 +109,10 @@ class OtlpMetrics:
             except Exception:  # of the SDK: the next export may succeed
                 log.exception("metrics could not be exported to the collector of OpenTelemetry")
         self._exporter.shutdown()
+
+
+_shared: dict[str, OtlpMetrics] = {}
+os.register_at_fork(after_in_child=_shared.clear)
 
 
 def metrics_of(groups: Iterable[Group], resource: Any, began: int, now: int) -> Any:

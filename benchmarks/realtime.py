@@ -1,0 +1,162 @@
+"""Simulations: filters of images beside OpenCV, particles beside a Numba loop by hand and Warp.
+
+    OMP_NUM_THREADS=1 python benchmarks/realtime.py --device cpu --json realtime.json
+    python benchmarks/realtime.py --device cuda --particles 16000000 --pixels 2160
+
+OpenCV, Numba and Warp are measured where they are installed; one thread each. A frame of ours begins and ends in host
+memory, as OpenCV's does; ``on the device`` it stays there. A step of ours is a message; ``of 20`` are in one.
+"""
+
+import argparse
+import asyncio
+import importlib
+import importlib.util
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+from _harness import Bar, arguments, interleave, ratios, table, tell_bars
+from _record import Record
+
+import callboard as cb
+
+STEPS = 20
+KERNEL = np.outer([1, 4, 6, 4, 1], [1, 4, 6, 4, 1]) / 256
+
+
+def _extend(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--particles", type=int, default=100_000)
+    parser.add_argument("--pixels", type=int, default=1080, help="rows of an image (default 1080)")
+
+
+def timed(function: Callable[[], Any], per: int, seconds: float) -> Callable[[], float]:
+    """Seconds of a call, divided by ``per``: the best of as many as there is time for."""
+
+    def run() -> float:
+        times, end = [], time.perf_counter() + seconds
+        while len(times) < 3 or time.perf_counter() < end:
+            start = time.perf_counter()
+            function()
+            times.append(time.perf_counter() - start)
+        return min(times) / per
+
+    return run
+
+
+def waiting(
+    runner: asyncio.Runner, call: Callable[[], Awaitable[Any]], per: int, seconds: float
+) -> Callable[[], float]:
+    """The same for a coroutine function, inside the loop."""
+
+    async def some() -> float:
+        times, end = [], time.perf_counter() + seconds
+        while len(times) < 3 or time.perf_counter() < end:
+            start = time.perf_counter()
+            await call()
+            times.append(time.perf_counter() - start)
+        return min(times) / per
+
+    return lambda: runner.run(some())
+
+
+def filters(given: Any, runner: asyncio.Runner, gpu: cb.Device, seconds: float) -> dict[str, Callable[[], float]]:
+    """A 5 by 5 filter of an RGB frame."""
+    image = np.random.default_rng(0).integers(0, 256, (given.pixels, given.pixels * 16 // 9, 3), dtype="u1")
+    pipe = cb.ImageFilterPipeline(gpu, KERNEL, border="mirror")
+
+    async def put() -> Any:
+        return await gpu.put(image)
+
+    sent = runner.run(put())
+
+    async def there() -> None:
+        await pipe.process_gpu(sent)
+
+    found = {
+        "callboard": waiting(runner, lambda: pipe.process(image), 1, seconds),
+        "on the device": waiting(runner, there, 1, seconds),
+    }
+    try:
+        cv2 = importlib.import_module("cv2")
+    except ImportError:
+        return found
+    cv2.setNumThreads(1)
+    weights = KERNEL.astype("f4")
+    return found | {"OpenCV": timed(lambda: cv2.filter2D(image, -1, weights), 1, seconds)}
+
+
+def particles(given: Any, runner: asyncio.Runner, gpu: cb.Device, seconds: float) -> dict[str, Callable[[], float]]:
+    """A step of particles that fall on a floor."""
+    rng = np.random.default_rng(0)
+    x, v = rng.uniform(0, 1, (2, given.particles, 3)).astype("f4")
+    config = cb.ParticleConfig(colliders=(cb.Plane(),))
+    simulation = cb.ParticleSystemActor(gpu, x, v, config=config, snapshot_every=1_000_000)
+    runner.run(simulation.start())
+    found = {
+        "callboard": waiting(runner, lambda: simulation.step(1e-4), 1, seconds),
+        f"of {STEPS}": waiting(runner, lambda: simulation.step(1e-4, STEPS), STEPS, seconds),
+    }
+    if gpu.backend == "cpu" and importlib.util.find_spec("numba"):
+        from numba import njit
+
+        @njit(error_model="numpy")
+        def by_hand(x: Any, v: Any, n: int) -> None:
+            dt, g, zero, left = np.float32(1e-4), np.float32(-9.8), np.float32(0), np.float32(-0.5)
+            for _ in range(n):
+                for i in range(x.shape[1]):
+                    v[1, i] += g * dt
+                    x[0, i] += v[0, i] * dt
+                    x[1, i] += v[1, i] * dt
+                    x[2, i] += v[2, i] * dt
+                    if x[1, i] < zero:
+                        x[1, i] = zero
+                        v[1, i] *= left if v[1, i] < zero else np.float32(1)
+
+        held = np.ascontiguousarray(x.T), np.ascontiguousarray(v.T)
+        by_hand(*held, 1)
+        found["Numba by hand"] = timed(lambda: by_hand(*held, STEPS), STEPS, seconds)
+    if importlib.util.find_spec("warp"):
+        steps = importlib.import_module("_warp_particles").stepper(x, v, "cpu" if gpu.backend == "cpu" else "cuda:0")
+        found["Warp"] = timed(lambda: steps(STEPS), STEPS, seconds)
+    return found
+
+
+def micros(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us"
+
+
+def main() -> None:
+    given = arguments(__doc__, rounds=7, extend=_extend)
+    if given.quick:
+        given.particles, given.pixels = min(given.particles, 10_000), min(given.pixels, 90)
+    seconds = 0.05 if given.quick else 0.4
+    record = Record("realtime", given)
+    bars: list[Bar] = []
+    with asyncio.Runner() as runner:
+        opened = cb.device(given.device, isolation="thread")
+
+        async def enter() -> cb.Device:
+            return await opened.__aenter__()
+
+        async def leave() -> None:
+            await opened.__aexit__(None, None, None)
+
+        gpu = runner.run(enter())
+        try:
+            images = interleave(filters(given, runner, gpu, seconds), given.rounds, "images")
+            record["images"] = table(f"5 x 5, RGB, {given.pixels} rows, a frame", images, micros, "callboard")
+            moved = interleave(particles(given, runner, gpu, seconds), given.rounds, "particles")
+            record["particles"] = table(f"{given.particles} particles, a step", moved, micros, f"of {STEPS}")
+        finally:
+            runner.run(leave())
+    ratio = ratios(images, "OpenCV", "callboard")
+    bars.append(Bar("speed of a frame, to OpenCV", ratio and ratio["median"], 0.9, at_least=True))
+    for peer, limit in (("Warp", 1.9), ("Numba by hand", 0.97)):
+        ratio = ratios(moved, peer, f"of {STEPS}")
+        bars.append(Bar(f"speed of particles, to {peer}", ratio and ratio["median"], limit, at_least=True))
+    record.done(tell_bars(bars))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What all simulations share: steps, snapshots, losses, pace, files."""

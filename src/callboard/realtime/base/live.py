@@ -1,0 +1,73 @@
+"""``Live``: the arrays of a simulation in one generation of a device, and the recording of its step."""
+
+import asyncio
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from callboard.core.ref.handle import GpuRef
+from callboard.device.client.handle import Device
+from callboard.realtime.base.rule import HostArrays, Rule
+
+__all__ = ["Live"]
+
+C = TypeVar("C")
+
+
+class Live(Generic[C]):
+    """All methods return at once; the device runs what they enqueue in the order of the calls.
+
+    Args:
+        device: Where it runs.
+        rule: What a step is.
+        config: See :class:`.Rule`.
+        state: Put on the device.
+
+    Attributes:
+        config: The present one.
+        arrays: All arrays, by name.
+        state: Names of those that steps write.
+    """
+
+    def __init__(self, device: Device, rule: Rule[C], config: C, state: HostArrays) -> None:
+        self.device, self.config = device, config
+        self.arrays: dict[str, GpuRef] = {"dt": device.put(np.zeros(1, "f4"))}
+        self.state = tuple(state)
+        self._rule = rule
+        self._dt = 0.0
+        self._step: Any = None
+        self.arrays |= {name: device.put(array) for name, array in state.items()}
+        self.configure(config)
+
+    def configure(self, config: C) -> None:
+        """Go on with this configuration."""
+        constants = {name: self.device.put(array) for name, array in self._rule.constants(config).items()}
+        self.arrays |= constants
+        self.config = config
+        self._step = None
+
+    def replace(self, name: str, ref: GpuRef) -> None:
+        """Have steps use this array from now on."""
+        self.arrays[name] = ref
+        self._step = None
+
+    def step(self, dt: float, steps: int) -> Any:
+        """Take steps; an awaitable of their end."""
+        if self._step is None:  # the one before is closed when the last replay is done
+            with self.device.record(dt=self.arrays["dt"]) as self._step:
+                self._rule.step(self.device, self.arrays, self.config)
+        if dt == self._dt:
+            return self._step.replay(steps)
+        self._dt = dt
+        return self._step.replay(steps, dt=np.full(1, dt, "f4"))
+
+    def read(self) -> "asyncio.Future[HostArrays]":
+        """Copies of the state as it is after all that was called before."""
+        replies = {name: self.arrays[name].get() for name in self.state}
+
+        async def arrived() -> HostArrays:
+            return {name: np.asarray(await reply) for name, reply in replies.items()}
+
+        task = asyncio.ensure_future(arrived())
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # not awaited if the command fails
+        return task

@@ -1,0 +1,1 @@
+"""Cloth: particles held together by springs of a given compliance."""

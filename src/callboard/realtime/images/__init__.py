@@ -1,0 +1,1 @@
+"""Filters of images: correlations with small kernels, in chains."""

@@ -1,0 +1,186 @@
+"""``ImageFilterPipeline``: a chain of filters on a device."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callboard.core.errors import ContextLost, ShapeError
+from callboard.core.ref.handle import GpuRef
+from callboard.device.client.handle import Device
+from callboard.realtime.base.asking import Asked
+from callboard.realtime.base.checks import count, number
+from callboard.realtime.images import messages
+from callboard.realtime.images.kernels import across, correlated, down
+from callboard.realtime.images.plain import BORDERS
+from callboard.realtime.images.separation import Stage, stage_of
+
+__all__ = ["Border", "ImageFilterPipeline", "Roi"]
+
+Border = Literal["constant", "replicate", "reflect", "wrap", "mirror"]
+"""What is beyond the edge of ``abcd``: ``000|abcd|000`` (or another constant), ``aaa|abcd|ddd``, ``cba|abcd|dcb``,
+``bcd|abcd|abc``, ``dcb|abcd|cba`` (which OpenCV calls reflect 101)."""
+Roi = tuple[int, int, int, int]
+"""First row, end of the rows, first column, end of the columns."""
+DTYPES = "uint8", "uint16", "float32"
+ATTEMPTS = 3
+"""Contexts that a frame may lose before it fails."""
+
+
+class ImageFilterPipeline(Asked):
+    """Correlates images with kernels, one after the other. A lost device costs no frame: it is filtered again.
+
+    ::
+
+        blur = cb.ImageFilterPipeline(gpu, np.full((5, 5), 1 / 25), border="reflect")
+        smooth = await blur.process(photo)
+
+    Sums are in f32. The result of each stage is rounded to the nearest integer, at a half to the even one, and kept
+    within the range of the dtype, as OpenCV does. Kernels from 7 by 7 on that are an outer product run in two passes.
+    A kernel is not turned: ``kernel[::-1, ::-1]`` makes a convolution of the correlation.
+
+    Args:
+        device: Open.
+        kernels: One kernel ``[k, k]``, or a sequence of them; odd extents.
+        border: Of all stages.
+        fill: The constant beyond the edge with ``border="constant"``.
+
+    Class attributes:
+        Process, ProcessGpu, UpdateKernel: The messages that :meth:`ask` takes.
+
+    Raises:
+        ShapeError, TypeError, ValueError: An argument does not fit.
+    """
+
+    Process: ClassVar = messages.Process
+    ProcessGpu: ClassVar = messages.ProcessGpu
+    UpdateKernel: ClassVar = messages.UpdateKernel
+
+    def __init__(self, device: Device, kernels: Any, *, border: Border = "constant", fill: float = 0.0) -> None:
+        if not isinstance(device, Device):
+            raise TypeError(f"device is {device!r:.80}; pass an open device, such as that of cb.device()")
+        if border not in BORDERS:
+            raise ValueError(f"border is {border!r}; use one of {', '.join(map(repr, BORDERS))}")
+        several = [kernels] if np.ndim(kernels[0] if len(kernels) else kernels) < 2 else list(kernels)
+        self._stages = [stage_of(f"kernels[{n}]", one) for n, one in enumerate(several)]
+        self._device, self._border, self._fill = device, BORDERS[border], number("fill", fill)
+        self._weights: list[tuple[GpuRef, ...]] = []
+        self._generation = -1
+
+    async def process(self, image: Any, *, roi: Roi | None = None) -> NDArray[Any]:
+        """Filter an image of the host.
+
+        Args:
+            image: ``[h, w]``, ``[h, w, c]`` with 1 to 4 channels, or a batch ``[b, h, w, c]``; u8, u16 or f32.
+            roi: Filter and return a part only; its neighbours in the image count.
+
+        Raises:
+            ShapeError, TypeError, ValueError: It is no such image, or has no such part.
+        """
+        array = np.asarray(image)
+        shape = _shape_of(array)
+        whole = array.reshape(shape)
+        part, inner = self._part(shape, roi)
+        sent = np.ascontiguousarray(whole[:, part[0], part[1]])
+        found = await self._found(sent)
+        found = found[:, inner[0], inner[1]]
+        return found[0, :, :, 0] if array.ndim == 2 else found[0] if array.ndim == 3 else found
+
+    async def _found(self, sent: NDArray[Any]) -> NDArray[Any]:
+        losses = 0
+        while True:
+            try:
+                return np.asarray(await self._filtered(self._device.put(sent)).get())
+            except ContextLost:
+                self._generation = -1  # the weights are lost, too
+                losses += 1
+                if losses == ATTEMPTS:
+                    raise
+
+    def process_gpu(self, image: GpuRef) -> GpuRef:
+        """Filter an image that is on the device; the result stays there. It returns at once, as every op.
+
+        Args:
+            image: As for :meth:`process`, without gaps.
+        """
+        shape = _shape_of(image)
+        return self._filtered(image.reshape(shape)).reshape(image.shape)
+
+    def update_kernel(self, kernel: Any, stage: int = 0) -> None:
+        """Filter with another kernel from the next image on.
+
+        Args:
+            kernel: Odd extents.
+            stage: Which one it replaces.
+        """
+        at = count("stage", stage, least=0, most=len(self._stages) - 1) if len(self._stages) > 1 or stage else 0
+        self._stages[at] = stage_of("kernel", kernel)
+        self._generation = -1
+
+    @property
+    def kernels(self) -> Sequence[NDArray[np.float32]]:
+        """The present kernels."""
+        return [stage.weights.copy() for stage in self._stages]
+
+    @messages.Process.handles
+    async def _on_process(self, m: messages.Process) -> Any:
+        return await self.process(m.image, roi=m.roi)
+
+    @messages.ProcessGpu.handles
+    async def _on_process_gpu(self, m: messages.ProcessGpu) -> Any:
+        return await self.process_gpu(m.image)
+
+    @messages.UpdateKernel.handles
+    async def _on_update(self, m: messages.UpdateKernel) -> None:
+        self.update_kernel(m.kernel, m.stage)
+
+    def _filtered(self, image: GpuRef) -> GpuRef:
+        if self._generation != self._device.generation:
+            self._generation, self._weights = self._device.generation, [self._put(one) for one in self._stages]
+        for stage, weights in zip(self._stages, self._weights, strict=True):
+            if stage.row.size:
+                first = across(image, weights[1], self._border, self._fill)
+                beyond = self._fill * float(stage.row.sum())
+                target = self._device.empty(image.shape, image.dtype)
+                image = down(first, weights[0], target, self._border, beyond)
+            else:
+                image = correlated(image, weights[0], self._border, self._fill)
+        return image
+
+    def _put(self, stage: Stage) -> tuple[GpuRef, ...]:
+        if stage.row.size:
+            return self._device.put(stage.column[:, None]), self._device.put(stage.row[None])
+        return (self._device.put(stage.weights),)
+
+    def _part(self, shape: tuple[int, ...], roi: Roi | None) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+        """The part of the image that is needed, and where the result is in it."""
+        if roi is None:
+            return (slice(None), slice(None)), (slice(None), slice(None))
+        _, h, w, _ = shape
+        y0, y1, x0, x1 = (count(f"roi[{n}]", value, least=0) for n, value in enumerate(roi))
+        if not (y0 < y1 <= h and x0 < x1 <= w):
+            raise ShapeError(f"roi is {roi}; pass (top, bottom, left, right) inside the image of {h} by {w}")
+        needed: list[slice] = []
+        inner: list[slice] = []
+        for axis, (start, end, extent) in enumerate(((y0, y1, h), (x0, x1, w))):
+            radius = sum(stage.weights.shape[axis] // 2 for stage in self._stages)
+            low, high = max(0, start - radius), min(extent, end + radius)
+            if self._border == BORDERS["wrap"] and (start < radius or end + radius > extent):
+                low, high = 0, extent  # the other side counts
+            needed.append(slice(low, high))
+            inner.append(slice(start - low, end - low))
+        return (needed[0], needed[1]), (inner[0], inner[1])
+
+
+def _shape_of(image: Any) -> tuple[int, int, int, int]:
+    """As ``[b, h, w, c]``."""
+    shape, name = tuple(image.shape), image.dtype.np.name if isinstance(image, GpuRef) else image.dtype.name
+    if name not in DTYPES:
+        raise TypeError(f"image has dtype {name}; pass one of {', '.join(DTYPES)}")
+    if not 2 <= len(shape) <= 4 or (len(shape) > 2 and not 1 <= shape[-1] <= 4) or 0 in shape:
+        raise ShapeError(
+            f"image has shape {list(shape)}; pass [h, w], [h, w, c] or [b, h, w, c], 1 to 4 channels, no extent 0"
+        )
+    full = (1, *shape, 1) if len(shape) == 2 else (1, *shape) if len(shape) == 3 else shape
+    return cast(tuple[int, int, int, int], full)

@@ -1,0 +1,54 @@
+"""A kernel as an outer product of a column and a row, if it is one."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callboard.core.errors import ShapeError
+
+__all__ = ["Stage", "stage_of"]
+
+Floats = NDArray[np.float32]
+FROM = 7
+"""Extent from which two passes with few products are faster than one with many."""
+TOLERANCE = 1e-6
+
+
+class Stage(NamedTuple):
+    """One filter of a chain.
+
+    Attributes:
+        weights: f32, odd extents.
+        column, row: Their outer product is ``weights``; empty if it is no outer product, or small.
+    """
+
+    weights: Floats
+    column: Floats
+    row: Floats
+
+
+def stage_of(name: str, weights: object) -> Stage:
+    """Check a kernel, and separate it.
+
+    Args:
+        name: The operand, for errors.
+        weights: Odd extents, finite numbers.
+
+    Raises:
+        TypeError, ShapeError, ValueError: It is no kernel.
+    """
+    array = np.asarray(weights)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} has dtype {array.dtype}; pass real numbers")
+    if array.ndim != 2 or not all(extent % 2 for extent in array.shape):
+        raise ShapeError(f"{name} has shape {list(array.shape)}; pass [k, k] with odd extents, such as [3, 3]")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} has numbers that are not finite; pass finite weights")
+    nothing = np.empty(0, "f4")
+    if max(array.shape) >= FROM:
+        u, sizes, v = np.linalg.svd(array.astype("f8"), full_matrices=False)
+        if sizes[1:].max(initial=0.0) <= TOLERANCE * sizes[0]:
+            size = np.sqrt(sizes[0])
+            return Stage(array.astype("f4"), (u[:, 0] * size).astype("f4"), (v[0] * size).astype("f4"))
+    return Stage(array.astype("f4"), nothing, nothing)

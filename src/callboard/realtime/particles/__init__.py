@@ -1,0 +1,1 @@
+"""Particles that forces move, emitters make and obstacles stop."""

@@ -1,0 +1,100 @@
+"""A configuration as rows of numbers, which kernels read: 12 for each field, collider and emitter."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callboard.realtime.particles.config import (
+    Attractor,
+    Ball,
+    Bowl,
+    Collider,
+    Emitter,
+    Field,
+    ParticleConfig,
+    Plane,
+    Spring,
+    Vortex,
+)
+
+__all__ = [
+    "ATTRACTOR",
+    "BALL",
+    "BOWL",
+    "BOX",
+    "METHODS",
+    "NOTHING",
+    "PLANE",
+    "SPRING",
+    "VORTEX",
+    "WIDTH",
+    "WIND",
+    "packed",
+    "packed_colliders",
+]
+
+WIDTH = 12
+NOTHING = 0
+ATTRACTOR, SPRING, VORTEX, WIND = 1, 2, 3, 4
+PLANE, BALL, BOWL, BOX = 1, 2, 3, 4
+METHODS = {"symplectic": 0, "verlet": 1, "rk4": 2}
+
+Floats = NDArray[np.float32]
+
+
+def packed(config: ParticleConfig) -> dict[str, Floats]:
+    """The arrays of a configuration. Where there are no rows, there is one of :data:`NOTHING`."""
+    colliders = [_collider(one) for one in config.colliders]
+    if config.bounds is not None:
+        colliders.append([BOX, *config.bounds[0], *config.bounds[1], config.bounce, 0.0])
+    return {
+        "world": np.array([*config.gravity, config.drag], "f4"),
+        "fields": _rows([_field(one) for one in config.fields]),
+        "colliders": _rows(colliders),
+        "emitters": _rows([_emitter(one) for one in config.emitters]),
+    }
+
+
+def packed_colliders(colliders: Iterable[Collider]) -> Floats:
+    """Obstacles alone."""
+    return _rows([_collider(one) for one in colliders])
+
+
+def _rows(rows: list[list[float]]) -> Floats:
+    found = np.zeros((max(1, len(rows)), WIDTH), "f4")
+    for n, row in enumerate(rows):
+        found[n, : len(row)] = row
+    return found
+
+
+def _field(field: Field) -> list[float]:
+    """Kind, center (3), axis or velocity (3), strength, softening."""
+    match field:
+        case Attractor():
+            return [ATTRACTOR, *field.center, 0, 0, 0, field.strength, field.softening]
+        case Spring():
+            return [SPRING, *field.center, 0, 0, 0, field.strength]
+        case Vortex():
+            return [VORTEX, *field.center, *field.axis, field.strength]
+        case _:
+            return [WIND, 0, 0, 0, *field.velocity, field.strength]
+
+
+def _collider(collider: Collider) -> list[float]:
+    """Kind, three numbers, three more, restitution, friction."""
+    match collider:
+        case Plane():
+            length = float(np.linalg.norm(collider.normal))
+            where = [*(part / length for part in collider.normal), collider.offset / length]
+            kind = PLANE
+        case Ball():
+            where, kind = [*collider.center, collider.radius], BALL
+        case Bowl():
+            where, kind = [*collider.center, collider.radius], BOWL
+    return [kind, *where, 0, 0, collider.restitution, collider.friction]
+
+
+def _emitter(emitter: Emitter) -> list[float]:
+    """1, position, velocity, rate, radius, spread, life."""
+    return [1, *emitter.position, *emitter.velocity, emitter.rate, emitter.radius, emitter.spread, emitter.life]

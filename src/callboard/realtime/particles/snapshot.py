@@ -1,0 +1,59 @@
+"""``ParticleSnapshot``: particles on the host."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from callboard.realtime.particles.config import Attractor, ParticleConfig, Spring
+
+__all__ = ["ParticleSnapshot"]
+
+
+class ParticleSnapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The living particles after a step. Its arrays are read only.
+
+    Attributes:
+        steps: Steps since the start.
+        time: Seconds since the start.
+        positions, velocities: f32 ``[particles, 3]``.
+        lives: Seconds that each has left; infinite where it has no end.
+        slots: Where each is; a particle keeps its slot while it lives.
+        emitted: Particles that emitters have made.
+        suppressed: Particles that emitters could not make, because no slot was free.
+    """
+
+    steps: int
+    time: float
+    positions: Any
+    velocities: Any
+    lives: Any
+    slots: Any
+    emitted: int = 0
+    suppressed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def kinetic(self) -> float:
+        """Sum of ``v^2 / 2``."""
+        return float((self.velocities.astype("f8") ** 2).sum() / 2)
+
+    @property
+    def momentum(self) -> NDArray[np.float64]:
+        """Sum of the velocities."""
+        return np.asarray(self.velocities.sum(0, dtype="f8"))
+
+    def energy(self, config: ParticleConfig) -> float:
+        """Kinetic energy, and potential energy in gravity, springs and attractors; other forces have none."""
+        x = self.positions.astype("f8")
+        energy = self.kinetic - float((x @ np.array(config.gravity)).sum())
+        for field in config.fields:
+            square = ((x - np.array(getattr(field, "center", (0, 0, 0)))) ** 2).sum(1)
+            if isinstance(field, Spring):
+                energy += field.strength * float(square.sum()) / 2
+            elif isinstance(field, Attractor):
+                energy -= field.strength * float((1 / np.sqrt(square + field.softening**2)).sum())
+        return energy

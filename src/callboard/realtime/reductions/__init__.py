@@ -1,0 +1,1 @@
+"""Reductions of frames on a device."""

@@ -1,0 +1,1 @@
+"""A sparse matrix that changes, on a device."""

@@ -1,0 +1,111 @@
+"""``Entries``: a sparse matrix on the host, sorted, without duplicates. Pure."""
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callboard.core.errors import ShapeError
+
+__all__ = ["Change", "Entries", "checked"]
+
+Change = Literal["add", "set"]
+Triple = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]
+
+
+class Entries:
+    """Entries of a matrix by row and column.
+
+    Args:
+        shape: Rows and columns.
+        dtype: Of the values.
+
+    Attributes:
+        keys: ``row * columns + column`` of each, ascending.
+        values: Of each.
+        version: Counts changes of the pattern.
+    """
+
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        self.shape = shape
+        self.keys = np.zeros(0, "i8")
+        self.values: NDArray[Any] = np.zeros(0, dtype)
+        self.version = 0
+
+    def replace(self, rows: Any, cols: Any, values: Any) -> None:
+        """Have these entries and no others; values of one place are added."""
+        keys, found = self._merged(*checked(rows, cols, values, self.shape, self.values.dtype), "add")
+        self.keys, self.values = keys, found
+        self.version += 1
+
+    def change(self, rows: Any, cols: Any, values: Any, how: Change) -> None:
+        """Add to entries, or set them; new places become entries.
+
+        With ``"set"`` the last value for a place counts.
+        """
+        if how not in get_args(Change):
+            raise ValueError(f"how is {how!r}; use 'add' or 'set'")
+        keys, found = self._merged(*checked(rows, cols, values, self.shape, self.values.dtype), how)
+        at = np.searchsorted(self.keys, keys)
+        inside = np.zeros(len(keys), bool)
+        inside[at < len(self.keys)] = self.keys[at[at < len(self.keys)]] == keys[at < len(self.keys)]
+        if how == "add":
+            self.values[at[inside]] += found[inside]
+        else:
+            self.values[at[inside]] = found[inside]
+        if not inside.all():
+            self.keys = np.insert(self.keys, at[~inside], keys[~inside])
+            self.values = np.insert(self.values, at[~inside], found[~inside])
+            self.version += 1
+
+    def remove(self, rows: Any, cols: Any) -> int:
+        """Have no entries at these places; their number."""
+        keys, _ = self._merged(*checked(rows, cols, np.zeros(np.shape(rows)), self.shape, self.values.dtype), "set")
+        gone = np.isin(self.keys, keys)
+        if gone.any():
+            self.keys, self.values = self.keys[~gone], self.values[~gone]
+            self.version += 1
+        return int(gone.sum())
+
+    def _merged(
+        self, rows: NDArray[np.int64], cols: NDArray[np.int64], values: NDArray[Any], how: Change
+    ) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Ascending keys and their values, those of one place as one."""
+        keys = rows * self.shape[1] + cols
+        order = np.argsort(keys, kind="stable")
+        keys, values = keys[order], values[order]
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        if not len(first):
+            return keys, values
+        if how == "add":
+            return keys[first], np.add.reduceat(values, first)
+        return keys[first], values[np.append(first[1:], len(keys)) - 1]
+
+    def csr(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any]]:
+        """Row pointers, columns, values."""
+        rows, cols = np.divmod(self.keys, max(1, self.shape[1]))
+        indptr = np.searchsorted(rows, np.arange(self.shape[0] + 1))
+        return indptr.astype("i4"), cols.astype("i4"), self.values
+
+
+def checked(rows: Any, cols: Any, values: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Triple:
+    """Places and values as arrays of one length.
+
+    Raises:
+        ShapeError: They differ in length, or a place is outside of the matrix.
+        TypeError: Indices that are no integers; values that the dtype has no room for.
+    """
+    given = np.asarray(rows), np.asarray(cols), np.asarray(values)
+    for name, one in zip(("rows", "cols", "values"), given, strict=True):
+        if one.ndim != 1 or one.shape != given[0].shape:
+            raise ShapeError(f"{name} has shape {list(one.shape)}; pass {given[0].size} numbers, as many as rows")
+    for name, one, extent in zip(("rows", "cols"), given, shape, strict=False):
+        if one.size and one.dtype.kind not in "iu":
+            raise TypeError(f"{name} has dtype {one.dtype}; pass integers")
+        outside = (one < 0) | (one >= extent)
+        if outside.any():
+            at = int(np.flatnonzero(outside)[0])
+            raise ShapeError(f"{name}[{at}] is {one[at]}; the matrix has {extent} {name}")
+    if given[2].dtype.kind not in "fiubc"[: 5 if dtype.kind == "c" else 4]:
+        raise TypeError(f"values has dtype {given[2].dtype}; this matrix is {dtype}")
+    return given[0].astype("i8"), given[1].astype("i8"), given[2].astype(dtype)

@@ -1,0 +1,73 @@
+"""Simulations with a moment in the middle, at which a test may lose the device: one function for each blueprint."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import callboard as cb
+
+Middle = Callable[[], Awaitable[None]]
+
+
+class Outcome(NamedTuple):
+    """What a scenario ends with.
+
+    Attributes:
+        arrays: To be equal, bit by bit, in an undisturbed run.
+        stats: Of the simulation; None without a state.
+        every: Its ``snapshot_every``.
+    """
+
+    arrays: dict[str, Any]
+    stats: cb.SimulationStats | None
+    every: int
+
+
+async def particles(gpu: cb.Device, middle: Middle) -> Outcome:
+    x = np.random.default_rng(3).uniform(-1, 1, (20, 3))
+    config = cb.ParticleConfig(
+        fields=(cb.Spring(strength=3.0),),
+        colliders=(cb.Plane(offset=-0.5),),
+        emitters=(cb.Emitter(rate=200, spread=1.0, life=0.1),),
+    )
+    async with cb.ParticleSystemActor(gpu, x, config=config, snapshot_every=8) as simulation:
+        await simulation.step(0.01, 13)
+        await simulation.update_config(gravity=(0, -1, 0))
+        await simulation.step(0.02)
+        running = asyncio.gather(simulation.step(0.01), simulation.update_config(drag=0.1))
+        await middle()  # 14 steps are done, of which 8 are in a copy
+        await running
+        await asyncio.gather(*(simulation.step(0.01, 2) for _ in range(5)))
+        found = await simulation.snapshot()
+        arrays = {name: getattr(found, name) for name in ("positions", "velocities", "lives", "slots")}
+        return Outcome({**arrays, "steps": found.steps}, simulation.stats(), 8)
+
+
+async def cloth(gpu: cb.Device, middle: Middle) -> Outcome:
+    config = cb.ClothConfig(width=3, height=3, pinned=(6, 8), thickness=0.05, tear=0.5, substeps=2)
+    async with cb.ClothSimulationActor(gpu, config, snapshot_every=4) as simulation:
+        await simulation.step(0.01, 5)
+        await simulation.move([8], [(0.1, 0.2, 0.1)])
+        steps = asyncio.gather(simulation.step(0.01), simulation.step(0.01))
+        await middle()
+        await steps
+        await simulation.step(0.01, 2)
+        found = await simulation.snapshot()
+        arrays = {"positions": found.positions, "velocities": found.velocities}
+        return Outcome({**arrays, "steps": found.steps}, simulation.stats(), 4)
+
+
+async def filters(gpu: cb.Device, middle: Middle) -> Outcome:
+    """Without a state: what is lost is the frames in flight."""
+    image = np.random.default_rng(6).integers(0, 256, (2, 20, 30, 3), dtype=np.uint8)
+    pipe = cb.ImageFilterPipeline(gpu, [np.full((3, 3), 1 / 9), np.full((9, 9), 1 / 81)], border="wrap")
+    frames = [await pipe.process(image)]
+    several = asyncio.gather(*(pipe.process(image + n) for n in range(3)))
+    await middle()
+    frames += [*await several, await pipe.process(image)]
+    return Outcome({"frames": np.array(frames)}, None, 0)
+
+
+SCENARIOS = [particles, cloth, filters]

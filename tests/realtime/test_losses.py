@@ -1,0 +1,36 @@
+"""A device that is lost in the middle of its simulations costs time, and nothing else."""
+
+import asyncio
+import os
+import signal
+
+import numpy as np
+import pytest
+from tests.realtime.scenarios import SCENARIOS
+
+import callboard as cb
+
+
+@pytest.mark.timeout(180)  # Numba and OpenCV, where they are installed, are loaded in three processes
+async def test_a_lost_device_costs_at_most_the_steps_since_the_snapshot() -> None:
+    async def quiet() -> None: ...
+
+    async with cb.device("cpu", isolation=None) as gpu:
+        undisturbed = await asyncio.gather(*(scenario(gpu, quiet) for scenario in SCENARIOS))
+    async with cb.device("cpu", isolation="process") as gpu:
+        lost = asyncio.Barrier(len(SCENARIOS))
+
+        async def lose() -> None:
+            if await lost.wait() == 0:  # all are in the middle of theirs
+                pid = gpu.health().host_pid
+                assert pid is not None
+                os.kill(pid, signal.SIGKILL)
+
+        found = await asyncio.gather(*(scenario(gpu, lose) for scenario in SCENARIOS))
+    for name, one, other in zip(SCENARIOS, found, undisturbed, strict=True):
+        for key, array in other.arrays.items():
+            np.testing.assert_array_equal(one.arrays[key], array, err_msg=f"{name.__name__}: {key}")
+        if one.stats is not None and other.stats is not None:
+            assert one.stats.losses == 1, name
+            assert 0 < one.stats.lost_frames <= one.every, name
+            assert other.stats.losses == 0, name

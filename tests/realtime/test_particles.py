@@ -1,0 +1,144 @@
+"""``ParticleSystemActor``: against analytic solutions, and what the original did wrong."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.realtime.text_lab import run_text
+
+import callboard as cb
+from callboard.realtime.particles import plain
+from callboard.realtime.particles.kernels import EMITS, MOVES, TICKS
+from callboard.realtime.particles.packing import METHODS, packed
+
+ALL = cb.ParticleConfig(
+    drag=0.1,
+    fields=(
+        cb.Attractor(strength=0.5),
+        cb.Spring(strength=1.0, center=(0.1, 0, 0)),
+        cb.Vortex(strength=0.3),
+        cb.Wind(velocity=(1, 0, 0), strength=0.2),
+    ),
+    colliders=(cb.Plane(normal=(0.1, 2, 0), offset=-0.4), cb.Ball(radius=0.3), cb.Bowl(radius=1.2, friction=0.1)),
+    bounds=((-1, -1, -1), (1, 1, 1)),
+    emitters=(cb.Emitter(rate=900, life=0.5, spread=0.3), cb.Emitter(rate=700, radius=0.1)),
+)
+
+
+async def after(config: cb.ParticleConfig, x: object, v: object, dt: float, steps: int) -> cb.ParticleSnapshot:
+    async with (
+        cb.device("cpu", isolation=None) as gpu,
+        cb.ParticleSystemActor(gpu, x, v, config=config, snapshot_every=10_000) as particles,
+    ):
+        await particles.step(dt, steps)
+        return await particles.snapshot()
+
+
+@pytest.mark.parametrize("method, error", [("symplectic", 2e-2), ("verlet", 5e-5), ("rk4", 5e-5)])
+async def test_a_projectile(method: cb.ParticleMethod, error: float) -> None:
+    found = await after(cb.ParticleConfig(method=method), [(0, 0, 0)], [(3, 4, 0)], 0.002, 500)
+    np.testing.assert_allclose(found.positions[0], (3, 4 - 9.8 / 2, 0), atol=error)
+    np.testing.assert_allclose(found.velocities[0], (3, 4 - 9.8, 0), atol=1e-4)
+
+
+async def test_a_projectile_with_drag_loses_velocity_by_the_second_not_by_the_step() -> None:
+    config, drag = cb.ParticleConfig(drag=0.5, method="rk4"), 0.5
+    for steps in (50, 200):
+        found = await after(config, [(0, 0, 0)], [(3, 4, 0)], 1 / steps, steps)
+        limit = np.array([0, -9.8, 0]) / drag
+        gone = np.exp(-drag)
+        v = np.array([3, 4, 0])
+        np.testing.assert_allclose(found.velocities[0], limit + (v - limit) * gone, rtol=1e-4)
+        np.testing.assert_allclose(found.positions[0], limit + (v - limit) * (1 - gone) / drag, rtol=1e-4, atol=1e-6)
+
+
+async def test_energy_stays_within_bounds_over_ten_thousand_steps() -> None:
+    config = cb.ParticleConfig(gravity=(0, 0, 0), fields=(cb.Spring(strength=4.0),))
+    x = [(1, 0, 0), (0, 0.5, 0)]
+    found = await after(config, x, [(0, 1, 0), (0, 0, 1)], 0.0005, 10_000)
+    start = 0.5 * 2 + 0.5 * 4 * 1.25
+    assert abs(found.energy(config) / start - 1) <= 1e-3
+    angle = 2 * 5.0  # of a pendulum in small swings: x = cos(2 t)
+    np.testing.assert_allclose(found.positions[0, 0], np.cos(angle), atol=3e-3)
+
+
+async def test_obstacles_give_back_what_their_restitution_says() -> None:
+    none = (0.0, 0.0, 0.0)
+    for obstacle, x, v, wanted in (
+        (cb.Plane(restitution=0.5), (0, 0.05, 0), (1, -1, 0), (1, 0.5, 0)),
+        (cb.Plane(normal=(0, 2, 0), restitution=1.0, friction=0.25), (0, 0.05, 0), (1, -1, 0), (0.75, 1, 0)),
+        (cb.Ball(radius=1.0, restitution=1.0), (1.05, 0, 0), (-1, 0, 0), (1, 0, 0)),
+        (cb.Bowl(radius=1.0, restitution=0.5), (0.95, 0, 0), (1, 0, 0), (-0.5, 0, 0)),
+    ):
+        found = await after(cb.ParticleConfig(gravity=none, colliders=(obstacle,)), [x], [v], 0.1, 1)
+        np.testing.assert_allclose(found.velocities[0], wanted, atol=1e-6)
+    box = cb.ParticleConfig(gravity=none, bounds=((0, 0, 0), (1, 1, 1)), bounce=0.5)
+    found = await after(box, [(0.5, 0.95, 0.5)], [(0, 1, 0)], 0.1, 1)
+    np.testing.assert_allclose((found.positions[0], found.velocities[0]), ((0.5, 1, 0.5), (0, -0.5, 0)), atol=1e-6)
+
+
+async def test_emitters_use_free_slots_again_and_say_what_they_could_not_make() -> None:
+    source = cb.Emitter(rate=100.0, life=0.1, spread=0.5, velocity=(0, 1, 0))
+    config = cb.ParticleConfig(emitters=(source,), capacity=20, gravity=(0, 0, 0))
+    found = await after(config, np.zeros((4, 3)), None, 0.01, 100)
+    assert found.suppressed == 0
+    assert 99 <= found.emitted <= 100
+    assert set(range(4)) < set(found.slots.tolist()) <= set(range(16))
+    moving = found.velocities[4:]
+    assert (np.abs(moving - (0, 1, 0)) <= 0.5).all()
+    assert len(np.unique(moving)) == moving.size
+    few = await after(cb.ParticleConfig(emitters=(cb.Emitter(rate=100.0),), capacity=8), (), None, 0.01, 50)
+    assert (len(few), few.emitted) == (8, 8)
+    assert few.emitted + few.suppressed == 49
+
+
+def moved(method: str, advance: Any) -> list[Any]:
+    rng = np.random.default_rng(1)
+    x, v = rng.uniform(-1, 1, (2, 3, 300)).astype("f4")
+    life = np.where(rng.random(300) < 0.2, -1, 5).astype("f4")
+    arrays = packed(ALL)
+    for _ in range(3):
+        advance(x, v, life, 0.01, arrays["world"], arrays["fields"], arrays["colliders"], METHODS[method], 1)
+    alive = life > 0  # what is in a free slot does not count
+    return [x[:, alive], v[:, alive], life]
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_the_cuda_text_gives_what_numpy_gives(method: str) -> None:
+    def advance(x: Any, v: Any, life: Any, dt: float, world: Any, fields: Any, colliders: Any, *flags: int) -> None:
+        step = np.full(1, dt, "f4")
+        sizes = 300, len(fields), len(colliders)
+        run_text(MOVES, "advance", x, v, life, step, world, fields, colliders, *sizes, *flags, blocks=2, threads=256)
+
+    for one, other in zip(moved(method, advance), moved(method, plain.advance), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+def test_the_cuda_text_emits_what_numpy_emits() -> None:
+    n, step, emitters = 40, np.full(1, 0.01, "f4"), packed(ALL)["emitters"]
+    found = []
+    for way in ("numpy", "text"):
+        rng = np.random.default_rng(2)
+        x, v = rng.uniform(-1, 1, (2, 3, n)).astype("f4")
+        life, clock = np.where(rng.random(n) < 0.6, -1, 5).astype("f4"), np.array([0.55, 3, 1])
+        free = (life <= 0).astype("i4")
+        rank = (np.cumsum(free) - free).astype("i4")
+        if way == "numpy":
+            plain.emit(x, v, life, clock, step[0], emitters, 7)
+            plain.tick(clock, rank, free, step[0], emitters)
+        else:
+            run_text(EMITS, "emit", x, v, life, rank, clock, step, emitters, n, 2, 7, blocks=1, threads=64)
+            run_text(TICKS, "tick", clock, rank, free, step, emitters, n, 2, blocks=1, threads=1)
+        found.append((x, v, life, clock))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+    assert found[0][3][1] > 3
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_numba_gives_what_numpy_gives(method: str) -> None:
+    pytest.importorskip("numba", reason="the extra realtime")
+    from callboard.realtime.particles import compiled
+
+    for one, other in zip(moved(method, compiled.advance), moved(method, plain.advance), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5)

@@ -1,0 +1,155 @@
+"""Players: frames for viewers of any speed, sliders, GIF files, and the page in a real browser."""
+
+import asyncio
+import shutil
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import callboard as cb
+from callboard.realtime.play.app import play_app
+from callboard.realtime.play.gif import write_gif
+from callboard.realtime.play.players import PLAYERS
+from callboard.realtime.play.show import Show
+
+TOKEN = "a secret"
+
+
+@asynccontextmanager
+async def showing(name: str = "particles") -> AsyncIterator[Show]:
+    async with (
+        cb.device("cpu", isolation=None) as gpu,
+        Show(gpu, PLAYERS[name], fps=240, width=32, height=24) as show,
+    ):
+        yield show
+
+
+async def test_a_viewer_gets_the_newest_frame_and_slow_ones_get_fewer() -> None:
+    async with showing() as show:
+        first = await show.newest(-1)
+        assert (first.width, first.height, len(first.pixels)) == (32, 24, 32 * 24 * 3)
+        assert len(set(first.pixels)) > 3  # something is drawn
+        fast = first
+        for _ in range(5):
+            fast = await show.newest(fast.frame.number)
+        slow = await show.newest(first.frame.number)
+        assert slow.frame.number >= fast.frame.number > first.frame.number
+        assert slow.pixels != first.pixels
+
+
+async def test_a_simulation_that_fails_ends_the_wait() -> None:
+    async with showing() as show:
+        await show.newest(-1)
+        await show.simulation.stop()
+        with pytest.raises(cb.ActorStopped):
+            await show.newest(1 << 40)
+
+
+async def test_the_application_gives_nothing_without_the_token_and_moves_sliders() -> None:
+    async with showing() as show:
+        transport = httpx.ASGITransport(play_app(show, "particles", TOKEN))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            for path in ("/", "/about", "/frame", "/?token=no"):
+                assert (await client.get(path)).status_code == 403
+            assert (await client.post("/set", json={"name": "drag", "value": 1})).status_code == 403
+            assert (await client.get(f"/?token={TOKEN}")).status_code == 303
+            assert "canvas" in (await client.get("/")).text
+            told = (await client.get("/about")).json()
+            assert [slider["name"] for slider in told["sliders"]] == [one.name for one in show.player.sliders]
+            frame = await client.get("/frame?after=-1")
+            assert (frame.headers["X-Size"], len(frame.content)) == ("32 24", 32 * 24 * 3)
+            assert (await client.post("/set", json={"name": "drag", "value": 1.5})).status_code == 200
+            config: Any = show.simulation.config
+            assert config.drag == 1.5
+            for wrong in ({"name": "mass", "value": 1}, {"name": "drag", "value": 99}, {"name": "drag"}, []):
+                refused = await client.post("/set", json=wrong)
+                assert refused.status_code == 400, wrong
+                assert refused.json()["error"]
+
+
+def test_a_gif_has_the_frames(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    colours = np.array([[0, 0, 0], [255, 255, 255], [255, 0, 0], [0, 0, 255]], "u1")
+    frames = [colours[rng.integers(0, 4, (20, 33))] for _ in range(3)]
+    write_gif(tmp_path / "a.gif", frames, fps=25)
+    data = (tmp_path / "a.gif").read_bytes()
+    assert data[:6] == b"GIF89a"
+    assert struct.unpack("<HH", data[6:10]) == (33, 20)
+    assert decoded(data) == [frame.tolist() for frame in frames]
+    with pytest.raises(ValueError, match="one or more of one shape"):
+        write_gif(tmp_path / "b.gif", [])
+
+
+def decoded(data: bytes) -> list[Any]:
+    """The frames, by the general algorithm of LZW."""
+    palette = np.frombuffer(data[13 : 13 + 3 * 128], "u1").reshape(-1, 3)
+    at, found = 13 + 3 * 128 + 19, []
+    while data[at] != 0x3B:
+        at += 8
+        w, h = struct.unpack("<HH", data[at + 5 : at + 9])
+        size, at, packed = data[at + 10], at + 11, b""
+        while data[at]:
+            packed += data[at + 1 : at + 1 + data[at]]
+            at += 1 + data[at]
+        at += 1
+        bits = np.unpackbits(np.frombuffer(packed, "u1"), bitorder="little")
+        pixels: list[int] = []
+        place, width, clear = 0, size + 1, 1 << size
+        table: list[list[int]] = []
+        previous: list[int] = []
+        while True:
+            code = int(bits[place : place + width] @ (1 << np.arange(width)))
+            place += width
+            if code == clear:
+                table, width, previous = [[n] for n in range(clear)] + [[], []], size + 1, []
+                continue
+            if code == clear + 1:
+                break
+            entry = table[code] if code < len(table) else [*previous, previous[0]]
+            if previous:
+                table.append([*previous, entry[0]])
+                width = max(width, len(table).bit_length() if len(table) < 4096 else 12)
+            pixels += entry
+            previous = entry
+        found.append(palette[np.array(pixels)].reshape(h, w, 3).tolist())
+    return found
+
+
+async def test_in_a_browser(tmp_path: Path) -> None:
+    browsers: Any = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("there is no Chromium")
+    import socket
+
+    import uvicorn
+
+    async with showing() as show, browsers.async_playwright() as driver:
+        listening = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(play_app(show, "particles", TOKEN), log_level="error"))
+        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+        browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        try:
+            page = await browser.new_page(bypass_csp=True)  # for what is evaluated here
+            errors: list[str] = []
+            page.on("pageerror", lambda error: errors.append(str(error)))
+            page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+            await page.goto(f"http://127.0.0.1:{listening.getsockname()[1]}/?token={TOKEN}")
+            await page.wait_for_function("window.shown && window.shown.drawn >= 3")
+            await page.fill("#slider-drag", "2.5")
+            await page.wait_for_function("document.querySelectorAll('input').length === 5")
+            before = await page.evaluate("window.shown.last")
+            await page.wait_for_function(f"window.shown.last > {before}")
+            config: Any = show.simulation.config
+            assert config.drag == 2.5
+            assert not errors
+        finally:
+            await browser.close()
+            server.should_exit = True
+            await serving

@@ -1,0 +1,77 @@
+"""CUDA texts of simulations on the host: compiled by g++ and run thread by thread, beside the NumPy bodies."""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+HEADER = r"""
+#include <cmath>
+#include <cstring>
+#define __global__
+#define __device__ static
+#define __shared__ static
+#define __forceinline__ inline
+#define __restrict__
+struct Dim { int x, y, z; };
+static Dim blockIdx, threadIdx, blockDim, gridDim;
+struct float3 { float x, y, z; };
+static float3 make_float3(float x, float y, float z) { return {x, y, z}; }
+using std::min; using std::max;
+"""
+
+
+COMMAND = ["g++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-Wl,-Bsymbolic", "-x", "c++", "-", "-o"]
+"""With its own functions first: libc has an `advance`, too."""
+TYPES = {"f4": "float", "f8": "double", "i4": "int", "i8": "long long", "u4": "unsigned", "u1": "unsigned char", "u2": "unsigned short"}
+
+
+def run_text(text: str, name: str, *args: Any, blocks: int, threads: int) -> None:
+    """Launch a function of a text; threads must not wait for each other.
+
+    Args:
+        name: The function, with the types of a template.
+        args: Arrays, which it may change in place; a float is f32, an int is i32.
+    """
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    kinds = [TYPES[one.dtype.str[1:]] + "*" if isinstance(one, np.ndarray) else "" for one in args]
+    kinds = [kind or ("float" if isinstance(one, float) else "int") for kind, one in zip(kinds, args, strict=True)]
+    of = {"float": ctypes.c_float, "int": ctypes.c_int}
+    run = _library(text, name, tuple(kinds)).run
+    run.argtypes = [*(of.get(kind, ctypes.c_void_p) for kind in kinds), ctypes.c_int, ctypes.c_int]
+    run(*(one.ctypes.data if isinstance(one, np.ndarray) else one for one in args), blocks, threads)
+
+
+@cache
+def _library(text: str, name: str, kinds: tuple[str, ...]) -> ctypes.CDLL:
+    parameters = ", ".join(f"{kind} a{n}" for n, kind in enumerate(kinds))
+    arguments = ", ".join(f"a{n}" for n in range(len(kinds)))
+    whole = f"""{HEADER}{text}
+extern "C" void run({parameters}, int blocks, int threads) {{
+    gridDim = {{blocks, 1, 1}}, blockDim = {{threads, 1, 1}};
+    for (int b = 0; b < blocks; ++b) for (int t = 0; t < threads; ++t) {{
+        blockIdx = {{b, 0, 0}}, threadIdx = {{t, 0, 0}};
+        {name}({arguments});
+    }}
+}}"""
+    folder = Path(tempfile.gettempdir()) / f"callboard-texts-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    kept = folder / f"{hashlib.sha256(f'{COMMAND}{whole}'.encode()).hexdigest()[:24]}.so"
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            made = Path(place) / "made.so"
+            done = subprocess.run(
+                [*COMMAND, str(made)], input=whole, capture_output=True, text=True, check=False, timeout=120
+            )
+            assert done.returncode == 0, done.stderr[:4000]
+            made.replace(kept)
+    return ctypes.CDLL(str(kept))
