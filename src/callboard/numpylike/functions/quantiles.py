@@ -9,7 +9,7 @@ from callboard.arrays.elementwise import apply
 from callboard.arrays.handles import cast
 from callboard.core.dtype import DTYPES
 from callboard.core.ref import GpuRef
-from callboard.numpylike.binding import Array, Maybe, function
+from callboard.numpylike.binding import Array, Maybe, dtype_of, function
 from callboard.numpylike.functions.reductions import axes
 
 ALPHA_BETA = {
@@ -163,6 +163,8 @@ def _entered(name: str, factor: float, skip_nan: bool) -> None:
             points = numpy.asarray(q.get() if isinstance(q, GpuRef) else q, dtype=float) / factor
             if factor != 1 and not ((points >= 0) & (points <= 1)).all():
                 raise ValueError("Percentiles must be in the range [0, 100]")
+            if isinstance(q, numpy.generic | numpy.ndarray | GpuRef) and a.dtype.kind == "float":
+                a = np.xp.astype(a, dtype_of(np.result_type(a, q.dtype)), copy=False)
             if weights is not None:
                 return _weighted(np, a, points, axis, method, keepdims, skip_nan, weights)
             return _quantile(np, a, points, axis, method, keepdims, skip_nan)
