@@ -31,7 +31,8 @@ def sections() -> Iterator[str]:
     yield "| file | passed | chosen | share |"
     yield "|---|---|---|---|"
     for file, one in files.items():
-        yield f"| `{Path(file).with_suffix('').as_posix()}` | {one['passed']} | {one['chosen']} | {one['passed'] / max(one['chosen'], 1):.0%} |"
+        name = Path(file).with_suffix("").as_posix()
+        yield f"| `{name}` | {one['passed']} | {one['chosen']} | {one['passed'] / max(one['chosen'], 1):.0%} |"
     reasons: collections.Counter[str] = collections.Counter()
     for one in files.values():
         reasons.update(one["left_out"])
