@@ -183,11 +183,13 @@ class Room(Plain, tag=12):
         id: Id of the call.
         place: ``[arena, offset]``; empty when there is no room, for the reason in ``why``.
         why: Text of the :class:`MailboxFull <callboard.core.errors.MailboxFull>`.
+        retryable: There may be room later; False if the result can never fit.
     """
 
     id: int
     place: list[int]
     why: str = ""
+    retryable: bool = True
 
 
 class Release(Plain, tag=14):
