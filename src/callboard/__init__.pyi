@@ -255,6 +255,10 @@ from callboard.realtime.base.stats import SimulationStats as SimulationStats
 from callboard.realtime.cloth.actor import ClothSimulationActor as ClothSimulationActor
 from callboard.realtime.cloth.config import ClothConfig as ClothConfig
 from callboard.realtime.cloth.snapshot import ClothSnapshot as ClothSnapshot
+from callboard.realtime.fluid.actor import FluidSimulationActor as FluidSimulationActor
+from callboard.realtime.fluid.config import FluidConfig as FluidConfig
+from callboard.realtime.fluid.config import Source as Source
+from callboard.realtime.fluid.snapshot import FluidSnapshot as FluidSnapshot
 from callboard.realtime.images.pipeline import Border as Border
 from callboard.realtime.images.pipeline import ImageFilterPipeline as ImageFilterPipeline
 from callboard.realtime.particles.actor import ParticleSystemActor as ParticleSystemActor
