@@ -257,7 +257,7 @@ from callboard.realtime.cloth.config import ClothConfig as ClothConfig
 from callboard.realtime.cloth.snapshot import ClothSnapshot as ClothSnapshot
 from callboard.realtime.fluid.actor import FluidSimulationActor as FluidSimulationActor
 from callboard.realtime.fluid.config import FluidConfig as FluidConfig
-from callboard.realtime.fluid.config import Source as Source
+from callboard.realtime.fluid.config import FluidSource as FluidSource
 from callboard.realtime.fluid.snapshot import FluidSnapshot as FluidSnapshot
 from callboard.realtime.images.pipeline import Border as Border
 from callboard.realtime.images.pipeline import ImageFilterPipeline as ImageFilterPipeline
@@ -273,10 +273,18 @@ from callboard.realtime.particles.config import Spring as Spring
 from callboard.realtime.particles.config import Vortex as Vortex
 from callboard.realtime.particles.config import Wind as Wind
 from callboard.realtime.particles.snapshot import ParticleSnapshot as ParticleSnapshot
+from callboard.realtime.passes.actor import MultiPassAnalysisActor as MultiPassAnalysisActor
+from callboard.realtime.passes.passes import AnalysisPass as AnalysisPass
+from callboard.realtime.passes.statistics import FrameStatistics as FrameStatistics
+from callboard.realtime.passes.statistics import frame_statistics as frame_statistics
 from callboard.realtime.reductions.actor import ReductionAnalysisActor as ReductionAnalysisActor
 from callboard.realtime.reductions.actor import ReductionKind as ReductionKind
 from callboard.realtime.sparse.actor import GpuSparseStructureActor as GpuSparseStructureActor
 from callboard.realtime.sparse.actor import SparseStats as SparseStats
+from callboard.realtime.video.effects import Effect as Effect
+from callboard.realtime.video.graph import VideoEffectsGraph as VideoEffectsGraph
+from callboard.realtime.video.graph import VideoFrame as VideoFrame
+from callboard.realtime.video.graph import VideoStats as VideoStats
 from callboard.retry import request_key as request_key
 from callboard.retry import retrying as retrying
 from callboard.serve.http.starting import serve as serve

@@ -17,7 +17,7 @@ from callboard.realtime.base.rule import HostArrays
 from callboard.realtime.base.simulation import Simulation
 from callboard.realtime.fluid import kernels, messages
 from callboard.realtime.fluid.config import FluidConfig, is_fluid
-from callboard.realtime.fluid.rule import Fluid, faces
+from callboard.realtime.fluid.rule import Fluid, open_faces
 from callboard.realtime.fluid.snapshot import FluidSnapshot
 
 __all__ = ["FluidSimulationActor"]
@@ -43,6 +43,9 @@ class FluidSimulationActor(Simulation[FluidConfig, FluidSnapshot]):
         device: Open.
         config: Grid, boundaries, forces, solver.
         solid: Cells without fluid, bool ``[h, w]`` or ``[d, h, w]``; None: those of ``config`` alone.
+        density: Dye at the start, ``[channels, d, h, w]``; None: none.
+        faces: Velocities at the lower faces of cells at the start, ``[axes, d, h, w]``: along x, y, and z if there are
+            several layers; None: at rest. The first step makes them free of divergence.
         dt: Seconds of a step without its own.
         snapshot_every: Steps between two copies to the host.
         clock: Tells the time of ``run``; for tests.
@@ -64,6 +67,8 @@ class FluidSimulationActor(Simulation[FluidConfig, FluidSnapshot]):
         config: FluidConfig | None = None,
         *,
         solid: Any = None,
+        density: Any = None,
+        faces: Any = None,
         dt: float = 1 / 60,
         snapshot_every: int = 60,
         clock: Clock | None = None,
@@ -77,7 +82,11 @@ class FluidSimulationActor(Simulation[FluidConfig, FluidSnapshot]):
             if mask.shape != shape or mask.dtype != bool or (mask.ndim == 2 and config.depth > 1):
                 raise ShapeError(f"solid is {mask.dtype}{list(mask.shape)}; pass bools of shape {list(config.shape)}")
             config = msgspec.structs.replace(config, mask=np.packbits(mask.reshape(-1)).tobytes())
-        super().__init__(device, Fluid(), config, dt=dt, snapshot_every=snapshot_every, clock=clock)
+        state = Fluid().state(config)
+        for name, key, given in (("density", "dye", density), ("faces", "u", faces)):
+            if given is not None:
+                state[key] = _field(name, given, state[key].shape)
+        super().__init__(device, Fluid(), config, state, dt=dt, snapshot_every=snapshot_every, clock=clock)
 
     async def add_density(self, x: int, y: int, amount: float, z: int = 0, *, channel: int = 0) -> None:
         """Add dye to a cell.
@@ -109,7 +118,7 @@ class FluidSimulationActor(Simulation[FluidConfig, FluidSnapshot]):
         speeds = number("vx", vx), number("vy", vy), number("vz", vz)
         if config.depth == 1 and vz:
             raise ValueError(f"vz is {vz}; a fluid of depth 1 flows along x and y only")
-        open_ = faces(is_fluid(config), config)
+        open_ = open_faces(is_fluid(config), config)
         at, amounts = [], []
         for axis in range(config.axes):
             for one in (0, 1):
@@ -193,3 +202,13 @@ class FluidSimulationActor(Simulation[FluidConfig, FluidSnapshot]):
         picture = coloured(field[np.ix_(rows, columns)], 0.0, max(1.0, float(np.quantile(field, 0.99))))
         picture[snapshot.solid.all(0)[np.ix_(rows, columns)]] = 90
         return picture
+
+
+def _field(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu" or array.shape != shape:
+        raise ShapeError(f"{name} is {array.dtype}{list(array.shape)}; pass numbers of shape {list(shape)}")
+    found = array.astype("f4")
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} has numbers that are not finite")
+    return found

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from callboard.realtime.base.checks import count, number, vector
 from callboard.realtime.particles.config import Ball, Bowl, Plane
 
-__all__ = ["FluidConfig", "Source", "is_fluid"]
+__all__ = ["FluidConfig", "FluidSource", "is_fluid"]
 
 Vector = tuple[float, float, float]
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class FluidSource(msgspec.Struct, frozen=True, kw_only=True):
     """A ball in which every step adds dye and velocity.
 
     Attributes:
@@ -71,7 +71,7 @@ class FluidConfig(msgspec.Struct, frozen=True, kw_only=True):
     fading: float = 0.0
     solids: tuple[Plane | Ball | Bowl, ...] = ()
     mask: bytes = b""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[FluidSource, ...] = ()
     cycles: int = 2
     sweeps: int = 8
 
@@ -91,8 +91,8 @@ class FluidConfig(msgspec.Struct, frozen=True, kw_only=True):
             if not isinstance(solid, Plane | Ball | Bowl):
                 raise TypeError(f"solids[{n}] is {solid!r:.80}; pass objects of Plane, Ball, Bowl")
         for n, source in enumerate(self.sources):
-            if not isinstance(source, Source):
-                raise TypeError(f"sources[{n}] is {source!r:.80}; pass objects of Source")
+            if not isinstance(source, FluidSource):
+                raise TypeError(f"sources[{n}] is {source!r:.80}; pass objects of FluidSource")
             count(f"sources[{n}].channel", source.channel, least=0, most=self.channels - 1)
         if self.mask and len(self.mask) != -(-math.prod(self.shape) // 8):
             raise ValueError(f"mask has {len(self.mask)} bytes; it needs one bit for each of {list(self.shape)} cells")

@@ -10,7 +10,7 @@ from callboard.realtime.base.rule import Arrays, HostArrays, Rule
 from callboard.realtime.fluid import kernels
 from callboard.realtime.fluid.config import FluidConfig, is_fluid
 
-__all__ = ["Fluid", "faces"]
+__all__ = ["Fluid", "open_faces"]
 
 SMOOTHING = 2
 """Sweeps before and after each coarser level."""
@@ -40,7 +40,7 @@ class Fluid(Rule[FluidConfig]):
             "sources": np.array(rows, "f4"),
             "force": np.zeros((config.axes, *config.shape), "f4"),
         }
-        weights = faces(fluid, config)
+        weights = open_faces(fluid, config)
         for level in range(_levels(config.shape)):
             found[f"open{level}"] = weights
             if level:
@@ -104,7 +104,7 @@ class Fluid(Rule[FluidConfig]):
             sweep(sweeps, range(2 if odd else 1, -1, -1))
 
 
-def faces(fluid: NDArray[np.bool_], config: FluidConfig) -> NDArray[np.float32]:
+def open_faces(fluid: NDArray[np.bool_], config: FluidConfig) -> NDArray[np.float32]:
     """1 at lower faces through which fluid passes, ``[axes, d, h, w]``."""
     found = np.zeros((config.axes, *config.shape), "f4")
     for axis in range(config.axes):

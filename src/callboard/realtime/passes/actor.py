@@ -14,7 +14,7 @@ from callboard.realtime.base.asking import Asked
 from callboard.realtime.base.checks import count
 from callboard.realtime.base.dag import ordered
 from callboard.realtime.passes import messages
-from callboard.realtime.passes.passes import Pass
+from callboard.realtime.passes.passes import AnalysisPass
 
 __all__ = ["MultiPassAnalysisActor"]
 
@@ -31,9 +31,9 @@ class MultiPassAnalysisActor(Asked):
     ::
 
         analysis = cb.MultiPassAnalysisActor(gpu, {
-            "smooth": cb.Pass(lambda gpu, frame: gpu.xp.multiply(frame, 0.5)),
-            "peak": cb.Pass(lambda gpu, smooth: gpu.xp.max(smooth), ("smooth",)),
-            "all": cb.statistics(),
+            "smooth": cb.AnalysisPass(lambda gpu, frame: gpu.xp.multiply(frame, 0.5)),
+            "peak": cb.AnalysisPass(lambda gpu, smooth: gpu.xp.max(smooth), ("smooth",)),
+            "all": cb.frame_statistics(),
         }, results=("peak", "all"))
         found = await analysis.analyze(frame)
         print(found["peak"], found["all"].mean)
@@ -59,7 +59,7 @@ class MultiPassAnalysisActor(Asked):
     def __init__(
         self,
         device: Device,
-        passes: Mapping[str, Pass | Callable[..., GpuRef]] | Sequence[Pass | Callable[..., GpuRef]],
+        passes: Mapping[str, AnalysisPass | Callable[..., GpuRef]] | Sequence[AnalysisPass | Callable[..., GpuRef]],
         *,
         results: Sequence[str] | None = None,
     ) -> None:
@@ -68,7 +68,7 @@ class MultiPassAnalysisActor(Asked):
         given = passes if isinstance(passes, Mapping) else {str(n): one for n, one in enumerate(passes)}
         if not given:
             raise ValueError("passes is empty; pass at least one")
-        self._passes = {name: one if isinstance(one, Pass) else Pass(one) for name, one in given.items()}
+        self._passes = {name: one if isinstance(one, AnalysisPass) else AnalysisPass(one) for name, one in given.items()}
         self._order = ordered("pass", {name: one.inputs for name, one in self._passes.items()}, ("frame",))
         self._results = tuple(self._passes if results is None else results)
         unknown = [name for name in self._results if name not in self._passes]

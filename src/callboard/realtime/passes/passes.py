@@ -1,4 +1,4 @@
-"""``Pass``: a function of a frame and of the results of other passes."""
+"""``AnalysisPass``: a function of a frame and of the results of other passes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,10 +7,10 @@ import msgspec
 
 from callboard.core.ref.handle import GpuRef
 
-__all__ = ["Pass"]
+__all__ = ["AnalysisPass"]
 
 
-class Pass(msgspec.Struct, frozen=True, eq=False):
+class AnalysisPass(msgspec.Struct, frozen=True, eq=False):
     """A pass of an analysis.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""``statistics``: extremes, moments and a histogram with one read of the frame."""
+"""``frame_statistics``: extremes, moments and a histogram with one read of the frame."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from callboard.device.client.handle import Device
 from callboard.kernel.nvrtc.decorated import kernel
 from callboard.realtime.base.checks import count, number
 from callboard.realtime.base.engines import optional
-from callboard.realtime.passes.passes import Pass
+from callboard.realtime.passes.passes import AnalysisPass
 
-__all__ = ["FrameStatistics", "statistics"]
+__all__ = ["FrameStatistics", "frame_statistics"]
 
 BLOCKS = 264
 """Parts of a frame on a GPU, each with its own result."""
@@ -89,7 +89,7 @@ template <typename T> __global__ void joined(
 
 
 class FrameStatistics(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What :func:`statistics` finds. A NaN in the frame makes the first five NaN, and is in no bin.
+    """What :func:`frame_statistics` finds. A NaN in the frame makes the first five NaN, and is in no bin.
 
     Attributes:
         min, max, sum, mean, std: Of all numbers; ``std`` is that of the population.
@@ -106,7 +106,7 @@ class FrameStatistics(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     edges: NDArray[np.float64]
 
 
-def statistics(*inputs: str, bins: int = 256, low: float = 0.0, high: float = 256.0) -> Pass:
+def frame_statistics(*inputs: str, bins: int = 256, low: float = 0.0, high: float = 256.0) -> AnalysisPass:
     """A pass for :class:`FrameStatistics`, which reads the frame once.
 
     Args:
@@ -130,7 +130,7 @@ def statistics(*inputs: str, bins: int = 256, low: float = 0.0, high: float = 25
         figures = {name: float(value) for name, value in zip(names, found, strict=False)}
         return FrameStatistics(**figures, histogram=found[5:].astype("i8"), edges=edges)
 
-    return Pass(run, inputs or ("frame",), finish)
+    return AnalysisPass(run, inputs or ("frame",), finish)
 
 
 @kernel(
