@@ -75,9 +75,9 @@ async def fluid(gpu: cb.Device, middle: Middle) -> Outcome:
     config = cb.FluidConfig(
         width=8, height=6, buoyancy=(2.0,), viscosity=0.1, vorticity=0.2, solids=(cb.Ball(center=(5, 4, 0), radius=1),)
     )
-    async with cb.FluidSimulationActor(gpu, config, snapshot_every=3) as simulation:
+    async with cb.FluidSimulationActor(gpu, config, snapshot_every=4) as simulation:
         await simulation.add_density(2, 1, 2.0)
-        await simulation.step(0.1, 4)
+        await simulation.step(0.1, 5)
         await simulation.add_velocity(2, 2, 1.0, 3.0)
         steps = asyncio.gather(simulation.step(0.1), simulation.step(0.1))
         await middle()
@@ -85,7 +85,7 @@ async def fluid(gpu: cb.Device, middle: Middle) -> Outcome:
         await simulation.add_density(3, 1, 1.0)
         await simulation.step(0.1, 2)
         found = await simulation.snapshot()
-        return Outcome({"density": found.density, "faces": found.faces, "steps": found.steps}, simulation.stats(), 3)
+        return Outcome({"density": found.density, "faces": found.faces, "steps": found.steps}, simulation.stats(), 4)
 
 
 async def video(gpu: cb.Device, middle: Middle) -> Outcome:

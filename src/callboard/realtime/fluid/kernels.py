@@ -20,7 +20,7 @@ PATH = f"in dt: f32[1], k: i32, c: i32, {EXTENTS}, per: f32, stagger: i32, perio
 
 
 def _cpu() -> Any:
-    return engine(f"{PACKAGE}.plain", f"{PACKAGE}.plain")
+    return engine(f"{PACKAGE}.plain", f"{PACKAGE}.compiled")
 
 
 def _blocks(d: int, h: int, w: int) -> int:
