@@ -32,10 +32,10 @@ async def test_taylor_and_greens_vortices_decay_as_they_should() -> None:
     u = np.sin(edge)[None, :] * np.cos(middle)[:, None]
     v = -np.cos(middle)[None, :] * np.sin(edge)[:, None]
     config = cb.FluidConfig(
-        width=n, height=n, spacing=spacing, periodic=(True, True, False), viscosity=viscosity, sweeps=4
+        width=n, height=n, spacing=spacing, periodic=(True, True, False), viscosity=viscosity, sweeps=4, cycles=1
     )
-    found = await after(config, 25, 0.02, faces=np.stack([u, v])[:, None])
-    wanted = u * np.exp(-2 * viscosity * 0.5)
+    found = await after(config, 8, 0.05, faces=np.stack([u, v])[:, None])
+    wanted = u * np.exp(-2 * viscosity * 0.4)
     assert np.abs(found.faces[0, 0] - wanted).max() < 0.01 * np.abs(wanted).max()
     assert found.divergence < 1e-3
 
@@ -66,7 +66,7 @@ async def test_nothing_goes_through_a_wall_of_one_cell() -> None:
     assert np.abs(found.faces).max() * 0.1 > 3  # cells in a step
     assert found.masses[0] > 1
     assert not found.density[..., 4:].any()
-    assert not found.faces[..., 5:].any()
+    assert np.abs(found.faces[..., 5:]).max() < 1e-6
     assert found.solid[0, :, 4].all()
 
 
@@ -152,9 +152,9 @@ class Texts:
     def push(self, u: Any, open_: Any, dye: Any, force: Any, buoyancy: Any, dt: Any) -> None:
         run(cuda.PUSH, "push", u[0].size, u, open_, dye, force, buoyancy, np.array([dt]), *sizes(u, dye))
 
-    def source(self, u: Any, dye: Any, fluid: Any, rows: Any, dt: Any, spacing: Any) -> None:
+    def source(self, u: Any, open_: Any, dye: Any, fluid: Any, rows: Any, dt: Any, spacing: Any) -> None:
         numbers = *sizes(u, dye), len(rows), float(spacing)
-        run(cuda.SOURCE, "source", fluid.size, u, dye, fluid, rows, np.array([dt]), *numbers)
+        run(cuda.SOURCE, "source", fluid.size, u, open_, dye, fluid, rows, np.array([dt]), *numbers)
 
     def diffuse(self, u: Any, before: Any, open_: Any, rate: Any, odd: int, colour: int) -> None:
         run(cuda.DIFFUSE, "diffuse", u[0].size, u, before, open_, ONE, *u.shape, float(rate), odd, colour)
@@ -218,7 +218,7 @@ def test_the_other_bodies_compute_what_numpy_does(make: Callable[[], Any], shape
         ("curl", (u, open_, np.zeros((3, *shape), "f4"))),
         ("swirl", (some(3, *shape), open_, np.zeros_like(u), rate)),
         ("push", (u, open_, dye, some(*u.shape), np.array([1, 2], "f4"), rate)),
-        ("source", (u, dye, inside, rows, rate, np.float32(1))),
+        ("source", (u, open_, dye, inside, rows, rate, np.float32(1))),
         *(("diffuse", (u, some(*u.shape), open_, rate, odd, colour)) for colour in range(3)),
         ("divergence", (u, np.zeros(shape, "f4"))),
         *(("smooth", (p, b, open_, odd, colour)) for colour in range(3)),

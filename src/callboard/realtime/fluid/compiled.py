@@ -239,7 +239,7 @@ def push(u: Any, open_: Any, dye: Any, force: Any, buoyancy: Any, dt: Any) -> No
 
 
 @jit
-def source(u: Any, dye: Any, fluid: Any, rows: Any, dt: Any, spacing: Any) -> None:
+def source(u: Any, open_: Any, dye: Any, fluid: Any, rows: Any, dt: Any, spacing: Any) -> None:
     """Add dye and velocity in balls."""
     axes, d, h, w = u.shape
     for n in range(len(rows)):
@@ -253,8 +253,8 @@ def source(u: Any, dye: Any, fluid: Any, rows: Any, dt: Any, spacing: Any) -> No
                         dye[int(row[5]), k, j, i] += dt * row[4]
                         for a in range(axes):
                             z, y, x = _next(k, j, i, a, 1, fluid.shape)
-                            u[a, k, j, i] += dt * HALF * row[6 + a]
-                            u[a, z, y, x] += dt * HALF * row[6 + a]
+                            u[a, k, j, i] += open_[a, k, j, i] * dt * HALF * row[6 + a]
+                            u[a, z, y, x] += open_[a, z, y, x] * dt * HALF * row[6 + a]
 
 
 @jit

@@ -241,7 +241,7 @@ __device__ float inside(const float *row, const float *fluid, const Cell &c, int
     return away < row[3] * row[3] ? fluid[c.i] : 0.0f;
 }
 extern "C" __global__ void source(
-    float *u, float *dye, const float *fluid, const float *rows, const float *dt, int k, int c, int d, int h, int w,
+    float *u, const float *open, float *dye, const float *fluid, const float *rows, const float *dt, int k, int c, int d, int h, int w,
     int s, float spacing
 ) {
     const Cell cell(d, h, w);
@@ -252,7 +252,8 @@ extern "C" __global__ void source(
         dye[(long long)(int)row[5] * cell.n + cell.i] += dt[0] * row[4] * here;
         for (int a = 0; a < k; ++a) {
             const float before = inside(row, fluid, cell.moved(a, -1), k, spacing);
-            u[(long long)a * cell.n + cell.i] += dt[0] * 0.5f * row[6 + a] * (here + before);
+            const long long i = (long long)a * cell.n + cell.i;
+            u[i] += open[i] * dt[0] * 0.5f * row[6 + a] * (here + before);
         }
     }
 }

@@ -98,14 +98,14 @@ def push(u: Any, open: Any, dye: Any, force: Any, buoyancy: Any, dt: Any) -> Non
 
 
 @kernel(
-    f"inout u: f32[k, d, h, w], inout dye: f32[c, d, h, w], in fluid: f32{FIELD}, in rows: f32[s, 9], in dt: f32[1],"
-    f"k: i32, c: i32, {EXTENTS}, s: i32, spacing: f32",
+    f"inout u: f32[k, d, h, w], in open: f32[k, d, h, w], inout dye: f32[c, d, h, w], in fluid: f32{FIELD},"
+    f"in rows: f32[s, 9], in dt: f32[1], k: i32, c: i32, {EXTENTS}, s: i32, spacing: f32",
     cuda=cuda.SOURCE,
     grid=_blocks,
 )
-def source(u: Any, dye: Any, fluid: Any, rows: Any, dt: Any, spacing: float) -> None:
+def source(u: Any, open: Any, dye: Any, fluid: Any, rows: Any, dt: Any, spacing: float) -> None:
     """Add dye and velocity in balls."""
-    _cpu().source(u, dye, fluid, rows, np.float32(dt[0]), np.float32(spacing))
+    _cpu().source(u, open, dye, fluid, rows, np.float32(dt[0]), np.float32(spacing))
 
 
 @kernel(

@@ -176,7 +176,7 @@ def push(
         u[axis] = open_[axis] * (u[axis] + dt * np.float32(0.5) * (f + lower(f, axis)))
 
 
-def source(u: Floats, dye: Floats, fluid: Any, rows: Floats, dt: np.float32, spacing: np.float32) -> None:
+def source(u: Floats, open_: Floats, dye: Floats, fluid: Any, rows: Floats, dt: np.float32, spacing: np.float32) -> None:
     """Add dye and velocity in balls: rows of centre, radius, dye, channel, acceleration."""
     places = [(one + np.float32(0.5)) * spacing for one in np.indices(fluid.shape, "f4")[::-1]]
     for row in rows:
@@ -184,7 +184,7 @@ def source(u: Floats, dye: Floats, fluid: Any, rows: Floats, dt: np.float32, spa
         inside = np.where(away < row[3] * row[3], fluid, np.float32(0))
         dye[int(row[5])] += dt * row[4] * inside
         for axis in range(len(u)):
-            u[axis] += dt * np.float32(0.5) * row[6 + axis] * (inside + lower(inside, axis))
+            u[axis] += open_[axis] * (dt * np.float32(0.5) * row[6 + axis] * (inside + lower(inside, axis)))
 
 
 @functools.cache

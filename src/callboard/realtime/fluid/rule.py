@@ -64,12 +64,12 @@ class Fluid(Rule[FluidConfig]):
         flat = dye.reshape(config.channels, -1)
         fluid = a["fluid"].reshape(-1)
         before = xp.sum(flat, axis=1)
-        device.copy(moved[0], out=u)
+        xp.multiply(moved[0], open_, out=u)  # a face may have been closed since
         device.copy(moved[1], out=dye)
         after = xp.sum(flat, axis=1)
         kernels.rescale(flat, before, after, fluid, dt, config.fading)
         if config.sources:
-            kernels.source(u, dye, a["fluid"], a["sources"], dt, config.spacing)
+            kernels.source(u, open_, dye, a["fluid"], a["sources"], dt, config.spacing)
         force = a["force"]
         if config.vorticity:
             force = kernels.swirl(kernels.curl(u, open_), open_, config.vorticity)
