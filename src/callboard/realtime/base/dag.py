@@ -32,7 +32,8 @@ def ordered(kind: str, inputs: Mapping[str, Collection[str]], given: Collection[
                 done[path.pop()] = None
             elif missing[0] in path:
                 circle = [*path[path.index(missing[0]) :], missing[0]]
-                raise ValueError(f"{kind}s take each other in a circle: {' <- '.join(map(repr, circle))}; break it")
+                plural = f"{kind}es" if kind.endswith("s") else f"{kind}s"
+                raise ValueError(f"{plural} take each other in a circle: {' <- '.join(map(repr, circle))}; break it")
             else:
                 path.append(missing[0])
     return tuple(done)

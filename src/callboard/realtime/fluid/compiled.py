@@ -39,24 +39,24 @@ def _corner(at: Any, stagger: Any, extent: Any, periodic: Any) -> Any:
 
 
 @jit
-def _sample(f: Any, x: Any, y: Any, z: Any, stagger: Any, periodic: Any, axes: Any) -> Any:
+def _sample(f: Any, n: Any, x: Any, y: Any, z: Any, stagger: Any, periodic: Any, axes: Any) -> Any:
     """The value at a place, and the range of what it is mixed from."""
-    d, h, w = f.shape
+    _, d, h, w = f.shape
     x0, x1, px = _corner(x, stagger == 0, w, periodic & 1)
     y0, y1, py = _corner(y, stagger == 1, h, periodic & 2)
     if axes == 2:
-        a, b, c, e = f[0, y0, x0], f[0, y0, x1], f[0, y1, x0], f[0, y1, x1]
+        a, b, c, e = f[n, 0, y0, x0], f[n, 0, y0, x1], f[n, 0, y1, x0], f[n, 0, y1, x1]
         low, high = min(min(a, b), min(c, e)), max(max(a, b), max(c, e))
         a += px * (b - a)
         c += px * (e - c)
         return a + py * (c - a), low, high
     z0, z1, pz = _corner(z, stagger == 2, d, periodic & 4)
-    a, b, c, e = f[z0, y0, x0], f[z0, y0, x1], f[z0, y1, x0], f[z0, y1, x1]
+    a, b, c, e = f[n, z0, y0, x0], f[n, z0, y0, x1], f[n, z0, y1, x0], f[n, z0, y1, x1]
     low, high = min(min(a, b), min(c, e)), max(max(a, b), max(c, e))
     a += px * (b - a)
     c += px * (e - c)
     first = a + py * (c - a)
-    a, b, c, e = f[z1, y0, x0], f[z1, y0, x1], f[z1, y1, x0], f[z1, y1, x1]
+    a, b, c, e = f[n, z1, y0, x0], f[n, z1, y0, x1], f[n, z1, y1, x0], f[n, z1, y1, x1]
     low, high = min(low, min(min(a, b), min(c, e))), max(high, max(max(a, b), max(c, e)))
     a += px * (b - a)
     c += px * (e - c)
@@ -80,12 +80,12 @@ def _trace(u: Any, fluid: Any, x: Any, y: Any, z: Any, stagger: Any, scale: Any,
     elif stagger == 2:
         z -= HALF
     half = HALF * scale
-    hx = x - half * _sample(u[0], x, y, z, 0, periodic, axes)[0]
-    hy = y - half * _sample(u[1], x, y, z, 1, periodic, axes)[0]
-    hz = z - half * _sample(u[2], x, y, z, 2, periodic, axes)[0] if axes == 3 else ZERO
-    wx = -scale * _sample(u[0], hx, hy, hz, 0, periodic, axes)[0]
-    wy = -scale * _sample(u[1], hx, hy, hz, 1, periodic, axes)[0]
-    wz = -scale * _sample(u[2], hx, hy, hz, 2, periodic, axes)[0] if axes == 3 else ZERO
+    hx = x - half * _sample(u, 0, x, y, z, 0, periodic, axes)[0]
+    hy = y - half * _sample(u, 1, x, y, z, 1, periodic, axes)[0]
+    hz = z - half * _sample(u, 2, x, y, z, 2, periodic, axes)[0] if axes == 3 else ZERO
+    wx = -scale * _sample(u, 0, hx, hy, hz, 0, periodic, axes)[0]
+    wy = -scale * _sample(u, 1, hx, hy, hz, 1, periodic, axes)[0]
+    wz = -scale * _sample(u, 2, hx, hy, hz, 2, periodic, axes)[0] if axes == 3 else ZERO
     part = ONE
     if solid:
         d, h, w = fluid.shape
@@ -115,7 +115,7 @@ def advect(u: Any, fluid: Any, field: Any, out: Any, scale: Any, stagger: Any, p
                     at = c if stagger else -1
                     if c == 0 or stagger:
                         px, py, pz = _trace(u, fluid, x, y, z, at, scale, periodic, solid)
-                    out[c, k, j, i] = _sample(field[c], px, py, pz, at, periodic, u.shape[0])[0]
+                    out[c, k, j, i] = _sample(field, c, px, py, pz, at, periodic, u.shape[0])[0]
 
 
 @jit
@@ -134,7 +134,7 @@ def correct(
                     at = c if stagger else -1
                     if c == 0 or stagger:
                         px, py, pz = _trace(u, fluid, x, y, z, at, scale, periodic, solid)
-                    _, low, high = _sample(field[c], px, py, pz, at, periodic, u.shape[0])
+                    _, low, high = _sample(field, c, px, py, pz, at, periodic, u.shape[0])
                     value = ahead[c, k, j, i] + HALF * (field[c, k, j, i] - back[c, k, j, i])
                     out[c, k, j, i] = min(max(value, low), high)
 
@@ -349,12 +349,12 @@ def restrict(p: Any, b: Any, weights: Any, coarse: Any, start: Any) -> None:
     d, h, w = p.shape
     coarse[:] = ZERO
     start[:] = ZERO
-    fz, fy, fx = 1 if d == coarse.shape[0] else 2, 1 if h == coarse.shape[1] else 2, 1 if w == coarse.shape[2] else 2
+    fz, fy, fx = d != coarse.shape[0], h != coarse.shape[1], w != coarse.shape[2]
     for k in range(d):
         for j in range(h):
             for i in range(w):
                 total, weight = _around(p, weights, k, j, i)
-                coarse[k // fz, j // fy, i // fx] += b[k, j, i] - (total - weight * p[k, j, i])
+                coarse[k >> fz, j >> fy, i >> fx] += b[k, j, i] - (total - weight * p[k, j, i])
 
 
 @jit

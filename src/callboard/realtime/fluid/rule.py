@@ -64,7 +64,7 @@ class Fluid(Rule[FluidConfig]):
         flat = dye.reshape(config.channels, -1)
         fluid = a["fluid"].reshape(-1)
         before = xp.sum(flat, axis=1)
-        xp.multiply(moved[0], open_, out=u)  # a face may have been closed since
+        device.copy(xp.multiply(moved[0], open_), out=u)  # a face may have been closed since
         device.copy(moved[1], out=dye)
         after = xp.sum(flat, axis=1)
         kernels.rescale(flat, before, after, fluid, dt, config.fading)
