@@ -54,7 +54,9 @@ async def test_filters_as_on_a_cpu(border: cb.Border, dtype: str) -> None:
     np.testing.assert_allclose(found[0].astype("f8"), found[1].astype("f8"), atol=1e-2 if dtype == "f4" else 1)
 
 
-@pytest.mark.parametrize("depth, periodic", [(1, (False, False, False)), (1, (True, True, False)), (6, (False, True, False))])
+@pytest.mark.parametrize(
+    "depth, periodic", [(1, (False, False, False)), (1, (True, True, False)), (6, (False, True, False))]
+)
 @pytest.mark.few(3)
 async def test_a_fluid_as_on_a_cpu(depth: int, periodic: tuple[bool, bool, bool]) -> None:
     config = cb.FluidConfig(

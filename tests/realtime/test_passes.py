@@ -45,10 +45,14 @@ async def test_a_pass_that_several_take_is_computed_once_and_recorded_once() -> 
 async def test_statistics_are_those_of_numpy(dtype: str) -> None:
     frame = np.random.default_rng(1).uniform(1, 120, (40, 2000)).astype(dtype)  # more than a part of a CPU's
     async with cb.device("cpu", isolation=None) as gpu:
-        found = (await cb.MultiPassAnalysisActor(gpu, [cb.frame_statistics(bins=7, low=3, high=100)]).analyze(frame))["0"]
+        found = (await cb.MultiPassAnalysisActor(gpu, [cb.frame_statistics(bins=7, low=3, high=100)]).analyze(frame))[
+            "0"
+        ]
     wanted = frame.astype("f8")
     assert (found.min, found.max) == (wanted.min(), wanted.max())
-    np.testing.assert_allclose([found.sum, found.mean, found.std], [wanted.sum(), wanted.mean(), wanted.std()], rtol=1e-12)
+    np.testing.assert_allclose(
+        [found.sum, found.mean, found.std], [wanted.sum(), wanted.mean(), wanted.std()], rtol=1e-12
+    )
     assert np.abs(found.histogram - np.histogram(wanted, found.edges)[0]).max() <= (2 if dtype == "f8" else 0)
 
 

@@ -317,8 +317,10 @@ def _around(p: Any, o: Any, k: Any, j: Any, i: Any) -> Any:
     axes, d, h, w = o.shape
     r, t = (i + 1 if i + 1 < w else 0), (j + 1 if j + 1 < h else 0)
     le, b = (i - 1 if i > 0 else w - 1), (j - 1 if j > 0 else h - 1)
-    total = o[0, k, j, r] * p[k, j, r] + o[0, k, j, i] * p[k, j, le] + (
-        o[1, k, t, i] * p[k, t, i] + o[1, k, j, i] * p[k, b, i]
+    total = (
+        o[0, k, j, r] * p[k, j, r]
+        + o[0, k, j, i] * p[k, j, le]
+        + (o[1, k, t, i] * p[k, t, i] + o[1, k, j, i] * p[k, b, i])
     )
     weight = o[0, k, j, r] + o[0, k, j, i] + (o[1, k, t, i] + o[1, k, j, i])
     if axes == 3:

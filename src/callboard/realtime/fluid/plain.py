@@ -166,9 +166,7 @@ def swirl(w: Floats, open_: Floats, force: Floats, strength: np.float32) -> None
         force[a] = strength * (n[b] * w[c] - n[c] * w[b])
 
 
-def push(
-    u: Floats, open_: Floats, dye: Floats, force: Floats, buoyancy: Floats, dt: np.float32
-) -> None:
+def push(u: Floats, open_: Floats, dye: Floats, force: Floats, buoyancy: Floats, dt: np.float32) -> None:
     """Add forces to the velocities of open faces, and stop those of closed ones."""
     lift = (buoyancy[:, None, None, None] * dye).sum(0)
     for axis in range(len(u)):
@@ -176,7 +174,9 @@ def push(
         u[axis] = open_[axis] * (u[axis] + dt * np.float32(0.5) * (f + lower(f, axis)))
 
 
-def source(u: Floats, open_: Floats, dye: Floats, fluid: Any, rows: Floats, dt: np.float32, spacing: np.float32) -> None:
+def source(
+    u: Floats, open_: Floats, dye: Floats, fluid: Any, rows: Floats, dt: np.float32, spacing: np.float32
+) -> None:
     """Add dye and velocity in balls: rows of centre, radius, dye, channel, acceleration."""
     places = [(one + np.float32(0.5)) * spacing for one in np.indices(fluid.shape, "f4")[::-1]]
     for row in rows:

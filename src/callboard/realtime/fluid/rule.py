@@ -31,9 +31,9 @@ class Fluid(Rule[FluidConfig]):
 
     def constants(self, config: FluidConfig) -> HostArrays:
         fluid = is_fluid(config)
-        rows = [
-            (*one.center, one.radius, one.density, one.channel, *one.acceleration) for one in config.sources
-        ] or [(0.0,) * 9]
+        rows = [(*one.center, one.radius, one.density, one.channel, *one.acceleration) for one in config.sources] or [
+            (0.0,) * 9
+        ]
         found: HostArrays = {
             "fluid": fluid.astype("f4"),
             "buoyancy": np.array(config.buoyancy or (0.0,) * config.channels, "f4"),
@@ -141,6 +141,4 @@ def _coarser(weights: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _odd(shape: tuple[int, ...], periodic: tuple[bool, ...]) -> int:
-    return sum(
-        1 << axis for axis in range(3) if periodic[axis] and shape[2 - axis] > 1 and shape[2 - axis] % 2
-    )
+    return sum(1 << axis for axis in range(3) if periodic[axis] and shape[2 - axis] > 1 and shape[2 - axis] % 2)

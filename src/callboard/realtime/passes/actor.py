@@ -30,11 +30,15 @@ class MultiPassAnalysisActor(Asked):
 
     ::
 
-        analysis = cb.MultiPassAnalysisActor(gpu, {
-            "smooth": cb.AnalysisPass(lambda gpu, frame: gpu.xp.multiply(frame, 0.5)),
-            "peak": cb.AnalysisPass(lambda gpu, smooth: gpu.xp.max(smooth), ("smooth",)),
-            "all": cb.frame_statistics(),
-        }, results=("peak", "all"))
+        analysis = cb.MultiPassAnalysisActor(
+            gpu,
+            {
+                "smooth": cb.AnalysisPass(lambda gpu, frame: gpu.xp.multiply(frame, 0.5)),
+                "peak": cb.AnalysisPass(lambda gpu, smooth: gpu.xp.max(smooth), ("smooth",)),
+                "all": cb.frame_statistics(),
+            },
+            results=("peak", "all"),
+        )
         found = await analysis.analyze(frame)
         print(found["peak"], found["all"].mean)
 
@@ -68,7 +72,9 @@ class MultiPassAnalysisActor(Asked):
         given = passes if isinstance(passes, Mapping) else {str(n): one for n, one in enumerate(passes)}
         if not given:
             raise ValueError("passes is empty; pass at least one")
-        self._passes = {name: one if isinstance(one, AnalysisPass) else AnalysisPass(one) for name, one in given.items()}
+        self._passes = {
+            name: one if isinstance(one, AnalysisPass) else AnalysisPass(one) for name, one in given.items()
+        }
         self._order = ordered("pass", {name: one.inputs for name, one in self._passes.items()}, ("frame",))
         self._results = tuple(self._passes if results is None else results)
         unknown = [name for name in self._results if name not in self._passes]

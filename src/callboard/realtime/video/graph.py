@@ -63,11 +63,15 @@ class VideoEffectsGraph(Asked):
 
     ::
 
-        graph = cb.VideoEffectsGraph(gpu, {
-            "soft": effects.blur(9, "video"),
-            "lines": effects.edge("video"),
-            "both": effects.merge("soft", "lines"),
-        }, inputs=("video",))
+        graph = cb.VideoEffectsGraph(
+            gpu,
+            {
+                "soft": effects.blur(9, "video"),
+                "lines": effects.edge("video"),
+                "both": effects.merge("soft", "lines"),
+            },
+            inputs=("video",),
+        )
         shown = await graph.process_frame(frame)
 
     All that is between the input and the results stays on the device, also the past frames of temporal effects. Frames

@@ -86,9 +86,7 @@ def limited(a: Any, out: Any, level: float, high: float) -> None:
     stored(np.where(a > np.float32(level), np.float32(high), np.float32(0)), out)
 
 
-@kernel(
-    "in a: T[n, c], out out: T[n, c], n: i32, c: i32", cuda=TEXT, name="gray<{T}>", grid=lambda n: -(-n // 256)
-)
+@kernel("in a: T[n, c], out out: T[n, c], n: i32, c: i32", cuda=TEXT, name="gray<{T}>", grid=lambda n: -(-n // 256))
 def gray(a: Any, out: Any) -> None:
     """Brightness in each colour; a fourth channel stays."""
     out[...] = a
