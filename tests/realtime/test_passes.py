@@ -83,7 +83,7 @@ async def test_passes_that_make_no_graph_are_named() -> None:
         for frame, message in ((np.ones((0, 2)), "at least one element"), (np.ones(3, complex), "real numbers")):
             with pytest.raises((TypeError, cb.ShapeError), match=message):
                 await analysis.analyze(frame)
-        with pytest.raises(cb.ShapeError, match="roi is .*inside the frame of 3 by 2"):
+        with pytest.raises(cb.ShapeError, match=r"roi is .*inside the frame of 3 by 2"):
             await analysis.analyze(np.ones((3, 2)), roi=(0, 4, 0, 1))
         with pytest.raises(ValueError, match=r"tiles\[1\] is 3; it must be at least 1 and at most 2"):
             await analysis.analyze(np.ones((3, 2)), tiles=(1, 3))

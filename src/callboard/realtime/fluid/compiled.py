@@ -46,18 +46,18 @@ def _sample(f: Any, n: Any, x: Any, y: Any, z: Any, stagger: Any, periodic: Any,
     y0, y1, py = _corner(y, stagger == 1, h, periodic & 2)
     if axes == 2:
         a, b, c, e = f[n, 0, y0, x0], f[n, 0, y0, x1], f[n, 0, y1, x0], f[n, 0, y1, x1]
-        low, high = min(min(a, b), min(c, e)), max(max(a, b), max(c, e))
+        low, high = min(a, b, c, e), max(a, b, c, e)
         a += px * (b - a)
         c += px * (e - c)
         return a + py * (c - a), low, high
     z0, z1, pz = _corner(z, stagger == 2, d, periodic & 4)
     a, b, c, e = f[n, z0, y0, x0], f[n, z0, y0, x1], f[n, z0, y1, x0], f[n, z0, y1, x1]
-    low, high = min(min(a, b), min(c, e)), max(max(a, b), max(c, e))
+    low, high = min(a, b, c, e), max(a, b, c, e)
     a += px * (b - a)
     c += px * (e - c)
     first = a + py * (c - a)
     a, b, c, e = f[n, z1, y0, x0], f[n, z1, y0, x1], f[n, z1, y1, x0], f[n, z1, y1, x1]
-    low, high = min(low, min(min(a, b), min(c, e))), max(high, max(max(a, b), max(c, e)))
+    low, high = min(low, a, b, c, e), max(high, a, b, c, e)
     a += px * (b - a)
     c += px * (e - c)
     return first + pz * (a + py * (c - a) - first), low, high

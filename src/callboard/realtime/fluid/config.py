@@ -83,7 +83,8 @@ class FluidConfig(msgspec.Struct, frozen=True, kw_only=True):
         number("spacing", self.spacing, above=0.0)
         for name in ("viscosity", "vorticity", "fading"):
             number(name, getattr(self, name), least=0.0)
-        if len(self.periodic) != 3 or not all(isinstance(one, bool) for one in self.periodic):
+        periodic: Any = self.periodic
+        if len(periodic) != 3 or not all(isinstance(one, bool) for one in periodic):
             raise TypeError(f"periodic is {self.periodic!r:.80}; pass three bools, for x, y, z")
         if self.buoyancy:
             vector("buoyancy", self.buoyancy, self.channels)

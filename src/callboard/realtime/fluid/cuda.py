@@ -15,7 +15,9 @@ struct Cell {
         at[0] = i % w, at[1] = i / w % h, at[2] = i / w / h;
     }
     __device__ int step(int axis) const { return axis == 0 ? 1 : axis == 1 ? extent[0] : extent[0] * extent[1]; }
-    __device__ int up(int axis) const { return at[axis] + 1 < extent[axis] ? i + step(axis) : i - at[axis] * step(axis); }
+    __device__ int up(int axis) const {
+        return at[axis] + 1 < extent[axis] ? i + step(axis) : i - at[axis] * step(axis);
+    }
     __device__ int down(int axis) const {
         return at[axis] ? i - step(axis) : i + (extent[axis] - 1) * step(axis);
     }
@@ -241,8 +243,8 @@ __device__ float inside(const float *row, const float *fluid, const Cell &c, int
     return away < row[3] * row[3] ? fluid[c.i] : 0.0f;
 }
 extern "C" __global__ void source(
-    float *u, const float *open, float *dye, const float *fluid, const float *rows, const float *dt, int k, int c, int d, int h, int w,
-    int s, float spacing
+    float *u, const float *open, float *dye, const float *fluid, const float *rows, const float *dt, int k,
+    int c, int d, int h, int w, int s, float spacing
 ) {
     const Cell cell(d, h, w);
     if (cell.i >= cell.n) return;

@@ -9,8 +9,8 @@ from callboard.realtime.base.engines import engine
 from callboard.realtime.fluid import cuda
 
 __all__ = [
-    "added", "advect", "correct", "curl", "diffuse", "divergence", "project", "prolong", "push", "rescale", "restricted",
-    "smooth", "source", "swirl",
+    "added", "advect", "correct", "curl", "diffuse", "divergence", "project", "prolong", "push", "rescale",
+    "restricted", "smooth", "source", "swirl",
 ]  # fmt: skip
 
 PACKAGE = "callboard.realtime.fluid"
@@ -139,7 +139,7 @@ def smooth(p: Any, b: Any, weights: Any, odd: int, colour: int) -> None:
     f"in p: f32{FIELD}, in b: f32{FIELD}, in weights: f32[k, d, h, w], inout coarse: f32[dd, hh, ww],"
     f"inout start: f32[dd, hh, ww], k: i32, {EXTENTS}, dd: i32, hh: i32, ww: i32",
     cuda=cuda.RESTRICT,
-    grid=lambda dd, hh, ww: _blocks(dd, hh, ww),
+    grid=lambda dd, hh, ww: -(-dd * hh * ww // 256),
 )
 def restricted(p: Any, b: Any, weights: Any, coarse: Any, start: Any) -> None:
     """The residual of coarse cells, and zeros to start with."""

@@ -116,7 +116,7 @@ def correct(
     u: Floats, fluid: Any, field: Floats, ahead: Floats, back: Floats, out: Floats, scale: np.float32, stagger: int,
     periodic: int, solid: int,
 ) -> None:  # fmt: skip
-    """Take half of the error of ``advect`` there and back from ``ahead``, within the range of what it was mixed from."""
+    """Take half of the error of ``advect`` there and back from ``ahead``, within the range of its corners."""
     for c in range(len(field)):
         if c == 0 or stagger:
             where = trace(u, fluid, c if stagger else -1, scale, periodic, solid)

@@ -1,11 +1,11 @@
 """``MultiPassAnalysisActor``: several passes over each frame, which share what they compute, on a device."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from callboard.core.errors import ContextLost, ShapeError
 from callboard.core.ref.handle import GpuRef
@@ -111,8 +111,11 @@ class MultiPassAnalysisActor(Asked):
         if tiles is None:
             return await self._analyzed(sent)
         down, across = (count(f"tiles[{n}]", tiles[n], most=sent.shape[n]) for n in (0, 1))
-        ys, xs = ([extent * n // many for n in range(many + 1)] for extent, many in zip(sent.shape, (down, across)))
-        cells = [[sent[y:yy, x:xx] for x, xx in zip(xs, xs[1:])] for y, yy in zip(ys, ys[1:])]
+        ys, xs = (
+            [extent * n // many for n in range(many + 1)]
+            for extent, many in zip(sent.shape, (down, across), strict=False)
+        )
+        cells = [[sent[y:yy, x:xx] for x, xx in itertools.pairwise(xs)] for y, yy in itertools.pairwise(ys)]
         found = iter(await asyncio.gather(*(self._analyzed(cell) for row in cells for cell in row)))
         return [[next(found) for _ in row] for row in cells]
 
