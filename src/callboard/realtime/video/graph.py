@@ -154,7 +154,7 @@ class VideoEffectsGraph(Asked):
                         at = now
             except ContextLost:
                 found = {}
-            except BaseException:
+            except BaseException:  # a frame that is cancelled counts as not passed, too
                 self._frames -= 1
                 raise
             self._past = past
