@@ -86,7 +86,7 @@ async def test_warm_dye_rises_and_a_ball_in_its_way_may_move() -> None:
         found = await fluid.snapshot()
         assert found.solid.any()
         assert not found.density[0][found.solid].any()
-        with pytest.raises(ValueError, match=r"cell \(3, 6, 0\\) is solid; choose one with fluid"):
+        with pytest.raises(ValueError, match=r"cell \(3, 6, 0\) is solid; choose one with fluid"):
             await fluid.add_velocity(3, 6, 1.0, 0.0)
         before = await fluid.reset(found)
         again = await fluid.snapshot()
