@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import callboard as cb
+from callboard.realtime.video import effects
 
 Middle = Callable[[], Awaitable[None]]
 
@@ -70,4 +71,46 @@ async def filters(gpu: cb.Device, middle: Middle) -> Outcome:
     return Outcome({"frames": np.array(frames)}, None, 0)
 
 
-SCENARIOS = [particles, cloth, filters]
+async def fluid(gpu: cb.Device, middle: Middle) -> Outcome:
+    config = cb.FluidConfig(
+        width=8, height=6, buoyancy=(2.0,), viscosity=0.1, vorticity=0.2, solids=(cb.Ball(center=(5, 4, 0), radius=1),)
+    )
+    async with cb.FluidSimulationActor(gpu, config, snapshot_every=4) as simulation:
+        await simulation.add_density(2, 1, 2.0)
+        await simulation.step(0.1, 5)
+        await simulation.add_velocity(2, 2, 1.0, 3.0)
+        steps = asyncio.gather(simulation.step(0.1), simulation.step(0.1))
+        await middle()
+        await steps
+        await simulation.add_density(3, 1, 1.0)
+        await simulation.step(0.1, 2)
+        found = await simulation.snapshot()
+        return Outcome({"density": found.density, "faces": found.faces, "steps": found.steps}, simulation.stats(), 4)
+
+
+async def video(gpu: cb.Device, middle: Middle) -> Outcome:
+    """What is lost is the frames in flight, and the past frames."""
+    frames = np.random.default_rng(7).integers(0, 256, (7, 12, 16, 3), dtype=np.uint8)
+    chain = {"soft": effects.blur(3), "trail": effects.trail(2), "mix": effects.blend("trail", "input", 0.3)}
+    graph = cb.VideoEffectsGraph(gpu, {**chain, "again": effects.trail(1)}, measure_every=2)
+    found = [await graph.process_frame(frame) for frame in frames[:3]]
+    several = asyncio.gather(*(graph.process_frame(frame) for frame in frames[3:5]))
+    await middle()
+    found += await several
+    graph.update_effects({"soft": effects.edge()})
+    found += [await graph.process_frame(frame) for frame in frames[5:]]
+    return Outcome({"frames": np.array(found)}, None, 0)
+
+
+async def passes(gpu: cb.Device, middle: Middle) -> Outcome:
+    """Without a state: what is lost is the frames in flight, and the recordings."""
+    frame = np.random.default_rng(8).uniform(0, 256, (9, 11)).astype("f4")
+    analysis = cb.MultiPassAnalysisActor(gpu, {"sum": lambda gpu, one: gpu.xp.sum(one, axis=0)})
+    found = [(await analysis.analyze(frame))["sum"]]
+    several = asyncio.gather(*(analysis.analyze(frame + n) for n in range(3)))
+    await middle()
+    found += [one["sum"] for one in (*await several, await analysis.analyze(frame))]
+    return Outcome({"sums": np.array(found)}, None, 0)
+
+
+SCENARIOS = [particles, cloth, filters, fluid, video, passes]

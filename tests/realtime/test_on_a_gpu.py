@@ -11,6 +11,7 @@ from tests.realtime.scenarios import SCENARIOS
 from tests.realtime.test_particles import ALL
 
 import callboard as cb
+from callboard.realtime.video import effects
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -51,6 +52,63 @@ async def test_filters_as_on_a_cpu(border: cb.Border, dtype: str) -> None:
             pipe = cb.ImageFilterPipeline(gpu, [SMALL, LARGE], border=border)
             found.append(await pipe.process(image))
     np.testing.assert_allclose(found[0].astype("f8"), found[1].astype("f8"), atol=1e-2 if dtype == "f4" else 1)
+
+
+@pytest.mark.parametrize(
+    "depth, periodic", [(1, (False, False, False)), (1, (True, True, False)), (6, (False, True, False))]
+)
+@pytest.mark.few(3)
+async def test_a_fluid_as_on_a_cpu(depth: int, periodic: tuple[bool, bool, bool]) -> None:
+    config = cb.FluidConfig(
+        width=21, height=17, depth=depth, periodic=periodic, channels=2, buoyancy=(3.0, -1.0), vorticity=0.3,
+        viscosity=0.2, solids=(cb.Ball(center=(12, 10, 3), radius=3),),
+        sources=(cb.FluidSource(center=(6, 6, 3), radius=3, density=2.0, channel=1, acceleration=(9, 20, 3)),),
+    )  # fmt: skip
+    found = []
+    for where in ("cpu", "cuda", "cuda"):
+        async with cb.device(where) as gpu, cb.FluidSimulationActor(gpu, config) as fluid:
+            await fluid.add_density(5, 5, 3.0)
+            await fluid.add_velocity(5, 5, 6.0, 2.0)
+            await fluid.step(0.05, 6)
+            found.append(await fluid.snapshot())
+    cpu, first, again = found
+    assert first.divergence < 1e-3
+    np.testing.assert_allclose(first.masses, cpu.masses, rtol=1e-4)
+    np.testing.assert_allclose(first.faces, cpu.faces, atol=5e-3)
+    np.testing.assert_allclose(first.density, cpu.density, atol=5e-3)
+    np.testing.assert_array_equal(first.faces, again.faces)
+    np.testing.assert_array_equal(first.density, again.density)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
+@pytest.mark.few(3)
+async def test_effects_and_statistics_as_on_a_cpu(dtype: str) -> None:
+    frames = np.random.default_rng(3).uniform(0, 255, (3, 70, 91, 3)).astype(dtype)
+    nodes = {
+        "soft": effects.blur(5),
+        "lines": effects.edge("input"),
+        "gray": effects.grayscale("soft"),
+        "far": effects.merge("gray", "lines", "difference"),
+        "dark": effects.threshold(40, 255, "far"),
+        "mix": effects.blend("dark", "input", 0.3),
+        "trail": effects.trail(2),
+    }
+    videos: list[Any] = []
+    figures: list[Any] = []
+    for where in ("cpu", "cuda"):
+        async with cb.device(where) as gpu:
+            graph = cb.VideoEffectsGraph(gpu, nodes, output=("soft", "lines", "mix", "trail"), measure_every=2)
+            videos.append([await graph.process_frame(frame) for frame in frames])
+            analysis = cb.MultiPassAnalysisActor(gpu, [cb.frame_statistics(bins=9, low=5, high=200)])
+            figures.append((await analysis.analyze(frames))["0"])
+    for one, other in zip(*videos, strict=True):
+        for name, image in one.items():
+            near = np.abs(image.astype("f8") - other[name]) <= (1 if dtype != "f4" else 0.1)
+            assert near.mean() > 0.999, name  # a number may be on the other side of the threshold
+    cpu, gpu_ = figures
+    assert (cpu.min, cpu.max) == (gpu_.min, gpu_.max)
+    np.testing.assert_allclose([gpu_.sum, gpu_.mean, gpu_.std], [cpu.sum, cpu.mean, cpu.std], rtol=1e-12)
+    np.testing.assert_array_equal(gpu_.histogram, cpu.histogram)
 
 
 async def test_a_lost_context() -> None:

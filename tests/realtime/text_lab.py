@@ -17,7 +17,7 @@ HEADER = r"""
 #include <cmath>
 #include <cstring>
 #define __global__
-#define __device__ static
+#define __device__ inline
 #define __shared__ static
 #define __forceinline__ inline
 #define __restrict__

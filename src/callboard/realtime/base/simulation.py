@@ -23,7 +23,7 @@ from callboard.realtime.base.pace import Late, Pace
 from callboard.realtime.base.rule import HostArrays, Rule
 from callboard.realtime.base.stats import SimulationStats
 
-__all__ = ["Frame", "Simulation"]
+__all__ = ["Frame", "Simulation", "sleep"]
 
 C = TypeVar("C")
 S = TypeVar("S")
@@ -254,7 +254,7 @@ class Simulation(Asked, Generic[C, S]):
         while most is None or drawn < most:
             turn = pace.next(self._clock.time())
             if turn.wait > 0:
-                await _sleep(self._clock, turn.wait)
+                await sleep(self._clock, turn.wait)
             began = self._clock.time()
             steps = await self.step(seconds, turn.frames * per_frame)
             self._drawn += 1
@@ -344,7 +344,7 @@ async def _nothing() -> None:
     """Nothing to wait for."""
 
 
-async def _sleep(clock: Clock, seconds: float) -> None:
+async def sleep(clock: Clock, seconds: float) -> None:
     """Wait by this clock."""
     woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     timer = clock.call_later(seconds, woken.set_result, None)

@@ -93,6 +93,29 @@ def _cloth_changes(values: Values) -> dict[str, Any]:
     }
 
 
+def _fluid(device: Device) -> Simulation[Any, Any]:
+    from callboard.realtime.fluid.actor import FluidSimulationActor
+    from callboard.realtime.fluid.config import FluidConfig
+
+    values = {"smoke": 1.5, "buoyancy": 3.0, "whirl": 0.2, "viscosity": 0.0, "ball": 0.16}
+    return FluidSimulationActor(device, FluidConfig(width=96, height=72, spacing=1 / 72, **_fluid_changes(values)))
+
+
+def _fluid_changes(values: Values) -> dict[str, Any]:
+    from callboard.realtime.fluid.config import FluidSource
+    from callboard.realtime.particles.config import Ball
+
+    smoke = FluidSource(center=(0.6, 0.08, 0.0), radius=0.08, density=values["smoke"], acceleration=(0.0, 2.0, 0.0))
+    return {
+        "buoyancy": (values["buoyancy"],),
+        "vorticity": values["whirl"],
+        "viscosity": values["viscosity"],
+        "fading": 0.4,
+        "sources": (smoke,),
+        "solids": (Ball(center=(0.75, 0.55, 0.0), radius=values["ball"]),),
+    }
+
+
 PLAYERS: dict[str, Player] = {
     "cloth": Player(
         "a curtain in the wind",
@@ -104,6 +127,18 @@ PLAYERS: dict[str, Player] = {
             Slider("damping", 0.0, 3.0, 0.3),
         ),
         _cloth_changes,
+    ),
+    "fluid": Player(
+        "smoke that rises around a ball",
+        _fluid,
+        (
+            Slider("smoke", 0.0, 6.0, 1.5),
+            Slider("buoyancy", 0.0, 12.0, 3.0),
+            Slider("whirl", 0.0, 2.0, 0.2),
+            Slider("viscosity", 0.0, 0.01, 0.0),
+            Slider("ball", 0.02, 0.3, 0.16),
+        ),
+        _fluid_changes,
     ),
     "particles": Player(
         "a fountain over a ball, in a box",

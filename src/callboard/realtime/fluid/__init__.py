@@ -1,0 +1,1 @@
+"""Fluids on a grid with velocities on the faces of its cells."""

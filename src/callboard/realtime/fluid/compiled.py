@@ -1,0 +1,394 @@
+"""A step of a fluid compiled by Numba: as :mod:`.plain`, cell by cell."""
+
+from typing import Any
+
+import numpy as np
+
+from callboard.realtime.base.engines import jit
+
+__all__ = [
+    "advect", "correct", "curl", "diffuse", "divergence", "project", "prolong", "push", "rescale", "restrict", "smooth",
+    "source", "swirl",
+]  # fmt: skip
+
+ZERO, QUARTER, HALF, ONE, TWO = np.float32(0), np.float32(0.25), np.float32(0.5), np.float32(1), np.float32(2)
+REACH, TINY, CHECKS = np.float32(8), np.float32(1e-6), np.float32(16)
+
+
+@jit
+def _near(n: Any, extent: Any) -> Any:
+    """Index of a cell that is at most one beyond the ends."""
+    return n + extent if n < 0 else n - extent if n >= extent else n
+
+
+@jit
+def _corner(at: Any, stagger: Any, extent: Any, periodic: Any) -> Any:
+    """Cells below and above a place along an axis, and the part of the way."""
+    if stagger:
+        at += HALF
+    if periodic:
+        low = np.floor(at)
+        part = np.float32(at - low)
+        first = int(low) % extent
+    else:
+        at = min(max(at, ZERO), np.float32(extent if stagger else extent - 1))
+        low = np.floor(at)
+        part = np.float32(at - low)
+        first = _near(int(low), extent)
+    return first, first + 1 if first + 1 < extent else 0, part
+
+
+@jit
+def _sample(f: Any, n: Any, x: Any, y: Any, z: Any, stagger: Any, periodic: Any, axes: Any) -> Any:
+    """The value at a place, and the range of what it is mixed from."""
+    _, d, h, w = f.shape
+    x0, x1, px = _corner(x, stagger == 0, w, periodic & 1)
+    y0, y1, py = _corner(y, stagger == 1, h, periodic & 2)
+    if axes == 2:
+        a, b, c, e = f[n, 0, y0, x0], f[n, 0, y0, x1], f[n, 0, y1, x0], f[n, 0, y1, x1]
+        low, high = min(a, b, c, e), max(a, b, c, e)
+        a += px * (b - a)
+        c += px * (e - c)
+        return a + py * (c - a), low, high
+    z0, z1, pz = _corner(z, stagger == 2, d, periodic & 4)
+    a, b, c, e = f[n, z0, y0, x0], f[n, z0, y0, x1], f[n, z0, y1, x0], f[n, z0, y1, x1]
+    low, high = min(a, b, c, e), max(a, b, c, e)
+    a += px * (b - a)
+    c += px * (e - c)
+    first = a + py * (c - a)
+    a, b, c, e = f[n, z1, y0, x0], f[n, z1, y0, x1], f[n, z1, y1, x0], f[n, z1, y1, x1]
+    low, high = min(low, a, b, c, e), max(high, a, b, c, e)
+    a += px * (b - a)
+    c += px * (e - c)
+    return first + pz * (a + py * (c - a) - first), low, high
+
+
+@jit
+def _cell(at: Any, extent: Any, periodic: Any) -> Any:
+    n = int(np.floor(at + HALF))
+    return n % extent if periodic else min(max(n, 0), extent - 1)
+
+
+@jit
+def _trace(u: Any, fluid: Any, x: Any, y: Any, z: Any, stagger: Any, scale: Any, periodic: Any, solid: Any) -> Any:
+    """Where the fluid of a place was."""
+    axes = u.shape[0]
+    if stagger == 0:
+        x -= HALF
+    elif stagger == 1:
+        y -= HALF
+    elif stagger == 2:
+        z -= HALF
+    half = HALF * scale
+    hx = x - half * _sample(u, 0, x, y, z, 0, periodic, axes)[0]
+    hy = y - half * _sample(u, 1, x, y, z, 1, periodic, axes)[0]
+    hz = z - half * _sample(u, 2, x, y, z, 2, periodic, axes)[0] if axes == 3 else ZERO
+    wx = -scale * _sample(u, 0, hx, hy, hz, 0, periodic, axes)[0]
+    wy = -scale * _sample(u, 1, hx, hy, hz, 1, periodic, axes)[0]
+    wz = -scale * _sample(u, 2, hx, hy, hz, 2, periodic, axes)[0] if axes == 3 else ZERO
+    part = ONE
+    if solid:
+        d, h, w = fluid.shape
+        shorter = REACH / max(np.sqrt(wx * wx + wy * wy + wz * wz), REACH)
+        wx, wy, wz = wx * shorter, wy * shorter, wz * shorter
+        part = ZERO
+        for n in range(1, 17):
+            way = np.float32(n) / CHECKS
+            cx, cy = _cell(x + way * wx, w, periodic & 1), _cell(y + way * wy, h, periodic & 2)
+            cz = _cell(z + way * wz, d, periodic & 4) if axes == 3 else 0
+            if not fluid[cz, cy, cx] > ZERO:
+                break
+            part = way
+    return x + wx * part, y + wy * part, z + wz * part
+
+
+@jit
+def advect(u: Any, fluid: Any, field: Any, out: Any, scale: Any, stagger: Any, periodic: Any, solid: Any) -> None:
+    """Move fields along ``u``."""
+    many, d, h, w = field.shape
+    for k in range(d):
+        for j in range(h):
+            for i in range(w):
+                x, y, z = np.float32(i), np.float32(j), np.float32(k)
+                px, py, pz = x, y, z
+                for c in range(many):
+                    at = c if stagger else -1
+                    if c == 0 or stagger:
+                        px, py, pz = _trace(u, fluid, x, y, z, at, scale, periodic, solid)
+                    out[c, k, j, i] = _sample(field, c, px, py, pz, at, periodic, u.shape[0])[0]
+
+
+@jit
+def correct(
+    u: Any, fluid: Any, field: Any, ahead: Any, back: Any, out: Any, scale: Any, stagger: Any, periodic: Any,
+    solid: Any,
+) -> None:  # fmt: skip
+    """Take half of the error from ``ahead``."""
+    many, d, h, w = field.shape
+    for k in range(d):
+        for j in range(h):
+            for i in range(w):
+                x, y, z = np.float32(i), np.float32(j), np.float32(k)
+                px, py, pz = x, y, z
+                for c in range(many):
+                    at = c if stagger else -1
+                    if c == 0 or stagger:
+                        px, py, pz = _trace(u, fluid, x, y, z, at, scale, periodic, solid)
+                    _, low, high = _sample(field, c, px, py, pz, at, periodic, u.shape[0])
+                    value = ahead[c, k, j, i] + HALF * (field[c, k, j, i] - back[c, k, j, i])
+                    out[c, k, j, i] = min(max(value, low), high)
+
+
+@jit
+def rescale(dye: Any, before: Any, after: Any, fluid: Any, dt: Any, fading: Any) -> None:
+    """Give each dye the total that it had, less what fades."""
+    for c in range(dye.shape[0]):
+        factor = before[c] / after[c] if before[c] * after[c] > ZERO else ONE
+        factor = min(max(factor, HALF), TWO) / (ONE + fading * dt)
+        for i in range(dye.shape[1]):
+            dye[c, i] *= fluid[i] * factor
+
+
+# -- forces ------------------------------------------------------------------------------------------------------------
+
+
+@jit
+def _next(k: Any, j: Any, i: Any, axis: Any, by: Any, shape: Any) -> Any:
+    """The next cell along an axis."""
+    if axis == 0:
+        return k, j, _near(i + by, shape[2])
+    if axis == 1:
+        return k, _near(j + by, shape[1]), i
+    return _near(k + by, shape[0]), j, i
+
+
+@jit
+def _middle(u: Any, axis: Any, at: Any) -> Any:
+    to = _next(at[0], at[1], at[2], axis, 1, u.shape[1:])
+    return HALF * (u[axis, at[0], at[1], at[2]] + u[axis, to[0], to[1], to[2]])
+
+
+@jit
+def _ends(open_: Any, k: Any, j: Any, i: Any, axis: Any) -> Any:
+    """The cells after and before along an axis; the cell itself where there is a wall."""
+    here = (k, j, i)
+    up, down = _next(k, j, i, axis, 1, open_.shape[1:]), _next(k, j, i, axis, -1, open_.shape[1:])
+    if not open_[axis, up[0], up[1], up[2]] > ZERO:
+        up = here
+    if not open_[axis, k, j, i] > ZERO:
+        down = here
+    return up, down
+
+
+@jit
+def curl(u: Any, open_: Any, out: Any) -> None:
+    """Vorticity times the spacing."""
+    axes, d, h, w = u.shape
+    for k in range(d):
+        for j in range(h):
+            for i in range(w):
+                for a in range(3):
+                    b, c = (a + 1) % 3, (a + 2) % 3
+                    out[a, k, j, i] = ZERO
+                    if b < axes and c < axes:
+                        up, down = _ends(open_, k, j, i, b)
+                        first = HALF * (_middle(u, c, up) - _middle(u, c, down))
+                        up, down = _ends(open_, k, j, i, c)
+                        out[a, k, j, i] = first - HALF * (_middle(u, b, up) - _middle(u, b, down))
+
+
+@jit
+def _size(w: Any, at: Any) -> Any:
+    x, y, z = w[0, at[0], at[1], at[2]], w[1, at[0], at[1], at[2]], w[2, at[0], at[1], at[2]]
+    return np.sqrt(x * x + y * y + z * z)
+
+
+@jit
+def swirl(vorticity: Any, open_: Any, force: Any, strength: Any) -> None:
+    """Confinement of vortices."""
+    axes, d, h, w = force.shape
+    n = np.zeros(3, np.float32)
+    for k in range(d):
+        for j in range(h):
+            for i in range(w):
+                for a in range(axes):
+                    up, down = _ends(open_, k, j, i, a)
+                    n[a] = HALF * (_size(vorticity, up) - _size(vorticity, down))
+                length = np.sqrt(n[0] * n[0] + n[1] * n[1] + n[2] * n[2]) + TINY
+                for a in range(axes):
+                    b, c = (a + 1) % 3, (a + 2) % 3
+                    turn = n[b] / length * vorticity[c, k, j, i] - n[c] / length * vorticity[b, k, j, i]
+                    force[a, k, j, i] = strength * turn
+
+
+@jit
+def push(u: Any, open_: Any, dye: Any, force: Any, buoyancy: Any, dt: Any) -> None:
+    """Add forces."""
+    axes, d, h, w = u.shape
+    for a in range(axes):
+        for k in range(d):
+            for j in range(h):
+                for i in range(w):
+                    z, y, x = _next(k, j, i, a, -1, u.shape[1:])
+                    here, before = force[a, k, j, i], force[a, z, y, x]
+                    if a == 1:
+                        for c in range(dye.shape[0]):
+                            here += buoyancy[c] * dye[c, k, j, i]
+                            before += buoyancy[c] * dye[c, z, y, x]
+                    u[a, k, j, i] = open_[a, k, j, i] * (u[a, k, j, i] + dt * HALF * (here + before))
+
+
+@jit
+def source(u: Any, open_: Any, dye: Any, fluid: Any, rows: Any, dt: Any, spacing: Any) -> None:
+    """Add dye and velocity in balls."""
+    axes, d, h, w = u.shape
+    for n in range(len(rows)):
+        row = rows[n]
+        for k in range(d):
+            for j in range(h):
+                for i in range(w):
+                    dx, dy = (np.float32(i) + HALF) * spacing - row[0], (np.float32(j) + HALF) * spacing - row[1]
+                    dz = (np.float32(k) + HALF) * spacing - row[2] if axes == 3 else ZERO
+                    if dx * dx + dy * dy + dz * dz < row[3] * row[3] and fluid[k, j, i] > ZERO:
+                        dye[int(row[5]), k, j, i] += dt * row[4]
+                        for a in range(axes):
+                            z, y, x = _next(k, j, i, a, 1, fluid.shape)
+                            u[a, k, j, i] += open_[a, k, j, i] * dt * HALF * row[6 + a]
+                            u[a, z, y, x] += open_[a, z, y, x] * dt * HALF * row[6 + a]
+
+
+@jit
+def _colour(k: Any, j: Any, i: Any, shape: Any, odd: Any) -> Any:
+    if odd == 0:
+        return (i + j + k) & 1
+    x = 2 if odd & 1 and i == shape[2] - 1 else i & 1
+    y = 2 if odd & 2 and j == shape[1] - 1 else j & 1
+    z = 2 if odd & 4 and k == shape[0] - 1 else k & 1
+    return (x + y + z) % 3
+
+
+@jit
+def diffuse(u: Any, before: Any, open_: Any, rate: Any, odd: Any, colour: Any) -> None:
+    """One colour of a sweep of the viscosity."""
+    axes, d, h, w = u.shape
+    for k in range(d):
+        for j in range(h):
+            for i in range(w):
+                if _colour(k, j, i, u.shape[1:], odd) != colour:
+                    continue
+                for a in range(axes):
+                    total, weight = before[a, k, j, i], ONE
+                    for b in range(axes):
+                        up = _next(k, j, i, b, 1, u.shape[1:])
+                        down = _next(k, j, i, b, -1, u.shape[1:])
+                        above = below = ONE
+                        if a != b:
+                            beside = _next(k, j, i, a, -1, u.shape[1:])
+                            under = _next(up[0], up[1], up[2], a, -1, u.shape[1:])
+                            above = open_[b, up[0], up[1], up[2]] * open_[b, under[0], under[1], under[2]]
+                            below = open_[b, k, j, i] * open_[b, beside[0], beside[1], beside[2]]
+                        total += rate * (above * u[a, up[0], up[1], up[2]] + below * u[a, down[0], down[1], down[2]])
+                        weight += rate * (above + below)
+                    u[a, k, j, i] = open_[a, k, j, i] * total / weight
+
+
+# -- pressure ----------------------------------------------------------------------------------------------------------
+
+
+@jit
+def divergence(u: Any, out: Any) -> None:
+    """What leaves each cell."""
+    axes, d, h, w = u.shape
+    for k in range(d):
+        up = k + 1 if k + 1 < d else 0
+        for j in range(h):
+            above = j + 1 if j + 1 < h else 0
+            for i in range(w):
+                right = i + 1 if i + 1 < w else 0
+                total = u[0, k, j, right] - u[0, k, j, i] + u[1, k, above, i] - u[1, k, j, i]
+                if axes == 3:
+                    total += u[2, up, j, i] - u[2, k, j, i]
+                out[k, j, i] = total
+
+
+@jit
+def _around(p: Any, o: Any, k: Any, j: Any, i: Any) -> Any:
+    """The weighted sum of the neighbours, and the sum of the weights."""
+    axes, d, h, w = o.shape
+    r, t = (i + 1 if i + 1 < w else 0), (j + 1 if j + 1 < h else 0)
+    le, b = (i - 1 if i > 0 else w - 1), (j - 1 if j > 0 else h - 1)
+    total = (
+        o[0, k, j, r] * p[k, j, r]
+        + o[0, k, j, i] * p[k, j, le]
+        + (o[1, k, t, i] * p[k, t, i] + o[1, k, j, i] * p[k, b, i])
+    )
+    weight = o[0, k, j, r] + o[0, k, j, i] + (o[1, k, t, i] + o[1, k, j, i])
+    if axes == 3:
+        up, down = (k + 1 if k + 1 < d else 0), (k - 1 if k > 0 else d - 1)
+        total += o[2, up, j, i] * p[up, j, i] + o[2, k, j, i] * p[down, j, i]
+        weight += o[2, up, j, i] + o[2, k, j, i]
+    return total, weight
+
+
+@jit
+def smooth(p: Any, b: Any, weights: Any, odd: Any, colour: Any) -> None:
+    """One colour of a sweep of the pressure."""
+    d, h, w = p.shape
+    for k in range(d):
+        for j in range(h):
+            first, step = ((colour - j - k) & 1, 2) if odd == 0 else (0, 1)
+            for i in range(first, w, step):
+                if odd and _colour(k, j, i, p.shape, odd) != colour:
+                    continue
+                total, weight = _around(p, weights, k, j, i)
+                if weight > ZERO:
+                    p[k, j, i] = (total - b[k, j, i]) / weight
+
+
+@jit
+def restrict(p: Any, b: Any, weights: Any, coarse: Any, start: Any) -> None:
+    """The residual of coarse cells, and zeros to start with."""
+    d, h, w = p.shape
+    coarse[:] = ZERO
+    start[:] = ZERO
+    fz, fy, fx = d != coarse.shape[0], h != coarse.shape[1], w != coarse.shape[2]
+    for k in range(d):
+        for j in range(h):
+            for i in range(w):
+                total, weight = _around(p, weights, k, j, i)
+                coarse[k >> fz, j >> fy, i >> fx] += b[k, j, i] - (total - weight * p[k, j, i])
+
+
+@jit
+def prolong(p: Any, coarse: Any, weights: Any) -> None:
+    """Add the coarse solution."""
+    shape, extents = p.shape, coarse.shape
+    for k in range(shape[0]):
+        z = k if shape[0] == extents[0] else k // 2
+        for j in range(shape[1]):
+            y = j if shape[1] == extents[1] else j // 2
+            for i in range(shape[2]):
+                x = i if shape[2] == extents[2] else i // 2
+                here = coarse[z, y, x]
+                value = here
+                for a in range(weights.shape[0]):
+                    n = i if a == 0 else j if a == 1 else k
+                    if shape[2 - a] == extents[2 - a]:
+                        continue
+                    zz, yy, xx = _next(z, y, x, a, 1 if n & 1 else -1, extents)
+                    open_ = weights[a, zz, yy, xx] if n & 1 else weights[a, z, y, x]
+                    if open_ > ZERO:
+                        value += QUARTER * (coarse[zz, yy, xx] - here)
+                p[k, j, i] += value
+
+
+@jit
+def project(u: Any, p: Any, open_: Any) -> None:
+    """Take the gradient of the pressure."""
+    axes, d, h, w = u.shape
+    for a in range(axes):
+        for k in range(d):
+            for j in range(h):
+                for i in range(w):
+                    z, y, x = _next(k, j, i, a, -1, p.shape)
+                    u[a, k, j, i] -= open_[a, k, j, i] * (p[k, j, i] - p[z, y, x])

@@ -1,0 +1,1 @@
+"""Several passes over a frame, which share what they compute."""

@@ -1,0 +1,1 @@
+"""Effects on video frames as a graph."""
