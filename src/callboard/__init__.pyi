@@ -255,6 +255,10 @@ from callboard.realtime.base.stats import SimulationStats as SimulationStats
 from callboard.realtime.cloth.actor import ClothSimulationActor as ClothSimulationActor
 from callboard.realtime.cloth.config import ClothConfig as ClothConfig
 from callboard.realtime.cloth.snapshot import ClothSnapshot as ClothSnapshot
+from callboard.realtime.hashmap.actor import Found as Found
+from callboard.realtime.hashmap.actor import GpuHashMapActor as GpuHashMapActor
+from callboard.realtime.hashmap.actor import HashMapFull as HashMapFull
+from callboard.realtime.hashmap.actor import HashMapStats as HashMapStats
 from callboard.realtime.images.pipeline import Border as Border
 from callboard.realtime.images.pipeline import ImageFilterPipeline as ImageFilterPipeline
 from callboard.realtime.particles.actor import ParticleSystemActor as ParticleSystemActor

@@ -16,12 +16,12 @@ class Outcome(NamedTuple):
 
     Attributes:
         arrays: To be equal, bit by bit, in an undisturbed run.
-        stats: Of the simulation.
+        stats: Of the simulation, with ``losses`` and ``lost_frames``.
         every: Its ``snapshot_every``.
     """
 
     arrays: dict[str, Any]
-    stats: cb.SimulationStats
+    stats: Any
     every: int
 
 
@@ -59,4 +59,19 @@ async def cloth(gpu: cb.Device, middle: Middle) -> Outcome:
         return Outcome({**arrays, "steps": found.steps}, simulation.stats(), 4)
 
 
-SCENARIOS = [particles, cloth]
+async def hash_map(gpu: cb.Device, middle: Middle) -> Outcome:
+    draw = np.random.default_rng(2)
+    async with cb.GpuHashMapActor(gpu, key="i4", value="f4", capacity=16, snapshot_every=50) as table:
+        for n in (30, 30, 20):  # a copy is due after the second
+            await table.insert_and_add(draw.integers(-40, 40, n), draw.normal(size=n).astype("f4"))
+        await table.erase(np.arange(-5, 5))
+        more = asyncio.gather(table.insert([1, 2, 1000], 7.0), table.find([1, 1000]), table.erase([2]))
+        await middle()
+        added, (values, found), erased = await more
+        keys, kept = await table.retrieve_all()
+        stats = await table.stats()
+        arrays = {"keys": keys, "kept": kept, "values": values, "found": found, "counts": [added, erased, stats.size]}
+        return Outcome(arrays, stats, 50)
+
+
+SCENARIOS = [particles, cloth, hash_map]

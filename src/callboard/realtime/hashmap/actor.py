@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from callboard.core.errors import AccelError, DeviceMismatch
+from callboard.core.errors import AccelError
 from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
 from callboard.realtime.base.asking import Asked
@@ -61,7 +61,7 @@ class HashMapStats(NamedTuple):
         erased: Slots that an erased key has left; they are reused when room is needed.
         load: Part of the slots that is used or erased.
         losses: How often the table was lost with a context, and brought back.
-        lost_keys: Changes that were repeated because of that.
+        lost_frames: Changes of keys that were repeated because of that.
     """
 
     size: int
@@ -70,7 +70,7 @@ class HashMapStats(NamedTuple):
     erased: int
     load: float
     losses: int
-    lost_keys: int
+    lost_frames: int
 
 
 class GpuHashMapActor(Asked):
@@ -226,13 +226,12 @@ class GpuHashMapActor(Asked):
         Args:
             keys: Of 8 bytes, ``[n]``; keys of ``8 * k`` bytes: u8 ``[n, 8 * k]``.
         """
-        size = self._config.key if isinstance(self._config.key, int) else np.dtype(self._config.key).itemsize
-        if size % 8:
-            raise TypeError(f"keys have {size} bytes; arrays on a device are taken for multiples of 8")
-        if not isinstance(keys, GpuRef) or keys.device is not self._device:
-            raise DeviceMismatch(f"keys is {keys!r:.80}; pass an array on {self._device.name}, or call find()")
-        if not isinstance(self._config.key, int) and np.dtype(keys.dtype.name) != np.dtype(self._config.key):
-            raise TypeError(f"keys is {keys!r:.80}; this map has keys of {self._config.key}")
+        size = self._config.key if isinstance(self._config.key, int) else int(self._config.key[1])
+        if size % 8 or self._config.key == "f8":
+            raise TypeError(f"keys of this map are {self._config.key}; on a device are u8, i8, or a multiple of 8 bytes")
+        wanted = "u8" if isinstance(self._config.key, int) else f"{self._config.key[0]}64"
+        if not isinstance(keys, GpuRef) or keys.dtype.name != wanted or keys.shape[1:] != (size,) * (wanted == "u8"):
+            raise TypeError(f"keys is {keys!r:.80}; pass an array of {wanted} on the device, or call find()")
         words = keys.reinterpret("u64").reshape(-1, self._config.words)
 
         async def run(live: Live[HashMapConfig]) -> Found:
@@ -318,7 +317,8 @@ class GpuHashMapActor(Asked):
         if not len(left):
             return added
         without = keys_of(left, self._config)
-        names = ", ".join(str(key) for key in without[:5].tolist()) + ", ..." * (len(without) > 5)
+        named = without[:5].tolist() if without.ndim == 1 else [key.tobytes() for key in without[:5]]
+        names = ", ".join(str(key) for key in named) + ", ..." * (len(without) > 5)
         raise HashMapFull(
             f"the map has {self._size} keys, and no room for {len(without)} of this batch: {names}; erase keys, or make "
             "it with a larger capacity or grow=True",
