@@ -277,6 +277,10 @@ from callboard.realtime.reductions.actor import ReductionAnalysisActor as Reduct
 from callboard.realtime.reductions.actor import ReductionKind as ReductionKind
 from callboard.realtime.sparse.actor import GpuSparseStructureActor as GpuSparseStructureActor
 from callboard.realtime.sparse.actor import SparseStats as SparseStats
+from callboard.realtime.spatial.actor import Nearest as Nearest
+from callboard.realtime.spatial.actor import Neighbors as Neighbors
+from callboard.realtime.spatial.actor import SpatialIndexActor as SpatialIndexActor
+from callboard.realtime.spatial.actor import SpatialStats as SpatialStats
 from callboard.retry import request_key as request_key
 from callboard.retry import retrying as retrying
 from callboard.serve.http.starting import serve as serve
