@@ -122,6 +122,57 @@ def particles(given: Any, runner: asyncio.Runner, gpu: cb.Device, seconds: float
     return found
 
 
+def neighbours(given: Any, runner: asyncio.Runner, gpu: cb.Device, seconds: float) -> dict[str, Callable[[], float]]:
+    """Put points into cells, and count those near each: about 30."""
+    n = given.particles
+    x = np.random.default_rng(0).uniform(0, 1, (n, 3))
+    radius = (30 / n / 4.19) ** (1 / 3)
+    index = cb.SpatialIndexActor(gpu, radius)
+
+    async def ours() -> None:
+        index.rebuild(x)
+        await index.count_within(x, radius)
+
+    from scipy.spatial import cKDTree
+
+    found = {
+        "callboard": waiting(runner, ours, 1, seconds),
+        "cKDTree": timed(lambda: cKDTree(x).query_ball_point(x, radius, return_length=True), 1, seconds),
+    }
+    if importlib.util.find_spec("warp"):
+        warp = importlib.import_module("_warp_neighbours")
+        found["Warp"] = timed(warp.counter(x, radius, "cpu" if gpu.backend == "cpu" else "cuda:0"), 1, seconds)
+    return found
+
+
+def hash_map(given: Any, runner: asyncio.Runner, gpu: cb.Device, seconds: float) -> dict[str, Callable[[], float]]:
+    """Give keys values, and find all of them."""
+    n = given.particles * 10
+    keys = np.random.default_rng(0).permutation(n).astype("u8") * np.uint64(0x9E3779B97F4A7C15)
+    values = np.arange(n)
+    table = cb.GpuHashMapActor(gpu, value="i8", capacity=n, snapshot_every=1 << 40)
+    runner.run(table.start())
+
+    async def ours() -> None:
+        await table.clear()
+        await table.insert_or_assign(keys, values)
+        await table.find(keys)
+
+    def by_dict() -> None:
+        held = dict(zip(keys.tolist(), values.tolist(), strict=True))
+        np.array([held[key] for key in keys.tolist()])
+
+    def by_sorting() -> None:
+        order = np.argsort(keys)
+        values[order][np.searchsorted(keys[order], keys)]
+
+    return {
+        "callboard": waiting(runner, ours, 1, seconds),
+        "dict": timed(by_dict, 1, seconds),
+        "NumPy": timed(by_sorting, 1, seconds),
+    }
+
+
 def micros(seconds: float) -> str:
     return f"{seconds * 1e6:.1f} us"
 

@@ -255,10 +255,10 @@ from callboard.realtime.base.stats import SimulationStats as SimulationStats
 from callboard.realtime.cloth.actor import ClothSimulationActor as ClothSimulationActor
 from callboard.realtime.cloth.config import ClothConfig as ClothConfig
 from callboard.realtime.cloth.snapshot import ClothSnapshot as ClothSnapshot
-from callboard.realtime.hashmap.actor import Found as Found
 from callboard.realtime.hashmap.actor import GpuHashMapActor as GpuHashMapActor
-from callboard.realtime.hashmap.actor import HashMapFull as HashMapFull
-from callboard.realtime.hashmap.actor import HashMapStats as HashMapStats
+from callboard.realtime.hashmap.answers import Found as Found
+from callboard.realtime.hashmap.answers import HashMapFull as HashMapFull
+from callboard.realtime.hashmap.answers import HashMapStats as HashMapStats
 from callboard.realtime.images.pipeline import Border as Border
 from callboard.realtime.images.pipeline import ImageFilterPipeline as ImageFilterPipeline
 from callboard.realtime.particles.actor import ParticleSystemActor as ParticleSystemActor
@@ -277,10 +277,10 @@ from callboard.realtime.reductions.actor import ReductionAnalysisActor as Reduct
 from callboard.realtime.reductions.actor import ReductionKind as ReductionKind
 from callboard.realtime.sparse.actor import GpuSparseStructureActor as GpuSparseStructureActor
 from callboard.realtime.sparse.actor import SparseStats as SparseStats
-from callboard.realtime.spatial.actor import Nearest as Nearest
-from callboard.realtime.spatial.actor import Neighbors as Neighbors
 from callboard.realtime.spatial.actor import SpatialIndexActor as SpatialIndexActor
-from callboard.realtime.spatial.actor import SpatialStats as SpatialStats
+from callboard.realtime.spatial.answers import Nearest as Nearest
+from callboard.realtime.spatial.answers import Neighbors as Neighbors
+from callboard.realtime.spatial.answers import SpatialStats as SpatialStats
 from callboard.retry import request_key as request_key
 from callboard.retry import retrying as retrying
 from callboard.serve.http.starting import serve as serve

@@ -18,7 +18,9 @@ from callboard.realtime.hashmap.keys import keys_of, words_of
 
 KEY = st.integers(-6, 6) | st.sampled_from([-(2**63), 2**63 - 1])
 BATCH = st.lists(st.tuples(KEY, st.integers(-100, 100)), max_size=8)
-CALLS = st.lists(st.tuples(st.sampled_from(["insert", "insert_or_assign", "insert_and_add", "erase", "clear"]), BATCH), max_size=8)
+CALLS = st.lists(
+    st.tuples(st.sampled_from(["insert", "insert_or_assign", "insert_and_add", "erase", "clear"]), BATCH), max_size=8
+)
 
 
 def on_a_dict(held: dict[int, int], call: str, batch: list[tuple[int, int]]) -> int | None:
@@ -78,7 +80,9 @@ async def test_a_full_map_takes_what_fits_and_names_the_rest() -> None:
         cb.GpuHashMapActor(gpu, key=3, value="i2", capacity=3, grow=False) as table,
     ):
         await table.insert([b"aaa"], 1)
-        with pytest.raises(cb.HashMapFull, match="has 3 keys, and no room for 2 of this batch: b'ddd', b'eee'") as caught:
+        with pytest.raises(
+            cb.HashMapFull, match="has 3 keys, and no room for 2 of this batch: b'ddd', b'eee'"
+        ) as caught:
             await table.insert_or_assign([b"bbb", b"ccc", b"bbb", b"ddd", b"aaa", b"eee", b"ddd"], range(2, 9))
         assert [key.tobytes() for key in caught.value.keys] == [b"ddd", b"eee"]
         keys, values = await table.retrieve_all()
@@ -147,7 +151,9 @@ class Texts:
     def claim(self, query: Any, keys: Any, tag: Any, slot: Any, order: Any, claiming: int) -> None:
         launch(cuda.CLAIM, "claim", len(query), query, keys, tag, slot, order, *query.shape, len(tag), claiming)
 
-    def apply(self, slots: Any, order: Any, query: Any, given: Any, keys: Any, tag: Any, values: Any, *more: Any) -> None:
+    def apply(
+        self, slots: Any, order: Any, query: Any, given: Any, keys: Any, tag: Any, values: Any, *more: Any
+    ) -> None:
         sort = np.argsort(slots, kind="stable")
         numbers = *query.shape, len(tag), values.shape[1], more[1]
         arrays = slots[sort], order[sort], query, given, keys, tag, values, more[0]

@@ -63,7 +63,9 @@ async def test_boxes_reach_over_the_edge_of_a_periodic_one() -> None:
         for box in (0.0, 1.0):
             index = cb.SpatialIndexActor(gpu, 0.2, box=box)
             index.rebuild(x)
-            inside = [np.mod(x - a, 1.0) <= b - a if box else (x >= a) & (x <= b) for a, b in zip(low, high, strict=True)]
+            inside = [
+                np.mod(x - a, 1.0) <= b - a if box else (x >= a) & (x <= b) for a, b in zip(low, high, strict=True)
+            ]
             found = await index.inside(low, high)
             assert sets(found) == [np.flatnonzero(one.all(1)).tolist() for one in inside]
             assert found.distances is None

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from callboard.core.errors import AccelError
 from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
 from callboard.realtime.base.asking import Asked
@@ -16,61 +16,14 @@ from callboard.realtime.base.commands import Commands
 from callboard.realtime.base.history import Command, Kept
 from callboard.realtime.base.live import Live
 from callboard.realtime.hashmap import kernels, messages
+from callboard.realtime.hashmap.answers import Found, HashMapFull, HashMapStats
+from callboard.realtime.hashmap.changes import changed, located, searched, wiped
 from callboard.realtime.hashmap.config import MOST_LOAD, MOST_SLOTS, HashMapConfig, slots_for
-from callboard.realtime.hashmap.keys import KEYS, keys_of, values_of, words_of
+from callboard.realtime.hashmap.keys import KEYS, Words, among, firsts, keys_of, values_of, words_of
 from callboard.realtime.hashmap.plain import ADD, ASSIGN, ERASE, KEEP
 from callboard.realtime.hashmap.rule import Table
 
-__all__ = ["Found", "GpuHashMapActor", "HashMapFull", "HashMapStats"]
-
-HOW = {"keep": KEEP, "assign": ASSIGN, "add": ADD}
-Words = NDArray[np.uint64]
-
-
-class HashMapFull(AccelError):
-    """A map that does not grow has no room for some keys of a batch; the others are in it.
-
-    Attributes:
-        keys: The keys that were not inserted, each once, in the order of the batch.
-    """
-
-    def __init__(self, message: str, keys: Any = ()) -> None:
-        super().__init__(message)
-        self.keys = keys
-
-
-class Found(NamedTuple):
-    """The answer to a search.
-
-    Attributes:
-        values: ``[n, *shape]``; of keys that are not in the map, zeros or the caller's ``default``.
-        found: bool ``[n]``: which keys are in the map.
-    """
-
-    values: Any
-    found: Any
-
-
-class HashMapStats(NamedTuple):
-    """Figures of a map.
-
-    Attributes:
-        size: Keys.
-        capacity: Keys for which there is room; more, when the map grows.
-        slots: Of the table.
-        erased: Slots that an erased key has left; they are reused when room is needed.
-        load: Part of the slots that is used or erased.
-        losses: How often the table was lost with a context, and brought back.
-        lost_frames: Changes of keys that were repeated because of that.
-    """
-
-    size: int
-    capacity: int
-    slots: int
-    erased: int
-    load: float
-    losses: int
-    lost_frames: int
+__all__ = ["GpuHashMapActor"]
 
 
 class GpuHashMapActor(Asked):
@@ -82,9 +35,9 @@ class GpuHashMapActor(Asked):
             await positions.insert_or_assign([7, 8], [(0, 0, 0), (1, 2, 3)])
             values, found = await positions.find([8, 9])  # found: [True, False]
 
-    Calls run in their order. The same calls give the same contents on each device. After the changes of
-    ``snapshot_every`` keys, the table is copied to the host. When the context is lost, the last copy is put into the next
-    one, and the changes since then are repeated; callers wait.
+    Calls run in their order. The same calls give the same contents on each device. After changes of
+    ``snapshot_every`` keys, the table is copied to the host. When the context is lost, the last copy is put into the
+    next one, and the changes since then are repeated; callers wait.
 
     Args:
         device: Open.
@@ -162,7 +115,7 @@ class GpuHashMapActor(Asked):
         return await self._inserted(keys, values, KEEP)
 
     async def insert_or_assign(self, keys: Any, values: Any) -> int:
-        """Give all keys these values, and return how many are new. Of a key that is twice in the batch, the last counts.
+        """Give all keys these values, and return how many are new. Of a key that is twice here, the last counts.
 
         Args:
             keys: ``[n]``; keys of bytes: u1 ``[n, bytes]``, or a list of bytes.
@@ -194,13 +147,8 @@ class GpuHashMapActor(Asked):
 
     async def clear(self) -> None:
         """Remove all keys; the table stays as large as it is."""
-
-        def run(live: Live[HashMapConfig]) -> Awaitable[Any]:
-            kernels.wipe(live.arrays["tag"], live.arrays["counts"])
-            return live.arrays["counts"].get()
-
         async with self._turn:
-            await self._run(run, 1)
+            await self._run(wiped, 1)
 
     # -- queries -------------------------------------------------------------------------------------------------------
 
@@ -228,7 +176,9 @@ class GpuHashMapActor(Asked):
         """
         size = self._config.key if isinstance(self._config.key, int) else int(self._config.key[1])
         if size % 8 or self._config.key == "f8":
-            raise TypeError(f"keys of this map are {self._config.key}; on a device are u8, i8, or a multiple of 8 bytes")
+            raise TypeError(
+                f"keys of this map are {self._config.key}; on a device are u8, i8, or a multiple of 8 bytes"
+            )
         wanted = "u8" if isinstance(self._config.key, int) else f"{self._config.key[0]}64"
         if not isinstance(keys, GpuRef) or keys.dtype.name != wanted or keys.shape[1:] != (size,) * (wanted == "u8"):
             raise TypeError(f"keys is {keys!r:.80}; pass an array of {wanted} on the device, or call find()")
@@ -272,9 +222,10 @@ class GpuHashMapActor(Asked):
 
     @messages.Insert.handles
     async def _on_insert(self, m: messages.Insert) -> int:
-        if m.how == "add":
-            return await self.insert_and_add(m.keys, m.values)
-        return await (self.insert if m.how == "keep" else self.insert_or_assign)(m.keys, m.values)
+        calls = {"assign": self.insert_or_assign, "keep": self.insert, "add": self.insert_and_add}
+        if m.how not in calls:
+            raise ValueError(f"how is {m.how!r:.80}; use {', '.join(calls)}")
+        return await calls[m.how](m.keys, m.values)
 
     @messages.Lookup.handles
     async def _on_lookup(self, m: messages.Lookup) -> Found:
@@ -301,7 +252,7 @@ class GpuHashMapActor(Asked):
             if self._size + self._erased + len(words) <= min(most, int(self._slots * MOST_LOAD)):
                 return await self._change(words, given, how, 0)
             new = np.flatnonzero(~await self._contained(words))
-            first = np.sort(new[_firsts(words[new])])  # of each new key
+            first = np.sort(new[firsts(words[new])])  # of each new key
             room = len(first)
             if not self._config.grow:
                 room = min(room, self._config.capacity - self._size)
@@ -309,7 +260,7 @@ class GpuHashMapActor(Asked):
                 room = min(room, int(MOST_SLOTS * MOST_LOAD) - self._size)
             left = words[first[room:]]
             if len(left):
-                stays = ~_among(words, left)
+                stays = ~among(words, left)
                 words, given = words[stays], given[stays]
             slots = max(self._slots, slots_for(self._size + room))
             full = self._size + self._erased + room > int(self._slots * MOST_LOAD)
@@ -320,29 +271,15 @@ class GpuHashMapActor(Asked):
         named = without[:5].tolist() if without.ndim == 1 else [key.tobytes() for key in without[:5]]
         names = ", ".join(str(key) for key in named) + ", ..." * (len(without) > 5)
         raise HashMapFull(
-            f"the map has {self._size} keys, and no room for {len(without)} of this batch: {names}; erase keys, or make "
-            "it with a larger capacity or grow=True",
+            f"the map has {self._size} keys, and no room for {len(without)} of this batch: {names}; erase keys, or "
+            "make it with a larger capacity or grow=True",
             without,
         )
 
     async def _change(self, words: Words, given: NDArray[Any], how: int, slots: int) -> int:
         """Change keys, in a new table if it says how many slots; returns by how many the map has grown."""
-
-        def run(live: Live[HashMapConfig]) -> Awaitable[Any]:
-            if slots:
-                _moved(live, slots)
-            a: Any = live.arrays
-            query = live.device.put(words)
-            _, slot, order = kernels.claim(query, a["keys"], a["tag"], int(how != ERASE))
-            if live.device.backend != "cpu":  # where items of one slot must be neighbours
-                slot, order = live.device.cub.sort_pairs(slot, order)
-            kernels.apply(
-                slot, order, query, live.device.put(given), a["keys"], a["tag"], a["values"], a["counts"], how
-            )
-            return a["counts"].get()
-
         before = self._size
-        await self._run(run, len(words))
+        await self._run(partial(changed, words, given, how, slots), len(words))
         self._slots = slots or self._slots
         return self._size - before
 
@@ -367,52 +304,14 @@ class GpuHashMapActor(Asked):
     async def _found(self, words: Words) -> tuple[NDArray[np.bool_], NDArray[Any]]:
         if not len(words):
             return np.zeros(0, bool), self._nothing()[:0]
-
-        def run(live: Live[HashMapConfig]) -> Awaitable[Any]:
-            a: Any = live.arrays
-            found, values = kernels.find(live.device.put(words), a["keys"], a["tag"], a["values"])
-            return _both(found.get(), values.get())
-
-        found, values = (await self._commands.run(lambda: Command(run))).value
+        found, values = (await self._commands.run(lambda: Command(partial(searched, words)))).value
         return found.astype(bool), values
 
     async def _contained(self, words: Words) -> NDArray[np.bool_]:
         if not len(words):
             return np.zeros(0, bool)
-
-        def run(live: Live[HashMapConfig]) -> Awaitable[Any]:
-            a: Any = live.arrays
-            return kernels.claim(live.device.put(words), a["keys"], a["tag"], 0)[1].get()
-
-        return np.asarray((await self._commands.run(lambda: Command(run))).value) >= 0
+        return np.asarray((await self._commands.run(lambda: Command(partial(located, words)))).value) >= 0
 
     def _nothing(self) -> NDArray[Any]:
         dtype, width = self._config.stored
         return np.zeros((1, width), dtype)
-
-
-def _moved(live: Live[HashMapConfig], slots: int) -> None:
-    """Put all keys into a table of this size."""
-    old: Any = {name: live.arrays[name] for name in ("keys", "tag", "values")}
-    for name, ref in old.items():
-        live.replace(name, live.device.zeros((slots, *ref.shape[1:]), ref.dtype))
-    kernels.rehash(*old.values(), *(live.arrays[name] for name in old), live.arrays["counts"])
-
-
-async def _both(found: Awaitable[Any], values: Awaitable[Any]) -> tuple[Any, Any]:
-    one, other = await found, await values
-    return np.asarray(one), np.array(other)
-
-
-def _firsts(words: Words) -> NDArray[np.intp]:
-    """Where each key is for the first time."""
-    if words.shape[1] == 1:
-        return np.unique(words[:, 0], return_index=True)[1]
-    return np.unique(words, axis=0, return_index=True)[1]
-
-
-def _among(words: Words, others: Words) -> NDArray[np.bool_]:
-    """Which keys are among others."""
-    whole = np.dtype((np.void, 8 * words.shape[1]))
-    found: NDArray[np.bool_] = np.isin(*(np.ascontiguousarray(one).view(whole)[:, 0] for one in (words, others)))
-    return found

@@ -27,10 +27,10 @@ def start(query: Any, i: Any, slots: Any) -> Any:
 
 @jit
 def same(a: Any, i: Any, b: Any, j: Any) -> Any:
+    equal = True
     for word in range(a.shape[1]):
-        if a[i, word] != b[j, word]:
-            return False
-    return True
+        equal = equal and a[i, word] == b[j, word]
+    return equal
 
 
 @jit

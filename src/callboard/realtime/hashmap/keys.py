@@ -8,12 +8,14 @@ from numpy.typing import NDArray
 from callboard.core.errors import ShapeError
 from callboard.realtime.hashmap.config import HashMapConfig
 
-__all__ = ["KEYS", "keys_of", "values_of", "words_of"]
+__all__ = ["KEYS", "Words", "among", "firsts", "keys_of", "values_of", "words_of"]
+
+Words = NDArray[np.uint64]
 
 KEYS = ("u4", "u8", "i4", "i8", "f4", "f8")
 
 
-def words_of(keys: Any, config: HashMapConfig) -> NDArray[np.uint64]:
+def words_of(keys: Any, config: HashMapConfig) -> Words:
     """Keys as u64 ``[n, words]``; equal keys, and no others, have equal words.
 
     Raises:
@@ -35,7 +37,7 @@ def words_of(keys: Any, config: HashMapConfig) -> NDArray[np.uint64]:
     return cast.view(f"u{kind.itemsize}").astype("u8")[:, None]
 
 
-def _bytes(keys: Any, size: int, words: int) -> NDArray[np.uint64]:
+def _bytes(keys: Any, size: int, words: int) -> Words:
     if isinstance(keys, list | tuple) and all(isinstance(key, bytes) for key in keys):
         wrong = next((n for n, key in enumerate(keys) if len(key) != size), None)
         if wrong is not None:
@@ -51,7 +53,7 @@ def _bytes(keys: Any, size: int, words: int) -> NDArray[np.uint64]:
     return padded.view("u8")
 
 
-def keys_of(words: NDArray[np.uint64], config: HashMapConfig) -> NDArray[Any]:
+def keys_of(words: Words, config: HashMapConfig) -> NDArray[Any]:
     """The keys whose words these are."""
     if isinstance(config.key, int):
         return np.ascontiguousarray(words).view("u1")[:, : config.key].copy()
@@ -92,3 +94,17 @@ def within(name: str, given: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
                 raise ValueError(f"{name}: number {at} is {number}; {kind} takes from {least} to {most}")
     with np.errstate(over="ignore"):
         return given.astype(kind)
+
+
+def firsts(words: Words) -> NDArray[np.intp]:
+    """Where each key is for the first time."""
+    if words.shape[1] == 1:
+        return np.unique(words[:, 0], return_index=True)[1]
+    return np.unique(words, axis=0, return_index=True)[1]
+
+
+def among(words: Words, others: Words) -> NDArray[np.bool_]:
+    """Which keys are among others."""
+    whole = np.dtype((np.void, 8 * words.shape[1]))
+    found: NDArray[np.bool_] = np.isin(*(np.ascontiguousarray(one).view(whole)[:, 0] for one in (words, others)))
+    return found

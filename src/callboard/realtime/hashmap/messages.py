@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from callboard.actors import Request
 
 if TYPE_CHECKING:
-    from callboard.realtime.hashmap.actor import Found, GpuHashMapActor, HashMapStats  # noqa: F401 -- in the types below
+    from callboard.realtime.hashmap.actor import GpuHashMapActor  # noqa: F401 -- in the types below
+    from callboard.realtime.hashmap.answers import Found, HashMapStats  # noqa: F401 -- in the types below
 
 __all__ = ["Clear", "HashMapStatsOf", "Insert", "Lookup"]
 

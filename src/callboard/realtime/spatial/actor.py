@@ -13,59 +13,16 @@ from callboard.realtime.base.asking import Asked
 from callboard.realtime.base.checks import count, number, rows
 from callboard.realtime.cloth.kernels import begins
 from callboard.realtime.spatial import kernels, messages
+from callboard.realtime.spatial.answers import Nearest, Neighbors, SpatialStats
 from callboard.realtime.spatial.grid import Grid, grid_of
 from callboard.realtime.spatial.plain import cells
 
-__all__ = ["Nearest", "Neighbors", "SpatialIndexActor", "SpatialStats"]
+__all__ = ["SpatialIndexActor"]
 
 R = TypeVar("R")
 Floats = NDArray[np.float64]
 ATTEMPTS = 3
 """Contexts that a search may lose before it fails."""
-
-
-class Neighbors(NamedTuple):
-    """The results of a batch of searches, in compressed rows: those of search ``i`` are ``ids[offsets[i]:offsets[i+1]]``.
-
-    Attributes:
-        offsets: i64 ``[searches + 1]``.
-        ids: i64, of points; in each row in an order that is the same on all devices.
-        distances: f64, from the place to the point; None for boxes.
-    """
-
-    offsets: Any
-    ids: Any
-    distances: Any = None
-
-
-class Nearest(NamedTuple):
-    """The nearest points of each place, by distance.
-
-    Attributes:
-        ids: i64 ``[places, k]``; -1 where there are fewer points.
-        distances: f64 ``[places, k]``; infinity there.
-    """
-
-    ids: Any
-    distances: Any
-
-
-class SpatialStats(NamedTuple):
-    """Figures of an index.
-
-    Attributes:
-        points: In it.
-        occupied_cells: Cells that have points.
-        hashed: Whether cells are hashed, because they would be far more than points.
-        uploads: Times that all points were put on the device.
-        updates: Times that only points that moved were.
-    """
-
-    points: int
-    occupied_cells: int
-    hashed: bool
-    uploads: int
-    updates: int
 
 
 class _Built(NamedTuple):
@@ -279,7 +236,9 @@ class SpatialIndexActor(Asked):
         a = self._placed("points", points)
         given = np.asarray(radius)
         if given.dtype.kind not in "iuf" or given.shape not in ((), (len(a),)):
-            raise ShapeError(f"radius is {given.dtype}{list(given.shape)} for {len(a)} places; pass a number, or one for each")
+            raise ShapeError(
+                f"radius is {given.dtype}{list(given.shape)} for {len(a)} places; pass a number, or one for each"
+            )
         bad = np.flatnonzero(~((given >= 0) & np.isfinite(given)))
         if bad.size:
             raise ValueError(f"radius is {given.reshape(-1)[bad[0]]}; it must be finite and at least 0")

@@ -151,9 +151,7 @@ def walk(
                     found += counted(begin, end, q, r2, points[0], points[1], points[2])
                 else:
                     place = (np.int64(wx), np.int64(wy), np.int64(wz), 1 if hashed else 0)
-                    found = run(
-                        begin, end, place, q, h, r2, points, order, world, mode, at, found, k, rows, distances
-                    )
+                    found = run(begin, end, place, q, h, r2, points, order, world, mode, at, found, k, rows, distances)
                 x += length
     return found, False
 

@@ -97,7 +97,8 @@ __device__ void run(Search &s, int begin, int end, bool checked, int x, int y, i
     for (int j = begin; j < end; ++j) {
         double p[3], d2 = 0.0;
         for (int axis = 0; axis < 3; ++axis) p[axis] = s.points[(long long)axis * s.n + j];
-        if (checked && (cell(p[0], 0, s.world) != x || cell(p[1], 1, s.world) != y || cell(p[2], 2, s.world) != z)) continue;
+        if (checked && (cell(p[0], 0, s.world) != x || cell(p[1], 1, s.world) != y || cell(p[2], 2, s.world) != z))
+            continue;
         bool hit = true;
         for (int axis = 0; axis < 3; ++axis) {
             const double period = s.world[9 + axis];

@@ -49,7 +49,9 @@ def grid_of(points: NDArray[np.float64], edge: float | None, box: NDArray[np.flo
     if not periodic.any() and np.prod(counts) > most:
         size = 1 << max(4, (2 * n).bit_length())
         inverse = np.where(high > low, 1 / edge, 0.0)
-        return Grid(np.array([0.0] * 3 + [*inverse] + [FARTHEST + 1.0] * 3 + [0.0] * 3 + [-float(FARTHEST)]), size, spacing)
+        return Grid(
+            np.array([0.0] * 3 + [*inverse] + [FARTHEST + 1.0] * 3 + [0.0] * 3 + [-float(FARTHEST)]), size, spacing
+        )
     while np.prod(counts) > most:  # a periodic box that has few points for its size
         counts, edge = np.maximum(1, np.floor(counts / 2)), edge * 2
     inverse = np.where(periodic, counts / np.where(periodic, box, 1.0), np.where(high > low, 1 / edge, 0.0))

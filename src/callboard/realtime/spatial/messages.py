@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 from callboard.actors import Request
 
 if TYPE_CHECKING:
-    from callboard.realtime.spatial.actor import Neighbors, SpatialIndexActor, SpatialStats  # noqa: F401 -- in the types below
+    from callboard.realtime.spatial.actor import SpatialIndexActor  # noqa: F401 -- in the types below
+    from callboard.realtime.spatial.answers import Neighbors, SpatialStats  # noqa: F401 -- in the types below
 
 __all__ = ["QueryNeighbors", "Rebuild", "SpatialStatsOf"]
 

@@ -1,8 +1,8 @@
 """Searches in a grid with NumPy.
 
-Points are sorted by the bucket of their cell; ``starts`` says where each bucket begins. A search is for the points within
-``b[0]`` of ``a``, or in the box from ``a`` to ``b`` (three rows). Where it covers more cells than there are points, all
-points are looked at instead. Results are in the order of cells, and of points within a cell.
+Points are sorted by the bucket of their cell; ``starts`` says where each bucket begins. A search is for the points
+within ``b[0]`` of ``a``, or in the box from ``a`` to ``b`` (three rows). Where it covers more cells than there are
+points, all points are looked at instead. Results are in the order of cells, and of points within a cell.
 """
 
 from typing import Any
@@ -18,7 +18,8 @@ def cells(p: Any, world: Any) -> Any:
     return np.clip(found, world[12], world[6:9, None] - 1).astype("i8")
 
 
-def buckets(x: Any, y: Any, z: Any, world: Any, size: int) -> Any:
+def buckets(place: Any, world: Any, size: int) -> Any:
+    x, y, z = place
     if world[12] == 0:
         return (z * int(world[7]) + y) * int(world[6]) + x
     x, y, z = (one.astype("u4") for one in (x, y, z))
@@ -28,7 +29,7 @@ def buckets(x: Any, y: Any, z: Any, world: Any, size: int) -> Any:
 
 def keyed(p: Any, world: Any, key: Any, index: Any, size: int) -> None:
     """The bucket of each point, and its number."""
-    key[...] = buckets(*cells(p, world), world, size)
+    key[...] = buckets(cells(p, world), world, size)
     index[...] = np.arange(len(key))
 
 
@@ -58,7 +59,8 @@ def bounds(a: Any, b: Any) -> Any:
 def pairs(a: Any, b: Any, points: Any, starts: Any, world: Any) -> Any:
     """Numbers of searches, places of points, and squared distances; which searches have looked at all points."""
     n, size = points.shape[1], len(starts) - 1
-    first, many = ranges(*bounds(a, b), world)
+    low, high = bounds(a, b)
+    first, many = ranges(low, high, world)
     rows = many[1] * many[2] if world[12] == 0 else many[0].astype("f8") * many[1] * many[2]
     whole = rows > n
     which, at = [np.repeat(np.flatnonzero(whole), n)], [np.tile(np.arange(n), int(whole.sum()))]
@@ -69,7 +71,7 @@ def pairs(a: Any, b: Any, points: Any, starts: Any, world: Any) -> Any:
         mine = some[(step < many[:, some]).all(0)]
         place = first[:, mine] + step
         place = np.where(world[9:12, None] > 0, place % world[6:9, None].astype("i8"), place)
-        bucket = buckets(*place, world, size)
+        bucket = buckets(place, world, size)
         begin = starts[bucket].astype("i8")
         length = starts[bucket + 1] - begin
         found = np.repeat(begin - np.cumsum(length) + length, length) + np.arange(length.sum())
