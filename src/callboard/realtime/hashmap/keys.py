@@ -106,5 +106,5 @@ def firsts(words: Words) -> NDArray[np.intp]:
 def among(words: Words, others: Words) -> NDArray[np.bool_]:
     """Which keys are among others."""
     whole = np.dtype((np.void, 8 * words.shape[1]))
-    found: NDArray[np.bool_] = np.isin(*(np.ascontiguousarray(one).view(whole)[:, 0] for one in (words, others)))
-    return found
+    one, other = (np.ascontiguousarray(some).view(whole)[:, 0] for some in (words, others))
+    return np.isin(one, other)
