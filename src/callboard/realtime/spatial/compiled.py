@@ -179,8 +179,27 @@ def search(
 
 
 @jit
+def visits(a: Any, world: Any, size: Any) -> Any:
+    """Searches in the order of the cells of their places, so that consecutive ones look at the same points."""
+    m = a.shape[1]
+    order = np.arange(m)
+    if size > 4 * m:
+        return order
+    key, starts = np.zeros(m, np.int64), np.zeros(size + 1, np.int64)
+    for i in range(m):
+        key[i] = bucket(cell(a[0, i], 0, world), cell(a[1, i], 1, world), cell(a[2, i], 2, world), world, size)
+        starts[key[i] + 1] += 1
+    for b in range(size):
+        starts[b + 1] += starts[b]
+    for i in range(m):
+        order[starts[key[i]]] = i
+        starts[key[i]] += 1
+    return order
+
+
+@jit
 def _counts(a: Any, b: Any, points: Any, starts: Any, world: Any, counts: Any, no_rows: Any, no_distances: Any) -> None:
-    for i in range(a.shape[1]):
+    for i in visits(a, world, starts.shape[0] - 1):
         counts[i] = search(a, b, i, points, no_rows, starts, world, COUNT, 0, no_rows, no_distances)
 
 
@@ -194,7 +213,7 @@ def fill(
     a: Any, b: Any, points: Any, order: Any, starts: Any, world: Any, offsets: Any, rows: Any, distances: Any
 ) -> None:
     """The results of all searches, one after the other."""
-    for i in range(a.shape[1]):
+    for i in visits(a, world, starts.shape[0] - 1):
         search(a, b, i, points, order, starts, world, FILL, offsets[i], rows, distances)
 
 
@@ -203,7 +222,7 @@ def _nearest(
     a: Any, points: Any, order: Any, starts: Any, world: Any, first: Any, k: Any, rows: Any, distances: Any
 ) -> None:  # fmt: skip
     n = points.shape[1]
-    for i in range(a.shape[1]):
+    for i in visits(a, world, starts.shape[0] - 1):
         q = (a[0, i], a[1, i], a[2, i])
         r, found, whole = first, 0, False
         while not whole and found < min(k, n):
