@@ -16,12 +16,12 @@ class Outcome(NamedTuple):
 
     Attributes:
         arrays: To be equal, bit by bit, in an undisturbed run.
-        stats: Of the simulation, with ``losses`` and ``lost_frames``.
+        stats: Of the simulation; None without a state.
         every: Its ``snapshot_every``.
     """
 
     arrays: dict[str, Any]
-    stats: Any
+    stats: cb.SimulationStats | cb.HashMapStats | None
     every: int
 
 
@@ -36,10 +36,10 @@ async def particles(gpu: cb.Device, middle: Middle) -> Outcome:
         await simulation.step(0.01, 13)
         await simulation.update_config(gravity=(0, -1, 0))
         await simulation.step(0.02)
-        steps = asyncio.gather(*(simulation.step(0.01, 2) for _ in range(4)))
-        await middle()
-        await steps
-        await simulation.step(0.01, 3)
+        running = asyncio.gather(simulation.step(0.01), simulation.update_config(drag=0.1))
+        await middle()  # 14 steps are done, of which 8 are in a copy
+        await running
+        await asyncio.gather(*(simulation.step(0.01, 2) for _ in range(5)))
         found = await simulation.snapshot()
         arrays = {name: getattr(found, name) for name in ("positions", "velocities", "lives", "slots")}
         return Outcome({**arrays, "steps": found.steps}, simulation.stats(), 8)
@@ -74,4 +74,15 @@ async def hash_map(gpu: cb.Device, middle: Middle) -> Outcome:
         return Outcome(arrays, stats, 50)
 
 
-SCENARIOS = [particles, cloth, hash_map]
+async def filters(gpu: cb.Device, middle: Middle) -> Outcome:
+    """Without a state: what is lost is the frames in flight."""
+    image = np.random.default_rng(6).integers(0, 256, (2, 20, 30, 3), dtype=np.uint8)
+    pipe = cb.ImageFilterPipeline(gpu, [np.full((3, 3), 1 / 9), np.full((9, 9), 1 / 81)], border="wrap")
+    frames = [await pipe.process(image)]
+    several = asyncio.gather(*(pipe.process(image + n) for n in range(3)))
+    await middle()
+    frames += [*await several, await pipe.process(image)]
+    return Outcome({"frames": np.array(frames)}, None, 0)
+
+
+SCENARIOS = [particles, cloth, filters, hash_map]

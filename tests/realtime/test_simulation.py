@@ -90,6 +90,19 @@ async def test_a_command_that_fails_counts_as_not_called(gpu: cb.Device) -> None
         assert particles.stats().losses == 0
 
 
+async def test_a_step_that_is_cancelled_is_taken_and_does_not_put_off_the_copy(gpu: cb.Device) -> None:
+    async with cb.ParticleSystemActor(gpu, X, V, snapshot_every=4) as particles:
+        await particles.step(0.5, 3)
+        step = asyncio.ensure_future(particles.step(0.5))
+        while not particles.stats().in_flight:  # noqa: ASYNC110 -- nobody tells
+            await asyncio.sleep(0)
+        step.cancel()
+        await asyncio.wait([step])
+        assert step.cancelled()
+        assert await particles.step(0.5) == 5
+        assert particles.stats().snapshot == 5
+
+
 @pytest.mark.parametrize(
     "make, words",
     [

@@ -11,7 +11,7 @@ from callboard.device.client.handle import Device
 from callboard.realtime.base.errors import Diverged
 from callboard.realtime.base.history import Command, History, Kept
 from callboard.realtime.base.live import Live
-from callboard.realtime.base.rule import Rule
+from callboard.realtime.base.rule import HostArrays, Rule
 
 __all__ = ["Commands"]
 
@@ -19,6 +19,8 @@ C = TypeVar("C")
 
 IN_FLIGHT = 64
 """Commands that are called and not answered; further ones wait."""
+ROOM = 32
+"""Ops that a command may call at once."""
 ATTEMPTS = 3
 """Losses in a row after which commands that were in flight at all of them fail."""
 
@@ -84,6 +86,7 @@ class Commands(Generic[C]):
             The command, which has its value.
         """
         async with self._room:
+            await self._device.room(ROOM)
             await self._is_live()
             return await self._run(make())
 
@@ -100,8 +103,9 @@ class Commands(Generic[C]):
         assert live is not None
         history.add(command)
         self.in_flight += 1
+        copy: asyncio.Future[HostArrays] | None = None
         try:
-            reply, copy = command.run(live), None
+            reply = command.run(live)
             at = Kept(history.steps, history.time, live.config, {})
             if command.steps and history.steps - self.since >= self._every:
                 self.since, copy = history.steps, live.read()
@@ -112,9 +116,13 @@ class Commands(Generic[C]):
         except (Diverged, Unrecoverable):
             raise
         except Exception as error:  # a loss, or an op that failed: without it, the state is made again
+            if self.state:
+                raise
             await self._restored(epoch, error)
         finally:
             self.in_flight -= 1
+            if copy is not None and history is self.history and command in history.commands:
+                self.since = history.kept.steps  # it was cancelled: the next step takes another copy
         if command.error is not None:
             raise command.error
         return command
@@ -159,7 +167,7 @@ class Commands(Generic[C]):
 
     async def _restored(self, epoch: int, error: Exception | None = None) -> None:
         """Wait until the state is on the device again, if it has not been since ``epoch``."""
-        if epoch != self._epoch or (self.state and error is not None):
+        if epoch != self._epoch:
             return
         if self._restoring is None:
             self._live = None
@@ -185,6 +193,7 @@ class Commands(Generic[C]):
             history = self.history
             try:
                 await self._device.ready()
+                await self._device.room(ROOM + len(history.kept.state))
                 live = Live(self._device, self._rule, history.kept.config, history.kept.state)
                 if not await _repeated(live, history):
                     continue
@@ -207,10 +216,13 @@ async def _repeated(live: Live[Any], history: History[Any]) -> bool:
     """Whether all commands have been called again; one that failed is not among them any more."""
     for command in list(history.commands):
         try:
+            await live.device.room(ROOM)
             command.value = await command.run(live)
         except (ContextLost, Unrecoverable):
             raise
         except Exception as error:  # the command's own
+            if command.done:  # it did not fail before: without it, this would be another state
+                raise
             history.drop(command, error)
             return False
         command.done = True

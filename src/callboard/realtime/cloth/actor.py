@@ -26,7 +26,7 @@ __all__ = ["ClothSimulationActor"]
 
 
 class ClothSimulationActor(Simulation[ClothConfig, ClothSnapshot]):
-    """Cloth by extended position-based dynamics: how stiff it is does not depend on ``dt`` or on iterations.
+    """Cloth by extended position-based dynamics: ``dt`` and iterations do not decide how stiff it is.
 
     ::
 

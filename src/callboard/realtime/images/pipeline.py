@@ -83,16 +83,20 @@ class ImageFilterPipeline(Asked):
         whole = array.reshape(shape)
         part, inner = self._part(shape, roi)
         sent = np.ascontiguousarray(whole[:, part[0], part[1]])
-        for attempt in range(ATTEMPTS):
-            try:
-                found = np.asarray(await self._filtered(self._device.put(sent)).get())
-                break
-            except ContextLost:
-                self._generation = -1
-                if attempt == ATTEMPTS - 1:
-                    raise
+        found = await self._found(sent)
         found = found[:, inner[0], inner[1]]
         return found[0, :, :, 0] if array.ndim == 2 else found[0] if array.ndim == 3 else found
+
+    async def _found(self, sent: NDArray[Any]) -> NDArray[Any]:
+        losses = 0
+        while True:
+            try:
+                return np.asarray(await self._filtered(self._device.put(sent)).get())
+            except ContextLost:
+                self._generation = -1  # the weights are lost, too
+                losses += 1
+                if losses == ATTEMPTS:
+                    raise
 
     def process_gpu(self, image: GpuRef) -> GpuRef:
         """Filter an image that is on the device; the result stays there. It returns at once, as every op.
