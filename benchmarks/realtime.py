@@ -1,4 +1,4 @@
-"""Simulations: filters of images beside OpenCV, particles beside a Numba loop by hand and Warp.
+"""Simulations: images beside OpenCV, particles beside Numba and Warp, neighbours and a hash map beside SciPy and dict.
 
     OMP_NUM_THREADS=1 python benchmarks/realtime.py --device cpu --json realtime.json
     python benchmarks/realtime.py --device cuda --particles 16000000 --pixels 2160
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from _harness import Bar, arguments, interleave, ratios, table, tell_bars
 from _record import Record
+from scipy.spatial import cKDTree
 
 import callboard as cb
 
@@ -122,6 +123,55 @@ def particles(given: Any, runner: asyncio.Runner, gpu: cb.Device, seconds: float
     return found
 
 
+def neighbours(given: Any, runner: asyncio.Runner, gpu: cb.Device, seconds: float) -> dict[str, Callable[[], float]]:
+    """Put points into cells, and count those near each: about 30."""
+    n = given.particles
+    x = np.random.default_rng(0).uniform(0, 1, (n, 3))
+    radius = (30 / n / 4.19) ** (1 / 3)
+    index = cb.SpatialIndexActor(gpu, radius)
+
+    async def ours() -> None:
+        index.rebuild(x)
+        await index.count_within(x, radius)
+
+    found = {
+        "callboard": waiting(runner, ours, 1, seconds),
+        "cKDTree": timed(lambda: cKDTree(x).query_ball_point(x, radius, return_length=True), 1, seconds),
+    }
+    if importlib.util.find_spec("warp"):
+        warp = importlib.import_module("_warp_neighbours")
+        found["Warp"] = timed(warp.counter(x, radius, "cpu" if gpu.backend == "cpu" else "cuda:0"), 1, seconds)
+    return found
+
+
+def hash_map(given: Any, runner: asyncio.Runner, gpu: cb.Device, seconds: float) -> dict[str, Callable[[], float]]:
+    """Give keys values, and find all of them."""
+    n = given.particles * 10
+    keys = np.random.default_rng(0).permutation(n).astype("u8") * np.uint64(0x9E3779B97F4A7C15)
+    values = np.arange(n)
+    table = cb.GpuHashMapActor(gpu, value="i8", capacity=n, snapshot_every=1 << 40)
+    runner.run(table.start())
+
+    async def ours() -> None:
+        await table.clear()
+        await table.insert_or_assign(keys, values)
+        await table.find(keys)
+
+    def by_dict() -> None:
+        held = dict(zip(keys.tolist(), values.tolist(), strict=True))
+        np.array([held[key] for key in keys.tolist()])
+
+    def by_sorting() -> None:
+        order = np.argsort(keys)
+        values[order][np.searchsorted(keys[order], keys)]
+
+    return {
+        "callboard": waiting(runner, ours, 1, seconds),
+        "dict": timed(by_dict, 1, seconds),
+        "NumPy": timed(by_sorting, 1, seconds),
+    }
+
+
 def micros(seconds: float) -> str:
     return f"{seconds * 1e6:.1f} us"
 
@@ -148,6 +198,10 @@ def main() -> None:
             record["images"] = table(f"5 x 5, RGB, {given.pixels} rows, a frame", images, micros, "callboard")
             moved = interleave(particles(given, runner, gpu, seconds), given.rounds, "particles")
             record["particles"] = table(f"{given.particles} particles, a step", moved, micros, f"of {STEPS}")
+            near = interleave(neighbours(given, runner, gpu, seconds), given.rounds, "neighbours")
+            record["neighbours"] = table(f"{given.particles} points, built and counted", near, micros, "callboard")
+            held = interleave(hash_map(given, runner, gpu, seconds), given.rounds, "hash map")
+            record["hash map"] = table(f"{10 * given.particles} keys, inserted and found", held, micros, "callboard")
         finally:
             runner.run(leave())
     ratio = ratios(images, "OpenCV", "callboard")
@@ -155,6 +209,9 @@ def main() -> None:
     for peer, limit in (("Warp", 1.9), ("Numba by hand", 0.97)):
         ratio = ratios(moved, peer, f"of {STEPS}")
         bars.append(Bar(f"speed of particles, to {peer}", ratio and ratio["median"], limit, at_least=True))
+    for found, peer, limit in ((near, "Warp", 1.0), (near, "cKDTree", 9), (held, "dict", 15), (held, "NumPy", 5)):
+        ratio = ratios(found, peer, "callboard")
+        bars.append(Bar(f"speed to {peer}", ratio and ratio["median"], limit, at_least=True))
     record.done(tell_bars(bars))
 
 

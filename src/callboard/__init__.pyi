@@ -306,6 +306,10 @@ from callboard.realtime.fluid.actor import FluidSimulationActor as FluidSimulati
 from callboard.realtime.fluid.config import FluidConfig as FluidConfig
 from callboard.realtime.fluid.config import FluidSource as FluidSource
 from callboard.realtime.fluid.snapshot import FluidSnapshot as FluidSnapshot
+from callboard.realtime.hashmap.actor import GpuHashMapActor as GpuHashMapActor
+from callboard.realtime.hashmap.answers import Found as Found
+from callboard.realtime.hashmap.answers import HashMapFull as HashMapFull
+from callboard.realtime.hashmap.answers import HashMapStats as HashMapStats
 from callboard.realtime.images.pipeline import Border as Border
 from callboard.realtime.images.pipeline import ImageFilterPipeline as ImageFilterPipeline
 from callboard.realtime.particles.actor import ParticleSystemActor as ParticleSystemActor
@@ -328,6 +332,10 @@ from callboard.realtime.reductions.actor import ReductionAnalysisActor as Reduct
 from callboard.realtime.reductions.actor import ReductionKind as ReductionKind
 from callboard.realtime.sparse.actor import GpuSparseStructureActor as GpuSparseStructureActor
 from callboard.realtime.sparse.actor import SparseStats as SparseStats
+from callboard.realtime.spatial.actor import SpatialIndexActor as SpatialIndexActor
+from callboard.realtime.spatial.answers import Nearest as Nearest
+from callboard.realtime.spatial.answers import Neighbors as Neighbors
+from callboard.realtime.spatial.answers import SpatialStats as SpatialStats
 from callboard.realtime.video.effects import Effect as Effect
 from callboard.realtime.video.graph import VideoEffectsGraph as VideoEffectsGraph
 from callboard.realtime.video.graph import VideoFrame as VideoFrame

@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
     """
 
     arrays: dict[str, Any]
-    stats: cb.SimulationStats | None
+    stats: cb.SimulationStats | cb.HashMapStats | None
     every: int
 
 
@@ -58,6 +58,21 @@ async def cloth(gpu: cb.Device, middle: Middle) -> Outcome:
         found = await simulation.snapshot()
         arrays = {"positions": found.positions, "velocities": found.velocities}
         return Outcome({**arrays, "steps": found.steps}, simulation.stats(), 4)
+
+
+async def hash_map(gpu: cb.Device, middle: Middle) -> Outcome:
+    draw = np.random.default_rng(2)
+    async with cb.GpuHashMapActor(gpu, key="i4", value="f4", capacity=16, snapshot_every=50) as table:
+        for n in (30, 30, 20):  # a copy is due after the second
+            await table.insert_and_add(draw.integers(-40, 40, n), draw.normal(size=n).astype("f4"))
+        await table.erase(np.arange(-5, 5))
+        more = asyncio.gather(table.insert([1, 2, 1000], 7.0), table.find([1, 1000]), table.erase([2]))
+        await middle()
+        added, (values, found), erased = await more
+        keys, kept = await table.retrieve_all()
+        stats = await table.stats()
+        arrays = {"keys": keys, "kept": kept, "values": values, "found": found, "counts": [added, erased, stats.size]}
+        return Outcome(arrays, stats, 50)
 
 
 async def filters(gpu: cb.Device, middle: Middle) -> Outcome:
@@ -113,4 +128,4 @@ async def passes(gpu: cb.Device, middle: Middle) -> Outcome:
     return Outcome({"sums": np.array(found)}, None, 0)
 
 
-SCENARIOS = [particles, cloth, filters, fluid, video, passes]
+SCENARIOS = [particles, cloth, filters, fluid, video, passes, hash_map]

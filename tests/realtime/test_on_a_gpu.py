@@ -111,6 +111,44 @@ async def test_effects_and_statistics_as_on_a_cpu(dtype: str) -> None:
     np.testing.assert_array_equal(gpu_.histogram, cpu.histogram)
 
 
+@pytest.mark.parametrize("key, how", [("i8", "insert_and_add"), (12, "insert_or_assign"), ("u4", "insert")])
+async def test_a_hash_map_as_on_a_cpu(key: Any, how: str) -> None:
+    draw = np.random.default_rng(4)
+    rows = [draw.integers(0, 3000, 5000) for _ in range(4)]
+    values = [draw.normal(size=(5000, 3)).astype("f4") for _ in range(4)]
+    held: list[Any] = []
+    for where in ("cpu", "cuda"):
+        async with cb.device(where) as gpu, cb.GpuHashMapActor(gpu, key=key, shape=(3,), capacity=10) as table:
+            for n, (some, those) in enumerate(zip(rows, values, strict=True)):
+                keys: Any = some
+                if key == 12:
+                    keys = np.zeros((5000, 12), "u1")
+                    keys[:, 2:6] = some.astype("u4").view("u1").reshape(-1, 4)
+                await getattr(table, how)(keys, those)
+                if n == 1:
+                    await table.erase(keys[:700])
+            found = await table.find(keys[::-1])
+            held.append([*await table.retrieve_all(), *found, (await table.stats()).size])
+    for one, other in zip(*held, strict=True):
+        np.testing.assert_array_equal(one, other)  # float sums too: they are in the order of the batch
+
+
+@pytest.mark.parametrize("box, cell, far", [(0.0, 0.05, 1), (0.0, 0.05, 1e6), (1.0, 0.05, 1), (0.0, None, 1)])
+async def test_neighbours_as_on_a_cpu(box: float, cell: float | None, far: float) -> None:
+    x = np.random.default_rng(6).uniform(0, 1, (2000, 3))
+    x[:9] *= far
+    held: list[Any] = []
+    for where in ("cpu", "cuda"):
+        async with cb.device(where) as gpu:
+            index = cb.SpatialIndexActor(gpu, cell, box=box)
+            index.rebuild(x)
+            held.append([*await index.within(x, 0.1), *await index.nearest(x, 7)])
+            index.move([3], [(0.5, 0.5, 0.5)])
+            held[-1] += [*(await index.inside(x, x + 0.1))[:2], await index.count_within(x, 0.2)]
+    for one, other in zip(*held, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 async def test_a_lost_context() -> None:
     async def quiet() -> None: ...
 

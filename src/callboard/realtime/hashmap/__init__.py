@@ -1,0 +1,1 @@
+"""A hash map on a device."""

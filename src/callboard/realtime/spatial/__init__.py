@@ -1,0 +1,1 @@
+"""Neighbours of points on a device."""

@@ -1,0 +1,206 @@
+"""``GpuHashMapActor``: against a dict, and what the original did wrong."""
+
+import asyncio
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.realtime.text_lab import run_text
+
+import callboard as cb
+from callboard.realtime.hashmap import cuda, plain
+from callboard.realtime.hashmap.config import HashMapConfig
+from callboard.realtime.hashmap.keys import keys_of, words_of
+
+KEY = st.integers(-6, 6) | st.sampled_from([-(2**63), 2**63 - 1])
+BATCH = st.lists(st.tuples(KEY, st.integers(-100, 100)), max_size=8)
+CALLS = st.lists(
+    st.tuples(st.sampled_from(["insert", "insert_or_assign", "insert_and_add", "erase", "clear"]), BATCH), max_size=8
+)
+
+
+def on_a_dict(held: dict[int, int], call: str, batch: list[tuple[int, int]]) -> int | None:
+    before = len(held)
+    for key, value in batch:
+        if call == "erase":
+            held.pop(key, None)
+        elif call == "insert":
+            held.setdefault(key, value)
+        elif call != "clear":
+            held[key] = value + (held.get(key, 0) if call == "insert_and_add" else 0)
+    if call == "clear":
+        held.clear()
+        return None
+    return abs(len(held) - before)
+
+
+@settings(max_examples=15, deadline=None)
+@given(calls=CALLS, grow=st.booleans())
+def test_it_is_a_dict(calls: list[tuple[str, list[tuple[int, int]]]], grow: bool) -> None:
+    async def run() -> None:
+        held: dict[int, int] = {}
+        async with cb.device("cpu", isolation=None) as gpu:
+            capacity = 2 if grow else 20
+            async with cb.GpuHashMapActor(gpu, key="i8", value="i4", capacity=capacity, grow=grow) as table:
+                for call, batch in calls:
+                    keys, values = [key for key, _ in batch], [value for _, value in batch]
+                    more: Any = {"clear": (), "erase": (keys,)}.get(call, (keys, values))
+                    assert await getattr(table, call)(*more) == on_a_dict(held, call, batch)
+                    found = await table.find([*keys, 99])
+                    assert found.found.tolist() == [key in held for key in [*keys, 99]]
+                    assert found.values.tolist() == [held.get(key, 0) for key in [*keys, 99]]
+                all_keys, all_values = await table.retrieve_all()
+                assert list(zip(all_keys.tolist(), all_values.tolist(), strict=True)) == sorted(held.items())
+                assert (await table.stats()).size == len(held)
+
+    asyncio.run(run())
+
+
+async def test_a_missing_key_is_not_a_key_with_zeros() -> None:
+    async with cb.device("cpu", isolation=None) as gpu, cb.GpuHashMapActor(gpu, value="c8", shape=(2,)) as table:
+        await table.insert([5], [(0, 0)])
+        await table.insert_and_add([6, 6], [(1j, 2), (1, 1)])
+        values, found = await table.find([5, 6, 7])
+        assert found.tolist() == [True, True, False]
+        assert values.tolist() == [[0, 0], [1 + 1j, 3], [0, 0]]
+        assert (await table.find([7], default=(1, 2))).values.tolist() == [[1, 2]]
+        assert (await table.contains([7, 5])).tolist() == [False, True]
+        there = await table.find_gpu(gpu.put(np.array([6, 8], "u8")))
+        np.testing.assert_array_equal(await there.values.get(), [[1 + 1j, 3], [0, 0]])
+        np.testing.assert_array_equal(await there.found.get(), [1, 0])
+
+
+async def test_a_full_map_takes_what_fits_and_names_the_rest() -> None:
+    async with (
+        cb.device("cpu", isolation=None) as gpu,
+        cb.GpuHashMapActor(gpu, key=3, value="i2", capacity=3, grow=False) as table,
+    ):
+        await table.insert([b"aaa"], 1)
+        with pytest.raises(
+            cb.HashMapFull, match="has 3 keys, and no room for 2 of this batch: b'ddd', b'eee'"
+        ) as caught:
+            await table.insert_or_assign([b"bbb", b"ccc", b"bbb", b"ddd", b"aaa", b"eee", b"ddd"], range(2, 9))
+        assert [key.tobytes() for key in caught.value.keys] == [b"ddd", b"eee"]
+        keys, values = await table.retrieve_all()
+        assert ([key.tobytes() for key in keys], values.tolist()) == ([b"aaa", b"bbb", b"ccc"], [6, 4, 3])
+        assert await table.insert_or_assign([b"aaa", b"bbb"], 0) == 0  # that they are there needs no room
+
+
+async def test_slots_of_erased_keys_are_used_again() -> None:
+    async with (
+        cb.device("cpu", isolation=None) as gpu,
+        cb.GpuHashMapActor(gpu, key="u4", value="bool", capacity=8, grow=False) as table,
+    ):
+        for n in range(30):
+            assert await table.insert([n, n + 100], True) == 2
+            assert await table.erase([n, n, n + 100]) == 2
+        stats = await table.stats()
+        assert (stats.size, stats.slots, stats.capacity) == (0, 16, 8)
+
+
+async def test_operands_that_do_not_fit_change_nothing() -> None:
+    async with cb.device("cpu", isolation=None) as gpu:
+        with pytest.raises(ValueError, match="key is 0; it must be at least 1"):
+            cb.GpuHashMapActor(gpu, key=0)
+        with pytest.raises(ValueError, match="key is 'i2'; use u4, u8"):
+            cb.GpuHashMapActor(gpu, key="i2")
+        async with cb.GpuHashMapActor(gpu, key="u4", value="u1") as table:
+            with pytest.raises(ValueError, match="keys: number 1 is -1; uint32 takes from 0 to"):
+                await table.insert([1, -1], 0)
+            with pytest.raises(ValueError, match="values: number 0 is 256"):
+                await table.insert([1], [256])
+            with pytest.raises(TypeError, match="keys has dtype float64; this map takes uint32"):
+                await table.find([0.5])
+            with pytest.raises(cb.ShapeError, match=r"values has shape \[2\] for 3 keys"):
+                await table.insert([1, 2, 3], [1, 2])
+            with pytest.raises(cb.ShapeError, match=r"keys has shape \[1, 1\]"):
+                await table.erase([[1]])
+            assert await table.insert([], []) == await table.erase([]) == 0
+            assert (await table.find([])).values.shape == (0,)
+            assert (await table.stats()).size == 0
+        async with cb.GpuHashMapActor(gpu, key=2, value="f2") as table:
+            with pytest.raises(cb.ShapeError, match=r"keys\[1\] has 3 bytes; keys of this map have 2"):
+                await table.find([b"ab", b"abc"])
+            with pytest.raises(TypeError, match="float16 cannot be added"):
+                await table.insert_and_add([b"ab"], 1)
+
+
+def test_floats_are_keys_by_their_value() -> None:
+    config = HashMapConfig(key="f4", value="f4", shape=(), capacity=1, grow=True)
+    words = words_of(np.array([0.0, -0.0, -1.5], "f4"), config)
+    assert words[0] == words[1] != words[2]
+    np.testing.assert_array_equal(keys_of(words, config), np.array([0, 0, -1.5], "f4"))
+    with pytest.raises(ValueError, match=r"keys\[1\] is nan"):
+        words_of([0.0, np.nan], config)
+
+
+ATOMICS = r"""
+static int atomicCAS(int *at, int old, int now) { int was = *at; if (was == old) *at = now; return was; }
+static int atomicAdd(int *at, int by) { int was = *at; *at += by; return was; }
+#define T float
+"""
+
+
+class Texts:
+    """The CUDA texts, called as :mod:`.plain` is."""
+
+    def claim(self, query: Any, keys: Any, tag: Any, slot: Any, order: Any, claiming: int) -> None:
+        launch(cuda.CLAIM, "claim", len(query), query, keys, tag, slot, order, *query.shape, len(tag), claiming)
+
+    def apply(
+        self, slots: Any, order: Any, query: Any, given: Any, keys: Any, tag: Any, values: Any, *more: Any
+    ) -> None:
+        sort = np.argsort(slots, kind="stable")
+        numbers = *query.shape, len(tag), values.shape[1], more[1]
+        arrays = slots[sort], order[sort], query, given, keys, tag, values, more[0]
+        launch(cuda.APPLY, "apply", len(query), *arrays, *numbers)
+
+    def find(self, query: Any, keys: Any, tag: Any, values: Any, found: Any, out: Any) -> None:
+        numbers = *query.shape, len(tag), values.shape[1]
+        launch(cuda.FIND, "find", len(query), query, keys, tag, values, found, out, *numbers)
+
+    def rehash(self, keys: Any, tag: Any, values: Any, new_keys: Any, new_tag: Any, *more: Any) -> None:
+        numbers = *keys.shape, values.shape[1], len(new_tag)
+        launch(cuda.REHASH, "rehash", len(tag), keys, tag, values, new_keys, new_tag, *more, *numbers)
+
+
+def launch(text: str, name: str, size: int, *args: Any) -> None:
+    run_text(ATOMICS + text, name, *args, blocks=-(-size // 8), threads=8)
+
+
+def compiled() -> Any:
+    pytest.importorskip("numba", reason="Numba compiles these: pip install 'callboard[realtime]'")
+    return importlib.import_module("callboard.realtime.hashmap.compiled")
+
+
+@pytest.mark.parametrize("make", [compiled, Texts])
+def test_the_other_bodies_do_what_numpy_does(make: Callable[[], Any]) -> None:
+    for words in (1, 2):
+        draw = np.random.default_rng(words)
+        query = draw.integers(0, 12, (20, words)).astype("u8")
+        given = draw.normal(size=(20, 2)).astype("f4")
+        outcomes = []
+        for by in (plain, make()):
+            keys, tag, values = np.zeros((64, words), "u8"), np.zeros(64, "i4"), np.zeros((64, 2), "f4")
+            counts, slot, order = np.zeros(2, "i4"), np.zeros(20, "i4"), np.zeros(20, "i4")
+            seen: list[Any] = []
+            for how in (plain.KEEP, plain.ADD, plain.ERASE, plain.ASSIGN, plain.ADD):
+                part = slice(0, 7) if how == plain.ERASE else slice(how, 20)
+                some = np.ascontiguousarray(query[part])
+                n = len(some)
+                by.claim(some, keys, tag, slot[:n], order[:n], int(how != plain.ERASE))
+                by.apply(slot[:n], order[:n], some, np.ascontiguousarray(given[part]), keys, tag, values, counts, how)
+                found, out = np.zeros(20, "u1"), np.zeros((20, 2), "f4")
+                by.find(query, keys, tag, values, found, out)
+                assert set(tag.tolist()) <= {plain.EMPTY, plain.USED, plain.ERASED}
+                seen += [found, out, counts.copy()]
+            large = np.zeros((128, words), "u8"), np.zeros(128, "i4"), np.zeros((128, 2), "f4")
+            by.rehash(keys, tag, values, *large, counts)
+            by.find(query, *large, found, out)
+            outcomes.append([*seen, found, out, counts])
+        for one, other in zip(*outcomes, strict=True):
+            np.testing.assert_array_equal(one, other)
