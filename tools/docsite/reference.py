@@ -45,7 +45,7 @@ def write_reference(root: Path, folder: Path) -> list[str]:
     """Write the pages; their names."""
     package = root / "src" / "callboard"
     groups: dict[str, dict[str, str]] = {}
-    for name, module in {**public_names(package / "__init__.pyi"), **served(package)}.items():
+    for name, module in {**served(package), **public_names(package / "__init__.pyi")}.items():
         group = module.split(".")[1] if "." in module else "others"
         groups.setdefault(group if group in TITLES else "others", {})[name] = module
     folder.mkdir(parents=True, exist_ok=True)
