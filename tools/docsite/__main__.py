@@ -30,7 +30,9 @@ def main() -> int:
     parser.add_argument("--serve", action="store_true", help="and show it at http://localhost:8000")
     parser.add_argument("--pages", action="store_true", help="only write the pages, into build/docs")
     parser.add_argument("--builder", choices=("zensical", "mkdocs"), default="zensical", help="both read mkdocs.yml")
-    parser.add_argument("--record", nargs="*", metavar="EXAMPLE", help="run examples, all by default, and keep what they print")
+    parser.add_argument(
+        "--record", nargs="*", metavar="EXAMPLE", help="run examples, all by default, and keep what they print"
+    )
     given = parser.parse_args()
     if given.record is not None:
         return bool(record(ROOT, given.record))

@@ -1,7 +1,7 @@
 """A page for each example: what it shows, its code, and what it printed when it was last recorded.
 
-Examples take a minute together, so that they are run by ``scripts/docs --record`` only. ``docs/gallery`` keeps what they
-printed.
+Examples take a minute together, so that they are run by ``scripts/docs --record`` only. ``docs/gallery`` keeps what
+they printed.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The pages of the site: those of ``docs/`` and a few from beside it, their links changed to where each page lies there.
+"""The pages of the site: those of ``docs/`` and a few from beside it, with links that fit their places there.
 
 A builder of sites takes one folder of pages. Ours are where a reader of the repository expects them, so that links work
 there, too.
@@ -73,7 +73,7 @@ def changed(text: str, page: str, root: Path, linked: set[str] | None = None) ->
         file, _, anchor = target.partition("#")
         path = os.path.normpath(Path(page).parent / file)
         if (root / path).is_dir():
-            return f"](#)"
+            return "](#)"
         where = place(path)
         if linked is not None and where.startswith("source/"):
             linked.add(path)

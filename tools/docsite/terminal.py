@@ -33,7 +33,8 @@ def drawn(command: str, printed: Sequence[tuple[str, str]]) -> str:
         for n, colour in enumerate(("#ff5f57", "#febc2e", "#28c840"))
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">\n<style>\n{STYLE}\n</style>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">\n'
+        f"<style>\n{STYLE}\n</style>\n"
         f'<rect class="back" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>{dots}\n{texts}\n</svg>\n'
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+import callboard as cb
 from docsite.gallery import rows, write_gallery
 from docsite.reference import public_names, write_reference
 from docsite.staging import changed, links, place, repository_pages, stage
@@ -96,7 +97,9 @@ def test_the_guides_are_in_five_groups() -> None:
 
 
 def test_links_out_of_docs_are_changed() -> None:
-    text = "[a](../../README.md#guides) [b](../../examples/hello.py) [c](arrays.md) [d](../../examples/deploy/rules.yml)"
+    text = (
+        "[a](../../README.md#guides) [b](../../examples/hello.py) [c](arrays.md) [d](../../examples/deploy/rules.yml)"
+    )
     linked: set[str] = set()
     assert changed(text, "docs/guides/x.md", ROOT, linked) == (
         "[a](../overview.md#guides) [b](../examples/hello.md) [c](arrays.md) [d](../source/examples/deploy/rules.yml)"
@@ -161,3 +164,31 @@ def test_the_site_is_built(builder: str) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (ROOT / "site" / "guides" / "serving" / "index.html").is_file()
+
+
+# -- what a stranger looks for -----------------------------------------------------------------------------------------
+
+TASKS = {
+    "survive a lost context": "index.md",
+    "dynamic batching of single requests": "guides/serving.md",
+    "serve a model over HTTP": "guides/http.md",
+    "replace a model while requests run": "guides/hot-swap.md",
+    "write my own CUDA kernel": "guides/kernels.md",
+    "train on several GPUs": "guides/training.md",
+    "share a model between tenants": "guides/fair-share.md",
+    "answer questions from documents with citations": "guides/agents.md",
+    "develop without a GPU": "guides/backends.md",
+    "equivalent of cupy asnumpy": "guides/from-numpy.md",
+    "copy an array to another device": "guides/many-devices.md",
+    "gunicorn workers fork": "guides/deployment.md",
+}
+"""What is typed into the search, and the page that has to be among the first five sections found."""
+
+
+def test_a_stranger_finds_the_page(folder: Path) -> None:
+    index = cb.TextIndex()
+    for page in (page for page in leaves(CONFIG["nav"]) if not page.startswith(("contributing/", "changelog"))):
+        sections = (folder / page).read_text("utf-8").split("\n## ")
+        index.upsert([f"{page}#{number}" for number in range(len(sections))], sections)
+    found = {task: [str(each).partition("#")[0] for each in index.search(task, 5).ids] for task in TASKS}
+    assert {task: pages for task, pages in found.items() if TASKS[task] not in pages} == {}
