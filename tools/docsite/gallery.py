@@ -6,6 +6,7 @@ they printed.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ __all__ = ["record", "write_gallery"]
 ROW = re.compile(r"^\| \[(?P<file>\w+)\.py\]\(\w+\.py\) \| (?P<shows>.*) \|$", re.MULTILINE)
 RECORDED = Path("docs/gallery")
 LIMIT = 120.0
+DRAWN = {"fountain", "sharpen"}
+"""Examples that draw to a file, their second argument."""
 QUIET = {"CALLBOARD_STANDBY": "none", "OPENBLAS_NUM_THREADS": "2", "PYTHONWARNINGS": "ignore"}
 
 
@@ -28,6 +31,9 @@ def write_gallery(root: Path, folder: Path) -> None:
     for name, shows in rows(root).items():
         code = (root / "examples" / f"{name}.py").read_text("utf-8")
         text = f"# {name}.py\n\n{shows}\n\n```python\n{code}```\n"
+        if (root / RECORDED / f"{name}.gif").exists():
+            shutil.copy(root / RECORDED / f"{name}.gif", folder)
+            text += f"\n![What {name}.py draws]({name}.gif)\n"
         printed = root / RECORDED / f"{name}.txt"
         if printed.exists():
             text += f"\n`python examples/{name}.py cpu` prints:\n\n```text\n{printed.read_text('utf-8')}```\n"
@@ -41,6 +47,8 @@ def record(root: Path, names: list[str]) -> list[str]:
     for name in names or sorted(rows(root)):
         path = os.pathsep.join([str(root / "src"), str(root / "examples")])
         command = [sys.executable, str(root / "examples" / f"{name}.py"), "cpu"]
+        if name in DRAWN:
+            command.append(str(root / RECORDED / f"{name}.gif"))
         environment = {**os.environ, **QUIET, "PYTHONPATH": path}
         try:
             done = subprocess.run(
