@@ -40,6 +40,7 @@ EXAMPLES = {
     "image/": "likewise",
     "utils.py": "what no file may be called",
     "build/gpu-check/": "what scripts/gpu-check makes",
+    "site/": "what scripts/docs makes",
     "0001-context-in-a-child-process.md": "how a decision is named",
 }
 # Set by programs of ours for their own children only.

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from docsite.pictures import picture_in
+
 __all__ = ["record", "write_gallery"]
 
 ROW = re.compile(r"^\| \[(?P<file>\w+)\.py\]\(\w+\.py\) \| (?P<shows>.*) \|$", re.MULTILINE)
@@ -31,9 +33,9 @@ def write_gallery(root: Path, folder: Path) -> None:
     for name, shows in rows(root).items():
         code = (root / "examples" / f"{name}.py").read_text("utf-8")
         text = f"# {name}.py\n\n{shows}\n\n```python\n{code}```\n"
-        if (root / RECORDED / f"{name}.gif").exists():
-            shutil.copy(root / RECORDED / f"{name}.gif", folder)
-            text += f"\n![What {name}.py draws]({name}.gif)\n"
+        for picture in sorted((root / RECORDED).glob(f"{name}.[gp][in][fg]")):
+            shutil.copy(picture, folder)
+            text += f"\n![What {name}.py draws]({picture.name})\n"
         printed = root / RECORDED / f"{name}.txt"
         if printed.exists():
             text += f"\n`python examples/{name}.py cpu` prints:\n\n```text\n{printed.read_text('utf-8')}```\n"
@@ -58,5 +60,8 @@ def record(root: Path, names: list[str]) -> list[str]:
             sys.stderr.write(f"{name}: {e}\n")
             failed.append(name)
         else:
-            (root / RECORDED / f"{name}.txt").write_text(done.stdout.rstrip() + "\n", "utf-8")
+            picture, text = picture_in(done.stdout)
+            (root / RECORDED / f"{name}.txt").write_text(text, "utf-8")
+            if picture is not None:
+                (root / RECORDED / f"{name}.png").write_bytes(picture)
     return failed

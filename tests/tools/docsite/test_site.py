@@ -3,8 +3,10 @@
 import importlib.util
 import os
 import re
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import yaml
 
 import callboard as cb
 from docsite.gallery import rows, write_gallery
+from docsite.pictures import picture_in
 from docsite.reference import public_names, write_reference
 from docsite.staging import changed, links, place, repository_pages, stage
 from docsite.terminal import drawn, survival
@@ -164,6 +167,18 @@ def test_the_site_is_built(builder: str) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (ROOT / "site" / "guides" / "serving" / "index.html").is_file()
+
+
+def test_a_picture_of_half_blocks_is_kept_as_png() -> None:
+    picture, text = picture_in("before\n\033[38;5;16;48;5;231m▀\033[38;5;196;48;5;255m▀\033[0m\nafter\n")
+    assert text == "before\nafter\n"
+    assert picture is not None
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", picture[16:24]) == (12, 12)
+    rows = zlib.decompress(picture[41:-16])
+    assert rows[1:4] + rows[19:22] == bytes([0, 0, 0, 255, 0, 0])
+    assert rows[37 * 6 + 1 :][:3] == bytes([255] * 3)
+    assert picture_in("text\n") == (None, "text\n")
 
 
 # -- what a stranger looks for -----------------------------------------------------------------------------------------
