@@ -1,4 +1,4 @@
-"""README.md and docs/guides: every Python block runs as a reader would run it, and prints what the page shows.
+"""README.md, docs and ai-skills: every Python block runs as a reader would run it, and prints what the page shows.
 
 The figures in README.md are checked in ``tests/tools/gpu_check/test_figures.py``, the tables of the guides in
 ``tests/test_guides.py``.

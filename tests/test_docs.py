@@ -21,7 +21,14 @@ from callboard import cli
 from callboard.device.config import DeviceConfig, HostConfig
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "ai-skills").rglob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").glob("*.md"),
+    ]
+)
 LIMIT = 30.0
 
 # Files that a page names as what a reader would make.
@@ -33,6 +40,7 @@ EXAMPLES = {
     "image/": "likewise",
     "utils.py": "what no file may be called",
     "build/gpu-check/": "what scripts/gpu-check makes",
+    "site/": "what scripts/docs makes",
     "0001-context-in-a-child-process.md": "how a decision is named",
 }
 # Set by programs of ours for their own children only.
@@ -100,7 +108,8 @@ def test_a_decision_is_a_page_at_most() -> None:
 @cache
 def _files() -> tuple[str, ...]:
     """What is in the repository, generated folders left out."""
-    skipped = {".git", ".venv", "__pycache__", ".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache", "build"}
+    skipped = {".git", ".venv", "__pycache__", ".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
+    skipped |= {"build", "site"}
     found: list[str] = []
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [name for name in folders if name not in skipped]

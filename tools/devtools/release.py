@@ -23,7 +23,7 @@ MINUTES = 10.0
 """For the installation of one extra."""
 STEP = 600.0
 """Seconds for a build, and for the demo."""
-NOT_FOR_USERS = {"bench", "dev", "test"}
+NOT_FOR_USERS = {"bench", "dev", "docs", "test"}
 
 
 class Installed(NamedTuple):

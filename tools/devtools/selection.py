@@ -27,6 +27,7 @@ OTHERS = {
     "CONTRIBUTING.md": ["tests/test_docs.py"],
     "README.md": PAGES,
     "SECURITY.md": ["tests/test_docs.py"],
+    "ai-skills/": PAGES,
     "benchmarks/": ["tests/test_benchmarks.py"],
     "docs/": PAGES,
     "docs/hardware/": ["tests/tools/gpu_check"],
@@ -34,6 +35,8 @@ OTHERS = {
     "pyproject.toml": ["tests/test_docs.py", "tests/test_import.py", "tests/tools/devtools"],
     "scripts/": ["tests/test_docs.py", "tests/tools"],
     "tools/devtools/": ["tests/tools/devtools"],
+    "mkdocs.yml": ["tests/tools/docsite"],
+    "tools/docsite/": ["tests/tools/docsite"],
     "tools/gpu_check/": ["tests/tools/gpu_check"],
 }
 """By the beginning of a path outside of ``src`` and ``tests``."""

@@ -1,0 +1,1 @@
+"""``scripts/docs``: the site of the documentation, from the pages of the repository."""
