@@ -11,7 +11,8 @@ from callboard.device.protocol.residents.actor import HostContext
 from callboard.train.batches import Batch, rows_of
 from callboard.train.job import Job
 from callboard.train.kinds import optimizer_of
-from callboard.train.replicas.replica import Replica, Update, seed_of
+from callboard.train.randomness import seed_of, seeded
+from callboard.train.replicas.replica import Replica, Update
 from callboard.train.tensor.cuts import Division
 from callboard.train.tensor.exchange import Exchange
 from callboard.train.tensor.plan import Plan, resolved
@@ -125,7 +126,7 @@ class TensorShard(Replica):
         """
         began = time.perf_counter_ns()
         self._restore(step)
-        self._torch.manual_seed(seed_of(self._job.seed, step, -1))
+        seeded(seed_of(self._job.seed, step, -1))
         with self._torch.autograd.set_multithreading_enabled(False):  # collectives are called by this thread
             loss = self._passes(rows_of(batch), batch)
         micros = (time.perf_counter_ns() - began) // 1000
