@@ -45,6 +45,7 @@ class Participants(Protocol):
         begun: The number of the step whose updates were sent last; some actors may have taken it.
         loss: Mean loss of the step that was done last.
         micros: Microseconds that each actor took for its gradients.
+        copied: What is lost with a device is on another one, too.
     """
 
     devices: list[Device]
@@ -54,6 +55,8 @@ class Participants(Protocol):
 
     @property
     def agreed(self) -> bool: ...
+    @property
+    def copied(self) -> bool: ...
     def doubt(self) -> None: ...
     async def change(self, devices: Sequence[Device]) -> None: ...
     async def close(self) -> None: ...
@@ -95,6 +98,7 @@ class Trainer(Handle):
         self._opened = Opened(name, devices)
         self._not_finite = not_finite
         self._snapshots = Snapshots(snapshot_every)
+        self._beside: asyncio.Future[State] | None = None
         self._members: Participants | None = None
         self._lock = asyncio.Lock()
         self._done = 0
@@ -126,6 +130,7 @@ class Trainer(Handle):
     async def close(self) -> None:
         """Stop the actors; close the devices that the trainer has opened. A step that runs fails."""
         members, self._members = self._members, None
+        self._forget_beside()
         if members is not None:
             await members.close()
         await self._opened.close()
@@ -166,14 +171,35 @@ class Trainer(Handle):
             update, repeats = await self._repeated(members, arrays)
             self._done += 1
             stats = self._stats(members, update, arrays, (time.perf_counter_ns() - began) // 1000, repeats)
-            self._snapshots.keep(arrays)
+            self._snapshots.keep(arrays, stats.step_micros / 1e6)
             if stats.skipped:
                 await self._after_skipped(members, stats)
             else:
                 self._skipped = 0
-                if self._snapshots.due:
-                    await self._snapshot(members)
+                await self._snapshot_if_due(members)
             return stats
+
+    async def _snapshot_if_due(self, members: Participants) -> None:
+        """Begin a snapshot, which the devices copy before the next step, and which arrives beside it."""
+        beside = self._beside
+        if beside is not None and beside.done():
+            self._beside = None
+            if not beside.cancelled() and beside.exception() is None:  # else the one before counts, and its batches
+                self._snapshots.advance(beside.result())
+        if not self._snapshots.due(early=not members.copied and self._not_finite != "roll_back"):
+            return
+        if members.copied or self._not_finite == "roll_back":
+            await self._snapshot(members)
+        elif self._beside is None:
+            self._snapshots.begun()
+            self._beside = asyncio.ensure_future(members.state())
+            await asyncio.sleep(0)  # its calls are in line, in front of the next step's
+
+    def _forget_beside(self) -> None:
+        """What is on its way is of steps that do not count any more."""
+        beside, self._beside = self._beside, None
+        if beside is not None:
+            beside.cancel()
 
     async def _change(self, devices: Sequence[Device | str]) -> None:
         """Train on these devices from the next step on."""
@@ -334,6 +360,7 @@ class Trainer(Handle):
         async with self._lock:
             members = self._training()
             before = await self._settled(members)
+            self._forget_beside()
             self._snapshots.take(state)
             members.begun = self._done + 1
             try:
@@ -416,13 +443,17 @@ class Trainer(Handle):
             try:
                 if not members.agreed:
                     await self._agree(members)
-                return await members.state()
+                state = await members.state()
+                if state.step == self._done:
+                    return state
+                raise ContextLost("a device was lost while the state was being read")
             except (ContextLost, DeviceStopped) as error:
                 members.doubt()
                 self._check_repeat(error, repeats)
         raise AssertionError("unreachable")
 
     async def _snapshot(self, members: Participants) -> None:
+        self._forget_beside()
         self._snapshots.take(await self._state_now(members))
 
     def _training(self) -> Participants:
