@@ -98,7 +98,7 @@ class Trainer(Handle):
         self._opened = Opened(name, devices)
         self._not_finite = not_finite
         self._snapshots = Snapshots(snapshot_every)
-        self._beside: asyncio.Future[State] | None = None
+        self._beside: asyncio.Future[State | None] | None = None
         self._members: Participants | None = None
         self._lock = asyncio.Lock()
         self._done = 0
@@ -181,19 +181,26 @@ class Trainer(Handle):
 
     async def _snapshot_if_due(self, members: Participants) -> None:
         """Begin a snapshot, which the devices copy before the next step, and which arrives beside it."""
-        beside = self._beside
-        if beside is not None and beside.done():
-            self._beside = None
-            if not beside.cancelled() and beside.exception() is None:  # else the one before counts, and its batches
-                self._snapshots.advance(beside.result())
+        if self._beside is not None and self._beside.done():
+            state, self._beside = self._beside.result(), None
+            if state is not None:
+                self._snapshots.advance(state)
         if not self._snapshots.due(early=not members.copied and self._not_finite != "roll_back"):
             return
         if members.copied or self._not_finite == "roll_back":
             await self._snapshot(members)
         elif self._beside is None:
             self._snapshots.begun()
-            self._beside = asyncio.ensure_future(members.state())
+            self._beside = asyncio.ensure_future(self._arriving(members))
             await asyncio.sleep(0)  # its calls are in line, in front of the next step's
+
+    async def _arriving(self, members: Participants) -> State | None:
+        """The state; None if it did not arrive: the snapshot before counts, and the batches since then."""
+        try:
+            return await members.state()
+        except Exception as error:
+            _log.warning("the snapshot after step %d did not arrive: %s", self._done, error)
+            return None
 
     def _forget_beside(self) -> None:
         """What is on its way is of steps that do not count any more."""
