@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from callboard.train.batches import copied
-from callboard.train.randomness import building, seed_of, seeded
+from callboard.train.replicas.randomness import building, seed_of, seeded
 
 torch = pytest.importorskip("torch")
 

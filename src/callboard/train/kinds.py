@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callboard.train.eager import as_eager, spare_compiler
+from callboard.train.replicas.eager import as_eager, spare_compiler
 
 __all__ = ["Loss", "LossKind", "Optimizer", "OptimizerKind", "loss_of", "optimizer_of"]
 

@@ -16,7 +16,7 @@ from callboard.train.pipeline.routes import Ports
 from callboard.train.pipeline.splitting import StageModule, ports_of, split
 from callboard.train.pipeline.stage import Stage
 from callboard.train.pipeline.values import Value, arrived, on_its_way
-from callboard.train.randomness import building, seed_of, seeded
+from callboard.train.replicas.randomness import building, seed_of, seeded
 from callboard.train.replicas.replica import Update
 from callboard.train.states import State
 

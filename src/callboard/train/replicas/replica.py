@@ -14,8 +14,8 @@ from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.batches import Batch, copied, part, rows_of
 from callboard.train.job import Job
 from callboard.train.kinds import loss_of, optimizer_of
-from callboard.train.randomness import building, seed_of, seeded
 from callboard.train.replicas.buckets import Buckets
+from callboard.train.replicas.randomness import building, seed_of, seeded
 from callboard.train.states import State, pack, unpack
 
 __all__ = ["Gradients", "Replica", "Update"]

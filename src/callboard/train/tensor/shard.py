@@ -13,7 +13,7 @@ from callboard.device.protocol.residents.actor import HostContext
 from callboard.train.batches import Batch, rows_of
 from callboard.train.job import Job
 from callboard.train.kinds import optimizer_of
-from callboard.train.randomness import seed_of, seeded
+from callboard.train.replicas.randomness import seed_of, seeded
 from callboard.train.replicas.replica import Replica, Update
 from callboard.train.states import State
 from callboard.train.tensor.cuts import Division
