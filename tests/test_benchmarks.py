@@ -112,8 +112,7 @@ def test_pipeline(tmp_path: Path) -> None:
 def test_training(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="for the extra train")
     steps, losses = run(tmp_path, "train_peers")["results"].values()
-    assert set(steps) == {"ddp", "processes", "threads"}
-    assert 0 < losses["callboard"]["median"] < 600
+    assert (set(steps), set(losses)) == ({"ddp", "processes", "threads"}, {"torchrun", "callboard"})
     (steps,) = run(tmp_path, "pipeline_train")["results"].values()
     assert set(steps) == {"torch", "processes", "threads", "zero-bubble"}
 
