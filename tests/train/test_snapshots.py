@@ -1,4 +1,4 @@
-"""``Snapshots``: when the next one is due, and which batches are kept for the steps after the last one."""
+"""``Snapshots``: when the next one is due; states that are none."""
 
 import numpy as np
 import pytest
@@ -12,19 +12,6 @@ def state(step: int, nbytes: int = 0) -> State:
     return State(step, step, b"", [np.zeros(nbytes, "u1")], ["uint8"])
 
 
-def test_batches_since_a_snapshot_that_came_late() -> None:
-    kept = Snapshots(100)
-    kept.take(state(3))
-    for batch in "abcd":  # of the steps 4 to 7
-        kept.keep(batch, 0.0)
-    kept.advance(state(5))
-    assert kept.state is not None
-    assert (kept.state.step, kept.since(5), kept.since(6)) == (5, ["c", "d"], ["d"])
-    for late in (state(-1), state(4)):  # an instance without weights, and one that came before
-        kept.advance(late)
-        assert kept.since(5) == ["c", "d"]
-
-
 def test_an_early_snapshot_is_worth_its_time() -> None:
     kept = Snapshots(3)
     kept.take(state(0, 10**6))
@@ -34,10 +21,10 @@ def test_an_early_snapshot_is_worth_its_time() -> None:
     kept.keep("b", 0.2 * enough)
     assert kept.due(early=True)
     assert not kept.due(early=False)
-    kept.begun()
-    assert not kept.due(early=True)
     kept.keep("c", 0.0)
     assert kept.due(early=False)
+    kept.take(state(3))
+    assert not kept.due(early=True)
 
 
 def test_parts_of_different_steps_are_no_state() -> None:

@@ -98,7 +98,6 @@ class Trainer(Handle):
         self._opened = Opened(name, devices)
         self._not_finite = not_finite
         self._snapshots = Snapshots(snapshot_every)
-        self._beside: asyncio.Future[State | None] | None = None
         self._members: Participants | None = None
         self._lock = asyncio.Lock()
         self._done = 0
@@ -130,7 +129,6 @@ class Trainer(Handle):
     async def close(self) -> None:
         """Stop the actors; close the devices that the trainer has opened. A step that runs fails."""
         members, self._members = self._members, None
-        self._forget_beside()
         if members is not None:
             await members.close()
         await self._opened.close()
@@ -176,37 +174,9 @@ class Trainer(Handle):
                 await self._after_skipped(members, stats)
             else:
                 self._skipped = 0
-                await self._snapshot_if_due(members)
+                if self._snapshots.due(early=not members.copied and self._not_finite != "roll_back"):
+                    await self._snapshot(members)
             return stats
-
-    async def _snapshot_if_due(self, members: Participants) -> None:
-        """Begin a snapshot, which the devices copy before the next step, and which arrives beside it."""
-        if self._beside is not None and self._beside.done():
-            state, self._beside = self._beside.result(), None
-            if state is not None:
-                self._snapshots.advance(state)
-        if not self._snapshots.due(early=not members.copied and self._not_finite != "roll_back"):
-            return
-        if members.copied or self._not_finite == "roll_back":
-            await self._snapshot(members)
-        elif self._beside is None:
-            self._snapshots.begun()
-            self._beside = asyncio.ensure_future(self._arriving(members))
-            await asyncio.sleep(0)  # its calls are in line, in front of the next step's
-
-    async def _arriving(self, members: Participants) -> State | None:
-        """The state; None if it did not arrive: the snapshot before counts, and the batches since then."""
-        try:
-            return await members.state()
-        except Exception as error:
-            _log.warning("the snapshot after step %d did not arrive: %s", self._done, error)
-            return None
-
-    def _forget_beside(self) -> None:
-        """What is on its way is of steps that do not count any more."""
-        beside, self._beside = self._beside, None
-        if beside is not None:
-            beside.cancel()
 
     async def _change(self, devices: Sequence[Device | str]) -> None:
         """Train on these devices from the next step on."""
@@ -367,7 +337,6 @@ class Trainer(Handle):
         async with self._lock:
             members = self._training()
             before = await self._settled(members)
-            self._forget_beside()
             self._snapshots.take(state)
             members.begun = self._done + 1
             try:
@@ -460,7 +429,6 @@ class Trainer(Handle):
         raise AssertionError("unreachable")
 
     async def _snapshot(self, members: Participants) -> None:
-        self._forget_beside()
         self._snapshots.take(await self._state_now(members))
 
     def _training(self) -> Participants:

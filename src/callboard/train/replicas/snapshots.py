@@ -9,8 +9,8 @@ __all__ = ["Snapshots"]
 SHARE = 32
 """Time of the steps between two early snapshots, in times of what one costs: they take 3 %."""
 
-COST, SPEED = 1e-3, 1e9
-"""What a snapshot costs a device: seconds, and bytes in a second."""
+COST, SPEED = 5e-3, 1e9
+"""What a snapshot costs: seconds, and bytes in a second."""
 
 
 class Snapshots:
@@ -40,19 +40,13 @@ class Snapshots:
         self._batches.clear()
         self._seconds = 0.0
 
-    def advance(self, state: State) -> None:
-        """This is the state after an earlier step; one that a lost device had is of none, and does not count."""
-        if self.state is not None and state.step > self.state.step:
-            self._batches = self.since(state.step)
-            self.state = state
-
     def keep(self, batch: Batch, seconds: float) -> None:
         """A step was done with this batch, in so many seconds."""
         self._batches.append(batch)
         self._seconds += seconds
 
     def due(self, *, early: bool) -> bool:
-        """It is time to begin the next one.
+        """It is time for the next one.
 
         Args:
             early: Also as soon as the steps have taken much longer than a snapshot.
@@ -61,10 +55,6 @@ class Snapshots:
             return len(self._batches) >= self._every
         nbytes = 0 if self.state is None else sum(array.nbytes for array in self.state.arrays)
         return len(self._batches) >= self._every or self._seconds >= SHARE * (COST + nbytes / SPEED)
-
-    def begun(self) -> None:
-        """The next one has begun."""
-        self._seconds = 0.0
 
     def since(self, step: int) -> list[Batch]:
         """The batches of the steps after ``step``."""

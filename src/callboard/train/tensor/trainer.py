@@ -49,7 +49,7 @@ class TensorParallelTrainer(Trainer):
         optimizer, loss, devices, gradient_clip, schedule, micro_batch_size, precision, seed, deterministic, not_finite,
             peak_flops, flops_per_sample: See :class:`.DataParallelTrainer`.
         snapshot_every: Steps between two snapshots at most; each copies all weights and the optimizer's state to the
-            host, beside the next steps. There are more of them, as far as they take no more than 3 % of the time (not
+            host. There are more of them, as far as they take no more than 3 % of the time (not
             with ``not_finite="roll_back"``).
 
     Raises:
