@@ -109,6 +109,15 @@ def test_pipeline(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_training(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="for the extra train")
+    steps, losses = run(tmp_path, "train_peers")["results"].values()
+    assert (set(steps), set(losses)) == ({"ddp", "processes", "threads"}, {"torchrun", "callboard"})
+    (steps,) = run(tmp_path, "pipeline_train")["results"].values()
+    assert set(steps) == {"torch", "processes", "threads", "zero-bubble"}
+
+
+@pytest.mark.slow
 def test_placement(tmp_path: Path) -> None:
     results = run(tmp_path, "placement")["results"]
     assert set(results["pick"]) == {"round_robin", "least_loaded", "pack", "spread"}

@@ -17,6 +17,7 @@ from callboard.train.batches import as_arrays
 from callboard.train.errors import NotFinite, TrainerClosed
 from callboard.train.opening import Opened
 from callboard.train.replicas.members import Members
+from callboard.train.running import loop
 
 torch = pytest.importorskip("torch")
 
@@ -165,6 +166,19 @@ async def test_a_resumed_run_equals_one_that_was_not_interrupted(pair: list[cb.D
     assert all(torch.equal(found[name], value) for name, value in expected.items())
     assert str(whole).startswith("15 steps: ")
     assert "<svg" in whole._repr_html_()
+
+
+async def test_a_step_before_fit_is_no_batch_of_it(pair: list[cb.Device], monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tuple(map(np.concatenate, zip(*batches(3, 8), strict=True)))
+    bars: list[tuple[int, int]] = []
+    monkeypatch.setattr(loop, "_bar", lambda progress, total, done: bars.append((total, done)))
+    async with trainer(pair[:1]) as training:
+        await training.step(batches(1, 2)[0])
+        history = await training.fit(data, batch_size=8, epochs=2)
+        assert [one.step for one in history.steps] == [2, 3, 4, 5, 6, 7]  # all of both passes
+        assert not (await training.fit(data, batch_size=8, steps=7)).steps  # the number of the last step
+        assert len((await training.fit(data, batch_size=8, steps=9)).steps) == 2
+    assert bars == [(7, 1), (7, 7), (9, 7)]
 
 
 async def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(

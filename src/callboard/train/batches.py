@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Batch", "as_arrays", "part", "rows_of", "shares", "tokens_of"]
+__all__ = ["Batch", "as_arrays", "copied", "part", "rows_of", "shares", "tokens_of"]
 
 Batch = Any
 """Arrays whose first axis is that of the samples, in tuples or dicts: ``(x, y)``, ``{"ids": ids, ...}``."""
@@ -81,6 +81,22 @@ def part(batch: Batch, rows: Any) -> Batch:
     if isinstance(batch, dict):
         return {key: part(item, rows) for key, item in batch.items()}
     return batch[rows]
+
+
+def copied(array: Any, device: Any, dtype: Any) -> Any:
+    """A tensor of the device in memory of torch's own.
+
+    The array's memory is valid until the call returns, and some products round by the alignment of their operands.
+
+    Args:
+        array: Of NumPy.
+        device: A torch device.
+        dtype: To convert to; None: the array's.
+    """
+    import torch
+
+    given = torch.from_numpy(array if array.flags.writeable else array.copy())
+    return given.to(device, dtype, copy=True)
 
 
 def shares(rows: int, parts: int) -> list[slice]:

@@ -49,7 +49,8 @@ class DataParallelTrainer(Trainer):
         gradient_clip, schedule, micro_batch_size, precision, seed, deterministic: See :class:`.Job`.
         not_finite: What follows a gradient with NaN or infinity: ``"skip"`` the update (ten in a row are an error),
             ``"stop"``: raise :class:`.NotFinite`, or ``"roll_back"`` to the last snapshot, without the batches since.
-        snapshot_every: Steps between two snapshots; each copies weights and optimizer state to the host's memory.
+        snapshot_every: Steps between two snapshots; each copies weights and optimizer state to the host's memory. One
+            device alone has more of them, as far as they take no more than 3 % of the time.
         peak_flops: Operations per second that one device can do, for :attr:`.StepStats.mfu`.
         flops_per_sample: Operations that a sample costs, forward and backward; None: if ``peak_flops`` is given, they
             are counted once, before the first step.

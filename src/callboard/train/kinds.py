@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from callboard.train.replicas.eager import as_eager, spare_compiler
+
 __all__ = ["Loss", "LossKind", "Optimizer", "OptimizerKind", "loss_of", "optimizer_of"]
 
 
@@ -116,16 +118,18 @@ def optimizer_of(kind: Optimizer, parameters: list[Any]) -> Any:
     """
     import torch
 
+    spare_compiler()
     match kind:
         case OptimizerKind.Sgd():
-            return torch.optim.SGD(parameters, kind.lr, kind.momentum, 0.0, kind.weight_decay, kind.nesterov)
+            made = torch.optim.SGD(parameters, kind.lr, kind.momentum, 0.0, kind.weight_decay, kind.nesterov)
         case OptimizerKind.AdamW():
             betas = kind.beta1, kind.beta2
-            return torch.optim.AdamW(parameters, kind.lr, betas, kind.eps, kind.weight_decay)
-    made = kind(parameters)
+            made = torch.optim.AdamW(parameters, kind.lr, betas, kind.eps, kind.weight_decay)
+        case _:
+            made = kind(parameters)
     if not isinstance(made, torch.optim.Optimizer):
         raise TypeError(f"optimizer gave {made!r:.80}; it must give a torch.optim.Optimizer for the parameters it gets")
-    return made
+    return as_eager(made)
 
 
 def loss_of(kind: Loss) -> Callable[[Any, Any], Any]:

@@ -1,12 +1,14 @@
 """``State``: the weights of a trainer and all that a step depends on, in a form that travels between devices."""
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
-__all__ = ["State", "pack", "unpack"]
+from callboard.core.errors import ContextLost
+
+__all__ = ["State", "check_alike", "pack", "unpack"]
 
 PLAIN = "float32", "float64", "float16", "int32", "int64", "uint8"
 """Dtypes that NumPy has, too; arrays of others travel as bytes."""
@@ -36,6 +38,16 @@ class State(msgspec.Struct, frozen=True):
     def at(self, step: int) -> "State":
         """The same weights, as those after another step."""
         return msgspec.structs.replace(self, step=step)
+
+
+def check_alike(states: Iterable[State]) -> None:
+    """Check that parts of a state are of one step.
+
+    Raises:
+        ContextLost: They are not: a device was lost, and its new instance has no weights yet.
+    """
+    if len({state.step for state in states}) > 1:
+        raise ContextLost("a device was lost while the state was being read")
 
 
 class _Array(NamedTuple):

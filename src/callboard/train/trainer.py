@@ -45,6 +45,7 @@ class Participants(Protocol):
         begun: The number of the step whose updates were sent last; some actors may have taken it.
         loss: Mean loss of the step that was done last.
         micros: Microseconds that each actor took for its gradients.
+        copied: What is lost with a device is on another one, too.
     """
 
     devices: list[Device]
@@ -54,6 +55,8 @@ class Participants(Protocol):
 
     @property
     def agreed(self) -> bool: ...
+    @property
+    def copied(self) -> bool: ...
     def doubt(self) -> None: ...
     async def change(self, devices: Sequence[Device]) -> None: ...
     async def close(self) -> None: ...
@@ -166,12 +169,12 @@ class Trainer(Handle):
             update, repeats = await self._repeated(members, arrays)
             self._done += 1
             stats = self._stats(members, update, arrays, (time.perf_counter_ns() - began) // 1000, repeats)
-            self._snapshots.keep(arrays)
+            self._snapshots.keep(arrays, stats.step_micros / 1e6)
             if stats.skipped:
                 await self._after_skipped(members, stats)
             else:
                 self._skipped = 0
-                if self._snapshots.due:
+                if self._snapshots.due(early=not members.copied and self._not_finite != "roll_back"):
                     await self._snapshot(members)
             return stats
 
@@ -416,7 +419,10 @@ class Trainer(Handle):
             try:
                 if not members.agreed:
                     await self._agree(members)
-                return await members.state()
+                state = await members.state()
+                if state.step == self._done:
+                    return state
+                raise ContextLost("a device was lost while the state was being read")
             except (ContextLost, DeviceStopped) as error:
                 members.doubt()
                 self._check_repeat(error, repeats)

@@ -25,7 +25,7 @@ from callboard.train.pipeline.values import Value
 from callboard.train.pipeline.worker import Worker
 from callboard.train.replicas.members import every
 from callboard.train.replicas.replica import Update
-from callboard.train.states import State
+from callboard.train.states import State, check_alike
 
 __all__ = ["Crew"]
 
@@ -86,6 +86,11 @@ class Crew:
         """No device has been lost since all stages were brought to one step."""
         return [device.generation for device in self.devices] == self._generations
 
+    @property
+    def copied(self) -> bool:
+        """What is lost with a device is on another one, too."""
+        return False
+
     def doubt(self) -> None:
         """Something failed: look at every worker again before the next step."""
         self._generations = []
@@ -133,6 +138,7 @@ class Crew:
         """The state of the whole model, in host memory."""
         per_worker: list[dict[int, State]] = await every(worker.call(Worker.states) for worker in self.workers)
         states = [per_worker[rank][stage] for stage, rank in enumerate(self.placed)]
+        check_alike(states)
         return await asyncio.to_thread(joined, states, self._stages)
 
     async def take(self, number: int, batch: Batch) -> Update:

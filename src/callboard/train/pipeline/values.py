@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from callboard.train.batches import copied
 from callboard.train.states import PLAIN
 
 __all__ = ["Value", "arrived", "of_batch", "on_its_way"]
@@ -59,9 +60,8 @@ def arrived(value: Value, device: Any) -> Any:
     if not value.dtype:
         return value.array
     array = value.array
-    if value.cast:  # valid until the call returns; and torch's own memory, as some products round by its alignment
-        given = torch.from_numpy(array if array.flags.writeable else array.copy())
-        return given.to(device, getattr(torch, value.cast), copy=True)
+    if value.cast:
+        return copied(array, device, getattr(torch, value.cast))
     tensor = torch.as_tensor(array, device=device)
     dtype = getattr(torch, value.dtype)
     return tensor if tensor.dtype == dtype else tensor.view(dtype).reshape(value.shape)

@@ -2,10 +2,8 @@
 
 import contextlib
 import copy
-import hashlib
 import importlib
 import math
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -18,12 +16,11 @@ from callboard.train.pipeline.routes import Ports
 from callboard.train.pipeline.splitting import StageModule, ports_of, split
 from callboard.train.pipeline.stage import Stage
 from callboard.train.pipeline.values import Value, arrived, on_its_way
+from callboard.train.replicas.randomness import building, seed_of, seeded
 from callboard.train.replicas.replica import Update
 from callboard.train.states import State
 
 __all__ = ["Worker"]
-
-_building = threading.Lock()  # devices in threads of one process share torch's random numbers
 
 
 class Worker(ResidentActor):
@@ -79,8 +76,7 @@ class Worker(ResidentActor):
         seed = self._assigned.job.seed
         if isinstance(model, torch.nn.Module):
             return copy.deepcopy(model)
-        with _building:
-            torch.manual_seed(_seed(seed, "stage", number) if number else seed)
+        with building(seed_of(seed, "stage", number) if number else seed):
             module = model()
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"model gave {module!r:.80}; it must give a torch.nn.Module")
@@ -146,7 +142,7 @@ class Worker(ResidentActor):
         given: set[int] = set()
         tensors = [self._input(value, given) for value in args]
         by_name = {name: self._input(value, given) for name, value in named.items()}
-        torch.manual_seed(_seed(job.seed, step, number, micro))
+        seeded(seed_of(job.seed, step, number, micro))
         with torch.autocast(self._device.type, torch.bfloat16, enabled=job.precision == "bf16"):
             outputs = stage.forward(micro, tensors, by_name)
             mean = self._mean_loss(outputs, last[0]) if last is not None else None
@@ -290,9 +286,3 @@ def _values(ports: Ports, outputs: Any, number: int) -> tuple[list[str] | None, 
     if not all(hasattr(value, "requires_grad") or value is None for value in values):
         raise TypeError(f"stage {number} gave {outputs!r:.80}; it must give tensors, in a tuple or a dict")
     return None, values
-
-
-def _seed(*parts: object) -> int:
-    """A seed for the random numbers of one pass, unrelated to those of the next."""
-    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1

@@ -73,6 +73,11 @@ class Members:
         """No device has been lost since all replicas were brought to one state."""
         return [device.generation for device in self.devices] == self._generations
 
+    @property
+    def copied(self) -> bool:
+        """What is lost with a device is on another one, too."""
+        return len(self.devices) > 1
+
     def doubt(self) -> None:
         """Something failed: look at every replica again before the next step."""
         self._generations = []

@@ -1,10 +1,8 @@
 """``Replica``: the resident actor that holds a model and its optimizer beside a device, and takes steps."""
 
 import copy
-import hashlib
 import importlib
 import math
-import threading
 import time
 from typing import Any
 
@@ -13,17 +11,14 @@ import numpy as np
 
 from callboard.core.ref import GpuRef
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
-from callboard.train.batches import Batch, part, rows_of
+from callboard.train.batches import Batch, copied, part, rows_of
 from callboard.train.job import Job
 from callboard.train.kinds import loss_of, optimizer_of
 from callboard.train.replicas.buckets import Buckets
+from callboard.train.replicas.randomness import building, seed_of, seeded
 from callboard.train.states import State, pack, unpack
 
-__all__ = ["Gradients", "Replica", "Update", "seed_of"]
-
-
-_building = threading.Lock()
-"""Held while a model is built: threads of one process share torch's random numbers."""
+__all__ = ["Gradients", "Replica", "Update"]
 
 
 class Gradients(msgspec.Struct, frozen=True):
@@ -93,8 +88,7 @@ class Replica(ResidentActor):
         """The model, on the host."""
         torch, job = self._torch, self._job
         is_module = isinstance(job.model, torch.nn.Module)
-        with _building:
-            torch.manual_seed(job.seed)
+        with building(job.seed):
             model = copy.deepcopy(job.model) if is_module else job.model()
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"model gave {model!r:.80}; it must give a torch.nn.Module")
@@ -133,11 +127,11 @@ class Replica(ResidentActor):
             total: Samples of the whole batch.
             batch: This replica's samples; may be none.
         """
-        torch, began = self._torch, time.perf_counter_ns()
+        began = time.perf_counter_ns()
         self._restore(step)
         if self._lent:  # to a collective that failed, and may yet write
             self._buckets, self._averages = self._new_buckets()
-        torch.manual_seed(seed_of(self._job.seed, step, rank))
+        seeded(seed_of(self._job.seed, step, rank))
         loss = self._passes(total, batch)
         micros = (time.perf_counter_ns() - began) // 1000
         self._lent = True
@@ -229,9 +223,7 @@ class Replica(ResidentActor):
         if isinstance(value, dict):
             return {key: self._on_device(item) for key, item in value.items()}
         array = np.asarray(value)
-        tensor = self._torch.from_numpy(array if array.flags.writeable else array.copy())
-        dtype = self._dtype if tensor.is_floating_point() else None
-        return tensor.to(self._device, dtype, non_blocking=True)
+        return copied(array, self._device, self._dtype if array.dtype.kind == "f" else None)
 
     def _factor(self) -> float:
         if self._job.schedule is None:
@@ -283,9 +275,3 @@ class Replica(ResidentActor):
 
 def _several(inputs: Any) -> tuple[Any, ...]:
     return inputs if isinstance(inputs, tuple) else (inputs,)
-
-
-def seed_of(seed: int, step: int, rank: int) -> int:
-    """A seed for the random numbers of one replica in one step, unrelated to those of the next."""
-    digest = hashlib.blake2b(f"{seed}/{step}/{rank}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1

@@ -6,11 +6,18 @@ from callboard.train.states import State
 __all__ = ["Snapshots"]
 
 
+SHARE = 32
+"""Time of the steps between two early snapshots, in times of what one costs: they take 3 %."""
+
+COST, SPEED = 5e-3, 1e9
+"""What a snapshot costs: seconds, and bytes in a second."""
+
+
 class Snapshots:
     """The last snapshot, and the batches of the steps after it.
 
     Args:
-        every: Steps between two snapshots.
+        every: Steps between two snapshots at most.
 
     Attributes:
         state: The last one; None before the first.
@@ -25,20 +32,29 @@ class Snapshots:
         self.state: State | None = None
         self._every = every
         self._batches: list[Batch] = []
+        self._seconds = 0.0
 
     def take(self, state: State) -> None:
         """This is the state after the last step."""
         self.state = state
         self._batches.clear()
+        self._seconds = 0.0
 
-    def keep(self, batch: Batch) -> None:
-        """A step was done with this batch."""
+    def keep(self, batch: Batch, seconds: float) -> None:
+        """A step was done with this batch, in so many seconds."""
         self._batches.append(batch)
+        self._seconds += seconds
 
-    @property
-    def due(self) -> bool:
-        """It is time for the next one."""
-        return len(self._batches) >= self._every
+    def due(self, *, early: bool) -> bool:
+        """It is time for the next one.
+
+        Args:
+            early: Also as soon as the steps have taken much longer than a snapshot.
+        """
+        if not early:
+            return len(self._batches) >= self._every
+        nbytes = 0 if self.state is None else sum(array.nbytes for array in self.state.arrays)
+        return len(self._batches) >= self._every or self._seconds >= SHARE * (COST + nbytes / SPEED)
 
     def since(self, step: int) -> list[Batch]:
         """The batches of the steps after ``step``."""

@@ -55,7 +55,8 @@ async def fit(
     if checkpoints is not None:
         os.makedirs(checkpoints, exist_ok=True)  # fails now, and not after the steps of hours
     done: list[StepStats] = []
-    bar = _bar(progress, total, trainer.steps)
+    rest = total - _seen(trainer.cursor, rows_of(arrays), batch_size)  # steps that were not fit's are no batches of it
+    bar = _bar(progress, min(trainer.steps + rest, steps or sys.maxsize), trainer.steps)
     saving: asyncio.Task[Path] | None = None
     try:
         for after, batch in batches(arrays, batch_size, epochs or sys.maxsize, trainer.cursor, seed, shuffle):
@@ -95,6 +96,11 @@ def steps_in(rows: int, batch_size: int, epochs: int | None, steps: int | None) 
             raise ValueError(f"fit: {name} is {value}; it is at least 1")
     of_passes = -(-rows // batch_size) * (epochs or (1 if steps is None else sys.maxsize))
     return min(of_passes, steps or sys.maxsize)
+
+
+def _seen(cursor: Cursor, rows: int, batch_size: int) -> int:
+    """Batches of the data set that were seen."""
+    return cursor.epoch * -(-rows // batch_size) + cursor.batch
 
 
 async def _one_more(

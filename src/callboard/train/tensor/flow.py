@@ -1,11 +1,11 @@
 """``Flow``: what is cut at the moment of a forward pass, and the collectives at the borders, with their gradients."""
 
 import functools
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
 from callboard.train.batches import shares
+from callboard.train.replicas.randomness import seed_of, seeded
 from callboard.train.tensor.cuts import Cut
 from callboard.train.tensor.exchange import Exchange
 
@@ -198,9 +198,7 @@ class Flow:
         if self._whole_random is None and self.exchange.size > 1:
             drawn = int(torch.randint(1 << 62, ()))
             self._whole_random = torch.get_rng_state(), _cuda_state()
-            torch.manual_seed(
-                int.from_bytes(hashlib.blake2b(f"{drawn}/{self.exchange.rank}".encode(), digest_size=7).digest(), "big")
-            )
+            seeded(seed_of(drawn, self.exchange.rank))
 
     def _end_random(self) -> None:
         """The random numbers that all shards share go on."""

@@ -1,17 +1,21 @@
 """``TensorShard``: the resident actor that holds a part of each layer, and takes steps together with the others."""
 
 import hashlib
+import importlib
 import os
 import time
 from typing import Any
 
 import msgspec
 
+from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext
 from callboard.train.batches import Batch, rows_of
 from callboard.train.job import Job
 from callboard.train.kinds import optimizer_of
-from callboard.train.replicas.replica import Replica, Update, seed_of
+from callboard.train.replicas.randomness import seed_of, seeded
+from callboard.train.replicas.replica import Replica, Update
+from callboard.train.states import State
 from callboard.train.tensor.cuts import Division
 from callboard.train.tensor.exchange import Exchange
 from callboard.train.tensor.plan import Plan, resolved
@@ -58,6 +62,11 @@ class TensorShard(Replica):
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job)
         self._plan = plan
+
+    def prepare(self) -> None:
+        super().prepare()
+        for name in ("flow", "layers", "loss"):
+            importlib.import_module(f"callboard.train.tensor.{name}")
 
     def setup(self, ctx: HostContext) -> None:
         self._configure(ctx)
@@ -116,6 +125,11 @@ class TensorShard(Replica):
     def done(self) -> Update:
         return Update(-1) if self._entered is None else self._done
 
+    def state(self, on_host: bool) -> State:
+        if self._entered is None:
+            raise ContextLost("the shard was made again, and has no weights yet")
+        return super().state(on_host)
+
     # -- a step --------------------------------------------------------------------------------------------------------
 
     def take(self, step: int, batch: Batch) -> ShardStep:
@@ -125,7 +139,7 @@ class TensorShard(Replica):
         """
         began = time.perf_counter_ns()
         self._restore(step)
-        self._torch.manual_seed(seed_of(self._job.seed, step, -1))
+        seeded(seed_of(self._job.seed, step, -1))
         with self._torch.autograd.set_multithreading_enabled(False):  # collectives are called by this thread
             loss = self._passes(rows_of(batch), batch)
         micros = (time.perf_counter_ns() - began) // 1000

@@ -14,7 +14,7 @@ from callboard.multi_device.worlds.forming import LOOK, end, next_world
 from callboard.train.batches import Batch, rows_of
 from callboard.train.replicas.members import Members, every
 from callboard.train.replicas.replica import Replica, Update
-from callboard.train.states import State
+from callboard.train.states import State, check_alike
 from callboard.train.tensor.cuts import Division, joined, parted
 from callboard.train.tensor.shard import Entered, ShardStep, TensorShard
 
@@ -35,6 +35,10 @@ class Shards(Members):
     @property
     def _shards(self) -> list[ResidentRef[TensorShard]]:
         return cast(list[ResidentRef[TensorShard]], self.replicas)
+
+    @property
+    def copied(self) -> bool:
+        return False
 
     async def close(self) -> None:
         self._abort("the trainer is closed")
@@ -128,6 +132,7 @@ class Shards(Members):
         """The state of the whole model, in host memory, as one device would have it."""
         assert self._division is not None
         parts: list[State] = await every(shard.call(TensorShard.state, True) for shard in self._shards)
+        check_alike(parts)
         return await asyncio.to_thread(joined, parts, self._division)
 
     async def flops(self, batch: Batch) -> float:

@@ -48,7 +48,9 @@ class TensorParallelTrainer(Trainer):
             finds attention, pairs of linear layers, embeddings and the last layer of transformers by their names.
         optimizer, loss, devices, gradient_clip, schedule, micro_batch_size, precision, seed, deterministic, not_finite,
             peak_flops, flops_per_sample: See :class:`.DataParallelTrainer`.
-        snapshot_every: Steps between two snapshots; each copies all weights and the optimizer's state to the host.
+        snapshot_every: Steps between two snapshots at most; each copies all weights and the optimizer's state to the
+            host. There are more of them, as far as they take no more than 3 % of the time (not
+            with ``not_finite="roll_back"``).
 
     Raises:
         TypeError, ValueError: A setting that cannot be.
