@@ -53,6 +53,7 @@ from callboard.agents.graph.stateful.types import StateSnapshot as StateSnapshot
 from callboard.agents.index.cpu import CpuVectorIndex as CpuVectorIndex
 from callboard.agents.index.device import DeviceVectorIndex as DeviceVectorIndex
 from callboard.agents.index.fusion import fuse as fuse
+from callboard.agents.index.hnsw import HnswVectorIndex as HnswVectorIndex
 from callboard.agents.index.protocol import Neighbours as Neighbours
 from callboard.agents.index.protocol import VectorIndex as VectorIndex
 from callboard.agents.index.text import TextIndex as TextIndex

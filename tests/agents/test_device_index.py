@@ -27,7 +27,7 @@ async def test_results_are_those_of_the_host(metric: Any, blocks: int, monkeypat
     monkeypatch.setattr(of_device, "QUERIES", 3)
     rows, queries = vectors(600), vectors(7, seed=1)
     async with cb.device("cpu", isolation="thread") as gpu:
-        index = cb.DeviceVectorIndex(gpu, cb.CpuVectorIndex(24, metric=metric))
+        index = cb.DeviceVectorIndex(gpu, cb.CpuVectorIndex(24, metric=metric, dtype="f32"))
         assert (await index.search(queries)).ids.shape == (7, 0)
         ids = np.random.default_rng(0).permutation(600)
         index.upsert(ids, rows, [{"odd": int(n % 2)} for n in ids])
@@ -69,7 +69,7 @@ async def test_rows_of_fewer_bytes(dtype: Any) -> None:
 @pytest.mark.fault
 async def test_the_copy_is_made_again_after_a_loss() -> None:
     async with cb.device("cpu", isolation="process", standby=None) as gpu, asyncio.timeout(LIMIT):
-        index = cb.DeviceVectorIndex(gpu, cb.CpuVectorIndex(24))
+        index = cb.DeviceVectorIndex(gpu, cb.CpuVectorIndex(24, dtype="f32"))
         index.upsert(range(300), vectors(300))
         queries = vectors(4, seed=1)
         assert await same(index, queries)

@@ -21,7 +21,7 @@ async def test_the_nearest_are_those_of_plain_numpy(metric: Any, monkeypatch: py
     monkeypatch.setattr(snapshot, "PIECE", 700)
     rows, queries = vectors(2000), vectors(70, seed=1)
     ids = np.random.default_rng(2).permutation(2000)
-    index = cb.CpuVectorIndex(24, metric=metric)
+    index = cb.CpuVectorIndex(24, metric=metric, dtype="f32")
     index.upsert(ids, rows)
     for k in (1, 7, 2500):
         found = await index.search(queries, k)
@@ -36,7 +36,7 @@ async def test_the_nearest_are_those_of_plain_numpy(metric: Any, monkeypatch: py
 @pytest.mark.parametrize("dtype, least", [("f16", 0.99), ("i8", 0.9)])
 async def test_smaller_rows_find_nearly_the_same(dtype: Any, least: float) -> None:
     rows, queries = vectors(3000, 64), vectors(40, 64, seed=1)
-    index, whole = cb.CpuVectorIndex(64, dtype=dtype), cb.CpuVectorIndex(64)
+    index, whole = cb.CpuVectorIndex(64, dtype=dtype), cb.CpuVectorIndex(64, dtype="f32")
     for each in (index, whole):
         each.upsert(range(3000), rows)
     found, want = await index.search(queries), await whole.search(queries)
@@ -63,7 +63,7 @@ async def test_equal_scores_are_in_the_order_of_ids() -> None:
 
 
 async def test_writes_replace_delete_and_compact() -> None:
-    index = cb.CpuVectorIndex(24)
+    index = cb.CpuVectorIndex(24, dtype="f32")
     rows = vectors(1500)
     index.upsert(range(1500), rows)
     index.upsert(range(1400), rows[::-1][:1400])
@@ -84,7 +84,7 @@ async def test_writes_replace_delete_and_compact() -> None:
 
 async def test_filters_by_metadata() -> None:
     rows = vectors(900)
-    index = cb.CpuVectorIndex(24)
+    index = cb.CpuVectorIndex(24, dtype="f32")
     index.upsert(range(900), rows, [{"third": n % 3, "rare": n % 90 == 0} for n in range(900)])
     index.delete([0])
     query = vectors(1, seed=1)[0]
@@ -147,7 +147,7 @@ async def test_a_file_holds_the_index(tmp_path: Path, dtype: Any, mmap: bool, ki
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "index"
-    index = cb.CpuVectorIndex(24)
+    index = cb.CpuVectorIndex(24, dtype="f32")
     index.save(path)
     assert len(cb.CpuVectorIndex.load(path)) == 0
     index.upsert(range(50), vectors(50))

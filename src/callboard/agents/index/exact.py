@@ -7,14 +7,15 @@ from numpy.typing import NDArray
 
 from callboard.agents.index.coding import decode
 from callboard.agents.index.protocol import Metric
+from callboard.agents.index.scanning import FEW, scanned
 from callboard.agents.index.snapshot import Snapshot
 
-__all__ = ["by_score_and_id", "exact_scores", "nearest", "scaled"]
+__all__ = ["by_score_and_id", "exact_scores", "nearest", "ranked", "rounding", "scaled"]
 
 Floats = NDArray[np.float32]
 QUERIES = 64
 """Queries that are scored at once."""
-DECODED = 1024
+DECODED = 512
 """Rows of f16 or i8 that are converted at once: a block that stays in the cache."""
 GROUP = 64
 """Scores whose maximum stands for them in the search for a bound."""
@@ -51,77 +52,132 @@ def nearest(
     numbers, scores = np.empty((len(queries), k), np.intp), np.empty((len(queries), k), np.float32)
     if not k:
         return numbers, scores
-    norms = np.sqrt(np.einsum("ij,ij->i", queries, queries))
-    # Rounding of a sum of products: a row whose product is this much lower may be the nearer one.
-    slack = queries.shape[1] * np.float32(2.0**-23) * snapshot.largest * (norms + snapshot.largest) + np.float32(1e-30)
+    slack = rounding(snapshot, queries)
+    if snapshot.rows.dtype == np.float16 and len(queries) <= FEW:
+        few = [scanned(snapshot, each, k, metric, float(slack[n]), allowed) for n, each in enumerate(queries)]
+        known = [each for each in few if each is not None]
+        if len(known) == len(few):
+            who = np.repeat(np.arange(len(queries)), [len(each) for each in known])
+            return ranked(snapshot, queries, who, np.concatenate(known), k, metric)
     for start in range(0, len(queries), QUERIES):
         part = slice(start, start + QUERIES)
-        found: list[list[tuple[Any, Any]]] = [[] for _ in queries[part]]
-        for piece in snapshot.pieces(allowed, living):
-            products = _products(snapshot, queries[part], piece, metric)
-            if allowed is not None and isinstance(piece, slice):
-                products[:, ~allowed[piece]] = -np.inf
-            for lists, row, least in zip(found, products, _bounds(products, k) - slack[part], strict=True):
-                passed = np.flatnonzero(row >= max(least, np.finfo(np.float32).min))
-                places = passed + piece.start if isinstance(piece, slice) else piece[passed]
-                lists.append((places, row[passed]))
-        for n, lists in enumerate(found, start):
-            candidates = _candidates(lists, k, float(slack[n]))
-            exact = exact_scores(snapshot, queries[n], candidates, metric)
-            best = by_score_and_id(exact, snapshot.ids[candidates], metric)[:k]
-            numbers[n], scores[n] = candidates[best], exact[best]
+        found = [
+            _passed(_products(snapshot, queries[part], piece, metric, allowed), k, slack[part], piece)
+            for piece in snapshot.pieces(allowed, living)
+        ]
+        who, places = _candidates(found, k, slack[part])
+        numbers[part], scores[part] = ranked(snapshot, queries[part], who, places, k, metric)
     return numbers, scores
 
 
-def _products(snapshot: Snapshot, queries: Floats, piece: Any, metric: Metric) -> Floats:
-    rows = snapshot.rows[piece]
+def rounding(snapshot: Snapshot, queries: Floats) -> Floats:
+    """Error of a sum of products of each query: a row whose product is this much lower may be the nearer one."""
+    norms = np.sqrt(np.einsum("ij,ij->i", queries, queries))
+    unit = queries.shape[1] * np.float32(2.0**-23) * snapshot.largest
+    return np.asarray(unit * (norms + snapshot.largest) + np.float32(1e-30), np.float32)
+
+
+def ranked(
+    snapshot: Snapshot, queries: Floats, who: NDArray[np.intp], places: NDArray[np.intp], k: int, metric: Metric
+) -> tuple[NDArray[np.intp], Floats]:
+    """The ``k`` best of each query's candidates by their exact scores, equal ones by id.
+
+    Args:
+        snapshot: The content of the index.
+        queries: From :func:`scaled`.
+        who: The query of each candidate; each query has ``k`` at least.
+        places: Its row.
+        k: Number of results.
+        metric: What is nearest.
+    """
+    exact = exact_scores(snapshot, queries[who], places, metric)
+    order = by_score_and_id(exact, snapshot.ids[places], metric)
+    order = order[np.argsort(who[order], kind="stable")]
+    firsts = np.searchsorted(who[order], np.arange(len(queries)))
+    best = order[firsts[:, None] + np.arange(k)]
+    return places[best], exact[best]
+
+
+def _products(
+    snapshot: Snapshot, queries: Floats, piece: Any, metric: Metric, allowed: NDArray[np.bool_] | None
+) -> Floats:
+    """``[rows, queries]``: BLAS multiplies many rows by few columns faster than the transposed matrices."""
+    rows, columns = snapshot.rows[piece], queries.T
     if rows.dtype == np.float32:
-        products: Floats = queries @ rows.T
+        products: Floats = rows @ columns if len(queries) > 1 else (rows @ queries[0])[:, None]
     else:
         scales = None if snapshot.scales is None else snapshot.scales[piece]
-        products = np.empty((len(queries), len(rows)), np.float32)
+        products = np.empty((len(rows), len(queries)), np.float32)
         for start in range(0, len(rows), DECODED):
             block = slice(start, start + DECODED)
-            decoded = decode(rows[block], None if scales is None else scales[block])
-            products[:, block] = queries @ decoded.T
+            np.matmul(decode(rows[block], None if scales is None else scales[block]), columns, out=products[block])
     if metric == "l2":  # the same order as the distance
         products *= 2
-        products -= snapshot.squares[piece]
+        products -= snapshot.squares[piece][:, None]
+    if allowed is not None and isinstance(piece, slice):
+        products[~allowed[piece]] = -np.inf
     return products
 
 
-def _bounds(products: Floats, k: int) -> Floats:
-    """A number for each query that at least ``k`` of its products reach; the lowest product if there are fewer."""
-    count = products.shape[1]
+Passed = tuple[NDArray[np.intp], NDArray[np.intp], Floats]
+
+
+def _passed(products: Floats, k: int, slack: Floats, piece: Any) -> Passed:
+    """Query, row and product of what may be among the ``k`` best of a piece, query by query."""
+    count, most = len(products), np.finfo(np.float32).min
+    whole = count // GROUP
+    tops = products[: whole * GROUP].reshape(whole, GROUP, len(slack)).max(axis=1)
+    if count > whole * GROUP:
+        tops = np.concatenate([tops, products[whole * GROUP :].max(axis=0, keepdims=True)])
+    tops = np.ascontiguousarray(tops.T)
     if count <= k:
-        return np.asarray(products.min(axis=1))
-    groups = count // GROUP
-    if groups >= 4 * k:  # k groups have such a maximum, so k products are at least as large
-        products = products[:, : groups * GROUP].reshape(len(products), groups, GROUP).max(axis=2)
-    return np.asarray(np.partition(products, products.shape[1] - k, axis=1)[:, -k])
+        least = np.full(len(slack), most)
+    else:  # k groups have such a maximum, so k products are at least as large
+        of = tops if tops.shape[1] >= 4 * k else products.T
+        least = np.maximum(np.partition(of, of.shape[1] - k, axis=1)[:, -k] - slack, most)
+    who, groups = np.nonzero(tops >= least[:, None])
+    places = groups[:, None] * GROUP + np.arange(GROUP)
+    values = products[np.minimum(places, count - 1), who[:, None]]
+    keep = (values >= least[who][:, None]) & (places < count)
+    places = places[keep]
+    return (
+        np.repeat(who, np.count_nonzero(keep, axis=1)),
+        places + piece.start if isinstance(piece, slice) else piece[places],
+        values[keep],
+    )
 
 
-def _candidates(lists: list[tuple[Any, Any]], k: int, slack: float) -> NDArray[np.intp]:
-    """Rows that may be among the ``k`` best, of all pieces."""
-    if len(lists) == 1:
-        return np.asarray(lists[0][0])
-    places, products = (np.concatenate(each) for each in zip(*lists, strict=True))
-    if len(products) > k:
-        places = places[products >= np.partition(products, len(products) - k)[-k] - slack]
-    return places
+def _candidates(found: list[Passed], k: int, slack: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Queries and rows of what may be among the ``k`` best of all pieces."""
+    if len(found) == 1:
+        return found[0][:2]
+    who, places, values = (np.concatenate(each) for each in zip(*found, strict=True))
+    order = np.lexsort((-values, who))
+    firsts = np.searchsorted(who[order], np.arange(len(slack)))
+    least = values[order[firsts + k - 1]] - slack
+    keep = values >= least[who]
+    return who[keep], places[keep]
 
 
-def exact_scores(snapshot: Snapshot, query: Floats, numbers: NDArray[np.intp], metric: Metric) -> Floats:
-    """Scores of some rows, summed in f64: they depend on the row and the query only, not on what else is searched."""
-    scores = np.empty(len(numbers), np.float32)
+def exact_scores(snapshot: Snapshot, queries: Floats, numbers: NDArray[np.intp], metric: Metric) -> Floats:
+    """Scores of some rows, summed in f64: they depend on the row and the query only, not on what else is searched.
+
+    Args:
+        snapshot: The content of the index.
+        queries: Of each row, or one for all.
+        numbers: The rows.
+        metric: What is nearest.
+    """
+    scores, asked = np.empty(len(numbers), np.float32), np.broadcast_to(queries, (len(numbers), queries.shape[-1]))
     for start in range(0, len(numbers), DECODED):
-        rows = snapshot.decoded(numbers[start : start + DECODED]).astype(np.float64)
+        part = slice(start, start + DECODED)
+        rows = snapshot.decoded(numbers[part]).astype(np.float64)
         if metric == "l2":
-            rows -= query
+            rows -= asked[part]
             found = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         else:
-            found = np.einsum("ij,j->i", rows, query.astype(np.float64))
-        scores[start : start + DECODED] = found
+            found = np.einsum("ij,ij->i", rows, asked[part].astype(np.float64))
+        scores[part] = found
     return scores
 
 

@@ -30,7 +30,7 @@ from callboard.agents.rag.passages.documents import Document, Ingested
 from callboard.agents.rag.passages.terms import terms
 from callboard.agents.rag.reranking import Rerank, Reranking
 from callboard.agents.rag.retrieval import Retrieval
-from callboard.agents.rag.stages import RagStage, Stage, left_out, out_of_time
+from callboard.agents.rag.stages import Deadline, RagStage, Stage, left_out
 from callboard.agents.rag.stream import RagStream
 
 __all__ = ["RagPipeline"]
@@ -257,31 +257,35 @@ class RagPipeline:
     async def _pieces(self, run: RagRun, stream: RagStream) -> AsyncGenerator[str, None]:
         query = run.query
         seconds = self._timeout if query.timeout is None else min(self._timeout, query.timeout)
-        end = time.monotonic() + seconds
-        async with out_of_time("the query", seconds):
-            citations = stream.citations = await self._found(run)
-        begun, pieces = time.perf_counter(), list[str]()
-        if self._generate is not None and citations:
-            source = self._generate(self._context.messages(query, citations))
-            try:
-                async with aclosing(_in_time(source, end, self._generate.options.timeout)) as timed:
-                    async for piece in timed:
-                        pieces.append(piece)
-                        yield piece
-            except Exception as e:  # of the user's generator
-                if self._generate.options.on_failure == "fail":
-                    raise
-                left_out(run, "generate", e)
-            finally:
+        end, deadline = time.monotonic() + seconds, Deadline("the query", seconds)
+        try:
+            with deadline:
+                citations = stream.citations = await self._found(run)
+            begun, pieces = time.perf_counter(), list[str]()
+            if self._generate is not None and citations:
+                source = self._generate(self._context.messages(query, citations))
+                try:
+                    timed = _in_time(source, deadline, end, self._generate.options.timeout)
+                    async with aclosing(timed):
+                        async for piece in timed:
+                            pieces.append(piece)
+                            yield piece
+                except Exception as e:  # of the user's generator
+                    if self._generate.options.on_failure == "fail":
+                        raise
+                    left_out(run, "generate", e)
+                finally:
+                    run.spent("generate", begun)
+            if pieces:
+                text = "".join(pieces)
+                citations = [_cited(each, text) for each in citations]
+            else:
+                with deadline:
+                    text, citations = await self._extracted(run, citations)
                 run.spent("generate", begun)
-        if pieces:
-            text = "".join(pieces)
-            citations = [_cited(each, text) for each in citations]
-        else:
-            async with out_of_time("the query", max(end - time.monotonic(), 1e-3)):
-                text, citations = await self._extracted(run, citations)
-            run.spent("generate", begun)
-            yield text
+                yield text
+        finally:
+            deadline.close()
         stream.citations = citations
         stream.finish(RagAnswer(text, citations, run.skipped, run.timings, run.cached, not pieces))
 
@@ -362,19 +366,24 @@ def _cited(citation: Citation, text: str) -> Citation:
     return replace(citation, cited=True) if f"[{citation.number}]" in text else citation
 
 
-async def _in_time(source: AsyncGenerator[str, None], end: float, most: float | None) -> AsyncGenerator[str, None]:
-    """The pieces of a generator, which has until ``end``, and its stage's own seconds; closes it in the end.
+async def _in_time(
+    source: AsyncGenerator[str, None], deadline: Deadline, end: float, most: float | None
+) -> AsyncGenerator[str, None]:
+    """The pieces of a generator, which has until the query's deadline, and its stage's own seconds; closes it.
 
     The time that the reader of the pieces takes counts, too, but a reader is not interrupted.
     """
-    stage_end = end if most is None else time.monotonic() + most
-    what, last = ("the query", end) if end <= stage_end else ("the stage 'generate'", stage_end)
+    own = None
+    if most is not None and time.monotonic() + most < end:
+        own = deadline = Deadline("the stage 'generate'", most)
     try:
         while True:
-            async with out_of_time(what, max(last - time.monotonic(), 1e-3)):
+            with deadline:
                 piece = await anext(source, None)
             if piece is None:
                 return
             yield piece
     finally:
+        if own is not None:
+            own.close()
         await source.aclose()

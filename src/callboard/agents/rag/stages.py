@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, get_args
 
@@ -15,7 +14,7 @@ from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.requests.calling import deliverable
 from callboard.patterns.requests.errors import DeadlineExceeded
 
-__all__ = ["RagStage", "Stage", "left_out", "out_of_time"]
+__all__ = ["Deadline", "RagStage", "Stage", "left_out"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -92,8 +91,12 @@ class Stage(Generic[T, R]):
         try:
             if self.options.timeout is None:
                 return await self._result(item)
-            async with out_of_time(f"the stage {self.name!r}", self.options.timeout):
-                return await self._result(item)
+            deadline = Deadline(f"the stage {self.name!r}", self.options.timeout)
+            try:
+                with deadline:
+                    return await self._result(item)
+            finally:
+                deadline.close()
         except Exception as e:  # of the user's function
             if self.options.on_failure == "fail":
                 raise
@@ -133,29 +136,50 @@ class Stage(Generic[T, R]):
         await self._server.stop()
 
 
-class out_of_time(AbstractAsyncContextManager[None]):  # noqa: N801 -- used as a function
-    """Raises ``DeadlineExceeded`` after some seconds, as ``asyncio.timeout`` does ``TimeoutError``.
+class Deadline:
+    """A time by which the sections under it have to end: ``with deadline: await …``, as often as need be.
+
+    One timer serves them all. Between the sections nothing is interrupted; the next one then fails at its start.
 
     Args:
         what: What took too long, for the error.
-        seconds: The time.
+        seconds: The time, from now.
     """
 
-    __slots__ = ("_limit", "_seconds", "_what")
+    __slots__ = ("_before", "_over", "_seconds", "_task", "_timer", "_what")
 
     def __init__(self, what: str, seconds: float) -> None:
         self._what, self._seconds = what, seconds
-        self._limit = asyncio.timeout(seconds)
+        self._over, self._before = False, 0
+        self._task: asyncio.Task[Any] | None = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._end)
 
-    async def __aenter__(self) -> None:
-        await self._limit.__aenter__()
+    def _end(self) -> None:
+        self._over = True
+        if self._task is not None:
+            self._task.cancel()
 
-    async def __aexit__(self, *given: Any) -> None:
-        try:
-            await self._limit.__aexit__(*given)
-        except TimeoutError:
-            text = f"{self._what} took longer than {self._seconds:.3g} s"
-            raise DeadlineExceeded(text, stage="run", waited=self._seconds) from None
+    def __enter__(self) -> None:
+        if self._over:
+            raise self._error()
+        task = self._task = asyncio.current_task()
+        assert task is not None
+        self._before = task.cancelling()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        task, self._task = self._task, None
+        if self._over and task is not None:  # during this section: the task was cancelled here
+            left = task.uncancel()
+            if left <= self._before and kind is asyncio.CancelledError:
+                raise self._error() from error
+
+    def _error(self) -> DeadlineExceeded:
+        text = f"{self._what} took longer than {self._seconds:.3g} s"
+        return DeadlineExceeded(text, stage="run", waited=self._seconds)
+
+    def close(self) -> None:
+        """No section follows."""
+        self._timer.cancel()
 
 
 def left_out(run: RagRun, stage: str, error: Exception) -> None:

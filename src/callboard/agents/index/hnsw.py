@@ -1,0 +1,151 @@
+"""``HnswVectorIndex``: approximate nearest neighbours by a graph of faiss, beside exact rows."""
+
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callboard.agents.checks import positive
+from callboard.agents.index.coding import RowType
+from callboard.agents.index.cpu import CpuVectorIndex
+from callboard.agents.index.exact import ranked
+from callboard.agents.index.protocol import Metric
+from callboard.agents.index.scanning import faiss
+from callboard.agents.index.snapshot import Snapshot
+
+__all__ = ["HnswVectorIndex"]
+
+ADDED = 64
+"""Rows that are added between two searches: they wait for each other."""
+FEWEST = 1024
+"""Rows of an index that is searched by its graph: fewer are searched as fast without it."""
+
+
+class HnswVectorIndex(CpuVectorIndex):
+    """Approximate nearest neighbours in host memory, by a hierarchical graph (HNSW); for 100,000 vectors and more.
+
+    As :class:`CpuVectorIndex`, with the same methods and files. The graph finds candidates; their scores are exact.
+    Deleted and replaced vectors stay in the graph and are left out of results; it is made anew when half of it is such.
+    A filter that fewer than an eighth of the vectors pass is searched exactly.
+
+    ::
+
+        index = cb.HnswVectorIndex(384, ef=64)
+        index.upsert(ids, vectors)
+        found = await index.search(query, 10)
+
+    Args:
+        dim: Length of a vector.
+        metric: ``"cosine"``, ``"l2"``, or ``"ip"``, which finds less where the vectors' lengths differ much.
+        dtype: Of the rows that give the scores, see :class:`CpuVectorIndex`. The graph has a copy in f32.
+        links: Neighbours of a vector in the graph.
+        ef_build: Candidates that are looked at for them.
+        ef: Candidates of a search; more of them find more and take longer.
+
+    Raises:
+        ImportError: faiss is not installed.
+        ValueError: A setting is out of its range.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        metric: Metric = "cosine",
+        dtype: RowType | None = None,
+        links: int = 16,
+        ef_build: int = 128,
+        ef: int = 64,
+    ) -> None:
+        if faiss() is None:
+            raise ImportError("HnswVectorIndex needs faiss: pip install 'callboard[index]'")
+        super().__init__(dim, metric=metric, dtype=dtype)
+        if positive("links", links) < 2:
+            raise ValueError("links is 1; it must be at least 2")
+        self.links, self.ef_build, self.ef = links, positive("ef_build", ef_build), positive("ef", ef)
+        self._graph: _Graph | None = None
+
+    def _grow(self, now: Snapshot) -> None:
+        graph = self._graph
+        if graph is None or graph.numbering is not now.numbering:
+            # Of rows of length 1 the same are nearest by distance, which makes better graphs than products.
+            kind = faiss().METRIC_INNER_PRODUCT if self.metric == "ip" else faiss().METRIC_L2
+            made = faiss().IndexHNSWFlat(self.dim, self.links, kind)
+            made.hnsw.efConstruction = self.ef_build
+            graph = _Graph(made, now.numbering)
+        try:
+            for start in range(graph.count, now.count, ADDED):
+                graph.add(now.decoded(slice(start, min(start + ADDED, now.count))))
+        except BaseException:  # it has rows that no snapshot will have
+            self._graph = None
+            raise
+        self._graph = graph
+
+    def _nearest(
+        self, snapshot: Snapshot, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+        graph, living = self._graph, snapshot.count if allowed is None else int(np.count_nonzero(allowed))
+        usable = graph is not None and graph.numbering is snapshot.numbering
+        if graph is not None and usable and living >= max(FEWEST, 4 * k, snapshot.count // 8) and len(queries):
+            found = graph.search(queries, k, max(self.ef, k), snapshot.count, allowed)
+            if (found >= 0).all():
+                who = np.repeat(np.arange(len(queries)), k)
+                return ranked(snapshot, queries, who, found.ravel(), k, self.metric)
+        return super()._nearest(snapshot, queries, k, allowed)
+
+    def _save_more(self, now: Snapshot, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        header["hnsw"] = {"links": self.links, "ef_build": self.ef_build, "ef": self.ef}
+        graph = self._graph
+        if graph is not None and graph.numbering is now.numbering and now.living == now.count:
+            data = graph.data(now.count)
+            if data is not None:
+                arrays["graph"] = data
+
+    def _load_more(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        settings = header.get("hnsw", {})
+        self.links, self.ef_build, self.ef = (settings.get(n, getattr(self, n)) for n in ("links", "ef_build", "ef"))
+        now, data = self._snapshot, arrays.get("graph")
+        if data is not None:
+            self._graph = _Graph(faiss().deserialize_index(np.array(data, np.uint8)), now.numbering)
+        elif now.count:
+            self._grow(now)
+
+
+class _Graph:
+    """A graph of the first rows of snapshots of one numbering."""
+
+    def __init__(self, index: Any, numbering: object) -> None:
+        self.numbering = numbering
+        self._index = index
+        self._lock = threading.Lock()  # faiss must not search a graph that grows
+
+    @property
+    def count(self) -> int:
+        return int(self._index.ntotal)
+
+    def add(self, rows: NDArray[np.float32]) -> None:
+        with self._lock:
+            self._index.add(np.ascontiguousarray(rows))
+
+    def data(self, count: int) -> NDArray[np.uint8] | None:
+        """The graph as bytes, if it has just so many rows."""
+        with self._lock:
+            return np.asarray(faiss().serialize_index(self._index)) if self.count == count else None
+
+    def search(
+        self, queries: NDArray[np.float32], k: int, ef: int, count: int, allowed: NDArray[np.bool_] | None
+    ) -> NDArray[np.intp]:
+        """Rows of the best ``k`` of each query among the first ``count``; -1 where fewer were found."""
+        module = faiss()
+        options = module.SearchParametersHNSW(efSearch=ef)
+        with self._lock:
+            if allowed is None and self.count > count:  # a write is under way
+                allowed = np.ones(count, np.bool_)
+            if allowed is not None:
+                bits = np.packbits(allowed, bitorder="little")
+                options.sel = chosen = module.IDSelectorBitmap(len(bits), module.swig_ptr(bits))
+            _, found = self._index.search(queries, k, params=options)
+            if allowed is not None:
+                del chosen
+        return np.asarray(found, np.intp)

@@ -1,0 +1,101 @@
+"""What faiss does: scans of f16 rows find the same as NumPy, and the graph finds nearly all, through all writes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests import lazily
+from tests.agents.index_lab import plain, vectors
+
+import callboard as cb
+from callboard.agents.index import exact, scanning
+
+faiss: Any = lazily.importorskip("faiss", reason="for the extra index")
+
+
+def recall(index: cb.CpuVectorIndex, rows: Any, ids: list[int], queries: Any, metric: str, **options: Any) -> float:
+    found = [index.search_now(query, 10, **options).ids.tolist() for query in queries]
+    wanted = [plain(rows, ids, query, 10, metric) for query in queries]
+    return float(np.mean([len({*a} & {*b}) / 10 for a, b in zip(found, wanted, strict=True)]))
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+def test_a_scan_finds_what_numpy_finds(metric: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, queries = vectors(1500), vectors(6, seed=1)
+    index = cb.CpuVectorIndex(24, metric=metric, dtype="f16")
+    index.upsert(range(1500), rows, [{"odd": n % 2} for n in range(1500)])
+    index.delete(range(40))
+    known: list[Any] = []
+
+    def noted(*given: Any) -> Any:
+        known.append(scanning.scanned(*given))
+        return known[-1]
+
+    monkeypatch.setattr(exact, "scanned", noted)
+    for where in (None, {"odd": 1}, lambda each: each["odd"] == 0):
+        for k in (1, 10, 2000):
+            together = index.search_now(queries, k, where=where)
+            for n, query in enumerate(queries):
+                alone = index.search_now(query, k, where=where)
+                assert alone.ids.tolist() == together.ids[n].tolist()
+                assert alone.scores.tolist() == together.scores[n].tolist()
+    assert len(known) == 3 * 3 * 6
+    assert all(each is not None for each in known)
+
+
+def test_a_scan_of_many_equal_rows_keeps_their_order() -> None:
+    index = cb.CpuVectorIndex(3, metric="ip", dtype="f16")
+    index.upsert(np.random.default_rng(0).permutation(500).tolist(), np.tile([1.0, 2.0, 3.0], (500, 1)))
+    assert index.search_now([1, 1, 1], 4).ids.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
+def test_a_graph_finds_nearly_all_through_all_writes(metric: Any, tmp_path: Path) -> None:
+    rows, queries = vectors(2400), vectors(20, seed=1)
+    index = cb.HnswVectorIndex(24, metric=metric, dtype="f32", ef_build=64, ef=128)
+    index.upsert(range(2400), rows, [{"odd": n % 2, "rare": n % 100 == 0} for n in range(2400)])
+    everything = list(range(2400))
+    assert recall(index, rows, everything, queries, metric) > 0.95
+    odd = everything[1::2]
+    assert recall(index, rows[odd], odd, queries, metric, where={"odd": 1}) > 0.95
+    rare = everything[::100]
+    assert recall(index, rows[rare], rare, queries, metric, where={"rare": True}) == 1  # searched exactly
+    index.delete(range(1000))
+    index.upsert(range(1000, 1100), rows[:100])
+    now, ids = np.concatenate([rows[:100], rows[1100:]]), everything[1000:]
+    assert recall(index, now, ids, queries, metric) > 0.95
+    index.save(tmp_path / "index")  # without what was deleted: its graph is made anew
+    for _ in range(2):
+        loaded = cb.HnswVectorIndex.load(tmp_path / "index")
+        assert (len(loaded), loaded.ef_build) == (1400, 64)
+        assert recall(loaded, now, ids, queries, metric) > 0.95
+        loaded.save(tmp_path / "index")  # with its graph
+    index.delete(range(1100, 1500))
+    index.upsert([7], rows[7:8])  # most were deleted: a new graph of the rest
+    assert index.snapshot().count == 1001
+    index.upsert(range(5000, 5100), rows[200:300])
+    now, ids = np.concatenate([rows[:100], rows[1500:], rows[7:8], rows[200:300]]), [*range(1000, 1100), *ids[500:], 7]
+    assert recall(index, now, [*ids, *range(5000, 5100)], queries, metric) > 0.95
+    plain_one = cb.CpuVectorIndex.load(tmp_path / "index")  # the same file
+    assert len(plain_one) == 1400
+
+
+def test_a_write_that_fails_leaves_an_index_that_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = vectors(1300)
+    index = cb.HnswVectorIndex(24, dtype="f32")
+    index.upsert(range(1200), rows[:1200])
+    graph: Any = index._graph
+    added = []
+
+    def add(some: Any) -> None:
+        if added:
+            raise MemoryError
+        added.append(type(graph).add(graph, some))
+
+    monkeypatch.setattr(graph, "add", add, raising=False)
+    with pytest.raises(MemoryError):
+        index.upsert(range(1200, 1300), rows[1200:][::-1])
+    assert (len(index), index.search_now(rows[5], 1).ids.tolist()) == (1200, [5])
+    index.upsert(range(1200, 1300), rows[1200:])
+    assert [index.search_now(rows[n], 1).ids.item() for n in range(1200, 1300)] == [*range(1200, 1300)]
