@@ -119,6 +119,7 @@ def optimizer_of(kind: Optimizer, parameters: list[Any]) -> Any:
     import torch
 
     spare_compiler()
+    made: Any
     match kind:
         case OptimizerKind.Sgd():
             made = torch.optim.SGD(parameters, kind.lr, kind.momentum, 0.0, kind.weight_decay, kind.nesterov)

@@ -31,9 +31,9 @@ class Fluid(Rule[FluidConfig]):
 
     def constants(self, config: FluidConfig) -> HostArrays:
         fluid = is_fluid(config)
-        rows = [(*one.center, one.radius, one.density, one.channel, *one.acceleration) for one in config.sources] or [
-            (0.0,) * 9
-        ]
+        sources = config.sources
+        rows: list[Any] = [(*one.center, one.radius, one.density, one.channel, *one.acceleration) for one in sources]
+        rows = rows or [(0.0,) * 9]
         found: HostArrays = {
             "fluid": fluid.astype("f4"),
             "buoyancy": np.array(config.buoyancy or (0.0,) * config.channels, "f4"),

@@ -180,7 +180,8 @@ class GpuHashMapActor(Asked):
                 f"keys of this map are {self._config.key}; on a device are u8, i8, or a multiple of 8 bytes"
             )
         wanted = "u8" if isinstance(self._config.key, int) else f"{self._config.key[0]}64"
-        if not isinstance(keys, GpuRef) or keys.dtype.name != wanted or keys.shape[1:] != (size,) * (wanted == "u8"):
+        given: Any = keys
+        if not isinstance(given, GpuRef) or keys.dtype.name != wanted or keys.shape[1:] != (size,) * (wanted == "u8"):
             raise TypeError(f"keys is {keys!r:.80}; pass an array of {wanted} on the device, or call find()")
         words = keys.reinterpret("u64").reshape(-1, self._config.words)
 

@@ -27,5 +27,6 @@ class AnalysisPass(msgspec.Struct, frozen=True, eq=False):
     def __post_init__(self) -> None:
         if not callable(self.run):
             raise TypeError(f"run is {self.run!r:.80}; pass a function of a device and refs")
-        if isinstance(self.inputs, str) or not all(isinstance(one, str) for one in self.inputs):
+        given: Any = self.inputs
+        if isinstance(given, str) or not all(isinstance(one, str) for one in given):
             raise TypeError(f"inputs is {self.inputs!r:.80}; pass a tuple of names")

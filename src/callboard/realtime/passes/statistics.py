@@ -122,7 +122,8 @@ def frame_statistics(*inputs: str, bins: int = 256, low: float = 0.0, high: floa
         flat = frame.reshape(-1)
         moments, histogram = device.empty((BLOCKS, 4), "f64"), device.empty((BLOCKS, many), "u32")
         partial(flat, moments, histogram, start, many / (end - start))
-        return joined(flat, moments, histogram, device.empty(5 + many, "f64"))
+        found: GpuRef = joined(flat, moments, histogram, device.empty(5 + many, "f64"))
+        return found
 
     def finish(found: NDArray[Any]) -> FrameStatistics:
         edges = np.linspace(start, end, many + 1)

@@ -34,7 +34,8 @@ class Effect(msgspec.Struct, frozen=True, eq=False):
     def __post_init__(self) -> None:
         if not callable(self.run):
             raise TypeError(f"run is {self.run!r:.80}; pass a function of a device and refs")
-        if isinstance(self.inputs, str) or not all(isinstance(one, str) for one in self.inputs):
+        given: Any = self.inputs
+        if isinstance(given, str) or not all(isinstance(one, str) for one in given):
             raise TypeError(f"inputs is {self.inputs!r:.80}; pass a tuple of names")
         count("past", self.past, least=0, most=1024)
 
@@ -43,7 +44,8 @@ def grayscale(*inputs: str) -> Effect:
     """Brightness in each colour."""
 
     def run(device: Device, frame: GpuRef) -> GpuRef:
-        return kernels.gray(frame.reshape(-1, _pixels(frame)[2])).reshape(frame.shape)
+        gray: GpuRef = kernels.gray(frame.reshape(-1, _pixels(frame)[2]))
+        return gray.reshape(frame.shape)
 
     return Effect(run, inputs)
 
@@ -58,7 +60,8 @@ def threshold(level: float, high: float = 255.0, *inputs: str) -> Effect:
     low, top = number("level", level), number("high", high)
 
     def run(device: Device, frame: GpuRef) -> GpuRef:
-        return kernels.limited(frame.reshape(-1), low, top).reshape(frame.shape)
+        limited: GpuRef = kernels.limited(frame.reshape(-1), low, top)
+        return limited.reshape(frame.shape)
 
     return Effect(run, inputs)
 
@@ -113,7 +116,8 @@ def trail(frames: int = 4, *inputs: str, decay: float = 0.6) -> Effect:
 def _combined(a: GpuRef, b: GpuRef, wa: float, wb: float, mode: int) -> GpuRef:
     if a.shape != b.shape or a.dtype != b.dtype:
         raise ShapeError(f"frames are {a.layout} and {b.layout}; blend and merge take frames of one shape and dtype")
-    return kernels.combined(a.reshape(-1), b.reshape(-1), wa, wb, mode).reshape(a.shape)
+    combined: GpuRef = kernels.combined(a.reshape(-1), b.reshape(-1), wa, wb, mode)
+    return combined.reshape(a.shape)
 
 
 def _pixels(frame: GpuRef) -> tuple[int, int, int]:

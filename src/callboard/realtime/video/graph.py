@@ -107,7 +107,8 @@ class VideoEffectsGraph(Asked):
     ) -> None:
         if not isinstance(device, Device):
             raise TypeError(f"device is {device!r:.80}; pass an open device, such as that of cb.device()")
-        if isinstance(inputs, str) or not inputs or len(set(inputs)) < len(inputs):
+        given: Any = inputs
+        if isinstance(given, str) or not inputs or len(set(inputs)) < len(inputs):
             raise ValueError(f"inputs is {inputs!r:.80}; pass a tuple of different names, at least one")
         self._device, self._clock = device, clock or LoopClock()
         self._several = isinstance(output, tuple)
