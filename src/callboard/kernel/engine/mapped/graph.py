@@ -18,7 +18,7 @@ __all__ = ["Mapped"]
 
 MODULES = (arithmetic, networks, reductions, shapes)
 """The modules whose operators are registered."""
-OLDEST, NEWEST = 13, 27
+OLDEST, NEWEST = 13, 28
 LARGEST_CONSTANT = 1 << 20
 """Elements of a result that is computed when the plan is built; a larger one costs more memory than it saves work."""
 

@@ -1,9 +1,6 @@
 """Products, convolutions, pooling and normalisations."""
 
-import math
 from typing import Any
-
-import numpy as np
 
 from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of, operator
 
@@ -80,22 +77,6 @@ def _window(
     return step, reach, around
 
 
-def _one_axis(x: Any, back: bool = False) -> Any:
-    """An image of one axis as one of two, and back."""
-    return x.reshape(*x.shape[:3]) if back else x.reshape(*x.shape[:2], x.shape[2], 1)
-
-
-def _padded(t: Tools, x: Any, around: list[tuple[int, int]], fill: float) -> tuple[Any, list[int]]:
-    """Padding that is the same on both sides, for the op; other padding is added before."""
-    if all(before == after for before, after in around):
-        return x, [before for before, _ in around]
-    from callboard.kernel.engine.mapped.shapes import pad
-
-    widths = [0, 0, *(b for b, _ in around), 0, 0, *(a for _, a in around)]
-    value = np.array(fill).astype(x.dtype.np)
-    return pad(t, x, np.array(widths), value), [0] * len(around)
-
-
 @operator("Conv")
 def conv(
     t: Tools,
@@ -113,20 +94,15 @@ def conv(
     x, w = t.ref(x), t.ref(w)
     kernel = list(w.shape[2:])
     step, reach, around = _window(t, x, kernel, strides, dilations, pads, auto_pad)
-    x, padding = _padded(t, x, around, 0.0)
-    flat = len(kernel) == 1
-    if flat:
-        x, w, step, reach, padding = _one_axis(x), _one_axis(w), [*step, 1], [*reach, 1], [*padding, 0]
-    found = t.dnn.conv(
+    return t.dnn.conv(
         x,
         w,
         stride=tuple(step),
-        padding=tuple(padding),
+        padding=tuple(around),
         dilation=tuple(reach),
         groups=group,
         bias=None if b is None else t.ref(b),
     )
-    return _one_axis(found, back=True) if flat else found
 
 
 @operator("ConvTranspose")
@@ -149,46 +125,31 @@ def conv_transpose(
         raise t.refusal("automatic padding of ConvTranspose is not mapped")
     n = len(w.shape) - 2
     step, reach, around = _window(t, x, list(w.shape[2:]), strides, dilations, pads, auto_pad)
-    more = output_padding or [0] * n
-    if any(before != after for before, after in around):
-        raise t.refusal("ConvTranspose with different padding on both sides is not mapped")
-    padding = [before for before, _ in around]
-    if n == 1:
-        x, w, step, reach, padding, more = _one_axis(x), _one_axis(w), [*step, 1], [*reach, 1], [*padding, 0], [*more, 0]
     found = t.dnn.conv_transpose(
         x,
         w,
         stride=tuple(step),
-        padding=tuple(padding),
+        padding=tuple(around),
         dilation=tuple(reach),
         groups=group,
-        output_padding=tuple(more),
+        output_padding=tuple(output_padding or [0] * n),
     )
-    found = _one_axis(found, back=True) if n == 1 else found
     return found if b is None else t.xp(found).add(found, t.ref(b).reshape(1, -1, *[1] * n))
 
 
-def _pool(
-    t: Tools,
-    x: Any,
-    kernel: list[int],
-    window: tuple[list[int], list[int], list[tuple[int, int]]],
-    ceil_mode: int,
-    fill: float,
-) -> tuple[Any, list[int], list[int], list[int], list[int]]:
-    step, reach, around = window
-    if ceil_mode:
-        grown = []
-        for at, (before, after) in enumerate(around):
-            extent = x.shape[at + 2] + before + after
-            rest = extent - (kernel[at] - 1) * reach[at] - 1
-            outputs = -(-rest // step[at]) + 1
-            if (outputs - 1) * step[at] >= x.shape[at + 2] + before:
-                outputs -= 1  # a window that would begin behind the padding
-            grown.append((before, max(after, after + (outputs - 1) * step[at] - rest)))
-        around = grown
-    x, padding = _padded(t, x, around, fill)
-    return x, kernel, step, reach, padding
+def _ceiled(
+    x: Any, kernel: list[int], step: list[int], reach: list[int], around: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Padding with which the last window of each axis is complete (``ceil_mode``)."""
+    grown = []
+    for at, (before, after) in enumerate(around):
+        extent = x.shape[at + 2] + before + after
+        rest = extent - (kernel[at] - 1) * reach[at] - 1
+        outputs = -(-rest // step[at]) + 1
+        if (outputs - 1) * step[at] >= x.shape[at + 2] + before:
+            outputs -= 1  # a window that would begin behind the padding
+        grown.append((before, max(after, after + (outputs - 1) * step[at] - rest)))
+    return grown
 
 
 @operator("MaxPool")
@@ -209,22 +170,12 @@ def max_pool(
     x = t.ref(x)
     if not is_float(x):
         raise t.refusal("MaxPool of integers is not mapped")
-    window = _window(t, x, kernel_shape, strides, dilations, pads, auto_pad)
-    x, kernel, step, reach, padding = _pool(t, x, kernel_shape, window, ceil_mode, -math.inf)
-    flat = len(kernel) == 1
-    if flat:
-        x, kernel, step, reach, padding = _one_axis(x), [*kernel, 1], [*step, 1], [*reach, 1], [*padding, 0]
-    if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-        x, padding = _padded_all(t, x, padding, -math.inf)
-    found = t.dnn.max_pool(x, tuple(kernel), stride=tuple(step), padding=tuple(padding), dilation=tuple(reach))
-    return _one_axis(found, back=True) if flat else found
-
-
-def _padded_all(t: Tools, x: Any, padding: list[int], fill: float) -> tuple[Any, list[int]]:
-    from callboard.kernel.engine.mapped.shapes import pad
-
-    widths = [0, 0, *padding, 0, 0, *padding]
-    return pad(t, x, np.array(widths), np.array(fill).astype(x.dtype.np)), [0] * len(padding)
+    step, reach, around = _window(t, x, kernel_shape, strides, dilations, pads, auto_pad)
+    if ceil_mode:
+        around = _ceiled(x, kernel_shape, step, reach, around)
+    return t.dnn.max_pool(
+        x, tuple(kernel_shape), stride=tuple(step), padding=tuple(around), dilation=tuple(reach)
+    )
 
 
 @operator("AveragePool")
@@ -242,17 +193,11 @@ def average_pool(
 ) -> Value:
     x = t.ref(x)
     step, reach, around = _window(t, x, kernel_shape, strides, dilations, pads, auto_pad)
-    uneven = any(before != after for before, after in around)
-    if ceil_mode or any(n != 1 for n in reach) or (uneven and not count_include_pad):
-        raise t.refusal("AveragePool with ceil_mode, dilations or uneven padding is not mapped")
-    x, padding = _padded(t, x, around, 0.0)
-    kernel, flat = kernel_shape, len(kernel_shape) == 1
-    if flat:
-        x, kernel, step, padding = _one_axis(x), [*kernel, 1], [*step, 1], [*padding, 0]
-    found = t.dnn.avg_pool(
-        x, tuple(kernel), stride=tuple(step), padding=tuple(padding), count_include_pad=bool(count_include_pad)
+    if ceil_mode or any(n != 1 for n in reach):
+        raise t.refusal("AveragePool with ceil_mode or dilations is not mapped")
+    return t.dnn.avg_pool(
+        x, tuple(kernel_shape), stride=tuple(step), padding=tuple(around), count_include_pad=bool(count_include_pad)
     )
-    return _one_axis(found, back=True) if flat else found
 
 
 @operator("GlobalAveragePool")
