@@ -18,6 +18,7 @@ from callboard.cli.load.command import add_load
 from callboard.cli.new_library import add_new_library
 from callboard.cli.play import add_play
 from callboard.cli.serving.command import add_serve
+from callboard.cli.serving.engine import add_engine
 from callboard.cli.top.command import add_top
 from callboard.cli.tracing import add_trace
 from callboard.device.configure import check_environment
@@ -38,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     add_doctor(commands)
     add_bench(commands)
     add_serve(commands)
+    add_engine(commands)
     add_host(commands)
     add_load(commands)
     add_top(commands)

@@ -130,9 +130,15 @@ def test_hostile_bytes_end_in_one_error() -> None:
 
 
 async def test_what_an_engine_lacks_is_named_when_the_plan_is_built(dev: Any) -> None:
-    nodes = [node("NonMaxSuppression", ["x"], ["a"]), node("Softmax", ["a"], ["b"], other=1), node("Own", ["b"], ["y"], "my")]
+    nodes = [
+        node("NonMaxSuppression", ["x"], ["a"]),
+        node("Softmax", ["a"], ["b"], other=1),
+        node("Own", ["b"], ["y"], "my"),
+    ]
     data = model(nodes, {"x": ("f32", [2])}, {"y": ("f32", [2])})
-    with pytest.raises(cb.UnsupportedOp, match="lacks NonMaxSuppression; Softmax's attribute other; my.Own; use engine="):
+    with pytest.raises(
+        cb.UnsupportedOp, match="lacks NonMaxSuppression; Softmax's attribute other; my.Own; use engine="
+    ):
         dev.engine.build(data, engine="callboard")
     with pytest.raises(cb.LibraryError, match="ONNX Runtime cannot read model"):
         await dev.engine.build(data, engine="onnxruntime")

@@ -39,11 +39,20 @@ def convolutional() -> tuple[bytes, dict[str, Any]]:
         node("Softmax", ["j"], ["y"]),
     ]
     weights = {
-        **{"k": normal(6, 3, 3, 3), "kb": normal(6), "s": normal(6), "t": normal(6), "m": normal(6)},
-        **{"v": np.abs(normal(6)) + 0.5, "pads": ints(0, 0, 1, 1, 0, 0, 1, 0), "u": normal(6, 4, 3, 3)},
-        **{"w": normal(5, 4), "wb": normal(5)},
+        "k": normal(6, 3, 3, 3),
+        "kb": normal(6),
+        "s": normal(6),
+        "t": normal(6),
+        "m": normal(6),
+        "v": np.abs(normal(6)) + 0.5,
+        "pads": ints(0, 0, 1, 1, 0, 0, 1, 0),
+        "u": normal(6, 4, 3, 3),
+        "w": normal(5, 4),
+        "wb": normal(5),
     }
-    return model(nodes, {"x": ("f32", ["n", 3, 15, 14])}, {"y": ("f32", ["n", 5])}, weights), {"x": normal(2, 3, 15, 14)}
+    return model(nodes, {"x": ("f32", ["n", 3, 15, 14])}, {"y": ("f32", ["n", 5])}, weights), {
+        "x": normal(2, 3, 15, 14)
+    }
 
 
 def transformer() -> tuple[bytes, dict[str, Any]]:
@@ -73,9 +82,19 @@ def transformer() -> tuple[bytes, dict[str, Any]]:
     ]
     nodes.insert(12, nodes.pop())
     weights = {
-        **{"table": normal(11, 8), "s": normal(8), "t": normal(8), "qkv": normal(8, 24), "one": ints(1)},
-        **{"front": ints(0), "back": ints(2, 12), "scale": np.float32(2.0), "zero": np.int64(0), "step": np.int64(1)},
-        **{"low": np.float32(-1e9), "axes": ints(2, -1), "first": ints(0)},
+        "table": normal(11, 8),
+        "s": normal(8),
+        "t": normal(8),
+        "qkv": normal(8, 24),
+        "one": ints(1),
+        "front": ints(0),
+        "back": ints(2, 12),
+        "scale": np.float32(2.0),
+        "zero": np.int64(0),
+        "step": np.int64(1),
+        "low": np.float32(-1e9),
+        "axes": ints(2, -1),
+        "first": ints(0),
     }
     ids = RNG.integers(-11, 11, (3, 6))
     return model(nodes, {"ids": ("i64", ["b", "m"])}, {"y": ("f32", ["b", 2])}, weights), {"ids": ids}
@@ -100,9 +119,16 @@ def elements() -> tuple[bytes, dict[str, Any]]:
         node("Expand", ["lse", "wide"], ["y"]),
     ]
     weights = {
-        **{"low": np.float32(-2), "high": np.float32(3), "start": ints(-1), "end": ints(-100), "axes": ints(1)},
-        **{"steps": ints(-2), "axis": np.int64(1), "depth": np.int64(4), "values": np.array([0, 5], "f4")},
-        **{"wide": ints(2, 1)},
+        "low": np.float32(-2),
+        "high": np.float32(3),
+        "start": ints(-1),
+        "end": ints(-100),
+        "axes": ints(1),
+        "steps": ints(-2),
+        "axis": np.int64(1),
+        "depth": np.int64(4),
+        "values": np.array([0, 5], "f4"),
+        "wide": ints(2, 1),
     }
     inputs = {"i": ("i32", [3, 4]), "j": ("i32", [3, 4]), "x": ("f32", [3, 4])}
     outputs = {"y": ("f32", [2, 1]), "hot": ("f32", [3, 1, 4]), "nothing": ("i32", [3, 4]), "r": ("i32", [3, 4])}

@@ -6,7 +6,7 @@ import os
 import platform
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from callboard.backends.cpu.library import CpuLibrary
 from callboard.backends.cpu.stream import CpuStream

@@ -76,7 +76,9 @@ class ExecutionContext:
         if plan.runner is not None:
             outs = plan.runner.run(self._submit, plan, given, resident)
             return outs[0] if len(outs) == 1 else tuple(outs)
-        arrays = [each if isinstance(each, Operand) else plan.put(self._hosted(each, at)) for at, each in enumerate(given)]
+        arrays = [
+            each if isinstance(each, Operand) else plan.put(self._hosted(each, at)) for at, each in enumerate(given)
+        ]
         spec = self._known.get(key := tuple(each.layout.wire for each in arrays))
         if spec is None:
             spec = self._checked([each.layout for each in arrays], resident)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from callboard.core.dtype import DTYPES
 from callboard.core.errors import BackendUnavailable, ShapeError
 from callboard.core.mode import Mode
 from callboard.kernel.api import Api
@@ -25,10 +24,16 @@ __all__ = ["ENGINES", "Methods"]
 
 ENGINES = ("onnxruntime", "callboard", "tensorrt")
 TYPES = {
-    **{"tensor(float)": "f32", "tensor(double)": "f64", "tensor(float16)": "f16", "tensor(bfloat16)": "bf16"},
+    "tensor(float)": "f32",
+    "tensor(double)": "f64",
+    "tensor(float16)": "f16",
+    "tensor(bfloat16)": "bf16",
     **{f"tensor({sign}int{n})": f"{short}{n}" for sign, short in (("", "i"), ("u", "u")) for n in (8, 16, 32, 64)},
-    **{"tensor(bool)": "bool", "tensor(float8e4m3fn)": "f8_e4m3", "tensor(float8e5m2)": "f8_e5m2"},
-    **{"tensor(complex64)": "c64", "tensor(complex128)": "c128"},
+    "tensor(bool)": "bool",
+    "tensor(float8e4m3fn)": "f8_e4m3",
+    "tensor(float8e5m2)": "f8_e5m2",
+    "tensor(complex64)": "c64",
+    "tensor(complex128)": "c128",
 }
 """Dtypes by ONNX Runtime's names."""
 

@@ -15,12 +15,37 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import AccelError
 
-__all__ = ["Graph", "Model", "Node", "OnnxError", "ValueInfo", "field_bytes", "model_of", "tensor_bytes", "with_weights"]
+__all__ = [
+    "Graph",
+    "Model",
+    "Node",
+    "OnnxError",
+    "ValueInfo",
+    "field_bytes",
+    "model_of",
+    "tensor_bytes",
+    "with_weights",
+]
 
 Array = np.ndarray[Any, Any]
 ELEMENTS = {
-    **{1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64"},
-    **{12: "u32", 13: "u64", 14: "c64", 15: "c128", 16: "bf16", 17: "f8_e4m3", 19: "f8_e5m2"},
+    1: "f32",
+    2: "u8",
+    3: "i8",
+    4: "u16",
+    5: "i16",
+    6: "i32",
+    7: "i64",
+    9: "bool",
+    10: "f16",
+    11: "f64",
+    12: "u32",
+    13: "u64",
+    14: "c64",
+    15: "c128",
+    16: "bf16",
+    17: "f8_e4m3",
+    19: "f8_e5m2",
 }
 """Dtypes by ONNX's codes of element types."""
 CODES = {name: code for code, name in ELEMENTS.items()}

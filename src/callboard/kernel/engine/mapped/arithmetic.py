@@ -11,17 +11,48 @@ from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, kind_of
 __all__: list[str] = []
 
 SAME = {
-    **{"Add": "add", "Sub": "subtract", "Mul": "multiply", "Equal": "equal", "Greater": "greater", "Less": "less"},
-    **{"GreaterOrEqual": "greater_equal", "LessOrEqual": "less_equal", "And": "logical_and", "Or": "logical_or"},
-    **{"Xor": "logical_xor", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor"},
+    "Add": "add",
+    "Sub": "subtract",
+    "Mul": "multiply",
+    "Equal": "equal",
+    "Greater": "greater",
+    "Less": "less",
+    "GreaterOrEqual": "greater_equal",
+    "LessOrEqual": "less_equal",
+    "And": "logical_and",
+    "Or": "logical_or",
+    "Xor": "logical_xor",
+    "BitwiseAnd": "bitwise_and",
+    "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor",
 }
 """Operators of two operands by the array API's names."""
 ALONE = {
-    **{"Abs": "abs", "Neg": "negative", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Floor": "floor", "Ceil": "ceil"},
-    **{"Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh"},
-    **{"Cosh": "cosh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Tanh": "tanh", "Sign": "sign"},
-    **{"Round": "round", "Reciprocal": "reciprocal", "Not": "logical_not", "IsNaN": "isnan"},
-    **{"BitwiseNot": "bitwise_invert"},
+    "Abs": "abs",
+    "Neg": "negative",
+    "Exp": "exp",
+    "Log": "log",
+    "Sqrt": "sqrt",
+    "Floor": "floor",
+    "Ceil": "ceil",
+    "Sin": "sin",
+    "Cos": "cos",
+    "Tan": "tan",
+    "Asin": "asin",
+    "Acos": "acos",
+    "Atan": "atan",
+    "Sinh": "sinh",
+    "Cosh": "cosh",
+    "Asinh": "asinh",
+    "Acosh": "acosh",
+    "Atanh": "atanh",
+    "Tanh": "tanh",
+    "Sign": "sign",
+    "Round": "round",
+    "Reciprocal": "reciprocal",
+    "Not": "logical_not",
+    "IsNaN": "isnan",
+    "BitwiseNot": "bitwise_invert",
 }
 """Operators of one operand."""
 EXPRESSIONS = {
@@ -211,7 +242,9 @@ def celu(t: Tools, x: Value, *, alpha: float = 1.0) -> Value:
 
 
 @operator("Selu")
-def selu(t: Tools, x: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Value:
+def selu(
+    t: Tools, x: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875
+) -> Value:
     return t.map("gamma * where(x > 0.0, x, alpha * expm1(minimum(x, 0.0)))", x=x, alpha=alpha, gamma=gamma)
 
 

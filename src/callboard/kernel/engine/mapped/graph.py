@@ -10,15 +10,15 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
-from callboard.kernel.engine.mapped import arithmetic, networks, reductions, shapes
+from callboard.kernel.engine.mapped import arithmetic, attending, networks, reductions, shapes
 from callboard.kernel.engine.mapped.tools import OPERATORS, HostOnly, Operator, Tools
 from callboard.kernel.engine.onnxfile import Model, Node
 
 __all__ = ["Mapped"]
 
-MODULES = (arithmetic, networks, reductions, shapes)
+MODULES = (arithmetic, attending, networks, reductions, shapes)
 """The modules whose operators are registered."""
-OLDEST, NEWEST = 13, 28
+OLDEST, NEWEST = 7, 28
 LARGEST_CONSTANT = 1 << 20
 """Elements of a result that is computed when the plan is built; a larger one costs more memory than it saves work."""
 
@@ -166,4 +166,6 @@ def _problems(node: Node, model: Model) -> list[str]:
     count = len(node.inputs)
     if count > known.most and not known.variadic:
         found += [f"{node.op} with {count} inputs"]
+    if count < known.least:  # older versions have attributes in place of inputs
+        found += [f"{node.op} with {count} inputs (opset {model.opset})"]
     return found

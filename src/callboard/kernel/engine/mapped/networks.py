@@ -28,8 +28,8 @@ def gemm(
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
-    transA: int = 0,  # noqa: N803 - ONNX's names
-    transB: int = 0,  # noqa: N803
+    transA: int = 0,
+    transB: int = 0,
 ) -> Value:
     xp, (x, y) = t.both(a, b)
     x = xp.matrix_transpose(x) if transA else x
@@ -173,9 +173,7 @@ def max_pool(
     step, reach, around = _window(t, x, kernel_shape, strides, dilations, pads, auto_pad)
     if ceil_mode:
         around = _ceiled(x, kernel_shape, step, reach, around)
-    return t.dnn.max_pool(
-        x, tuple(kernel_shape), stride=tuple(step), padding=tuple(around), dilation=tuple(reach)
-    )
+    return t.dnn.max_pool(x, tuple(kernel_shape), stride=tuple(step), padding=tuple(around), dilation=tuple(reach))
 
 
 @operator("AveragePool")

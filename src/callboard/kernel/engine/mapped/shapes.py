@@ -179,7 +179,9 @@ def tile(t: Tools, x: Value, repeats: Value) -> Value:
 
 
 @operator("Pad")
-def pad(t: Tools, x: Value, pads: Value, value: Value = None, axes: Value = None, *, mode: bytes = b"constant") -> Value:
+def pad(
+    t: Tools, x: Value, pads: Value, value: Value = None, axes: Value = None, *, mode: bytes = b"constant"
+) -> Value:
     widths = t.ints(pads, "pads")
     along = [axis % x.ndim for axis in (range(x.ndim) if axes is None else t.ints(axes, "axes"))]
     count = len(along)
