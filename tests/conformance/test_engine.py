@@ -61,5 +61,5 @@ def test_what_the_engine_refuses_fails_the_op(session: Any) -> None:
         session.get(session.submit(Build(model=ref, spec=spec)))
     more = {"inputs": ("x",), "outputs": ("y",), "layouts": (("f32", (5, 3)),)}
     ref, spec = loaded(session, linear(), "wrong shape", **more)
-    with pytest.raises(cb.ShapeError, match="x is f32.*must have no gaps"):
+    with pytest.raises(cb.ShapeError, match=r"x is f32.*must have no gaps"):
         session.submit(Execute(model=ref, spec=spec, ins=(session.put(X)[:, ::-1],)))

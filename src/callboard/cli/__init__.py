@@ -1,4 +1,4 @@
-"""The command line, ``callboard``: demo, doctor, bench, serve, engine, host, load, top, dashboard, trace, api, new-library."""
+"""The command line, ``callboard``: demo, doctor, bench, serve, engine, host, load, top, dashboard, trace …"""
 
 from collections.abc import Sequence
 

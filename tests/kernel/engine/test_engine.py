@@ -43,7 +43,7 @@ async def test_a_context_computes_refs_in_program_order(dev: Any, engine: str) -
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    "given, words",
     [
         ({"x": np.zeros((9, 4), "f4")}, "input 'x' has the extent 9 on axis 0; the profile allows 1 to 8"),
         ({"x": np.zeros((2, 5), "f4")}, "input 'x' has the extent 5 on axis 1, expected 4"),
@@ -137,7 +137,7 @@ async def test_what_an_engine_lacks_is_named_when_the_plan_is_built(dev: Any) ->
     ]
     data = model(nodes, {"x": ("f32", [2])}, {"y": ("f32", [2])})
     with pytest.raises(
-        cb.UnsupportedOp, match="lacks NonMaxSuppression; Softmax's attribute other; my.Own; use engine="
+        cb.UnsupportedOp, match=r"lacks NonMaxSuppression; Softmax's attribute other; my\.Own; use engine="
     ):
         dev.engine.build(data, engine="callboard")
     with pytest.raises(cb.LibraryError, match="ONNX Runtime cannot read model"):

@@ -337,7 +337,7 @@ def _info(data: memoryview) -> ValueInfo:
         return ValueInfo(name, dtype, None, what)
     shape: list[int | str | None] = []
     for dim in map(_grouped, _grouped(tensor[2][-1]).get(1, [])):
-        shape.append(_number(dim, 1) if 1 in dim else (_text(dim, 2) or None))
+        shape += [_number(dim, 1) if 1 in dim else (_text(dim, 2) or None)]
     return ValueInfo(name, dtype, tuple(None if isinstance(n, int) and n < 0 else n for n in shape), what)
 
 
@@ -364,7 +364,7 @@ def _tensor(parts: dict[int, list[Any]]) -> Array:
         array = _floats(parts, 4).view(dtype)
     elif name_of in ("f64", "c128"):
         array = _floats(parts, 10, "<f8").view(dtype)
-    elif name_of in ("i64",):
+    elif name_of == "i64":
         array = np.array(_numbers(parts, 7), np.int64)
     elif name_of in ("u32", "u64"):
         array = np.array([n & (1 << 64) - 1 for n in _numbers(parts, 11)], np.uint64).astype(dtype)

@@ -76,8 +76,6 @@ def _two(name: str) -> Callable[..., Any]:
 
 def _one(name: str) -> Callable[..., Any]:
     def call(t: Tools, x: Value) -> Value:
-        if x.dtype.kind in "O" if isinstance(x, np.ndarray) else False:
-            raise t.refusal("this dtype is not mapped")
         return getattr(t.xp(x), name)(x)
 
     return call
@@ -124,7 +122,7 @@ def mod(t: Tools, a: Value, b: Value, *, fmod: int = 0) -> Value:
 
 
 @operator("Pow")
-def pow(t: Tools, a: Value, b: Value) -> Value:
+def power(t: Tools, a: Value, b: Value) -> Value:
     if name_of(a) != name_of(b):
         if not is_float(a):
             raise t.refusal("Pow of an integer with an exponent of another dtype is not mapped")

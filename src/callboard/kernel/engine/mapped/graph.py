@@ -91,8 +91,7 @@ class Mapped:
 
     def _execute(self, tools: Tools, values: dict[str, Any]) -> None:
         for step in self._steps:
-            for name, value in zip(step.outputs, _call(tools, step, values), strict=False):
-                values[name] = value
+            values.update(zip(step.outputs, _call(tools, step, values), strict=False))
             for name in step.drops:
                 values.pop(name, None)
 

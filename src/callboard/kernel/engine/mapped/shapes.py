@@ -11,7 +11,7 @@ from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of
 
 __all__: list[str] = []
 
-LARGEST = 1 << 31
+LARGEST = 1 << 27
 
 
 @operator("Constant")
