@@ -130,6 +130,12 @@ def test_realtime(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_rag(tmp_path: Path) -> None:
+    results = run(tmp_path, "rag")["results"]
+    assert 0 < results["query"]["callboard"]["median"] < results["query"]["new question"]["median"]
+
+
+@pytest.mark.slow
 def test_two_devices(tmp_path: Path) -> None:
     record = run(tmp_path, "two_devices", "--seconds", "500")
     assert {name: part["exit"] for name, part in record["results"].items()} == {"p2p": 0, "collectives": 0}
@@ -300,6 +306,14 @@ def test_fair_share(tmp_path: Path) -> None:
     assert set(record["results"]["throughput"]) == {"callboard", "queue"}
     assert 0.6 < record["results"]["share of time"]["weight 3"]["median"] < 0.9
     assert {bar["held"] for bar in record["bars"]} <= {True, False}
+
+
+@pytest.mark.slow
+def test_agent_graphs(tmp_path: Path) -> None:
+    found = run(tmp_path, "agent_graphs")["results"]
+    assert {"NodeGraph", "StateGraph"} <= set(found["chain, a node"])
+    assert found["makespan, to the longest path"]["NodeGraph"]["median"] >= 1
+    assert 0 < found["lease"]["lease"]["median"] < 1
 
 
 @pytest.mark.slow

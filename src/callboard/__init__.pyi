@@ -3,6 +3,7 @@
 A public name is one line here, ``from callboard.x import Name as Name``.
 """
 
+from callboard import np as np
 from callboard import observability as observability
 from callboard import sync as sync
 from callboard import xp as xp
@@ -19,14 +20,61 @@ from callboard.actors import OneForOne as OneForOne
 from callboard.actors import Props as Props
 from callboard.actors import Request as Request
 from callboard.actors import Terminated as Terminated
+from callboard.actors.loops.end import END as END
 from callboard.agents.cache.cache import EmbeddingCache as EmbeddingCache
 from callboard.agents.cache.stats import EmbeddingCacheStats as EmbeddingCacheStats
+from callboard.agents.graph.actor import LangGraphGpuActor as LangGraphGpuActor
+from callboard.agents.graph.checkpoints.store import Checkpoints as Checkpoints
+from callboard.agents.graph.dag import NodeGraph as NodeGraph
+from callboard.agents.graph.errors import EmptyInput as EmptyInput
+from callboard.agents.graph.errors import GraphError as GraphError
+from callboard.agents.graph.errors import GraphInterrupt as GraphInterrupt
+from callboard.agents.graph.errors import GraphRecursionError as GraphRecursionError
+from callboard.agents.graph.errors import InvalidUpdate as InvalidUpdate
+from callboard.agents.graph.errors import NodeFailed as NodeFailed
+from callboard.agents.graph.errors import NodeTimeout as NodeTimeout
+from callboard.agents.graph.langgraph import langgraph_runnable as langgraph_runnable
+from callboard.agents.graph.langgraph import langgraph_saver as langgraph_saver
+from callboard.agents.graph.policies import CachePolicy as CachePolicy
+from callboard.agents.graph.policies import RetryPolicy as RetryPolicy
+from callboard.agents.graph.running import GraphRun as GraphRun
+from callboard.agents.graph.stateful.builder import StateGraph as StateGraph
+from callboard.agents.graph.stateful.compiled import CompiledStateGraph as CompiledStateGraph
+from callboard.agents.graph.stateful.context import get_config as get_config
+from callboard.agents.graph.stateful.context import get_stream_writer as get_stream_writer
+from callboard.agents.graph.stateful.context import interrupt as interrupt
+from callboard.agents.graph.stateful.types import START as START
+from callboard.agents.graph.stateful.types import Command as Command
+from callboard.agents.graph.stateful.types import Interrupt as Interrupt
+from callboard.agents.graph.stateful.types import Overwrite as Overwrite
+from callboard.agents.graph.stateful.types import Runtime as Runtime
+from callboard.agents.graph.stateful.types import Send as Send
+from callboard.agents.graph.stateful.types import StateSnapshot as StateSnapshot
 from callboard.agents.index.cpu import CpuVectorIndex as CpuVectorIndex
 from callboard.agents.index.device import DeviceVectorIndex as DeviceVectorIndex
 from callboard.agents.index.fusion import fuse as fuse
 from callboard.agents.index.protocol import Neighbours as Neighbours
 from callboard.agents.index.protocol import VectorIndex as VectorIndex
 from callboard.agents.index.text import TextIndex as TextIndex
+from callboard.agents.rag.answer import Citation as Citation
+from callboard.agents.rag.answer import RagAnswer as RagAnswer
+from callboard.agents.rag.context import RagContext as RagContext
+from callboard.agents.rag.passages.chunking import Chunking as Chunking
+from callboard.agents.rag.passages.documents import Document as Document
+from callboard.agents.rag.passages.documents import Ingested as Ingested
+from callboard.agents.rag.passages.documents import Passage as Passage
+from callboard.agents.rag.passages.reading import documents_in as documents_in
+from callboard.agents.rag.pipeline import RagPipeline as RagPipeline
+from callboard.agents.rag.stages import RagStage as RagStage
+from callboard.agents.rag.stream import RagStream as RagStream
+from callboard.agents.state.coordinator import CoordinatorStats as CoordinatorStats
+from callboard.agents.state.coordinator import SharedGpuStateCoordinator as SharedGpuStateCoordinator
+from callboard.agents.state.coordinator import WriteToken as WriteToken
+from callboard.agents.state.errors import DeadlockRefused as DeadlockRefused
+from callboard.agents.state.errors import LeaseLost as LeaseLost
+from callboard.agents.state.errors import LeaseTimeout as LeaseTimeout
+from callboard.agents.state.errors import StateLost as StateLost
+from callboard.agents.state.values import StateView as StateView
 from callboard.clusters import Cluster as Cluster
 from callboard.clusters import cluster as cluster
 from callboard.core.dtype import DType as DType
@@ -205,7 +253,6 @@ from callboard.patterns.pipeline.errors import ItemError as ItemError
 from callboard.patterns.pipeline.executor import PipelineExecutor as PipelineExecutor
 from callboard.patterns.pipeline.executor import PipelineStats as PipelineStats
 from callboard.patterns.pipeline.stage import PipelineStage as PipelineStage
-from callboard.patterns.pipeline.streams import END as END
 from callboard.patterns.pipeline.streams import PipelineSink as PipelineSink
 from callboard.patterns.pipeline.streams import gpu_stage as gpu_stage
 from callboard.patterns.pipeline.streams import run_collect as run_collect
@@ -282,14 +329,21 @@ from callboard.system import device as device
 from callboard.telemetry.install import observe as observe
 from callboard.telemetry.telemetry import Telemetry as Telemetry
 from callboard.train.dataparallel import DataParallelTrainer as DataParallelTrainer
-from callboard.train.history import History as History
 from callboard.train.kinds import LossKind as LossKind
 from callboard.train.kinds import OptimizerKind as OptimizerKind
 from callboard.train.parameterserver.compression import GradientCompressor as GradientCompressor
 from callboard.train.parameterserver.consistency import Consistency as Consistency
 from callboard.train.parameterserver.gradients import SparseRows as SparseRows
 from callboard.train.parameterserver.server import AsyncParameterServer as AsyncParameterServer
+from callboard.train.pipeline.schedules.simulation import PipelineCosts as PipelineCosts
+from callboard.train.pipeline.schedules.simulation import PipelineTimeline as PipelineTimeline
+from callboard.train.pipeline.schedules.simulation import simulate_pipeline as simulate_pipeline
+from callboard.train.pipeline.trainer import PipelineParallelTrainer as PipelineParallelTrainer
+from callboard.train.running.history import History as History
+from callboard.train.running.run import TrainingRun as TrainingRun
 from callboard.train.stats import StepStats as StepStats
+from callboard.train.stats import Straggler as Straggler
+from callboard.train.tensor.trainer import TensorParallelTrainer as TensorParallelTrainer
 
 __version__: str
 """Of the installed distribution, ``"0+unknown"`` for a source tree that is not installed."""

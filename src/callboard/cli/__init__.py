@@ -1,4 +1,4 @@
-"""The command line, ``callboard``: demo, doctor, bench, serve, engine, host, load, top, dashboard, trace …"""
+"""The command line, ``callboard``: one module or package for each command."""
 
 from collections.abc import Sequence
 

@@ -47,6 +47,11 @@ class Threads(concurrent.futures.Executor):
             self._work.put((future, lambda: fn(*args, **kwargs)))
         return future
 
+    def spare(self, threads: int) -> None:
+        """Allow this many threads more, in place of those that were given up; a negative number when these end."""
+        with self._lock:
+            self._most += threads
+
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name=f"{self._name}_{len(self._threads)}", daemon=True)
         try:

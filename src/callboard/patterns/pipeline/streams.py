@@ -8,23 +8,15 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from callboard.actors.errors import MailboxFull
+from callboard.actors.loops.end import END
 from callboard.patterns.pipeline.executor import PipelineExecutor
 from callboard.patterns.pipeline.stage import PipelineStage
 from callboard.patterns.requests.errors import ServerStopped
 
-__all__ = ["END", "PipelineSink", "gpu_stage", "run_collect", "source_from_unbounded"]
+__all__ = ["PipelineSink", "gpu_stage", "run_collect", "source_from_unbounded"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class _End:
-    def __repr__(self) -> str:
-        return "callboard.END"
-
-
-END: Any = _End()
-"""Put into a queue, it ends the source that is made of it."""
 
 
 async def source_from_unbounded(queue: "asyncio.Queue[T]") -> AsyncGenerator[T, None]:

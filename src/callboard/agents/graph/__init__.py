@@ -1,0 +1,1 @@
+"""Graphs of steps: a dataflow DAG of functions and actors, and state graphs with loops, interrupts and checkpoints."""

@@ -1,0 +1,1 @@
+"""Checkpoints of graphs in a journal."""

@@ -1,0 +1,1 @@
+"""State that several agents share: leases, fencing tokens, versions, snapshots."""
