@@ -10,15 +10,15 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
-from callboard.kernel.engine.mapped import arithmetic, attending, networks, reductions, shapes
+from callboard.kernel.engine.mapped import arithmetic, networks, reductions, shapes
 from callboard.kernel.engine.mapped.tools import OPERATORS, HostOnly, Operator, Tools
 from callboard.kernel.engine.onnxfile import Model, Node
 
 __all__ = ["Mapped"]
 
-MODULES = (arithmetic, attending, networks, reductions, shapes)
+MODULES = (arithmetic, networks, reductions, shapes)
 """The modules whose operators are registered."""
-OLDEST, NEWEST = 7, 28
+OLDEST, NEWEST = 13, 28
 LARGEST_CONSTANT = 1 << 20
 """Elements of a result that is computed when the plan is built; a larger one costs more memory than it saves work."""
 

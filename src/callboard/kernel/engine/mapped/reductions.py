@@ -1,10 +1,7 @@
 """Reductions, arg reductions, sums along an axis."""
 
-import math
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of, operator
 
@@ -116,94 +113,14 @@ def cumulative_sum(t: Tools, x: Value, axis: Value, *, exclusive: int = 0, rever
     return xp.flip(found, axis=along) if reverse else found
 
 
-def _rows(t: Tools, name: str, x: Value, axis: int | None) -> Value:
-    """A function of rows: of one axis, before opset 13 of all axes from one on."""
-    if t.opset >= 13:
-        return getattr(t.dnn, name)(t.ref(x), axis=-1 if axis is None else axis)
-    first = (1 if axis is None else axis) % max(x.ndim, 1)
-    xp, flat = t.xp(t.ref(x)), (math.prod(x.shape[:first]), math.prod(x.shape[first:]))
-    return xp.reshape(getattr(t.dnn, name)(xp.reshape(t.ref(x), flat), axis=-1), tuple(x.shape))
-
-
 @operator("Softmax")
-def softmax(t: Tools, x: Value, *, axis: int | None = None) -> Value:
-    return _rows(t, "softmax", x, axis)
+def softmax(t: Tools, x: Value, *, axis: int = -1) -> Value:
+    return t.dnn.softmax(t.ref(x), axis=axis)
 
 
 @operator("LogSoftmax")
-def log_softmax(t: Tools, x: Value, *, axis: int | None = None) -> Value:
-    return _rows(t, "log_softmax", x, axis)
-
-
-@operator("Hardmax")
-def hardmax(t: Tools, x: Value, *, axis: int = -1) -> Value:
-    if t.opset < 13:
-        raise t.refusal("Hardmax before opset 13 is not mapped")
-    xp = t.xp(x)
-    best = t.cast(xp.argmax(x, axis=axis, keepdims=True), "i64")
-    shape = [-1 if at == axis % x.ndim else 1 for at in range(x.ndim)]
-    xp, (best, steps) = t.both(best, np.arange(x.shape[axis]).reshape(shape))
-    return t.cast(xp.equal(best, steps), name_of(x))
-
-
-@operator("CumProd")
-def cumulative_product(t: Tools, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    xp, along = t.xp(x), t.ints(axis, "axis")[0] % x.ndim
-    x = xp.flip(x, axis=along) if reverse else x
-    found = xp.cumulative_prod(x, axis=along, dtype=x.dtype)
-    if exclusive:
-        before = (slice(None),) * along
-        ones = xp.ones_like(found[(*before, slice(0, 1))])
-        found = xp.concat([ones, found[(*before, slice(0, x.shape[along] - 1))]], axis=along)
-    return xp.flip(found, axis=along) if reverse else found
-
-
-@operator("NegativeLogLikelihoodLoss")
-def negative_log_likelihood(
-    t: Tools,
-    x: Value,
-    target: Value,
-    weight: Value = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: bytes = b"mean",
-) -> Value:
-    xp, (x, target) = t.both(t.ref(x), target)
-    if ignore_index is None:
-        kept = None
-    else:
-        kept = xp.not_equal(target, ignore_index)
-        target = xp.where(kept, target, xp.zeros_like(target))
-    picked = xp.squeeze(xp.take_along_axis(x, t.cast(xp.expand_dims(target, axis=1), "i64"), axis=1), axis=1)
-    if weight is None:
-        factors = xp.ones_like(picked)
-    else:
-        flat = xp.take(t.ref(weight), t.cast(xp.reshape(target, (math.prod(target.shape),)), "i64"), axis=0)
-        factors = xp.reshape(flat, tuple(target.shape))
-    if kept is not None:
-        factors = xp.where(kept, factors, xp.zeros_like(factors))
-    found = xp.negative(xp.multiply(picked, factors))
-    if kept is not None:
-        found = xp.where(kept, found, xp.zeros_like(found))
-    if reduction == b"none":
-        return found
-    total = xp.sum(found, dtype=found.dtype)
-    return total if reduction == b"sum" else xp.divide(total, xp.sum(factors, dtype=found.dtype))
-
-
-@operator("SoftmaxCrossEntropyLoss")
-def softmax_cross_entropy(
-    t: Tools,
-    x: Value,
-    target: Value,
-    weight: Value = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: bytes = b"mean",
-) -> Any:
-    logs = t.dnn.log_softmax(t.ref(x), axis=1)
-    loss = negative_log_likelihood(t, logs, target, weight, ignore_index=ignore_index, reduction=reduction)
-    return (loss, logs) if t.outputs > 1 else loss
+def log_softmax(t: Tools, x: Value, *, axis: int = -1) -> Value:
+    return t.dnn.log_softmax(t.ref(x), axis=axis)
 
 
 @operator("TopK")
