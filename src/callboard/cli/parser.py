@@ -19,6 +19,7 @@ from callboard.cli.new_library import add_new_library
 from callboard.cli.pages.dashboard import add_dashboard
 from callboard.cli.pages.play import add_play
 from callboard.cli.serving.command import add_serve
+from callboard.cli.serving.engine import add_engine
 from callboard.cli.serving.host import add_host
 from callboard.cli.top.command import add_top
 from callboard.cli.training.command import add_train
@@ -40,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     add_doctor(commands)
     add_bench(commands)
     add_serve(commands)
+    add_engine(commands)
     add_train(commands)
     add_host(commands)
     add_load(commands)

@@ -22,6 +22,7 @@ BUILT_IN = {
     "cub": "callboard.kernel.cub.api:CubApi",
     "dnn": "callboard.kernel.dnn.api:DnnApi",
     "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
+    "engine": "callboard.kernel.engine.api:EngineApi",
     "event": "callboard.kernel.event.api:EventApi",
     "fft": "callboard.kernel.fft.api:FftApi",
     "ipc": "callboard.kernel.ipc.api:IpcApi",

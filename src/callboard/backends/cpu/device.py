@@ -39,6 +39,7 @@ LIBRARIES = LibraryTable(
     cub="CpuCub",
     dnn="CpuDnn",
     elementwise="CpuElementwise",
+    engine="CpuEngine",
     event="CpuEventLibrary",
     fft="CpuFft",
     ipc="CpuIpc",

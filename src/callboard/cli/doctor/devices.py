@@ -105,6 +105,20 @@ async def _try_module(device: Device) -> str | None:
     return None
 
 
+async def _try_engine(device: Device) -> str | None:
+    from callboard.kernel.engine.onnxfile import field_bytes, info_bytes
+
+    parts = [field_bytes(1, "x"), field_bytes(2, "y"), field_bytes(4, "Relu")]
+    graph = [field_bytes(1, b"".join(parts)), field_bytes(2, "g")]
+    graph += [field_bytes(number, info_bytes(name, "f32", [2])) for number, name in ((11, "x"), (12, "y"))]
+    model = field_bytes(1, 9) + field_bytes(7, b"".join(graph)) + field_bytes(8, field_bytes(2, 20))
+    plan = await device.engine.build(model)
+    found = await device.engine.context(plan)(x=np.array([-1, 2], np.float32)).get()
+    if found.tolist() != [0, 2]:
+        raise ValueError(f"a model of one node gave {found.tolist()}")
+    return None if plan.engine == "onnxruntime" or device.backend != "cpu" else plan.reason
+
+
 async def _try_event(device: Device) -> None:
     start, end = device.event.create(), device.event.create()
     start.record()
@@ -206,6 +220,7 @@ PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "cub": _try_cub,
     "dnn": _try_dnn,
     "elementwise": _try_elementwise,
+    "engine": _try_engine,
     "event": _try_event,
     "fft": _try_fft,
     "ipc": _try_ipc,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from callboard.kernel.cub.api import CubApi
     from callboard.kernel.dnn.api import DnnApi
     from callboard.kernel.elementwise.api import ElementwiseApi
+    from callboard.kernel.engine.api import EngineApi
     from callboard.kernel.event.api import EventApi
     from callboard.kernel.fft.api import FftApi
     from callboard.kernel.ipc.api import IpcApi
@@ -73,6 +74,7 @@ class DeviceApi(Handle, Generic[Mode]):
         cub: Reductions, scans, sorts, selections, histograms.
         dnn: Deep learning: convolutions, pooling, norms, losses, recurrent networks.
         elementwise: Expressions on elements, and reductions of them.
+        engine: ONNX models as plans: ONNX Runtime, or the ops of this device.
         event: Events.
         fft: Fourier transforms.
         ipc: Memory shared with other processes.
@@ -97,6 +99,7 @@ class DeviceApi(Handle, Generic[Mode]):
         cub: CubApi[Mode]
         dnn: DnnApi[Mode]
         elementwise: ElementwiseApi[Mode]
+        engine: EngineApi[Mode]
         event: EventApi[Mode]
         fft: FftApi[Mode]
         ipc: IpcApi[Mode]

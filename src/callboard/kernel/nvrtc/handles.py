@@ -25,6 +25,7 @@ from callboard.kernel.nvrtc.tensormap import TensorMap
 
 __all__ = ["Answer", "Code", "KernelHandle", "Program"]
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -39,6 +40,10 @@ class Answer(Generic[T]):
     def __init__(self, ref: Any, read: Callable[[Any], T]) -> None:
         self._ref = ref
         self._read = read
+
+    def then(self, read: "Callable[[T], R]") -> "Answer[R]":
+        """The same answer, read further."""
+        return Answer(self._ref, lambda array: read(self._read(array)))
 
     def done(self) -> bool:
         """True if it has been answered, or has failed; without waiting."""

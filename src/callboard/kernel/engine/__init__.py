@@ -1,0 +1,9 @@
+"""Operations of ``dev.engine``: ONNX models as plans, executed by an engine on refs."""
+
+from callboard.kernel.engine.actor import *
+from callboard.kernel.engine.context import ExecutionContext as ExecutionContext
+from callboard.kernel.engine.messages import *
+from callboard.kernel.engine.plan import EnginePlan as EnginePlan
+from callboard.kernel.exports import export_all as _export_all
+
+_export_all(__name__)

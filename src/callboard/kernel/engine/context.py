@@ -1,0 +1,139 @@
+"""``ExecutionContext``: executes a plan on refs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from callboard.core.errors import GpuRefStale, ShapeError
+from callboard.core.layout import Layout
+from callboard.core.operand import Operand
+from callboard.kernel.api import Submit
+from callboard.kernel.engine.messages import EngineSpec, Execute
+from callboard.kernel.engine.plan import EnginePlan, Resident
+from callboard.kernel.memory import Copy
+
+__all__ = ["ExecutionContext"]
+
+MOST_SHAPES = 256
+"""Sets of input shapes whose checks are remembered."""
+
+
+class ExecutionContext:
+    """Executes a plan: ``y = context(x=ref)`` returns refs at once, like an op.
+
+    Contexts of one plan share its model and weights; calls of any of them run in program order.
+
+    Args:
+        plan: The plan.
+        submit: Submits a message to the plan's device.
+    """
+
+    def __init__(self, plan: EnginePlan, submit: Submit) -> None:
+        self.plan = plan
+        self._submit = submit
+        self._known: dict[tuple[bytes, ...], EngineSpec] = {}
+        self._names = [port.name for port in plan.inputs]
+
+    def __call__(self, inputs: Mapping[str, Any] | None = None, /, **more: Any) -> Any:
+        """Execute it once.
+
+        Args:
+            inputs: Refs or NumPy arrays by the names of the inputs.
+            more: The same, for names that are Python identifiers.
+
+        Returns:
+            The ref of the output; a tuple of refs, in the order of ``plan.outputs``, if there are several.
+
+        Raises:
+            ShapeError: An input is missing, unknown, or does not fit the model or its profile; names input, axis, value
+                and range. Nothing has been sent.
+            GpuRefStale, DeviceMismatch, MailboxFull, DeviceStopped: As for any op.
+        """
+        given = self._given({**(inputs or {}), **more})
+        resident = self.plan.resident
+        try:
+            return self._execute(given, resident)
+        except GpuRefStale:
+            if any(isinstance(each, Operand) and _stale(each) for each in given):
+                raise
+            again = resident.again()  # the plan's own arrays were lost with their context
+            if self.plan.resident is resident:
+                self.plan.resident = again
+            return self._execute(given, again)
+
+    def _given(self, named: Mapping[str, Any]) -> list[Any]:
+        title = self.plan.title
+        if unknown := [name for name in named if name not in self._names]:
+            raise ShapeError(f"{title}: there is no input {unknown[0]!r}; the inputs are {', '.join(self._names)}")
+        if missing := [name for name in self._names if named.get(name) is None]:
+            raise ShapeError(f"{title}: input {missing[0]!r} is missing; the inputs are {', '.join(self._names)}")
+        values = [named[name] for name in self._names]
+        return [each if isinstance(each, Operand) else np.asarray(each) for each in values]
+
+    def _execute(self, given: Sequence[Any], resident: Resident) -> Any:
+        plan = self.plan
+        if plan.runner is not None:
+            outs = plan.runner.run(self._submit, plan, given, resident)
+            return outs[0] if len(outs) == 1 else tuple(outs)
+        arrays = [
+            each if isinstance(each, Operand) else plan.put(self._hosted(each, at)) for at, each in enumerate(given)
+        ]
+        spec = self._known.get(key := tuple(each.layout.wire for each in arrays))
+        if spec is None:
+            spec = self._checked([each.layout for each in arrays], resident)
+            if len(self._known) >= MOST_SHAPES:
+                self._known.clear()
+            self._known[key] = spec
+        dense = [each if each.layout.contiguous else self._submit(Copy(src=each)) for each in arrays]
+        for name, array in resident.weights.items():
+            dense.append(resident.ref(name, lambda array=array: array))  # type: ignore[misc]
+        model = resident.ref("", lambda: np.frombuffer(plan.executed, np.uint8))
+        outs = self._submit(Execute(model=model, spec=spec, ins=tuple(dense)))
+        return outs[0] if len(outs) == 1 else outs
+
+    def _hosted(self, array: "np.ndarray[Any, Any]", at: int) -> "np.ndarray[Any, Any]":
+        """A host array for an input; it is checked like a ref, before it is copied."""
+        self.plan.check(at, layout_like(array))
+        return array
+
+    def _checked(self, layouts: Sequence[Layout], resident: Resident) -> EngineSpec:
+        """The spec of an execution with inputs of these layouts."""
+        plan = self.plan
+        symbols: dict[str, int | None] = {}
+        for at, layout in enumerate(layouts):
+            plan.check(at, layout)
+            for extent, declared in zip(layout.shape, plan.inputs[at].shape or (), strict=False):
+                if isinstance(declared, str):
+                    symbols[declared] = extent if symbols.get(declared, extent) == extent else None
+        found = []
+        for port in plan.outputs:
+            shape = [symbols.get(n) if isinstance(n, str) else n for n in port.shape or ()]
+            found.append((port.dtype, tuple(-1 if n is None else n for n in shape)))
+        return EngineSpec(
+            plan.title,
+            plan.digest,
+            plan.threads,
+            (*self._names, *resident.weights),
+            tuple(port.name for port in plan.outputs),
+            tuple(found),
+        )
+
+    def __repr__(self) -> str:
+        return f"<context of {self.plan.title} by {self.plan.engine}>"
+
+
+def layout_like(array: "np.ndarray[Any, Any]") -> Layout:
+    """The layout that a host array has on the device.
+
+    Raises:
+        TypeError: A dtype that no device holds.
+    """
+    from callboard.core.dtype import as_dtype
+    from callboard.core.layout import layout_of
+
+    return layout_of(as_dtype(array.dtype), array.shape)
+
+
+def _stale(ref: Any) -> bool:
+    return bool(ref.is_stale)

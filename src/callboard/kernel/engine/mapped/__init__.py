@@ -1,0 +1,1 @@
+"""callboard's own engine: ONNX graphs mapped onto the ops of a device."""

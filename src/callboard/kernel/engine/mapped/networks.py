@@ -1,0 +1,288 @@
+"""Products, convolutions, pooling and normalisations."""
+
+from typing import Any
+
+from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of, operator
+
+__all__: list[str] = []
+
+
+@operator("MatMul")
+def matmul(t: Tools, a: Value, b: Value) -> Value:
+    xp, (x, y) = t.both(a, b)
+    return xp.matmul(x, y)
+
+
+@operator("Einsum")
+def einsum(t: Tools, *values: Value, equation: bytes) -> Value:
+    xp, given = t.both(*values)
+    return xp.einsum(equation.decode().replace(" ", ""), *given)
+
+
+@operator("Gemm")
+def gemm(
+    t: Tools,
+    a: Value,
+    b: Value,
+    c: Value = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Value:
+    xp, (x, y) = t.both(a, b)
+    x = xp.matrix_transpose(x) if transA else x
+    y = xp.matrix_transpose(y) if transB else y
+    found = xp.matmul(x, y)
+    if alpha != 1.0:
+        found = _times(t, found, alpha)
+    if c is None or beta == 0.0:
+        return found
+    xp, (found, c) = t.both(found, c)
+    return xp.add(found, c if beta == 1.0 else _times(t, c, beta))
+
+
+def _times(t: Tools, x: Value, factor: float) -> Value:
+    if not is_float(x) and not factor.is_integer():
+        raise t.refusal(f"the factor {factor} of integers is not mapped")
+    return t.xp(x).multiply(x, factor if is_float(x) else int(factor))
+
+
+def _window(
+    t: Tools,
+    x: Value,
+    kernel: list[int],
+    strides: list[int] | None,
+    dilations: list[int] | None,
+    pads: list[int] | None,
+    auto_pad: bytes,
+) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    """Strides, dilations and padding of each axis."""
+    n = len(kernel)
+    if x.ndim != n + 2:
+        raise t.refusal(f"the kernel {kernel} does not fit {x.ndim} axes")
+    step, reach = strides or [1] * n, dilations or [1] * n
+    if auto_pad in (b"", b"NOTSET"):
+        given = pads or [0] * (2 * n)
+        return step, reach, [(given[at], given[at + n]) for at in range(n)]
+    if auto_pad == b"VALID":
+        return step, reach, [(0, 0)] * n
+    around = []
+    for at in range(n):
+        extent = x.shape[at + 2]
+        total = max((-(-extent // step[at]) - 1) * step[at] + (kernel[at] - 1) * reach[at] + 1 - extent, 0)
+        less, more = total // 2, total - total // 2
+        around.append((less, more) if auto_pad == b"SAME_UPPER" else (more, less))
+    return step, reach, around
+
+
+@operator("Conv")
+def conv(
+    t: Tools,
+    x: Value,
+    w: Value,
+    b: Value = None,
+    *,
+    auto_pad: bytes = b"NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Value:
+    x, w = t.ref(x), t.ref(w)
+    kernel = list(w.shape[2:])
+    step, reach, around = _window(t, x, kernel, strides, dilations, pads, auto_pad)
+    return t.dnn.conv(
+        x,
+        w,
+        stride=tuple(step),
+        padding=tuple(around),
+        dilation=tuple(reach),
+        groups=group,
+        bias=None if b is None else t.ref(b),
+    )
+
+
+@operator("ConvTranspose")
+def conv_transpose(
+    t: Tools,
+    x: Value,
+    w: Value,
+    b: Value = None,
+    *,
+    auto_pad: bytes = b"NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    output_padding: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Value:
+    x, w = t.ref(x), t.ref(w)
+    if auto_pad not in (b"", b"NOTSET"):
+        raise t.refusal("automatic padding of ConvTranspose is not mapped")
+    n = len(w.shape) - 2
+    step, reach, around = _window(t, x, list(w.shape[2:]), strides, dilations, pads, auto_pad)
+    found = t.dnn.conv_transpose(
+        x,
+        w,
+        stride=tuple(step),
+        padding=tuple(around),
+        dilation=tuple(reach),
+        groups=group,
+        output_padding=tuple(output_padding or [0] * n),
+    )
+    return found if b is None else t.xp(found).add(found, t.ref(b).reshape(1, -1, *[1] * n))
+
+
+def _ceiled(
+    x: Any, kernel: list[int], step: list[int], reach: list[int], around: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Padding with which the last window of each axis is complete (``ceil_mode``)."""
+    grown = []
+    for at, (before, after) in enumerate(around):
+        extent = x.shape[at + 2] + before + after
+        rest = extent - (kernel[at] - 1) * reach[at] - 1
+        outputs = -(-rest // step[at]) + 1
+        if (outputs - 1) * step[at] >= x.shape[at + 2] + before:
+            outputs -= 1  # a window that would begin behind the padding
+        grown.append((before, max(after, after + (outputs - 1) * step[at] - rest)))
+    return grown
+
+
+@operator("MaxPool")
+def max_pool(
+    t: Tools,
+    x: Value,
+    *,
+    kernel_shape: list[int],
+    auto_pad: bytes = b"NOTSET",
+    ceil_mode: int = 0,
+    dilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    storage_order: int = 0,
+    strides: list[int] | None = None,
+) -> Value:
+    if t.outputs > 1:
+        raise t.refusal("indices of MaxPool are not mapped")
+    x = t.ref(x)
+    if not is_float(x):
+        raise t.refusal("MaxPool of integers is not mapped")
+    step, reach, around = _window(t, x, kernel_shape, strides, dilations, pads, auto_pad)
+    if ceil_mode:
+        around = _ceiled(x, kernel_shape, step, reach, around)
+    return t.dnn.max_pool(x, tuple(kernel_shape), stride=tuple(step), padding=tuple(around), dilation=tuple(reach))
+
+
+@operator("AveragePool")
+def average_pool(
+    t: Tools,
+    x: Value,
+    *,
+    kernel_shape: list[int],
+    auto_pad: bytes = b"NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Value:
+    x = t.ref(x)
+    step, reach, around = _window(t, x, kernel_shape, strides, dilations, pads, auto_pad)
+    if ceil_mode or any(n != 1 for n in reach):
+        raise t.refusal("AveragePool with ceil_mode or dilations is not mapped")
+    return t.dnn.avg_pool(
+        x, tuple(kernel_shape), stride=tuple(step), padding=tuple(around), count_include_pad=bool(count_include_pad)
+    )
+
+
+@operator("GlobalAveragePool")
+def global_average_pool(t: Tools, x: Value) -> Value:
+    return t.xp(x).mean(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+
+
+@operator("GlobalMaxPool")
+def global_max_pool(t: Tools, x: Value) -> Value:
+    return t.xp(x).max(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+
+
+@operator("BatchNormalization")
+def batch_normalization(
+    t: Tools,
+    x: Value,
+    scale: Value,
+    bias: Value,
+    mean: Value,
+    variance: Value,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> Value:
+    if training_mode or t.outputs > 1:
+        raise t.refusal("BatchNormalization in training is not mapped")
+    return t.dnn.batch_norm(
+        t.ref(x), t.ref(mean), t.ref(variance), scale=t.ref(scale), bias=t.ref(bias), epsilon=epsilon
+    )
+
+
+@operator("InstanceNormalization")
+def instance_normalization(t: Tools, x: Value, scale: Value, bias: Value, *, epsilon: float = 1e-5) -> Value:
+    return t.dnn.instance_norm(t.ref(x), scale=t.ref(scale), bias=t.ref(bias), epsilon=epsilon)
+
+
+@operator("GroupNormalization")
+def group_normalization(
+    t: Tools, x: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
+    if scale.shape[0] != x.shape[1]:
+        raise t.refusal("GroupNormalization with a scale for each group (opset 18) is not mapped")
+    return t.dnn.group_norm(t.ref(x), scale=t.ref(scale), bias=t.ref(bias), groups=num_groups, epsilon=epsilon)
+
+
+@operator("LayerNormalization")
+def layer_normalization(
+    t: Tools, x: Value, scale: Value, bias: Value = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
+    if t.outputs > 1:
+        return _layer_statistics(t, x, scale, bias, axis, epsilon)
+    axes = x.ndim - axis % x.ndim
+    shape = tuple(x.shape[x.ndim - axes :])
+    weights = [None if w is None else t.xp(w).broadcast_to(w, shape) for w in (scale, bias)]
+    return t.dnn.layer_norm(
+        t.ref(x),
+        scale=t.ref(weights[0]),
+        bias=None if weights[1] is None else t.ref(weights[1]),
+        axes=axes,
+        epsilon=epsilon,
+    )
+
+
+def _layer_statistics(t: Tools, x: Value, scale: Value, bias: Value, axis: int, epsilon: float) -> tuple[Value, ...]:
+    xp, (a, s) = t.both(x, scale)
+    along = tuple(range(axis % x.ndim, x.ndim))
+    wide = t.cast(a, "f32")
+    mean = xp.mean(wide, axis=along, keepdims=True)
+    centred = xp.subtract(wide, mean)
+    variance = xp.mean(xp.multiply(centred, centred), axis=along, keepdims=True)
+    inverse = xp.divide(xp.ones_like(variance), xp.sqrt(xp.add(variance, epsilon)))
+    found = xp.multiply(t.cast(xp.multiply(centred, inverse), name_of(x)), s)
+    return (found if bias is None else xp.add(found, t.ref(bias)), mean, inverse)[: t.outputs]
+
+
+@operator("RMSNormalization")
+def rms_normalization(
+    t: Tools, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
+    axes = x.ndim - axis % x.ndim
+    wide = t.xp(scale).broadcast_to(scale, tuple(x.shape[x.ndim - axes :]))
+    return t.dnn.rms_norm(t.ref(x), scale=t.ref(wide), axes=axes, epsilon=epsilon)
+
+
+@operator("LRN")
+def lrn(t: Tools, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Value:
+    if size % 2 == 0:
+        raise t.refusal(f"LRN over {size} channels is not mapped: an odd number is")
+    return t.dnn.lrn(t.ref(x), size=size, alpha=alpha, beta=beta, k=bias)

@@ -1,0 +1,273 @@
+"""Operators that move elements, and those that compute shapes."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from callboard.core.dtype import DTYPES
+from callboard.core.operand import Operand
+from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of, operator
+
+__all__: list[str] = []
+
+LARGEST = 1 << 27
+
+
+@operator("Constant")
+def constant(
+    t: Tools,
+    *,
+    value: Any = None,
+    value_int: int | None = None,
+    value_ints: list[int] | None = None,
+    value_float: float | None = None,
+    value_floats: list[float] | None = None,
+) -> Value:
+    if isinstance(value, np.ndarray):
+        if value.dtype == object:
+            raise t.refusal("constants of this dtype are not mapped")
+        return value
+    whole = value_int if value_int is not None else value_ints
+    if whole is not None:
+        return np.array(whole, np.int64)
+    number = value_float if value_float is not None else value_floats
+    if number is None:
+        raise t.refusal("this kind of constant is not mapped")
+    return np.array(number, np.float32)
+
+
+@operator("ConstantOfShape")
+def constant_of_shape(t: Tools, shape: Value, *, value: Any = None) -> Value:
+    extents = t.ints(shape, "shape")
+    if math.prod(extents) > LARGEST:
+        raise t.refusal(f"the shape {extents} is too large")
+    return np.broadcast_to(np.zeros(1, np.float32) if value is None else value, extents)
+
+
+@operator("Shape")
+def shape_of(t: Tools, x: Value, *, start: int = 0, end: int | None = None) -> Value:
+    return np.array(x.shape[start:end], np.int64)
+
+
+@operator("Size")
+def size(t: Tools, x: Value) -> Value:
+    return np.array(math.prod(x.shape), np.int64)
+
+
+@operator("Range")
+def arange(t: Tools, start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
+    first, last, step = (t.host(each, "an operand")[()] for each in (start, limit, delta))
+    count = max(math.ceil((last - first) / step), 0)
+    if count > LARGEST:
+        raise t.refusal(f"{count} numbers are too many")
+    return (first + np.arange(count) * step).astype(first.dtype)
+
+
+@operator("Reshape")
+def reshape(t: Tools, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
+    extents = t.ints(shape, "shape")
+    if not allowzero:
+        extents = [x.shape[at] if n == 0 else n for at, n in enumerate(extents)]
+    if -1 in extents:
+        rest = math.prod(n for n in extents if n != -1)
+        extents[extents.index(-1)] = math.prod(x.shape) // rest if rest else 0
+    return t.xp(x).reshape(x, tuple(extents))
+
+
+@operator("Flatten")
+def flatten(t: Tools, x: Value, *, axis: int = 1) -> Value:
+    axis = axis + x.ndim if axis < 0 else axis
+    return t.xp(x).reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+
+
+@operator("Transpose")
+def transpose(t: Tools, x: Value, *, perm: list[int] | None = None) -> Value:
+    return t.xp(x).permute_dims(x, tuple(perm if perm is not None else range(x.ndim)[::-1]))
+
+
+@operator("Squeeze")
+def squeeze(t: Tools, x: Value, axes: Value = None) -> Value:
+    along = [at for at, n in enumerate(x.shape) if n == 1] if axes is None else t.ints(axes, "axes")
+    return t.xp(x).squeeze(x, axis=tuple(along)) if along else x
+
+
+@operator("Unsqueeze")
+def unsqueeze(t: Tools, x: Value, axes: Value) -> Value:
+    given = t.ints(axes, "axes")
+    rank = x.ndim + len(given)
+    along = {axis % rank for axis in given}
+    if len(along) != len(given) or any(not -rank <= axis < rank for axis in given):
+        raise t.refusal(f"axes is {given}, for {x.ndim} axes")
+    extents = iter(x.shape)
+    return t.xp(x).reshape(x, tuple(1 if axis in along else next(extents) for axis in range(rank)))
+
+
+@operator("Concat")
+def concat(t: Tools, *values: Value, axis: int) -> Value:
+    xp, given = t.both(*values)
+    return xp.concat(given, axis=axis)
+
+
+@operator("Split")
+def split(t: Tools, x: Value, sizes: Value = None, *, axis: int = 0, num_outputs: int | None = None) -> Any:
+    count, extent = num_outputs or t.outputs, x.shape[axis]
+    if sizes is not None:
+        lengths = t.ints(sizes, "split")
+    else:
+        step = -(-extent // count)
+        lengths = [max(min(step, extent - at * step), 0) for at in range(count)]
+    if sum(lengths) != extent or len(lengths) != t.outputs:
+        raise t.refusal(f"split is {lengths}, for {t.outputs} outputs of the extent {extent}")
+    found, at = [], 0
+    for length in lengths:
+        where = [slice(None)] * x.ndim
+        where[axis % x.ndim] = slice(at, at + length)
+        found.append(x[tuple(where)])
+        at += length
+    return tuple(found)
+
+
+@operator("Slice")
+def slices(t: Tools, x: Value, starts: Value, ends: Value, axes: Value = None, steps: Value = None) -> Value:
+    first, last = t.ints(starts, "starts"), t.ints(ends, "ends")
+    along = list(range(len(first))) if axes is None else t.ints(axes, "axes")
+    step = [1] * len(first) if steps is None else t.ints(steps, "steps")
+    where = [slice(None)] * x.ndim
+    for begin, end, axis, by in zip(first, last, along, step, strict=True):
+        extent = x.shape[axis]
+        if by > 0:
+            where[axis % x.ndim] = slice(*slice(begin, end, by).indices(extent))
+            continue
+        low, high, _ = slice(begin, end, by).indices(extent)
+        where[axis % x.ndim] = slice(low, None if high < 0 else high, by) if low > high else slice(0, 0)
+    return x[tuple(where)]
+
+
+@operator("Gather")
+def gather(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
+    axis = axis % x.ndim
+    if not isinstance(indices, Operand):
+        indices = np.asarray(indices)
+        if indices.size and not (-x.shape[axis] <= indices.min() and indices.max() < x.shape[axis]):
+            raise t.refusal(f"an index is outside of the extent {x.shape[axis]} of axis {axis}")
+        indices = np.where(indices < 0, indices + x.shape[axis], indices)
+        if indices.ndim == 0 and isinstance(x, Operand):
+            return x[(slice(None),) * axis + (int(indices),)]
+    xp, (a, i) = t.both(x, indices)
+    flat = xp.reshape(i, (math.prod(i.shape),))
+    return xp.reshape(xp.take(a, flat, axis=axis), (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :]))
+
+
+@operator("GatherElements")
+def gather_elements(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
+    xp, (a, i) = t.both(x, indices)
+    if any(n != m for at, (n, m) in enumerate(zip(x.shape, i.shape, strict=True)) if at != axis % x.ndim):
+        raise t.refusal(f"indices of the shape {i.shape} for {x.shape} are not mapped")
+    return xp.take_along_axis(a, i, axis=axis)
+
+
+@operator("Expand")
+def expand(t: Tools, x: Value, shape: Value) -> Value:
+    extents = np.broadcast_shapes(tuple(x.shape), tuple(t.ints(shape, "shape")))
+    return t.xp(x).broadcast_to(x, extents)
+
+
+@operator("Tile")
+def tile(t: Tools, x: Value, repeats: Value) -> Value:
+    return t.xp(x).tile(x, tuple(t.ints(repeats, "repeats")))
+
+
+@operator("Pad")
+def pad(
+    t: Tools, x: Value, pads: Value, value: Value = None, axes: Value = None, *, mode: bytes = b"constant"
+) -> Value:
+    widths = t.ints(pads, "pads")
+    along = [axis % x.ndim for axis in (range(x.ndim) if axes is None else t.ints(axes, "axes"))]
+    count = len(along)
+    if len(widths) != 2 * count:
+        raise t.refusal(f"pads has {len(widths)} numbers for {count} axes")
+    for at, axis in enumerate(along):
+        before, after = widths[at], widths[at + count]
+        if before or after:
+            x = _padded(t, x, axis, before, after, value, mode)
+    return x
+
+
+def _padded(t: Tools, x: Value, axis: int, before: int, after: int, value: Value, mode: bytes) -> Value:
+    """One axis padded; negative widths cut."""
+    extent = x.shape[axis]
+
+    def part(begin: int | None, end: int | None, step: int = 1) -> Value:
+        return x[(slice(None),) * axis + (slice(begin, end, step),)]
+
+    middle = part(max(-before, 0), extent - max(-after, 0))
+    parts = [middle]
+    if mode == b"constant":
+        fill = np.zeros((), DTYPES[name_of(x)].np) if value is None else value
+
+        def filled(n: int) -> Value:
+            shape = (*x.shape[:axis], n, *x.shape[axis + 1 :])
+            xp, (one,) = t.both(fill)
+            return xp.broadcast_to(xp.reshape(one, (1,) * x.ndim), shape)
+
+        parts = [filled(before)] * (before > 0) + parts + [filled(after)] * (after > 0)
+    elif mode in (b"edge", b"reflect", b"wrap") and before >= 0 and after >= 0:
+        place = np.arange(-before, extent + after)
+        if mode == b"edge":
+            place = np.clip(place, 0, extent - 1)
+        elif mode == b"wrap":
+            place = place % extent
+        else:
+            if max(before, after) >= extent:
+                raise t.refusal(f"reflections of {max(before, after)} of the extent {extent} are not mapped")
+            place = np.abs(place)
+            place = np.where(place >= extent, 2 * (extent - 1) - place, place)
+        return gather(t, x, place, axis=axis)
+    else:
+        raise t.refusal(f"the mode {mode.decode()} is not mapped")
+    xp, given = t.both(*parts)
+    return xp.concat(given, axis=axis) if len(given) > 1 else given[0]
+
+
+@operator("Trilu")
+def trilu(t: Tools, x: Value, k: Value = None, *, upper: int = 1) -> Value:
+    offset = 0 if k is None else t.ints(k, "k")[0]
+    xp = t.xp(x)
+    return (xp.triu if upper else xp.tril)(x, k=offset)
+
+
+@operator("EyeLike")
+def eye_like(t: Tools, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
+    name = name_of(x) if dtype is None else t.element(dtype)
+    return np.eye(*x.shape, k=k, dtype=DTYPES[name].np)
+
+
+@operator("OneHot")
+def one_hot(t: Tools, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
+    count = t.ints(depth, "depth")[0]
+    place = axis % (indices.ndim + 1)
+    if is_float(indices) or name_of(indices) not in ("i32", "i64"):
+        indices = t.cast(indices, "i64")
+    steps = np.arange(count).reshape([-1 if at == place else 1 for at in range(indices.ndim + 1)])
+    xp, (i, s, v) = t.both(indices, steps.astype(DTYPES[name_of(indices)].np), values)
+    spread = xp.expand_dims(i, axis=place)
+    hit = xp.logical_or(xp.equal(spread, s), xp.equal(xp.add(spread, count), s))
+    return xp.where(hit, v[1], v[0])
+
+
+@operator("DepthToSpace")
+def depth_to_space(t: Tools, x: Value, *, blocksize: int, mode: bytes = b"DCR") -> Value:
+    xp, (n, c, h, w), b = t.xp(x), x.shape, blocksize
+    if mode == b"DCR":
+        parts, order = (n, b, b, c // (b * b), h, w), (0, 3, 4, 1, 5, 2)
+    else:
+        parts, order = (n, c // (b * b), b, b, h, w), (0, 1, 4, 2, 5, 3)
+    return xp.reshape(xp.permute_dims(xp.reshape(x, parts), order), (n, c // (b * b), h * b, w * b))
+
+
+@operator("SpaceToDepth")
+def space_to_depth(t: Tools, x: Value, *, blocksize: int) -> Value:
+    xp, (n, c, h, w), b = t.xp(x), x.shape, blocksize
+    parts = xp.permute_dims(xp.reshape(x, (n, c, h // b, b, w // b, b)), (0, 3, 5, 1, 2, 4))
+    return xp.reshape(parts, (n, c * b * b, h // b, w // b))

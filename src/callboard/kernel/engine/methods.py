@@ -1,0 +1,209 @@
+"""The methods of ``dev.engine``."""
+
+import importlib.util
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from callboard.core.errors import BackendUnavailable, ShapeError
+from callboard.core.mode import Mode
+from callboard.kernel.api import Api
+from callboard.kernel.engine.context import ExecutionContext
+from callboard.kernel.engine.mapped.graph import Mapped
+from callboard.kernel.engine.messages import Build, EngineSpec
+from callboard.kernel.engine.onnxfile import with_weights
+from callboard.kernel.engine.plan import EnginePlan, EngineRefused, header_of, read_model, refittable_weights
+from callboard.kernel.engine.profiles import Port, profiles_of
+from callboard.kernel.nvrtc.handles import Answer
+
+__all__ = ["ENGINES", "Methods"]
+
+ENGINES = ("onnxruntime", "callboard", "tensorrt")
+TYPES = {
+    "tensor(float)": "f32",
+    "tensor(double)": "f64",
+    "tensor(float16)": "f16",
+    "tensor(bfloat16)": "bf16",
+    **{f"tensor({sign}int{n})": f"{short}{n}" for sign, short in (("", "i"), ("u", "u")) for n in (8, 16, 32, 64)},
+    "tensor(bool)": "bool",
+    "tensor(float8e4m3fn)": "f8_e4m3",
+    "tensor(float8e5m2)": "f8_e5m2",
+    "tensor(complex64)": "c64",
+    "tensor(complex128)": "c128",
+}
+"""Dtypes by ONNX Runtime's names."""
+
+
+class Methods(Api[Mode]):
+    """ONNX models: built once, executed on refs."""
+
+    __slots__ = ()
+
+    covers = frozenset({"build", "execute"})
+
+    def build(
+        self,
+        model: "bytes | bytearray | str | os.PathLike[str]",
+        *,
+        profiles: Mapping[str, Any] | None = None,
+        precision: str = "f32",
+        engine: str | None = None,
+        refit: bool = False,
+        threads: int = 0,
+        title: str = "",
+    ) -> Answer[EnginePlan]:
+        """A plan of an ONNX model: ``plan = await dev.engine.build("model.onnx")``.
+
+        Args:
+            model: The path of a file that contains its weights, or its bytes.
+            profiles: (smallest, usual, largest shape) of inputs with dynamic extents, by name. Other shapes are
+                refused when a context is called; None: none is.
+            precision: ``"f32"``: the model computes as it is written.
+            engine: ``"onnxruntime"`` or ``"callboard"``, the ops of this device; None: ONNX Runtime on a CPU where it
+                is installed, otherwise ``"callboard"``.
+            refit: Floating-point weights can be replaced (:meth:`EnginePlan.refit`). An engine then cannot fold them.
+            threads: Threads of an execution on a CPU; 0: all that this process may use.
+            title: Name in errors; the name of the file by default.
+
+        Raises:
+            OnnxError, OSError: The file is no model, or cannot be read.
+            ShapeError: An input or output is no tensor, or a profile does not fit.
+            UnsupportedOp: The engine lacks operators of the model; names all of them.
+            BackendUnavailable: The engine is not installed.
+            LibraryError: ONNX Runtime refuses the model; raised by the answer.
+        """
+        if isinstance(model, bytes | bytearray):
+            data, title = bytes(model), title or "model"
+        elif isinstance(model, str | os.PathLike):
+            data, title = Path(model).read_bytes(), title or Path(model).name
+        else:
+            raise TypeError(f"model is {type(model).__name__}; pass the bytes or the path of an ONNX file")
+        if precision != "f32":
+            raise ShapeError(f"{title}: precision is {precision!r}; this version computes as the model says: 'f32'")
+        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
+            raise ShapeError(f"{title}: threads is {threads!r}; pass a number, 0 for all")
+        found = read_model(data, title)
+        ports = [Port(each.name, each.dtype or "", each.shape) for each in found.graph.inputs]
+        checked = profiles_of(title, ports, profiles)
+        first = self._put(np.frombuffer(data, np.uint8))
+        backend = first.device.partition(":")[0].lower()
+        engine, reason = _chosen(engine, backend)
+        weights = refittable_weights(found) if refit else {}
+        executed = with_weights(data, weights, True) if weights else data
+
+        def plan(version: str, device: str, outputs: list[Port], runner: Any) -> EnginePlan:
+            return EnginePlan(
+                engine=engine,
+                version=version,
+                device=device,
+                title=title,
+                data=data,
+                inputs=ports,
+                outputs=outputs,
+                profiles=checked,
+                threads=threads,
+                reason=reason,
+                put=self._put,
+                model=found,
+                runner=runner,
+                refittable=refit,
+                executed=executed,
+            )
+
+        if engine == "callboard":
+            declared = [Port(each.name, each.dtype or "", each.shape) for each in found.graph.outputs]
+            made = plan(callboard_version(), backend, declared, Mapped(found, title, frozenset(weights)))
+            made.runner.rehearse(self._submit, made)
+            return Answer(first, lambda _: made)
+        if weights:
+            first = self._put(np.frombuffer(executed, np.uint8))
+        spec = EngineSpec(title, _digest(executed), threads)
+
+        def read(array: Any) -> EnginePlan:
+            described = json.loads(bytes(array))
+            outputs = []
+            for name, kind, shape in described["outputs"]:
+                if kind not in TYPES:
+                    raise ShapeError(f"{title}: output {name!r} is {kind}, which no ref can hold")
+                extents = tuple(n if isinstance(n, str) or (isinstance(n, int) and n >= 0) else None for n in shape)
+                # ONNX Runtime gives no axes for a shape that is not declared, like for a number.
+                own = next(each for each in found.graph.outputs if each.name == name)
+                outputs.append(Port(name, TYPES[kind], extents or own.shape))
+            return plan(described["version"], described["device"], outputs, None)
+
+        return Answer(self._submit(Build(model=first, spec=spec)), read)
+
+    def load(self, plan: "bytes | bytearray | str | os.PathLike[str]") -> Answer[EnginePlan]:
+        """A plan from :meth:`EnginePlan.serialize`, or from a file with it: ``plan = await dev.engine.load(data)``.
+
+        Raises:
+            EngineRefused: The bytes are damaged, or a plan of another engine, version or device. Raised by the answer
+                for ONNX Runtime, whose version the device knows.
+        """
+        data = bytes(plan) if isinstance(plan, bytes | bytearray) else Path(plan).read_bytes()
+        header, model = header_of(data)
+        if header["engine"] not in ENGINES:
+            raise EngineRefused(f"the plan is of the engine {header['engine']!r}; there are {', '.join(ENGINES)}")
+        answer = self.build(
+            model,
+            profiles=header["profiles"],
+            engine=header["engine"],
+            refit=header["refit"],
+            threads=header["threads"],
+            title=header["title"],
+        )
+
+        def check(made: EnginePlan) -> EnginePlan:
+            for what in ("version", "device"):
+                if header[what] != getattr(made, what):
+                    raise EngineRefused(
+                        f"{made.title} is a plan of {made.engine} for {what} {header[what]!r}, and this device has "
+                        f"{getattr(made, what)!r}; build it again"
+                    )
+            return made
+
+        return answer.then(check)
+
+    def context(self, plan: EnginePlan) -> ExecutionContext:
+        """A context that executes a plan of this device: ``context = dev.engine.context(plan)``."""
+        if not isinstance(plan, EnginePlan):
+            raise TypeError(f"plan is {type(plan).__name__}; pass the result of dev.engine.build, awaited")
+        return ExecutionContext(plan, self._submit)
+
+
+def _chosen(engine: str | None, backend: str) -> tuple[str, str]:
+    """The engine, and why."""
+    if engine is None:
+        if backend != "cpu":
+            return "callboard", f"the default on {backend}"
+        if importlib.util.find_spec("onnxruntime") is None:
+            return "callboard", "ONNX Runtime is not installed"
+        return "onnxruntime", "the default on cpu"
+    if engine not in ENGINES:
+        raise ShapeError(f"engine is {engine!r}; use one of {', '.join(ENGINES)}")
+    if engine == "tensorrt":
+        raise BackendUnavailable(
+            'engine="tensorrt" executes nothing in this version: no GPU that it was tried on accepts its plans; use '
+            '"callboard" or "onnxruntime"'
+        )
+    return engine, "as asked"
+
+
+def _digest(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def callboard_version() -> str:
+    """The version of this package."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("callboard")
+    except PackageNotFoundError:
+        return "0"

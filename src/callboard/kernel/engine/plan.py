@@ -1,0 +1,225 @@
+"""``EnginePlan``: a model with the engine that executes it, its profiles and its weights."""
+
+import hashlib
+import json
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from callboard.core.errors import ShapeError
+from callboard.core.layout import Layout
+from callboard.kernel.engine.onnxfile import Model, model_of, with_weights
+from callboard.kernel.engine.profiles import Port, Profile
+
+__all__ = ["EnginePlan", "EngineRefused", "Resident", "header_of"]
+
+Array = np.ndarray[Any, Any]
+MAGIC = b"CBENGINE"
+FORMAT = 1
+LONGEST_HEADER = 16 << 20
+
+
+class EngineRefused(ShapeError):
+    """A serialised plan cannot be executed here: damaged, or of another engine, version or device; says which."""
+
+
+class Resident:
+    """The arrays of a plan that are on the device, in one generation, for one set of weights.
+
+    Args:
+        put: Copies a host array to the device.
+        weights: The weights that executions are given, by name.
+    """
+
+    def __init__(self, put: Callable[[Any], Any], weights: Mapping[str, Array]) -> None:
+        self.weights = weights
+        self.computed: dict[str, Any] = {}
+        """Values that an engine has derived from the weights, by name; on the host."""
+        self._put = put
+        self._refs: dict[str, Any] = {}
+
+    def ref(self, name: str, array: Callable[[], Array]) -> Any:
+        """The ref of a named array, copied on first use."""
+        found = self._refs.get(name)
+        if found is None:
+            found = self._refs[name] = self._put(array())
+        return found
+
+    @property
+    def is_stale(self) -> bool:
+        """True if one of its arrays was lost with its context."""
+        return any(ref.is_stale for ref in list(self._refs.values()))
+
+    def again(self) -> "Resident":
+        """The same weights, for another generation."""
+        return Resident(self._put, self.weights)
+
+
+@dataclass
+class EnginePlan:
+    """A model that contexts of ``dev.engine.context(plan)`` execute. It is valid in every generation.
+
+    Attributes:
+        engine: ``"onnxruntime"`` or ``"callboard"``.
+        version: The engine's version.
+        device: The kind of device that it was built for.
+        title: Name of the model in errors.
+        data: The ONNX file.
+        inputs: Inputs in the order of the file.
+        outputs: Outputs in the order of the file.
+        profiles: The shapes that are allowed, for inputs with dynamic extents.
+        threads: Threads of an execution on a CPU; 0: the engine's choice.
+        reason: Why this engine was chosen.
+    """
+
+    engine: str
+    version: str
+    device: str
+    title: str
+    data: bytes
+    inputs: list[Port]
+    outputs: list[Port]
+    profiles: dict[str, Profile]
+    threads: int
+    reason: str
+    put: Callable[[Any], Any] = field(repr=False)
+    model: Model = field(repr=False)
+    runner: Any = field(repr=False, default=None)
+    """The engine's own part: a :class:`~callboard.kernel.engine.mapped.Mapped`, or None."""
+    refittable: bool = False
+    executed: bytes = field(repr=False, default=b"")
+    """The file that the engine reads: ``data``, with the weights as inputs if they can be replaced."""
+
+    def __post_init__(self) -> None:
+        self.executed = self.executed or self.data
+        self.digest = hashlib.sha256(self.executed).hexdigest()
+        weights = refittable_weights(self.model) if self.refittable else {}
+        self.resident = Resident(self.put, weights)
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's operators that the model uses."""
+        return self.model.opset
+
+    def check(self, at: int, layout: Layout) -> None:
+        """Check an array for the input number ``at``; see :meth:`Port.check`."""
+        port = self.inputs[at]
+        port.check(self.title, layout, self.profiles.get(port.name))
+
+    def refit(self, weights: Mapping[str, Any]) -> None:
+        """Replace weights: executions called from now on use the new ones, earlier ones the old ones, whole.
+
+        Args:
+            weights: New values by the names of initializers, of their shapes and dtypes. Others stay.
+
+        Raises:
+            ShapeError: The plan was built without ``refit=True``, or a weight does not fit. Nothing was replaced.
+        """
+        if not self.refittable:
+            raise ShapeError(f"{self.title}: the plan's weights are fixed; build it with refit=True")
+        now = dict(self.resident.weights)
+        for name, value in weights.items():
+            array = np.ascontiguousarray(value)
+            old = now.get(name)
+            if old is None:
+                there = ", ".join(sorted(now)) or "none"
+                raise ShapeError(f"{self.title}: there is no weight {name!r}; its weights are {there}")
+            if array.shape != old.shape or array.dtype != old.dtype:
+                raise ShapeError(
+                    f"{self.title}: weight {name!r} is {array.dtype}{list(array.shape)}, "
+                    f"expected {old.dtype}{list(old.shape)}"
+                )
+            now[name] = array.copy()
+        self.resident = Resident(self.put, now)
+
+    @property
+    def weights(self) -> dict[str, Array]:
+        """The weights that :meth:`refit` can replace, by name; empty without ``refit=True``."""
+        return dict(self.resident.weights)
+
+    def serialize(self) -> bytes:
+        """The plan as bytes, for ``dev.engine.load``: a header, and the model with its present weights."""
+        data = with_weights(self.data, dict(self.resident.weights), False) if self.refittable else self.data
+        header = {
+            "engine": self.engine,
+            "version": self.version,
+            "device": self.device,
+            "title": self.title,
+            "opset": self.opset,
+            "threads": self.threads,
+            "refit": self.refittable,
+            "profiles": {name: each.shapes for name, each in self.profiles.items()},
+            "bytes": len(data),
+        }
+        text = json.dumps(header).encode()
+        body = MAGIC + struct.pack("<II", FORMAT, len(text)) + text + data
+        return body + hashlib.sha256(body).digest()
+
+    def explain(self) -> str:
+        """Engine, inputs, outputs and profiles, in lines."""
+        lines = [f"{self.title}: {self.engine} {self.version} on {self.device}: {self.reason}"]
+        lines += [f"opset {self.opset}, {len(self.model.graph.nodes)} nodes, {len(self.data)} bytes"]
+        if self.runner is not None:
+            lines += [f"{self.runner.folded} nodes were computed when the plan was built"]
+        lines += [f"input  {port}{self.profiles.get(port.name, '')}" for port in self.inputs]
+        lines += [f"output {port}" for port in self.outputs]
+        if self.refittable:
+            lines += [f"{len(self.resident.weights)} weights can be replaced (refit)"]
+        return "\n".join(lines)
+
+
+def refittable_weights(model: Model) -> dict[str, Array]:
+    """The floating-point initializers of a model."""
+    found = model.graph.initializers.items()
+    return {name: array for name, array in found if array.dtype.kind in "fV" and array.dtype != object and array.size}
+
+
+def header_of(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Header and model of a serialised plan.
+
+    Raises:
+        EngineRefused: The bytes are no plan, truncated or changed.
+    """
+    if data[: len(MAGIC)] != MAGIC:
+        raise EngineRefused("this is no serialised plan: it does not begin with CBENGINE; build one of an ONNX file")
+    start = len(MAGIC) + 8
+    if len(data) < start + 32:
+        raise EngineRefused(f"the plan is truncated: it has {len(data)} bytes")
+    form, length = struct.unpack_from("<II", data, len(MAGIC))
+    if form != FORMAT:
+        raise EngineRefused(f"the plan has the format {form}, this callboard reads {FORMAT}; build it again")
+    if length > min(LONGEST_HEADER, len(data) - start - 32):
+        raise EngineRefused(f"the plan is truncated: its header has {length} bytes, the plan {len(data)}")
+    if hashlib.sha256(data[:-32]).digest() != data[-32:]:
+        raise EngineRefused("the plan was changed or truncated: its checksum differs; build it again")
+    try:
+        header = json.loads(data[start : start + length])
+        model = data[start + length : -32]
+        right = isinstance(header, dict) and header["bytes"] == len(model) and isinstance(header["threads"], int)
+        right = right and all(isinstance(header[key], str) for key in ("engine", "version", "device", "title"))
+        right = right and isinstance(header["profiles"], dict) and isinstance(header["refit"], bool)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        right = False
+    if not right:
+        raise EngineRefused("the plan's header is damaged; build it again")
+    return header, model
+
+
+def read_model(data: bytes, title: str) -> Model:
+    """The model of a file, with its inputs and outputs checked.
+
+    Raises:
+        OnnxError: No model.
+        ShapeError: It takes or gives something else than tensors that refs can hold.
+    """
+    model = model_of(data)
+    for kind, ports in (("input", model.graph.inputs), ("output", model.graph.outputs)):
+        for port in ports:
+            if port.dtype is None:
+                raise ShapeError(f"{title}: {kind} {port.name!r} is {port.kind}, which no ref can hold")
+    if not model.graph.outputs:
+        raise ShapeError(f"{title}: the model has no outputs")
+    return model

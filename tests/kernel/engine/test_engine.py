@@ -1,0 +1,167 @@
+"""Plans and contexts: both engines, shapes, weights, serialised plans, losses."""
+
+import os
+import signal
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.kernel.engine.models import B, W, linear, linear_of, model, node
+
+import callboard as cb
+from callboard.kernel.engine.onnxfile import OnnxError, model_of
+from callboard.kernel.engine.plan import EngineRefused
+
+pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+ENGINES = ("onnxruntime", "callboard")
+X = np.random.default_rng(1).standard_normal((5, 4)).astype("f4")
+PROFILE = {"x": ((1, 4), (2, 4), (8, 4))}
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: Any) -> Any:
+    return request.param
+
+
+@pytest.fixture
+async def dev() -> Any:
+    async with cb.device("cpu") as device:
+        yield device
+
+
+async def test_a_context_computes_refs_in_program_order(dev: Any, engine: str) -> None:
+    plan = await dev.engine.build(linear(), profiles=PROFILE, engine=engine)
+    assert plan.engine == engine
+    assert engine in plan.explain()
+    first, second = dev.engine.context(plan), dev.engine.context(plan)
+    x = dev.put(X)
+    doubled = dev.elementwise.map("2.0 * x", x=x)
+    ys = [first(x=x), second({"x": doubled}), first(x=dev.put(np.vstack([X, X]))[::2])]
+    for y, want in zip(ys, (X, 2 * X, np.vstack([X, X])[::2]), strict=True):
+        np.testing.assert_allclose(await y.get(), linear_of(want), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"x": np.zeros((9, 4), "f4")}, "input 'x' has the extent 9 on axis 0; the profile allows 1 to 8"),
+        ({"x": np.zeros((2, 5), "f4")}, "input 'x' has the extent 5 on axis 1, expected 4"),
+        ({"x": np.zeros((2, 4))}, r"input 'x' is f64\[2, 4\], expected x: f32\[n, 4\]"),
+        ({"x": np.zeros(4, "f4")}, "with 1 axes"),
+        ({"z": np.zeros((2, 4), "f4")}, "there is no input 'z'; the inputs are x"),
+        ({}, "input 'x' is missing"),
+    ],
+)
+async def test_inputs_are_checked_before_anything_is_sent(dev: Any, engine: str, given: Any, words: str) -> None:
+    plan = await dev.engine.build(linear(), profiles=PROFILE, engine=engine, title="net")
+    with pytest.raises(cb.ShapeError, match=f"net: .*{words}|net: {words}"):
+        dev.engine.context(plan)(given)
+
+
+async def test_outputs_that_only_the_engine_knows(dev: Any) -> None:
+    """NonZero: as many columns as the input has elements other than 0."""
+    data = model([node("NonZero", ["x"], ["y"])], {"x": ("f32", ["n"])}, {"y": ("i64", [1, "found"])})
+    plan = await dev.engine.build(data)
+    y = dev.engine.context(plan)(x=np.array([0, 3, 0, 4], "f4"))
+    await y
+    assert (await y.get()).tolist() == [[1, 3]]
+
+
+async def test_weights_are_replaced_whole(dev: Any, engine: str) -> None:
+    plan = await dev.engine.build(linear(), engine=engine, refit=True)
+    context = dev.engine.context(plan)
+    before = context(x=X)
+    plan.refit({"w": 2 * W, "b": B + 1})
+    after = context(x=X)
+    np.testing.assert_allclose(await before.get(), linear_of(X), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(await after.get(), linear_of(X, 2 * W, B + 1), rtol=1e-5, atol=1e-6)
+    with pytest.raises(cb.ShapeError, match=r"weight 'w' is float32\[2\], expected float32\[4, 3\]"):
+        plan.refit({"b": B, "w": np.zeros(2, "f4")})
+    np.testing.assert_array_equal(plan.weights["b"], B + 1)
+    loaded = await dev.engine.load(plan.serialize())
+    np.testing.assert_array_equal(loaded.weights["w"], 2 * W)
+    fixed = await dev.engine.build(linear(), engine=engine)
+    with pytest.raises(cb.ShapeError, match="build it with refit=True"):
+        fixed.refit({"w": W})
+
+
+async def test_a_serialised_plan_is_refused_elsewhere(dev: Any, engine: str) -> None:
+    plan = await dev.engine.build(linear(), profiles=PROFILE, engine=engine)
+    data = plan.serialize()
+    loaded = await dev.engine.load(data)
+    assert (loaded.engine, loaded.profiles) == (engine, plan.profiles)
+    np.testing.assert_allclose(await dev.engine.context(loaded)(x=X).get(), linear_of(X), rtol=1e-5, atol=1e-6)
+    plan.version = "0.0.1"
+    with pytest.raises(EngineRefused, match=r"for version '0\.0\.1', and this device has"):
+        await dev.engine.load(plan.serialize())
+    plan.version, plan.device = loaded.version, "cuda H100 driver 580"
+    with pytest.raises(EngineRefused, match="for device 'cuda H100 driver 580'"):
+        await dev.engine.load(plan.serialize())
+
+
+def test_damaged_plans_and_models_are_refused() -> None:
+    with cb.sync.device("cpu") as dev:
+        data = dev.engine.build(linear(), engine="callboard").result().serialize()
+        for at in range(0, len(data), 7):
+            with pytest.raises(EngineRefused):
+                dev.engine.load(data[:at])
+            with pytest.raises(EngineRefused):
+                dev.engine.load(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :])
+        huge = b"CBENGINE" + struct.pack("<II", 1, 1 << 31) + bytes(64)
+        with pytest.raises(EngineRefused, match="truncated"):
+            dev.engine.load(huge)
+        with pytest.raises(OnnxError, match="this is no ONNX model"):
+            dev.engine.build(b"\xff" * 40)
+
+
+def test_hostile_bytes_end_in_one_error() -> None:
+    data, rng = linear(), np.random.default_rng(3)
+    refused = 0
+    for _ in range(2000):
+        changed = bytearray(data[: rng.integers(1, len(data) + 1)])
+        for at in rng.integers(0, len(changed), 3):
+            changed[at] = rng.integers(256)
+        try:
+            model_of(bytes(changed))
+        except OnnxError:
+            refused += 1
+    assert refused > 1000
+
+
+async def test_what_an_engine_lacks_is_named_when_the_plan_is_built(dev: Any) -> None:
+    nodes = [
+        node("NonMaxSuppression", ["x"], ["a"]),
+        node("Softmax", ["a"], ["b"], other=1),
+        node("Own", ["b"], ["y"], "my"),
+    ]
+    data = model(nodes, {"x": ("f32", [2])}, {"y": ("f32", [2])})
+    with pytest.raises(
+        cb.UnsupportedOp, match=r"lacks NonMaxSuppression; Softmax's attribute other; my\.Own; use engine="
+    ):
+        dev.engine.build(data, engine="callboard")
+    with pytest.raises(cb.LibraryError, match="ONNX Runtime cannot read model"):
+        await dev.engine.build(data, engine="onnxruntime")
+    with pytest.raises(cb.BackendUnavailable, match="tensorrt"):
+        dev.engine.build(linear(), engine="tensorrt")
+    with pytest.raises(cb.ShapeError, match="use one of onnxruntime, callboard, tensorrt"):
+        dev.engine.build(linear(), engine="other")
+    with pytest.raises(cb.ShapeError, match="axis 0 goes from 3 over 2 to 8"):
+        dev.engine.build(linear(), profiles={"x": ((3, 4), (2, 4), (8, 4))})
+
+
+async def test_a_plan_is_valid_in_the_next_generation() -> None:
+    async with cb.device("cpu", isolation="process", standby=None) as dev:
+        contexts = []
+        for name in ENGINES:
+            plan = await dev.engine.build(linear(), engine=name, refit=name == "callboard")
+            contexts.append(dev.engine.context(plan))
+        old = dev.put(X)
+        await old
+        generation = dev.watch_generation().value
+        os.kill(dev.health().host_pid, signal.SIGKILL)
+        await dev.watch_generation().changed(generation)
+        for context in contexts:
+            np.testing.assert_allclose(await context(x=X).get(), linear_of(X), rtol=1e-5, atol=1e-6)
+            with pytest.raises(cb.GpuRefStale):
+                context(x=old)
