@@ -9,7 +9,7 @@ import pytest
 import callboard as cb
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
-from callboard.kernel.cutlass import Conv, Gemm, GroupedGemm, Refit
+from callboard.kernel.cutlass import Conv, Explain, Gemm, GroupedGemm, Refit
 from callboard.kernel.cutlass.fused import inputs_of
 
 Tree = cb.EpilogueVisitorTree
@@ -203,3 +203,10 @@ def test_refit_and_empty_extents(session: Any) -> None:
 def test_what_does_not_fit_is_refused_by_name(session: Any, make: Any, why: str) -> None:
     with pytest.raises(ShapeError, match=why):
         session.submit(make(session.put(drawn("f32", 32, 32))))
+
+
+def test_what_executes_a_product_is_told(session: Any) -> None:
+    a = session.put(drawn("f32", 32, 32))
+    told = session.submit(Explain(a=a, b=a, epilogue=Tree().relu().nodes))
+    told = told.result() if hasattr(told, "result") else told
+    assert "launch" in told or "numpy" in told

@@ -18,6 +18,7 @@ from callboard.kernel.cutlass.actor import *
 from callboard.kernel.cutlass.conv import *
 from callboard.kernel.cutlass.epilogue import EpilogueNode as EpilogueNode
 from callboard.kernel.cutlass.epilogue import EpilogueVisitorTree as EpilogueVisitorTree
+from callboard.kernel.cutlass.explain import *
 from callboard.kernel.cutlass.gemm import *
 from callboard.kernel.cutlass.refit import *
 from callboard.kernel.exports import export_all as _export_all

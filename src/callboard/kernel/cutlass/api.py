@@ -6,4 +6,4 @@ from callboard.kernel.methods import library_api
 
 __all__ = ["CutlassApi"]
 
-CutlassApi = library_api(__name__, "conv", "gemm", "refit", base=Methods)
+CutlassApi = library_api(__name__, "conv", "explain", "gemm", "refit", base=Methods)

@@ -296,6 +296,9 @@ def _per(per: Any) -> str:
 
 
 RESERVED = frozenset(
-    "self a b c out offsets epilogue alpha beta out_dtype accum engine layout stride padding dilation kind extent".split()
+    {
+        *("self", "a", "b", "c", "out", "offsets", "epilogue", "alpha", "beta", "out_dtype", "accum", "engine"),
+        *("layout", "stride", "padding", "dilation", "kind", "extent"),
+    }
 )
 """Names that the methods of ``dev.cutlass`` have for other things."""

@@ -59,8 +59,8 @@ class GroupedGemm(Fused[GpuRef], tag="cutlass.grouped_gemm"):
     Args:
         a: ``[rows, k]``; dtypes as in :class:`Gemm`.
         b: ``[groups, k, n]``.
-        offsets: ``[groups + 1]`` of i32: group ``g`` is the rows ``offsets[g]`` to ``offsets[g + 1] - 1``. They are read
-            on the device; values out of order or range are limited to ``[0, rows]``, and rows in no group are
+        offsets: ``[groups + 1]`` of i32, rising: group ``g`` is the rows ``offsets[g]`` to ``offsets[g + 1] - 1``. They
+            are read on the device; values out of range are limited to ``[0, rows]``, and rows in no group are
             ``epilogue(0)``.
         out: ``[rows, n]``; a new array when None.
         c, inputs, reductions, alpha, beta, epilogue, out_dtype, accum, engine: See :class:`Gemm`. A number for each

@@ -13,6 +13,7 @@ from callboard.core.reply import Reply
 from callboard.kernel.api import Api
 from callboard.kernel.cutlass.conv import Conv, ConvKind
 from callboard.kernel.cutlass.epilogue import EpilogueVisitorTree
+from callboard.kernel.cutlass.explain import Explain
 from callboard.kernel.cutlass.fused import Engine, inputs_of, reductions_of
 from callboard.kernel.cutlass.gemm import Gemm, GroupedGemm
 from callboard.kernel.cutlass.refit import Refit
@@ -41,7 +42,7 @@ class Methods(Api[Mode]):
 
     __slots__ = ()
 
-    covers = frozenset({"gemm", "grouped_gemm", "conv", "refit"})
+    covers = frozenset({"gemm", "grouped_gemm", "conv", "explain", "refit"})
 
     def gemm(
         self,
@@ -190,6 +191,27 @@ class Methods(Api[Mode]):
         settings |= {"stride": _pair(stride), "padding": _pair(padding), "dilation": _pair(dilation)}
         bound = _bound("conv", epilogue, inputs)
         answer: GpuRef[Mode] = self._submit(Conv(a=a, b=b, kind=kind, extent=extent, accum=accum, **settings, **bound))
+        return answer
+
+    def explain(
+        self,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
+        *,
+        epilogue: EpilogueVisitorTree | None = None,
+        c: GpuRef[Mode] | None = None,
+        out_dtype: DTypeLike | None = None,
+        engine: Engine = "auto",
+        **inputs: GpuRef[Mode],
+    ) -> Reply[str]:
+        """The engine that serves :meth:`gemm` with these arguments, and its launches, in words.
+
+        Args:
+            a, b, epilogue, c, out_dtype, engine, inputs: See :meth:`gemm`. With ``engine="cutlass"`` the template is
+                compiled, if it is not yet.
+        """
+        bound = _bound("explain", epilogue, inputs)
+        answer: Reply[str] = self._submit(Explain(a=a, b=b, c=c, out_dtype=out_dtype, engine=engine, **bound))
         return answer
 
     def refit(self, sources: Sequence[GpuRef[Mode]], targets: Sequence[GpuRef[Mode]]) -> Reply[None]:

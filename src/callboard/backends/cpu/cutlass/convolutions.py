@@ -1,7 +1,6 @@
 """Convolutions as products with the images' patches."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided

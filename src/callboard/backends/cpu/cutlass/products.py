@@ -1,5 +1,6 @@
 """Products in the precision of their sums: f64 beside f64, i32 beside i8, else f32."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +52,7 @@ def grouped(op: GroupedGemm) -> Plan:
         starts = np.clip(view_offsets(rest[-1]), 0, len(rows))
         product = np.zeros(shape, dtype)
         groups = np.zeros(len(rows), np.intp)
-        for group, (start, stop) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+        for group, (start, stop) in enumerate(itertools.pairwise(starts)):
             if start < stop:
                 product[start:stop] = times(rows[start:stop], matrices[group])
                 groups[start:stop] = group

@@ -7,34 +7,49 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.cutlass.engines import Direct, InSteps, Product, direct, launcher, product_message
 from callboard.backends.cuda.cutlass.rules import refuses
+from callboard.backends.cuda.cutlass.templated import Templated, templated
 from callboard.core.layout import layout_of
 from callboard.core.library import plans
 from callboard.core.op import info_of
-from callboard.kernel.cutlass import Gemm, GroupedGemm, Refit
+from callboard.kernel.cutlass import Explain, Gemm, GroupedGemm, Refit
+from callboard.kernel.cutlass.explain import Told
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.cutlass.library import CudaCutlass
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["gemm", "grouped", "refit"]
+__all__ = ["explain", "gemm", "grouped", "refit"]
 
 
 @plans(Gemm, refuses=refuses)
-def gemm(library: "CudaCutlass", op: Gemm) -> Direct | InSteps:
-    """One call of cuBLASLt where it has the epilogue; else its product, and kernels of the epilogue."""
+def gemm(library: "CudaCutlass", op: Gemm) -> Direct | InSteps | Templated:
+    """One call of cuBLASLt where it has the epilogue; else a template that is compiled; else steps."""
     problem = op.problem()
     empty = op.a.shape[-1] == 0
-    if not empty and problem.result.size:
-        whole = direct(op, problem)
-        if whole is not None:
-            return Direct(library, whole)
     message = product_message(op.a.layout, op.b.layout, layout_of(op.accumulated, problem.result.shape))
 
     def make(sums: int) -> tuple[Any, Callable[[], None], str]:
         product = Product(library, message, sums)
         return lambda stream, dynamic: product(stream, dynamic[0], dynamic[1]), product.close, "cublaslt: the product"
 
-    return InSteps(library, op, problem, (), make, empty=empty)
+    def in_steps() -> InSteps:
+        return InSteps(library, op, problem, (), make, empty=empty)
+
+    if empty or not problem.result.size:
+        return in_steps()
+    whole = direct(op, problem) if op.engine != "cutlass" else None
+    if whole is not None:
+        return Direct(library, whole)
+    return templated(library, op, problem, in_steps) or in_steps()
+
+
+@plans(Explain, refuses=refuses)
+def explain(library: "CudaCutlass", op: Explain) -> Callable[..., Told]:
+    """The plan of the product is made, and says what executes it."""
+    plan = gemm(library, op.product())
+    told = Told(plan.executed_by)
+    plan.close()
+    return lambda stream, *dynamic: told
 
 
 class GroupedArgs(ctypes.Structure):

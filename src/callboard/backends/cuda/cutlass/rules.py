@@ -5,9 +5,10 @@ from typing import Any
 from callboard.backends.cuda.blas_lt.rules import refuses as refused_product
 from callboard.backends.cuda.cutlass.engines import product_message
 from callboard.backends.cuda.cutlass.finishing import steps_of
+from callboard.backends.cuda.cutlass.templates import why_no_template
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
-from callboard.kernel.cutlass import Conv, Gemm, GroupedGemm
+from callboard.kernel.cutlass import Conv, Explain, Gemm, GroupedGemm
 from callboard.kernel.cutlass.epilogue import INPUTS
 from callboard.kernel.cutlass.fused import Fused, Problem
 
@@ -16,7 +17,13 @@ __all__ = ["conv_factors", "refuses"]
 
 def refuses(op: Fused[Any]) -> str | None:
     """The reason why an op is unsupported, with a cure; None if it is supported."""
+    if isinstance(op, Explain):
+        op = op.product()
     problem = op.problem()
+    if op.engine == "cutlass":
+        why = why_no_template(op, problem) if isinstance(op, Gemm) else "it has no template; leave engine out"
+        if why is not None:
+            return f"engine is 'cutlass': {why}"
     kinds = {node.name: node.kind for node in op.epilogue if node.kind in INPUTS}
     arrays = [(name, one.layout, kinds[name]) for name, one in zip(op.names, op.inputs, strict=True)]
     arrays += [(name, one.layout, "matrix") for name, one in (("c", op.c), ("out", op.out)) if one is not None]

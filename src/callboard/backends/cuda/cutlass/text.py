@@ -1,13 +1,13 @@
 """An epilogue as CUDA C++: one kernel for the result, one for each reduction."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from callboard.backends.cuda.kernels import data_text
 from callboard.core.dtype import DType
 from callboard.kernel.cutlass.epilogue import INPUTS, EpilogueNode
 
-__all__ = ["THREADS", "Array", "epilogue_text"]
+__all__ = ["THREADS", "Array", "epilogue_text", "functions_text", "value_text"]
 
 THREADS = 256
 STORED = {"f16": "Half", "bf16": "Brain", "f32": "float", "f64": "double", "i8": "signed char", "i32": "int"}
@@ -73,7 +73,7 @@ def epilogue_text(
     inputs: dict[str, DType],
     grouped: bool,
 ) -> str:
-    """The kernels ``finish`` and ``reduce0``, ``reduce1`` …
+    """The kernels ``finish``, ``reduce0``, ``reduce1`` and so on.
 
     Args:
         nodes: The epilogue.
@@ -87,17 +87,23 @@ def epilogue_text(
     arrays += [Array(f"in_{name}", dtype) for name, dtype in inputs.items()]
     reduced = [at for at, node in enumerate(nodes) if node.kind == "reduce"]
     held = STORED[computed.name]
-    lines = [data_text("numbers.cuh").decode(), data_text("convert.cuh").decode(), f"typedef {held} A;", PRELUDE]
+    lines = [functions_text(held)]
     lines += ["struct Args {", "    void *sum, *groups;", "    i64 rows, n, stack, empty;", "    double alpha, beta;"]
     for array in arrays:
         lines += [f"    void* p_{array.name};", f"    i64 s_{array.name}, r_{array.name}, c_{array.name};"]
     lines += [f"    void* reduced{i};" for i in range(len(reduced))]
     lines += ["};", *_element(nodes, accumulated, out, c, inputs, reduced, grouped)]
-    lines += _finish(accumulated, out, plain=not nodes)
+    lines += _finish(accumulated, out, not nodes, grouped)
     for i, at in enumerate(reduced):
         how, _, per = nodes[at].how.partition(" ")
         lines += _reduce(i, how, per, held)
     return "\n".join(lines) + "\n"
+
+
+def functions_text(held: str) -> str:
+    """The functions that epilogues call, of values held as this type."""
+    texts = [data_text(name).decode() for name in ("numbers.cuh", "convert.cuh")]
+    return "\n".join([*texts, f"typedef {held} A;", PRELUDE])
 
 
 def _element(
@@ -113,13 +119,19 @@ def _element(
     yield "__device__ __forceinline__ Values element(const Args& p, i64 row, i64 col) {"
     yield "    const i64 which = row / p.stack, i = row % p.stack;"
     if grouped:
-        yield "    const i64 group = ((const int*)p.groups)[row];"
-    yield f"    A x = p.empty ? A(0) : (A)((const {STORED[accumulated.name]}*)p.sum)[row * p.n + col];"
+        yield "    const i64 found_in = ((const int*)p.groups)[row], group = found_in < 0 ? 0 : found_in;"
+    none = "p.empty || found_in < 0" if grouped else "p.empty"
+    yield f"    A x = {none} ? A(0) : (A)((const {STORED[accumulated.name]}*)p.sum)[row * p.n + col];"
     yield "    x = (A)p.alpha * x;"
     if c is not None:
         yield f"    if (p.beta != 0.0) x += (A)p.beta * {_loaded(c, _place('add', 'which', c))};"
+
+    def read(node: EpilogueNode) -> str:
+        stack = "group" if grouped and node.kind == "column" else "which"
+        return _loaded(inputs[node.name], _place(f"in_{node.name}", stack, inputs[node.name]))
+
     for at, node in enumerate(nodes):
-        yield f"    const A v{at} = {_value(node, inputs, grouped)};"
+        yield f"    const A v{at} = {value_text(node, read)};"
     last = f"v{len(nodes) - 1}" if nodes else "x"
     yield f"    Values found = {{{', '.join([last, *(f'v{at}' for at in reduced)])}}};"
     yield "    return found;"
@@ -151,7 +163,13 @@ def _stored(dtype: DType, value: str) -> str:
     }.get(dtype.name, f"({STORED[dtype.name]})({value})")
 
 
-def _value(node: EpilogueNode, inputs: dict[str, DType], grouped: bool) -> str:
+def value_text(node: EpilogueNode, read: Callable[[EpilogueNode], str]) -> str:
+    """A node as an expression of ``x`` (the product) and of the nodes before it, ``v0`` and so on.
+
+    Args:
+        node: The node.
+        read: The expression of an input.
+    """
     arguments = [f"v{one}" for one in node.arguments]
     if node.kind == "accumulator":
         return "x"
@@ -161,12 +179,7 @@ def _value(node: EpilogueNode, inputs: dict[str, DType], grouped: bool) -> str:
         return _literal(node.value)
     if node.kind == "quantize":
         return QUANTIZED[node.name].format(*arguments)
-    if node.kind in INPUTS:
-        dtype = inputs[node.name]
-        return _loaded(
-            dtype, _place(f"in_{node.name}", "group" if grouped and node.kind == "column" else "which", dtype)
-        )
-    return FUNCTIONS[node.kind].format(*arguments)
+    return read(node) if node.kind in INPUTS else FUNCTIONS[node.kind].format(*arguments)
 
 
 def _literal(value: float) -> str:
@@ -175,14 +188,16 @@ def _literal(value: float) -> str:
     return f"(A)({value!r})"
 
 
-def _finish(accumulated: DType, out: DType, plain: bool) -> Iterator[str]:
+def _finish(accumulated: DType, out: DType, plain: bool, grouped: bool) -> Iterator[str]:
     yield f'extern "C" __global__ void __launch_bounds__({THREADS}) finish(const Args p) {{'
-    yield f"    for (i64 at = blockIdx.x * {THREADS}ll + threadIdx.x; at < p.rows * p.n; at += gridDim.x * {THREADS}ll) {{"
+    start, step = f"blockIdx.x * {THREADS}ll + threadIdx.x", f"gridDim.x * {THREADS}ll"
+    yield f"    for (i64 at = {start}; at < p.rows * p.n; at += {step}) {{"
     yield "        const i64 row = at / p.n, col = at % p.n, which = row / p.stack, i = row % p.stack;"
     target = f"(({STORED[out.name]}*)p.p_out)[which * p.s_out + i * p.r_out + col * p.c_out]"
     if plain and accumulated.name == "i32" and out.name == "i32":
         yield "        if (p.alpha == 1.0 && p.beta == 0.0) {"
-        yield f"            {target} = p.empty ? 0 : ((const int*)p.sum)[at];"
+        none = "p.empty || ((const int*)p.groups)[row] < 0" if grouped else "p.empty"
+        yield f"            {target} = {none} ? 0 : ((const int*)p.sum)[at];"
         yield "            continue;"
         yield "        }"
     yield f"        {target} = {_stored(out, 'element(p, row, col).out')};"

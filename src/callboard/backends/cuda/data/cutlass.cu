@@ -7,7 +7,7 @@
 
 struct GroupedArgs {  // steps in elements
     const void *a, *b, *offsets;
-    void *sum, *group;  // sum: [rows, n] without gaps; group: [rows] of int, the group that a row is in (0: in none)
+    void *sum, *group;  // sum: [rows, n] without gaps; group: [rows] of int, the group that a row is in, -1 for none
     i64 rows, n, k, groups;
     i64 a_row, a_col, b_group, b_row, b_col;
 };
@@ -30,7 +30,7 @@ __device__ void grouped(const GroupedArgs& p) {
     for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const i64 top = tile / across * 32, column = tile % across * 32 + x;
         A sum[4] = {A(0), A(0), A(0), A(0)};
-        int group[4] = {0, 0, 0, 0};
+        int group[4] = {-1, -1, -1, -1};
         for (i64 g = 0; g < p.groups; ++g) {
             const i64 low = offsets[g], high = offsets[g + 1];
             const i64 start = low < 0 ? 0 : low, stop = high > p.rows ? p.rows : high;
