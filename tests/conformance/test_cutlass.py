@@ -176,7 +176,7 @@ def test_convolutions(session: Any, dtype: str) -> None:
 
 def test_refit_and_empty_extents(session: Any) -> None:
     old, new = session.put(drawn("f32", K, N)), session.put(drawn("f32", K, N, seed=9))
-    session.submit(Refit(sources=(new,), targets=(old,)))
+    session.submit(Refit(new=(new,), into=(old,)))
     np.testing.assert_array_equal(session.get(old), session.get(new))
     found = run(session, Gemm, drawn("f32", 3, 0), drawn("f32", 0, N), Tree() + 1.0)
     np.testing.assert_array_equal(found, np.ones((3, N)))

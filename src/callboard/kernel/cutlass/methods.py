@@ -214,14 +214,14 @@ class Methods(Api[Mode]):
         answer: Reply[str] = self._submit(Explain(a=a, b=b, c=c, out_dtype=out_dtype, engine=engine, **bound))
         return answer
 
-    def refit(self, sources: Sequence[GpuRef[Mode]], targets: Sequence[GpuRef[Mode]]) -> Reply[None]:
+    def refit(self, new: Sequence[GpuRef[Mode]], into: Sequence[GpuRef[Mode]]) -> Reply[None]:
         """Copy new values into arrays, all of them between two calls; :meth:`CutlassPlan.refit` does it by name.
 
         Args:
-            sources: The new values, row-major.
-            targets: Arrays of the same dtypes and shapes, row-major.
+            new: The new values, row-major.
+            into: Arrays of the same dtypes and shapes, row-major.
         """
-        answer: Reply[None] = self._submit(Refit(sources=tuple(sources), targets=tuple(targets)))
+        answer: Reply[None] = self._submit(Refit(new=tuple(new), into=tuple(into)))
         return answer
 
     def plan(

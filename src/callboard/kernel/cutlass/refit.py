@@ -16,21 +16,21 @@ class Refit(Op[CutlassActor, None], tag="cutlass.refit"):
     Calls made before read the old values, calls made later the new ones.
 
     Args:
-        sources: The new values.
-        targets: The arrays of the plan, each of the dtype and shape of its source, row-major.
+        new: The new values.
+        into: The arrays of the plan, each of the dtype and shape of its new values, row-major.
     """
 
     returns: ClassVar[tuple[str, ...]] = ()
 
-    sources: tuple[In, ...]
-    targets: tuple[Out, ...]
+    new: tuple[In, ...]
+    into: tuple[Out, ...]
 
     def infer(self) -> Outputs:
-        if len(self.sources) != len(self.targets):
-            raise refuse(self, f"{len(self.sources)} sources for {len(self.targets)} targets")
-        for at, (source, target) in enumerate(zip(self.sources, self.targets, strict=True)):
+        if len(self.new) != len(self.into):
+            raise refuse(self, f"{len(self.new)} new arrays for {len(self.into)}")
+        for at, (source, target) in enumerate(zip(self.new, self.into, strict=True)):
             if source.dtype is not target.dtype or source.shape != target.shape:
-                raise refuse(self, f"source {at} is {source.layout!r}, expected {target.layout!r}")
+                raise refuse(self, f"new array {at} is {source.layout!r}, expected {target.layout!r}")
             if not (source.layout.contiguous and target.layout.contiguous):
-                raise refuse(self, f"source {at} is {source.layout!r}; it must be row-major: pass dev.copy of it")
+                raise refuse(self, f"new array {at} is {source.layout!r}; it must be row-major: pass dev.copy of it")
         return {}

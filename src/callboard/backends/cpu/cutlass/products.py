@@ -63,11 +63,11 @@ def grouped(op: GroupedGemm) -> Plan:
 
 @plans(Refit)
 def refit(op: Refit) -> Plan:
-    """Called with ``(sources, targets)``."""
-    views = [viewer(one.layout) for one in op.sources]
+    """Called with ``(new, into)``."""
+    views = [viewer(one.layout) for one in op.new]
 
-    def work(sources: Any, targets: Any) -> None:
-        for view, source, target in zip(views, sources or (), targets or (), strict=True):
+    def work(new: Any, into: Any) -> None:
+        for view, source, target in zip(views, new or (), into or (), strict=True):
             view(target)[...] = view(source)
 
     return work

@@ -87,11 +87,11 @@ def grouped(library: "CudaCutlass", op: GroupedGemm) -> InSteps:
 @plans(Refit, inline=True)
 def refit(library: "CudaCutlass", op: Refit) -> Callable[..., None]:
     """Copies, one after the other on the stream."""
-    sizes = [one.layout.nbytes for one in op.sources]
+    sizes = [one.layout.nbytes for one in op.new]
     driver = library.device.driver
 
-    def copy(stream: "CudaStream", sources: Any, targets: Any) -> None:
-        for size, source, target in zip(sizes, sources or (), targets or (), strict=True):
+    def copy(stream: "CudaStream", new: Any, into: Any) -> None:
+        for size, source, target in zip(sizes, new or (), into or (), strict=True):
             if size:
                 code = driver.memcpy_dtod(target, source, size, stream.native)
                 if code:
