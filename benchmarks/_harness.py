@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from _record import end_soon, end_when_told
 
-from callboard.cli.progress import Progress
+from callboard.cli.parts.progress import Progress
 from callboard.core import registry
 
 Figures = dict[str, list[float]]

@@ -18,7 +18,7 @@ from typing import Any
 from _harness import arguments, spread
 from _record import Record
 
-from callboard.cli.progress import Progress
+from callboard.cli.parts.progress import Progress
 
 LIMIT = 120
 FIGURES = {"callboard": "delay", "callboard, takeover": "takeover", "torch": "torch_delay"}

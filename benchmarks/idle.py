@@ -29,7 +29,7 @@ from _record import Record
 
 import callboard as cb
 from callboard.cli.demo.fault import standby_ready
-from callboard.cli.progress import Progress
+from callboard.cli.parts.progress import Progress
 
 MIB = 1 << 20
 PARTS = 10

@@ -22,7 +22,7 @@ from _harness import Figures, arguments, spread, table
 from _record import Record
 
 import callboard as cb
-from callboard.cli.progress import Progress
+from callboard.cli.parts.progress import Progress
 
 LIMIT = 300.0
 """Seconds for the standbys to become ready, and for one recovery."""

@@ -20,7 +20,7 @@ from _record import Record
 
 import callboard as cb
 from callboard.cli.demo.fault import Fault, fault_of, standby_ready
-from callboard.cli.progress import Progress
+from callboard.cli.parts.progress import Progress
 
 HOLD_BLOCK = 1 << 30
 LIMIT = 120.0

@@ -5,8 +5,12 @@
 Off and on alternate in one process, on the same device. On means ``cb.observe(system)``: every event is written and
 counted, one op in 127 is measured. ``traced`` also writes a trace file, for which all ops are measured.
 
-Events and texts are measured in processor time, the least of several runs. A peer for the text
-of 10,000 series is prometheus_client, where it is installed.
+Events and texts are measured in processor time, the least of several runs: an event in a ring that is drained, as it is
+in an application, and in one that overflows, where each event also drops the oldest. A peer for the text of 10,000
+series is prometheus_client, where it is installed.
+
+Throughput is that of an application that has been observed for a while: a round begins when the GPUs have been read
+once, which loads NVML and takes up to a second of another thread.
 """
 
 import asyncio
@@ -14,6 +18,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +29,22 @@ from _record import Record
 import callboard as cb
 from callboard.events.kinds import BATCH, MARK, MESSAGE, OP
 from callboard.events.ring import EVENTS, Event, Ring, now
+from callboard.events.tracing import Sampler, caused_by, is_sampled
+from callboard.patterns.requests.entries import Entry
 from callboard.telemetry import family
 from callboard.telemetry.export.perfetto import Perfetto
 from callboard.telemetry.export.prometheus import Text
 
 EVENT_ON, EVENT_OFF = 0.15e-6, 0.03e-6
+SAMPLED_OUT = 0.3e-6
 TEXT = 5e-3
-TRACE = 1e-6
+TRACE_EVENT = 1e-6
 KEPT = 0.97
 """Part of the throughput that is left with telemetry on."""
+
+
+VAR: ContextVar[str | None] = ContextVar("of a client", default=None)
+"""Stands for the context in which a request is submitted, which is not that of the function."""
 
 
 class Message:
@@ -47,17 +59,26 @@ def best(run: Callable[[], float], times: int) -> float:
 # -- an event ----------------------------------------------------------------------------------------------------------
 
 
-def _hook(count: int) -> float:
+DRAINED = 5_000
+"""Events between two drains: a hundred thousand a second."""
+
+
+def _hook(count: int, drained: int = DRAINED) -> float:
     """Seconds of a hook as the library has it, less those of the loop."""
-    began = time.process_time()
-    for _ in range(count):
-        ring = EVENTS.ring
-        if ring is not None:
-            ring.append((next(ring.numbers), now(), MARK, "where", 1, "what"))
-    middle = time.process_time()
-    for _ in range(count):
-        pass
-    return max(0.0, (middle - began) - (time.process_time() - middle)) / count
+    seconds = 0.0
+    for _ in range(count // drained):
+        began = time.process_time()
+        for _ in range(drained):
+            ring = EVENTS.ring
+            if ring is not None:
+                ring.append((next(ring.numbers), now(), MARK, "where", 1, "what"))
+        middle = time.process_time()
+        for _ in range(drained):
+            pass
+        seconds += (middle - began) - (time.process_time() - middle)
+        if EVENTS.ring is not None and drained < count:
+            EVENTS.ring.clear()
+    return max(0.0, seconds) / count
 
 
 @contextlib.contextmanager
@@ -74,10 +95,28 @@ def events(count: int, times: int) -> dict[str, float]:
     found = {"off": best(lambda: _hook(count), times)}
     with _ring() as ring:
         found["on"] = best(lambda: _hook(count), times)
+        found["on, overflowing"] = best(lambda: _hook(count, count), times)
         drained = ring.drain()
     found["drained"] = best(lambda: _drain(drained), times)
+    found["request, sampled out"] = best(lambda: _sampled_out(count // 10), times)
     found["in a trace file"] = best(lambda: _traced(count // 10), times)
     return found
+
+
+def _sampled_out(count: int) -> float:
+    """What a request costs that is sampled out: the decision, and its context around the function."""
+    sampler, entry = Sampler(0.0, 100), Entry(0, None, 0.0)
+    began = time.process_time()
+    for _ in range(count):
+        entry.parent = VAR.get()
+        entry.trace = sampler.begin(entry.parent)
+        caused_by([entry])
+        if entry.trace and is_sampled(entry.trace):
+            raise AssertionError
+    middle = time.process_time()
+    for _ in range(count):
+        pass
+    return ((middle - began) - (time.process_time() - middle)) / count
 
 
 def _drain(events: list[Event]) -> float:
@@ -91,9 +130,9 @@ def _drain(events: list[Event]) -> float:
 def _traced(count: int) -> float:
     written: list[Event] = []
     for n in range(count // 2):
-        written.append((2 * n, n * 1000, OP, "cuda:0", n, "blas.gemm", "/app/worker"))
+        written.append((2 * n, n * 1000, OP, "cuda:0", n, "blas.gemm", "/app/worker", None))
         written.append((2 * n + 1, n * 1000 + 900, MESSAGE, "/app/worker", Message, n * 1000 - 50, True))
-        written.append((2 * n + 1, n * 1000 + 900, BATCH, "server", 8, 1e-7, True))
+        written.append((2 * n + 1, n * 1000 + 900, BATCH, "server", 8, 1e-7, True, None, ()))
     with tempfile.TemporaryDirectory() as folder:
         file = Perfetto(Path(folder) / "t.pftrace", "benchmark")
         began = time.process_time()
@@ -171,6 +210,7 @@ class Subjects:
             exporters = {"perfetto": str(self._folder / "t.pftrace")} if how == "traced" else {}
             telemetry = cb.observe(self._system, **exporters)
             await telemetry.devices.measure()
+            await telemetry.refresh(timeout=10.0)
             try:
                 return await work()
             finally:
@@ -254,7 +294,8 @@ def main() -> None:
     bars = [
         Bar("an event when on, s", each["on"], EVENT_ON, at_least=False),
         Bar("a hook when off, s", each["off"], EVENT_OFF, at_least=False),
-        Bar("an event of a trace file, s", each["in a trace file"], TRACE, at_least=False),
+        Bar("a request that is sampled out, s", each["request, sampled out"], SAMPLED_OUT, at_least=False),
+        Bar("an event of a trace file, s", each["in a trace file"], TRACE_EVENT, at_least=False),
         Bar("10,000 series, s of processor time", text["callboard"], TEXT, at_least=False),
     ]
     for name, figures in found.items():

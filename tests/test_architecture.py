@@ -24,16 +24,17 @@ LAYERS: dict[str, set[str]] = {
     "core": {"actors"},
     "kernel": {"actors", "core"},
     "arrays": {"actors", "core", "kernel"},
-    "device": {"actors", "core", "events", "kernel", "arrays"},
+    "numpylike": {"actors", "core", "kernel", "arrays"},
+    "device": {"actors", "core", "events", "kernel", "arrays", "numpylike"},
     "multi_device": {"actors", "core", "events", "kernel", "device"},
-    # Reads the ring, and samples the state of lower layers.
-    "telemetry": {"actors", "core", "events", "kernel", "device"},
+    "telemetry": {"actors", "core", "events", "kernel", "device"},  # samples the state of lower layers
     # Fixtures and wrappers around devices; users import it, the library does not.
     "testing": {"actors", "core", "kernel", "device", "root"},
     "backends": {"core", "kernel"},
 }
-_BELOW_BLUEPRINTS = {"actors", "core", "events", "kernel", "arrays", "device", "multi_device", "telemetry"}
+_BELOW_BLUEPRINTS = set("actors core events kernel arrays numpylike device multi_device telemetry".split())  # noqa: SIM905
 LAYERS |= {name: set(_BELOW_BLUEPRINTS) for name in ("patterns", "train", "agents", "realtime")}
+LAYERS["agents"] |= {"patterns"}  # the stages of a pipeline are servers
 LAYERS["serve"] = _BELOW_BLUEPRINTS | {"patterns", "train", "agents", "realtime", "root"}
 LAYERS["cli"] = LAYERS["serve"] | {"serve"}
 # Modules directly in callboard/: the public face. Backends are found by entry point, so even this imports none.
@@ -62,13 +63,13 @@ LAYER_EXCEPTIONS: dict[tuple[str, str], str] = {
 VENDORS = "cuda cudnn cupti cupy cupyx nccl nvmath nvtx opentelemetry pynvml ray tensorrt torch triton warp".split()  # noqa: SIM905
 OTLP = {"opentelemetry"}, "the SDK of an exporter, which is an extra"
 # File under src/callboard: (packages that it may import inside functions, why).
+TRAIN = ROOT / "src" / "callboard" / "train"
 TRAINS = {"torch"}, "the engine of the trainers, which are an extra; their models run in the context hosts"
 LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
-    **{f"telemetry/export/otel/{name}.py": OTLP for name in ("collector", "metrics", "traces")},
+    **{f"telemetry/export/otel/{name}.py": OTLP for name in ("collector", "ids", "metrics", "traces")},
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
     "multi_device/machines/rayengine.py": ({"ray"}, "a cluster's engine, which is an extra"),
-    **{f"train/{name}.py": TRAINS for name in ("checkpoints", "kinds", "replicas/replica", "states")},
-    **{f"train/parameterserver/{name}.py": TRAINS for name in ("saving", "shard")},
+    **{f"train/{path.relative_to(TRAIN)}": TRAINS for path in sorted(TRAIN.rglob("*.py"))},
     "device/host/profiling/activity.py": ({"cupti"}, "a profiler, an extra; loaded in the host while it is on"),
     "device/host/profiling/ranges.py": ({"nvtx"}, "marks for a profiler, an extra; loaded in the host by request"),
     "telemetry/nvidia/reading.py": ({"pynvml"}, "figures of GPUs, an extra; in the application, without a context"),
@@ -86,8 +87,7 @@ NOT_LIBRARIES: dict[str, str] = {
     "memory": "buffers belong to the device itself: every AccelDevice allocates, fills and copies",
 }
 
-MAX_LINES = 500
-MAX_ENTRIES = 16
+MAX_LINES, MAX_ENTRIES = 500, 16
 ONE_PER_LIBRARY = ("kernel", "backends/")  # folders that hold a module per library may hold as many as there are
 
 # Folders under tests/ that belong to no package of src/callboard.

@@ -130,6 +130,12 @@ def test_realtime(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_rag(tmp_path: Path) -> None:
+    results = run(tmp_path, "rag")["results"]
+    assert 0 < results["query"]["callboard"]["median"] < results["query"]["new question"]["median"]
+
+
+@pytest.mark.slow
 def test_two_devices(tmp_path: Path) -> None:
     record = run(tmp_path, "two_devices", "--seconds", "500")
     assert {name: part["exit"] for name, part in record["results"].items()} == {"p2p": 0, "collectives": 0}

@@ -104,7 +104,7 @@ def test_what_the_device_tells(tmp_path: Path) -> None:
     with open_cpu() as cpu:
         ref = cpu.full((2, 3), 7.0)
         ref.get()
-        assert repr(ref) == "<GpuRef f32[2, 3] on cpu:0, generation 1, ready>"
+        assert repr(ref) == "array([[7., 7., 7.],\n       [7., 7., 7.]], dtype=float32, device='cpu:0')"
         assert repr(cpu) == "<Device cpu:0 (thread), ready, generation 1>"
         norm = cpu.blas.nrm2(ref[0])
         assert norm.result() == pytest.approx(7 * 3**0.5)

@@ -33,7 +33,10 @@ def __getattr__(name: str) -> Any:
     elif name == "__version__":
         value = _version()
     elif name not in _where():
-        raise AttributeError(f"module 'callboard' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        from callboard.core.ref.suggestions import unknown_name
+
+        told = f"module 'callboard' has no attribute {name!r}"
+        raise unknown_name(told, name, _where(), sys.modules[__name__])
     elif name == "kernel" or _where()[name] == "callboard":  # modules; the first of them is also a decorator
         return importlib.import_module(f"callboard.{name}")
     else:

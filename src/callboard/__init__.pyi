@@ -3,6 +3,7 @@
 A public name is one line here, ``from callboard.x import Name as Name``.
 """
 
+from callboard import np as np
 from callboard import observability as observability
 from callboard import sync as sync
 from callboard import xp as xp
@@ -55,6 +56,17 @@ from callboard.agents.index.fusion import fuse as fuse
 from callboard.agents.index.protocol import Neighbours as Neighbours
 from callboard.agents.index.protocol import VectorIndex as VectorIndex
 from callboard.agents.index.text import TextIndex as TextIndex
+from callboard.agents.rag.answer import Citation as Citation
+from callboard.agents.rag.answer import RagAnswer as RagAnswer
+from callboard.agents.rag.context import RagContext as RagContext
+from callboard.agents.rag.passages.chunking import Chunking as Chunking
+from callboard.agents.rag.passages.documents import Document as Document
+from callboard.agents.rag.passages.documents import Ingested as Ingested
+from callboard.agents.rag.passages.documents import Passage as Passage
+from callboard.agents.rag.passages.reading import documents_in as documents_in
+from callboard.agents.rag.pipeline import RagPipeline as RagPipeline
+from callboard.agents.rag.stages import RagStage as RagStage
+from callboard.agents.rag.stream import RagStream as RagStream
 from callboard.agents.state.coordinator import CoordinatorStats as CoordinatorStats
 from callboard.agents.state.coordinator import SharedGpuStateCoordinator as SharedGpuStateCoordinator
 from callboard.agents.state.coordinator import WriteToken as WriteToken
@@ -318,14 +330,21 @@ from callboard.system import device as device
 from callboard.telemetry.install import observe as observe
 from callboard.telemetry.telemetry import Telemetry as Telemetry
 from callboard.train.dataparallel import DataParallelTrainer as DataParallelTrainer
-from callboard.train.history import History as History
 from callboard.train.kinds import LossKind as LossKind
 from callboard.train.kinds import OptimizerKind as OptimizerKind
 from callboard.train.parameterserver.compression import GradientCompressor as GradientCompressor
 from callboard.train.parameterserver.consistency import Consistency as Consistency
 from callboard.train.parameterserver.gradients import SparseRows as SparseRows
 from callboard.train.parameterserver.server import AsyncParameterServer as AsyncParameterServer
+from callboard.train.pipeline.schedules.simulation import PipelineCosts as PipelineCosts
+from callboard.train.pipeline.schedules.simulation import PipelineTimeline as PipelineTimeline
+from callboard.train.pipeline.schedules.simulation import simulate_pipeline as simulate_pipeline
+from callboard.train.pipeline.trainer import PipelineParallelTrainer as PipelineParallelTrainer
+from callboard.train.running.history import History as History
+from callboard.train.running.run import TrainingRun as TrainingRun
 from callboard.train.stats import StepStats as StepStats
+from callboard.train.stats import Straggler as Straggler
+from callboard.train.tensor.trainer import TensorParallelTrainer as TensorParallelTrainer
 
 __version__: str
 """Of the installed distribution, ``"0+unknown"`` for a source tree that is not installed."""

@@ -31,6 +31,7 @@ from callboard.device.supervision.watch import DeviceEvent, Stopped
 if TYPE_CHECKING:
     from callboard._blocking import Device
     from callboard.arrays.namespace import Namespace
+    from callboard.numpylike.namespace import Numpy
 
 __all__ = ["BlockingRefs", "DeviceBase", "PerGeneration", "PinnedBufferPoolBase", "Ref"]
 
@@ -233,6 +234,11 @@ class PinnedBufferPoolBase(Handle):
         self._background.call(self._pool.close)
 
 
+def _size(ref: GpuRef[Any]) -> int:
+    """The number of elements; 0 while it depends on data that is still computed."""
+    return 0 if hasattr(ref.layout, "extents") else ref.size
+
+
 class BlockingRefs:
     """Serves the refs of a blocking device: as the async one does, but ``get`` and extents that depend on data wait."""
 
@@ -258,10 +264,25 @@ class BlockingRefs:
         device = self._device
         return Namespace(device._call, device.put, device.name)
 
-    def preview(self, ref: GpuRef[Any]) -> Array | None:
+    @functools.cached_property
+    def np(self) -> "Numpy":
+        """NumPy's names, made on first use."""
+        from callboard.numpylike.namespace import Numpy
+
+        return Numpy(self.xp)
+
+    def preview(self, ref: GpuRef[Any], *, most: int | None = None, wait: bool = False) -> Array | None:
         """The first elements of a ref that has its values, as many as the device's ``preview`` allows."""
-        most = self._device.config.preview
-        if not most or ref._state != DONE or ref.is_stale:
+        allowed = self._device.config.preview
+        if not allowed or ref.is_stale:
+            return None
+        most = most or allowed
+        if wait and ref._state != DONE and _size(ref) <= most:
+            try:
+                ref.result()
+            except (AccelError, TypeError, RuntimeError):  # it has failed, or cannot be waited for here
+                return None
+        if ref._state != DONE or (wait and ref.size > most):
             return None
         edge = max(1, int(most ** (1 / max(1, ref.ndim))))
         part = ref[tuple(slice(0, edge) for _ in ref.shape)] if ref.size > most else ref

@@ -1,5 +1,6 @@
-"""``observability.install(system, "node-1")``: see :func:`callboard.observe`; the dashboard, and NVIDIA's profilers."""
+"""``observability.install(system, "node-1")``: see :func:`callboard.observe`; trace contexts, dashboard, profilers."""
 
+from callboard.events.tracing import traceparent
 from callboard.telemetry.dashboard.app import process_dashboard as dashboard
 from callboard.telemetry.install import install, observe
 from callboard.telemetry.nvidia.cupti import CuptiSession
@@ -16,4 +17,5 @@ __all__ = [
     "dashboard",
     "install",
     "observe",
+    "traceparent",
 ]

@@ -18,7 +18,7 @@ from callboard.core.errors import DeviceStopped, Withdrawn
 from callboard.device.client.handle import Device
 from callboard.device.client.recorded import DeviceLog
 from callboard.device.config import DeviceConfig, DeviceOptions
-from callboard.device.configure import check_libraries, device_config, warn_of_unknown_variables
+from callboard.device.configure import check_libraries, device_config, differing, warn_of_unknown_variables
 from callboard.device.opening import open_device, remote_config
 from callboard.device.protocol.residents.importing import note_importing, refuse_nested
 from callboard.device.supervision.hosts.starter import starter_for
@@ -141,7 +141,8 @@ class System(ActorSystem):
         opened = await asyncio.shield(task)
         if options and opened.config != settings:
             raise ValueError(
-                f"{opened.name} is open with other settings ({opened.config}); close it first, or pass the same"
+                f"{opened.name} is open with other settings: {differing(opened.config, settings)}; close it first, or "
+                "pass the same"
             )
         if supervisor is not None and opened._actor.supervisor is not supervisor:
             raise ValueError(f"{opened.name} is open with another supervisor; close it first, or pass the same")

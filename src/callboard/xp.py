@@ -27,11 +27,15 @@ def default() -> Namespace[Blocking]:
     Raises:
         BackendUnavailable: ``CALLBOARD_DEVICE`` names a device that cannot be used.
     """
+    return _device().xp
+
+
+def _device() -> sync.Device:
     global _opened
     with _lock:
         if _opened is None or _opened.stopped:
             _opened = sync.device(os.environ.get("CALLBOARD_DEVICE", "auto"))
-        return _opened.xp
+        return _opened
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 import io
 
-from callboard.cli.progress import Progress
+from callboard.cli.parts.progress import Progress
 
 
 class Terminal(io.StringIO):

@@ -31,7 +31,15 @@ using std::min; using std::max;
 
 COMMAND = ["g++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-Wl,-Bsymbolic", "-x", "c++", "-", "-o"]
 """With its own functions first: libc has an `advance`, too."""
-TYPES = {"f4": "float", "f8": "double", "i4": "int", "i8": "long long", "u4": "unsigned", "u1": "unsigned char", "u2": "unsigned short"}
+TYPES = {
+    "f4": "float",
+    "f8": "double",
+    "i4": "int",
+    "i8": "long long",
+    "u4": "unsigned",
+    "u1": "unsigned char",
+    "u2": "unsigned short",
+}
 
 
 def run_text(text: str, name: str, *args: Any, blocks: int, threads: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from serve_lab import TIMEOUT, Held, X, Y, client_of, request_of, small_app, until
 
-from callboard.cli.tokens import read_token
+from callboard.cli.parts.tokens import read_token
 from callboard.serve import App, BadRequest, EdgeLimits, Tensor, listening
 from callboard.serve.http.compression import LARGE, STEP, decompressed
 from callboard.serve.http.heads import MAX_HEAD, MAX_HEADERS, MAX_PIPELINED

@@ -22,7 +22,9 @@ from callboard.cli.serving.live import Watch
 from callboard.patterns.requests.needs import contexts_of, needs_of
 from callboard.serve import App, Tensor
 from callboard.serve.figures import ENDS
+from callboard.serve.statistics import REASONS, TRITON
 
+FAILURE = "request_failure"
 SAMPLE = re.compile(r'([a-z_]+)(\{(?:[a-z]+="(?:[^"\\\n]|\\[\\"n])*",?)*\})? (\S+)')
 
 
@@ -72,6 +74,9 @@ async def test_metrics() -> None:
     assert found['callboard_model_total_seconds_count{model="double",version="1"}'] == 1
     assert found["callboard_ready"] == found["callboard_http_requests_open"] == 1
     assert found["callboard_http_connections_stalled_total"] == 0
+    of_triton = {name: found[f'nv_inference_{name}{{model="double",version="1"}}'] for name in set(TRITON) - {FAILURE}}
+    assert all(of_triton.pop(name) > 0 for name in TRITON if name.endswith("_us"))
+    assert of_triton == {"request_success": 1, "count": 1, "exec_count": 1, "pending_request_count": 0}
 
 
 async def test_a_value_that_is_not_what_the_model_declares_has_failed() -> None:
@@ -82,6 +87,10 @@ async def test_a_value_that_is_not_what_the_model_declares_has_failed() -> None:
         found = samples((await http.get("/metrics")).text)
     ends = {end: found[f'callboard_model_requests_total{{model="m",version="1",end="{end}"}}'] for end in ENDS}
     assert ends == dict.fromkeys(ENDS, 0) | {"completed": 1, "failed": 1}
+    assert found['nv_inference_request_success{model="m",version="1"}'] == 1
+    reasons = dict.fromkeys((*REASONS, "OTHER"), 0) | {"BACKEND": 1}
+    for reason, count in reasons.items():
+        assert found[f'nv_inference_request_failure{{model="m",version="1",reason="{reason}"}}'] == count
 
 
 async def test_names_are_quoted_and_devices_are_counted() -> None:

@@ -1,15 +1,14 @@
 """What a collector of OpenTelemetry receives: read with the SDK's own protobufs where it is installed."""
 
 import asyncio
-import builtins
-import gzip
 import logging
-import threading
+import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.telemetry.collecting import Collector, attributes, collecting
 
 import callboard as cb
 from callboard.events.concerns import TRACE
@@ -61,14 +60,7 @@ def test_trace_contexts_over_http(value: str, valid: bool) -> None:
 async def test_a_missing_sdk_is_said_and_the_environment_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    find = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name.startswith("opentelemetry"):
-            raise ImportError(f"No module named {name!r}")
-        return find(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
     async with cb.System("app") as system:
         with pytest.raises(cb.BackendUnavailable, match=r"pip install 'callboard\[otel\]'"):
             cb.observe(system, otlp=4318)
@@ -82,54 +74,11 @@ async def test_a_missing_sdk_is_said_and_the_environment_goes_on(
 # -- with the SDK ------------------------------------------------------------------------------------------------------
 
 
-class Collector:
-    """Takes exports, and decodes them."""
-
-    def __init__(self) -> None:
-        self.bodies: dict[str, list[bytes]] = {}
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    body = gzip.decompress(body)
-                collector.bodies.setdefault(self.path, []).append(body)
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port: int = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def spans(self) -> list[Any]:
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-        requests = map(ExportTraceServiceRequest.FromString, self.bodies.get("/v1/traces", []))
-        return [span for each in requests for r in each.resource_spans for s in r.scope_spans for span in s.spans]
-
-    def metrics(self) -> dict[str, Any]:
-        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-
-        request = ExportMetricsServiceRequest.FromString(self.bodies["/v1/metrics"][-1])
-        return {m.name: m for r in request.resource_metrics for s in r.scope_metrics for m in s.metrics}
-
-
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason=WITH_SDK)
-    collector = Collector()
-    yield collector
-    collector.server.shutdown()
-    collector.server.server_close()
-
-
-def attributes(each: Any) -> dict[str, Any]:
-    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in each.attributes}
+    with collecting() as collector:
+        yield collector
 
 
 async def application(port: int, parents: list[str | None]) -> None:
@@ -177,7 +126,87 @@ async def test_a_request_is_a_span_with_its_parent_times_and_ops(collector: Coll
     assert all(len(p.bucket_counts) == len(p.explicit_bounds) + 1 for p in points)
 
 
+def incoming(n: int) -> str:
+    return f"00-{n + 1:032x}-{n + 1:016x}-01"
+
+
+async def requests(port: int, count: int, max_batch: int) -> None:
+    """So many requests at once, whose work takes turns."""
+    both = asyncio.Barrier(2)
+
+    async def asked(server: Any, n: int) -> None:
+        TRACE.set(incoming(n))
+        await server.submit(n)
+
+    async with asyncio.timeout(LIMIT), cb.System("app") as system:
+        cb.observe(system, "node-1", otlp=port)
+        device = await system.device("cpu", isolation="thread")
+        a = device.full((2, 2), 1.0, "f32")
+
+        async def work(items: list[int]) -> list[int]:
+            for _ in range(3):
+                if max_batch == 1:
+                    await both.wait()
+                device.blas.gemm(a, a) if items[0] else device.full((2, 2), 2.0)
+            return items
+
+        batches = 2 if max_batch == 1 else 1
+        options: dict[str, Any] = {"max_batch": max_batch, "max_concurrent_batches": batches, "max_wait": LIMIT}
+        async with cb.DynamicBatchingServer(work, name="s", **options) as server:
+            await asyncio.gather(*(asyncio.create_task(asked(server, n)) for n in range(count)))
+
+
+async def test_interleaved_requests_get_exactly_their_own_ops(collector: Collector) -> None:
+    await requests(collector.port, 2, 1)
+    first, second = sorted(collector.spans(), key=lambda span: bytes(span.trace_id))
+    assert [span.parent_span_id.hex() for span in (first, second)] == [incoming(n)[36:52] for n in range(2)]
+    ops = [[event.name for event in span.events if event.name != "batch"] for span in (first, second)]
+    assert ops == [["memory.empty", "memory.fill"] * 3, ["blas.gemm"] * 3]
+    assert all(
+        span.start_time_unix_nano <= e.time_unix_nano <= span.end_time_unix_nano
+        for span in (first, second)
+        for e in span.events
+    )
+
+
+async def test_a_batch_is_a_span_that_links_to_its_requests(collector: Collector) -> None:
+    await requests(collector.port, 3, 3)
+    (batch,) = [span for span in collector.spans() if span.name == "s batch"]
+    spans = [span for span in collector.spans() if span.name == "s"]
+    assert {span.parent_span_id.hex() for span in spans} == {incoming(n)[36:52] for n in range(3)}
+    assert {(link.trace_id, link.span_id) for link in batch.links} == {(s.trace_id, s.span_id) for s in spans}
+    assert (batch.trace_id, batch.parent_span_id) in {(s.trace_id, s.span_id) for s in spans}
+    for span in (batch, *spans):  # each request caused what its batch did
+        assert [event.name for event in span.events].count("memory.fill") == 3
+    assert attributes(batch)["callboard.batch"] == 3
+
+
+async def test_a_lost_context_is_in_the_spans_that_used_it(collector: Collector, tmp_path: Path) -> None:
+    async with asyncio.timeout(LIMIT), cb.System("app") as system:
+        cb.observe(system, "node-1", otlp=collector.port)
+        spec = f"faulty+cpu?poison_at=4&once={tmp_path / 'once'}"
+        device = await system.device(spec, isolation="process", standby=None, max_restarts=None)
+
+        async def work(items: list[int]) -> list[int]:
+            a = device.full((2, 2), 1.0, "f32")
+            for _ in range(3):
+                await device.blas.gemm(a, a)
+            return items
+
+        async with cb.DynamicBatchingServer(work, max_batch=1, name="s") as server:
+            for n in range(2):
+                TRACE.set(incoming(n))
+                await server.submit(n)
+    first, second = sorted(collector.spans(), key=lambda span: bytes(span.trace_id))
+    names = [event.name for event in first.events]
+    assert names.count("context lost") == 1
+    assert names.index("context lost") < len(names) - 1 - names[::-1].index("blas.gemm")  # it was repeated
+    assert "context lost" not in [event.name for event in second.events]
+    assert [event.name for event in second.events].count("blas.gemm") == 3
+
+
 async def test_spans_are_sampled_and_bounded(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    from callboard.events import tracing
     from callboard.events.kinds import REQUEST
     from callboard.telemetry.export.otel import traces
 
@@ -185,7 +214,8 @@ async def test_spans_are_sampled_and_bounded(collector: Collector, monkeypatch: 
         telemetry = cb.observe(system)
         none = traces.OtlpTraces(telemetry, collector.port, rate=0)
         every = traces.OtlpTraces(telemetry, collector.port, rate=1)
-        requests = [(n, 5_000_000_000, REQUEST, "s", n, 4.0, 4.5, "failed", None) for n in range(traces.MOST + 7)]
+        monkeypatch.setattr(tracing, "now", lambda: 5_000_000_000)
+        requests = [(n, 5_000_000_000, REQUEST, "s", n, 4.0, 4.5, "failed", None, None) for n in range(traces.MOST + 7)]
         for each in (none, every):
             each.take(requests)
             each.close()

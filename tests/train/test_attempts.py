@@ -68,19 +68,20 @@ async def test_a_step_that_was_cancelled_after_its_update_was_not_done(monkeypat
     async with cb.System() as system, await opened(system) as training:
         initial = await training.state()
         await training.step(first)
-        take = training._take
+        members = training._training()
+        take = members.take
 
         async def cancelled(*arguments: Any) -> Any:
             await take(*arguments)
             raise asyncio.CancelledError
 
         with monkeypatch.context() as patch:
-            patch.setattr(training, "_take", cancelled)
+            patch.setattr(members, "take", cancelled)
             with pytest.raises(asyncio.CancelledError):
                 await training.step(second)
         stats = await training.step(third)
         weights = await training.state_dict()
-        training._done, training._begun = 0, 1  # back to the start, and without the cancelled step
+        training._done, members.begun = 0, 1  # back to the start, and without the cancelled step
         training._snapshots.take(initial)
         await training.step(first)
         assert (await training.step(third)).loss == stats.loss

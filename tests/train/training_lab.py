@@ -46,7 +46,9 @@ def plain(
     for x, y in data:
         rule.zero_grad()
         target = torch.as_tensor(y)
-        value = of(model(torch.as_tensor(x).to(dtype)), target if target.dtype == torch.int64 else target.to(dtype))
+        inputs = torch.as_tensor(x)
+        inputs = inputs.to(dtype) if inputs.is_floating_point() else inputs
+        value = of(model(inputs), target if target.dtype == torch.int64 else target.to(dtype))
         value.backward()
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(parameters, clip)

@@ -45,6 +45,7 @@ def _steps(root: Path) -> Iterator[Step]:
         ("blocking", "the classes of cb.sync", "scripts/blocking-twin", "--write"),
         ("template", "the files of `callboard new-library`", "-m", "devtools.template"),
         ("xp", "the stub of cb.xp", "scripts/xp-stub"),
+        ("numpy", "NumPy's parameters, for dev.np", "scripts/numpy-signatures"),
         ("coverage", "docs/coverage.md", "scripts/coverage-page", "--write"),
         ("figures", "the figures in README.md and docs/performance.md", "scripts/readme-figures", "--write"),
     ):

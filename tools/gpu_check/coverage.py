@@ -13,6 +13,7 @@ from typing import NamedTuple
 from callboard.backends.cuda.attention.rules import FEATURES, FP8
 from callboard.core.dtype import DTYPES
 from callboard.core.op import info_of
+from gpu_check import numpynames
 from gpu_check.groups import FAULTS, ROOT, all_ops, dtypes_of, groups, libraries, ops_of, suite_group, suites
 from gpu_check.summary import Summary, stored
 
@@ -119,7 +120,9 @@ def proofs(summaries: Sequence[Summary]) -> dict[str, Proof | None]:
 
 def coverage_page(summaries: Sequence[Summary]) -> str:
     """The page."""
-    return "\n".join([HEAD, *_proven(summaries), "", OPERATIONS, *_operations(), "", *_engines(), ""])
+    return "\n".join(
+        [HEAD, *_proven(summaries), "", OPERATIONS, *_operations(), "", *_engines(), "", *numpynames.sections(), ""]
+    )
 
 
 def _proven(summaries: Sequence[Summary]) -> Iterator[str]:

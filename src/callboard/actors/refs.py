@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from callboard.actors._runtime import waiting
 from callboard.actors._runtime.current import CURRENT
 from callboard.actors._runtime.direct import ref_class
-from callboard.actors._runtime.envelopes import Ask, Kill, Poison
+from callboard.actors._runtime.envelopes import Ask, Kill, Poison, carried
 from callboard.actors._runtime.table import handler_names
 from callboard.actors.errors import AskTimeout, MailboxFull, SelfAsk
 from callboard.actors.handles import Handle
 from callboard.actors.loops.blocking import wait
 from callboard.actors.messages import Msg, Request
+from callboard.events.concerns import TRACE
+from callboard.events.ring import EVENTS
 
 if TYPE_CHECKING:
     from callboard.actors._runtime.cell import Cell
@@ -48,7 +50,7 @@ class ActorRef(Handle, Generic[A_co]):
             MailboxFull: the mailbox is bounded, full, and its policy is ``fail``.
         """
         cell = self._cell
-        cell.push(message)
+        cell.push(message if EVENTS.ring is None else carried(message))
         if not cell.awake:
             cell.wake()
 
@@ -82,6 +84,8 @@ class ActorRef(Handle, Generic[A_co]):
         if timeout is None:
             timeout = inf
         ask = Ask(request, future, port, cell, sender, timeout)
+        if EVENTS.ring is not None:
+            ask.trace = TRACE.get()
         if 0.0 < timeout < inf:
             port.deadlines.add(ask, timeout)
         elif not timeout > 0.0:
@@ -116,6 +120,8 @@ class ActorRef(Handle, Generic[A_co]):
             _refuse_self_ask(cell, request)
         future: concurrent.futures.Future[R] = concurrent.futures.Future()
         ask = Ask(request, future, None, cell, sender, timeout)
+        if EVENTS.ring is not None:
+            ask.trace = TRACE.get()
         cell.push(ask)
         if not cell.awake:
             cell.wake()

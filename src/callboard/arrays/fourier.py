@@ -6,12 +6,13 @@ passes.
 """
 
 from collections.abc import Sequence
-from typing import Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from callboard.actors.handles import Handle
 from callboard.arrays.creation import Creation
 from callboard.arrays.elementwise import apply
 from callboard.arrays.handles import Ref, axes_of, axis_of, cast, check_array, device_of, submit
+from callboard.arrays.introspection.unknown import unknown
 from callboard.arrays.manipulation import roll
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
@@ -218,6 +219,13 @@ class Fourier(Handle, Generic[Mode]):
 
     def __init__(self, creation: Creation[Mode]) -> None:
         self._creation = creation
+
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name.endswith("2") and hasattr(self, f"{name[:-1]}n"):
+                raise AttributeError(f"xp.fft has no {name!r}; use {name[:-1]}n(x, axes=(-2, -1))", name=name, obj=self)
+            raise unknown("xp.fft", name, dir(type(self)))
 
     fft = staticmethod(fft)
     fftn = staticmethod(fftn)

@@ -35,8 +35,10 @@ __all__ = [
 ]
 
 
-class AxisError(ShapeError, IndexError):
-    """The array has no such axis. The standard requires an ``IndexError``; like NumPy's class, this is both."""
+class AxisError(ShapeError, np.exceptions.AxisError):
+    """The array has no such axis. Like NumPy's class it is also an ``IndexError``, which the standard requires."""
+
+    __str__ = Exception.__str__  # NumPy's keeps another text
 
 
 class IndexRangeError(ShapeError, IndexError):
@@ -76,7 +78,7 @@ def number(function: str, name: str, x: Any) -> Any:
     refuse_masked(x, f"xp.{function}")
     found = x.item() if isinstance(x, GpuRef | np.ndarray | np.generic) and x.ndim == 0 else x
     if not isinstance(found, bool | int | float | complex):
-        told = repr(x) if isinstance(x, GpuRef) else type(x).__name__
+        told = x._told() if isinstance(x, GpuRef) else type(x).__name__
         raise TypeError(f"xp.{function}: {name} is {told}; pass a number, or a 0-d array of one")
     return found
 
@@ -88,7 +90,7 @@ def integer(function: str, name: str, x: Any) -> int:
     except TypeError as e:
         if isinstance(x, GpuRef) and not x.ndim and not x._port.services.blocking:
             raise
-        told = repr(x) if isinstance(x, GpuRef | float | complex) else type(x).__name__
+        told = x._told() if isinstance(x, GpuRef) else repr(x) if isinstance(x, float | complex) else type(x).__name__
         raise TypeError(f"xp.{function}: {name} is {told}; pass an int") from e
 
 

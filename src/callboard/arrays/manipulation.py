@@ -49,16 +49,11 @@ def reshape(x: GpuRef[Mode], /, shape: int | Sequence[int], *, copy: bool | None
         ShapeError: Another size, or ``copy=False`` and there is no such view.
     """
     check_array("reshape", "x", x)
-    if copy:
-        copied: GpuRef[Mode] = submit(x, Copy(src=x))
-        return copied.reshape(shape_of(shape))
-    try:
-        return x.reshape(shape_of(shape))
-    except ShapeError:
-        if copy is False or x.layout.contiguous:
-            raise
-    reshaped(layout_of(x.dtype, x.shape), shape_of(shape))  # refuses another size before anything is copied
-    return reshape(x, shape, copy=True)
+    if not copy:
+        return x.reshape(shape_of(shape), copy=copy)
+    layout = reshaped(layout_of(x.dtype, x.shape), shape_of(shape))  # refuses another size before anything is copied
+    copied: GpuRef[Mode] = submit(x, Copy(src=x))
+    return copied._view(layout, copied.offset)
 
 
 def permute_dims(x: GpuRef[Mode], /, axes: tuple[int, ...]) -> GpuRef[Mode]:
@@ -271,7 +266,8 @@ def repeat(x: GpuRef[Mode], repeats: int | Ref | Sequence[int], /, *, axis: int 
     n = x.shape[along]
     if isinstance(repeats, GpuRef) and not x._port.services.blocking:
         raise TypeError(
-            f"xp.repeat: repeats is {repeats!r}, and the shape of the result depends on it: pass (await repeats.get())"
+            f"xp.repeat: repeats is {repeats._told()}, and the shape of the result depends on it: "
+            "pass (await repeats.get())"
         )
     refuse_masked(repeats, "xp.repeat")
     counts = np.asarray(repeats.get() if isinstance(repeats, GpuRef) else repeats)

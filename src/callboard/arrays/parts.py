@@ -76,6 +76,7 @@ class Part:
         "layout",
         "origin",
         "result",
+        "trace",
         "uses",
     )
 
@@ -90,6 +91,7 @@ class Part:
         self._ref: weakref.ref[GpuRef[Any]] | None = None
         self.layout = call.layout
         self.origin: Any = None
+        self.trace: str | None = None
         self.uses = 0
         self.result: Ref | None = None  # once it has been computed
         size, arrays = 1, 0  # calls and arrays, which are bounded: an operand read twice counts twice

@@ -1,4 +1,4 @@
-"""The command line, ``callboard``: demo, doctor, bench, serve, host, load, top, dashboard, trace, api, new-library."""
+"""The command line, ``callboard``: one module or package for each command."""
 
 from collections.abc import Sequence
 

@@ -9,17 +9,19 @@ from collections.abc import Sequence
 
 import callboard
 from callboard.cli.api.command import add_api
-from callboard.cli.bench import add_bench
-from callboard.cli.dashboard import add_dashboard
+from callboard.cli.ask.command import add_ask
 from callboard.cli.demo.command import add_demo
 from callboard.cli.doctor.command import add_doctor
-from callboard.cli.host import add_host
 from callboard.cli.load.command import add_load
+from callboard.cli.measuring.bench import add_bench
+from callboard.cli.measuring.tracing import add_trace
 from callboard.cli.new_library import add_new_library
-from callboard.cli.play import add_play
+from callboard.cli.pages.dashboard import add_dashboard
+from callboard.cli.pages.play import add_play
 from callboard.cli.serving.command import add_serve
+from callboard.cli.serving.host import add_host
 from callboard.cli.top.command import add_top
-from callboard.cli.tracing import add_trace
+from callboard.cli.training.command import add_train
 from callboard.device.configure import check_environment
 
 __all__ = ["run"]
@@ -28,8 +30,8 @@ __all__ = ["run"]
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "callboard",
-        description="Accelerator libraries for Python services that survive lost contexts: demo, checks, measurements "
-        "and serving over HTTP.",
+        description="Accelerator libraries for Python services that survive lost contexts: demo, checks, measurements, "
+        "training, and serving over HTTP.",
     )
     parser.add_argument("--version", action="version", version=f"callboard {callboard.__version__}")
     parser.set_defaults(run=lambda _: parser.print_help())
@@ -38,8 +40,10 @@ def _parser() -> argparse.ArgumentParser:
     add_doctor(commands)
     add_bench(commands)
     add_serve(commands)
+    add_train(commands)
     add_host(commands)
     add_load(commands)
+    add_ask(commands)
     add_top(commands)
     add_dashboard(commands)
     add_play(commands)

@@ -59,6 +59,11 @@ class DType:
         """``f32`` for ``c64``, ``f64`` for ``c128``, else itself."""
         return {"c64": DTYPES["f32"], "c128": DTYPES["f64"]}.get(self.name, self)
 
+    @property
+    def type(self) -> Any:
+        """NumPy's class of single elements, as ``numpy.dtype.type``."""
+        return self.np.type
+
     def __eq__(self, other: object) -> bool:
         if self is other or type(other) is DType:
             return self is other

@@ -16,6 +16,7 @@ __all__ = [
     "DeviceStopped",
     "DriverError",
     "GpuRefStale",
+    "IntegerRangeError",
     "LibraryError",
     "MailboxFull",
     "NumericalError",
@@ -173,6 +174,10 @@ class DriverError(AccelError):
 
 class ShapeError(AccelError, ValueError):
     """Shapes, dtypes, strides or aliasing do not fit. Raised at the call, before anything is sent."""
+
+
+class IntegerRangeError(ShapeError, OverflowError):
+    """A number is no value of the integer dtype that is to hold it. As NumPy's error, it is an ``OverflowError``."""
 
 
 class DeviceMismatch(AccelError, ValueError):

@@ -94,7 +94,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         pending_capacity: Ops accepted while no context is ready.
         fuse: Compute consecutive functions of elements of ``dev.xp``, and a reduction that follows, in one kernel.
         auto_record: Send repeated chains of ops as one replay of a recording that is made automatically.
-        preview: Elements of a ref of a blocking device that a notebook copies to show them; 0: none.
+        preview: Elements of a ref of a blocking device that ``print``, a prompt and a notebook copy to show them; 0:
+            none.
         hang_after: Seconds without a heartbeat before a host counts as hung; more than ``interval``. During a step,
             only those count in which the host's threads do nothing: it is stopped, or waits with the GIL.
         step_timeout: Seconds in which a host must have imported its packages and have opened the device, else it counts
@@ -123,7 +124,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     pending_capacity: Annotated[int, msgspec.Meta(ge=0)] = 1024
     fuse: bool = True
     auto_record: bool = False
-    preview: Annotated[int, msgspec.Meta(ge=0)] = 0
+    preview: Annotated[int, msgspec.Meta(ge=0)] = 1000
     hang_after: Duration = 30.0
     step_timeout: Duration = 300.0
     max_restarts: Annotated[int, msgspec.Meta(ge=0)] | None = 3

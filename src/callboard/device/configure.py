@@ -21,6 +21,7 @@ __all__ = [
     "check_environment",
     "check_libraries",
     "device_config",
+    "differing",
     "unknown_variables",
     "warn_of_unknown_variables",
 ]
@@ -159,6 +160,17 @@ def check_environment(environ: Mapping[str, str] = os.environ) -> None:
             last = "" if numbers.stop == 2**63 else f" to {numbers[-1]}"
             raise ValueError(f"{ENVIRONMENT}{name} is {value!r}; use an integer from {numbers.start}{last}")
     device_config("thread", None, {}, environ)
+
+
+def differing(have: DeviceConfig, wanted: DeviceConfig) -> str:
+    """The settings in which two configurations differ, as a text: ``preview is 1000, not 0``."""
+    pairs = [
+        (name, getattr(a, name), getattr(b, name))
+        for a, b, names in ((have, wanted, _DEVICE), (have.host, wanted.host, _HOST))
+        for name in names
+        if name != "host"
+    ]
+    return ", ".join(f"{name} is {one!r:.80}, not {other!r:.80}" for name, one, other in pairs if one != other)
 
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

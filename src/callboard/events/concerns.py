@@ -10,4 +10,4 @@ CONCERNS: Final[dict[str, Callable[[], Any]]] = {}
 """Fields of log records: each function returns the value for the running task, or None."""
 
 TRACE: Final[ContextVar[str | None]] = ContextVar("callboard_trace", default=None)
-"""The W3C ``traceparent`` of the request that the running task answers."""
+"""The trace context of the request for which the running code works; see :mod:`callboard.events.tracing`."""

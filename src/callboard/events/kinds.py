@@ -36,8 +36,8 @@ DEAD: Final = 3
 """A dead letter. Where: the path of its target. Class of the message, reason."""
 
 OP: Final = 4
-"""An op was called. Where: the device. Id, tag, path of the actor that called it or ``""``. Like ``SETTLED``, it is
-written only while an exporter wants it."""
+"""An op was called. Where: the device. Id, tag, path of the actor that called it or ``""``, trace context of the
+request that caused it, or of the batch, or None. Like ``SETTLED``, it is written only while an exporter wants it."""
 
 SETTLED: Final = 5
 """Ops have their completions. Where: the device. Ids of those that succeeded, tags of those that failed."""
@@ -61,11 +61,14 @@ RESIDENT: Final = 10
 the error's class or ``""``."""
 
 BATCH: Final = 11
-"""A server ran a batch, or a step. Where: the server. Number of requests, seconds of the call, whether it succeeded."""
+"""A server ran a batch, or a step. Where: the server. Number of requests, seconds of the call, whether it succeeded,
+the trace context of what it did, or None, and those of the sampled requests in it: if there are several, its own.
+Written as ``REQUEST`` is."""
 
 REQUEST: Final = 12
 """A request to a server ended. Where: the server. Number; when it arrived and when it was begun, in seconds of the
-server's clock (the loop's); how it ended; trace context or None."""
+server's clock (the loop's); how it ended; its trace context, and the one that it came with, or None. Written while an
+exporter wants the details, or if the request is sampled."""
 
 MARK: Final = 13
 """A note. Where: what it is about. Name, a mapping of plain values."""
@@ -95,15 +98,15 @@ FIELDS: Final = {
     MESSAGE: ("actor", "message", "began", "ok"),
     ACTOR: ("actor", "what", "cause"),
     DEAD: ("actor", "message", "reason"),
-    OP: ("device", "id", "op", "actor"),
+    OP: ("device", "id", "op", "actor", "trace"),
     SETTLED: ("device", "done", "failed"),
     TRACED: ("device", "records"),
     LOST: ("device", "generation", "error", "text", "ops", "suspects", "tags"),
     RECOVERED: ("device", "generation", "standby", "seconds"),
     STOPPED: ("device", "text"),
     RESIDENT: ("device", "actor", "what", "cause"),
-    BATCH: ("server", "size", "seconds", "ok"),
-    REQUEST: ("server", "id", "arrived", "began", "end", "trace"),
+    BATCH: ("server", "size", "seconds", "ok", "trace", "requests"),
+    REQUEST: ("server", "id", "arrived", "began", "end", "trace", "parent"),
     MARK: ("about", "name", "values"),
     ACTIVITY: ("device", "records"),
 }

@@ -9,8 +9,12 @@ A hook is two lines::
 
 import itertools
 from collections import deque
+from itertools import repeat, starmap
 from time import monotonic_ns
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from callboard.events.tracing import Sampler
 
 __all__ = ["CAPACITY", "EVENTS", "Event", "Ring", "now"]
 
@@ -44,13 +48,9 @@ class Ring(deque[Event]):
 
     def drain(self, most: int = CAPACITY) -> list[Event]:
         """Take the oldest events. One thread at a time."""
-        taken: list[Event] = []
-        take, keep = self.popleft, taken.append
-        try:
-            for _ in range(most):
-                keep(take())
-        except IndexError:
-            pass
+        # In one step of the interpreter, in which no thread waits for another. Nobody else takes, and writers that drop
+        # the oldest event add another, so as many are there.
+        taken = list(starmap(self.popleft, repeat((), min(most, len(self)))))
         if taken:
             self.drained += len(taken)
             self._newest = max(self._newest, taken[-1][0], taken[0][0])
@@ -67,11 +67,12 @@ class _Events:
 
     Attributes:
         ring: The ring to write to; None while telemetry is off.
-        ops: Some exporter wants events of ops; otherwise they are only counted.
+        ops: Some exporter wants events of all ops and requests; otherwise they are only counted.
+        sampler: Begins spans for an exporter, which gets the events of the ops that sampled requests cause; or None.
         every: New contexts measure one op in so many; 0: none.
     """
 
-    __slots__ = ("every", "ops", "ring")
+    __slots__ = ("every", "ops", "ring", "sampler")
 
     def __init__(self) -> None:
         self.off()
@@ -80,6 +81,7 @@ class _Events:
         """Write no events."""
         self.ring: Ring | None = None
         self.ops = False
+        self.sampler: Sampler | None = None
         self.every = 0
 
 

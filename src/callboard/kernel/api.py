@@ -1,11 +1,12 @@
 """``Api``: base of the typed methods of ``dev.<library>``."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from callboard.actors.handles import Handle
 from callboard.core.mode import Mode
 from callboard.core.op import Op
+from callboard.core.ref.suggestions import unknown_name
 from callboard.core.ref.tokens import INSTEAD_OF_PICKLING
 
 __all__ = ["Api", "Submit", "as_tuple"]
@@ -52,6 +53,14 @@ class Api(Handle, Generic[Mode]):
     def __init__(self, submit: Submit, put: Callable[[Any], Any]) -> None:
         self._submit = submit
         self._put = put
+
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            library = type(self).__module__.split(".")[2]
+            raise unknown_name(f"dev.{library} has no {name!r}", name, object.__dir__(self), self)
 
 
 @overload

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
-from callboard.core.errors import ShapeError
+from callboard.core.errors import IntegerRangeError, ShapeError
 from callboard.core.layout import Layout, layout_of, rows_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import HostIn, HostOut, In, Number, Operand, Out
@@ -70,7 +70,8 @@ class Fill(Op["MemoryActor", GpuRef], tag="memory.fill"):
         elif dtype.is_integer and isinstance(value, int | float):
             bounds = np.iinfo(dtype.np)
             if not bounds.min <= value <= bounds.max or value != int(value):  # nor is NaN
-                raise self._refused(given, f"the integers from {bounds.min} to {bounds.max}")
+                refused = self._refused(given, f"the integers from {bounds.min} to {bounds.max}")
+                raise IntegerRangeError(*refused.args) if type(value) is int else refused
         elif isinstance(value, int) and dtype.is_float:
             self._check_float(given, float(value), dtype)
         elif not isinstance(value, Operand) and dtype.is_complex:

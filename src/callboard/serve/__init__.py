@@ -5,6 +5,7 @@ Answering requests requires the extra ``serve`` (Starlette and uvicorn); apps ca
 
 from callboard.serve.app import App, EdgeLimits
 from callboard.serve.errors import BadModelResult, BadRequest, HttpError, NotReady
+from callboard.serve.generation.answers import add_answers
 from callboard.serve.http.rights import RIGHTS, Right
 from callboard.serve.http.starting import Tls, listening, serve
 from callboard.serve.tensors import DATATYPES, Tensor
@@ -21,6 +22,7 @@ __all__ = [
     "Right",
     "Tensor",
     "Tls",
+    "add_answers",
     "listening",
     "serve",
 ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from callboard.patterns.fairshare.stats import FairShareStats
 from callboard.patterns.requests.stats import SECONDS, Histogram
 from callboard.serve.models import Model
+from callboard.serve.statistics import triton_metrics
 from callboard.telemetry.export.prometheus import Text
 from callboard.telemetry.families import Group
 from callboard.telemetry.observed import all_groups, installed
@@ -73,7 +74,8 @@ def exposition(figures: Figures, models: Iterable[Model], ready: bool, more: Ite
         ready: Whether requests are accepted.
         more: Further metrics.
     """
-    return Text().render([*_edge(figures, ready), *_models(list(models)), *more])
+    models = list(models)
+    return Text().render([*_edge(figures, ready), *_models(models), *triton_metrics(models), *more])
 
 
 async def all_metrics(app: "App") -> str:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from callboard.actors import ActorSystem
 from callboard.core.errors import BackendUnavailable
 from callboard.events.ring import CAPACITY, Event
+from callboard.events.tracing import Sampler
 from callboard.telemetry.export.jsonlines import JsonLines
 from callboard.telemetry.export.otel import OtlpMetrics, OtlpTraces
 from callboard.telemetry.export.perfetto import Perfetto
@@ -46,7 +47,8 @@ class _SharedFile:
         """Write what this telemetry records, too."""
         self._users += 1
         if self._users == 1:
-            self._end = telemetry.pump.subscribe(self._file.take)
+            sampler: Sampler | None = getattr(self._file, "sampler", None)
+            self._end = telemetry.pump.subscribe(self._file.take, ops=sampler is None, sampler=sampler)
         telemetry.on_close(self._ended)
 
     def _ended(self) -> None:

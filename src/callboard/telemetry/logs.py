@@ -27,7 +27,7 @@ def _actor() -> str | None:
 
 def _trace() -> str | None:
     parent = TRACE.get()
-    return None if parent is None else parent[3:35]
+    return parent[3:35] if parent else None
 
 
 CONCERNS.update(actor=_actor, request_key=request_key.get, trace_id=_trace)

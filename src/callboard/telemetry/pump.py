@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from callboard.events.ring import EVENTS, Event, Ring
+from callboard.events.tracing import Sampler
 
 __all__ = ["Pump", "Take"]
 
@@ -15,6 +16,9 @@ Take = Callable[[list[Event]], object]
 
 INTERVAL = 0.05
 """Seconds between two drains of the ring."""
+
+CHUNK = 8192
+"""Most events that are taken at once: no other thread runs for as long as that takes, which is less than 1 ms."""
 
 END = 2.0
 """Seconds that exporters get at the end for what they have begun."""
@@ -34,8 +38,7 @@ class Pump:
 
     def __init__(self, capacity: int) -> None:
         self.ring = Ring(capacity)
-        self._takes: tuple[Take, ...] = ()
-        self._detailed: tuple[Take, ...] = ()
+        self._takes: tuple[tuple[Take, bool, Sampler | None], ...] = ()  # and what each wants of the hooks
         self._users = 0
         self._lock = threading.RLock()  # one drain at a time, so that events keep their order
         self._ending = threading.Event()
@@ -52,18 +55,18 @@ class Pump:
         pump._users += 1
         return pump
 
-    def subscribe(self, take: Take, *, ops: bool = True) -> Callable[[], None]:
+    def subscribe(self, take: Take, *, ops: bool = True, sampler: Sampler | None = None) -> Callable[[], None]:
         """Call ``take`` with each list of events from now on; the result ends that.
 
         Args:
             take: Is called on the pump's thread.
             ops: Have a call and a completion of every op written; otherwise there may be none of these events.
+            sampler: Have it begin a trace context for each request, and the calls written of ops that sampled requests
+                cause. The first one is asked.
         """
         with self._lock:
-            self._takes = (*self._takes, take)
-            if ops:
-                self._detailed = (*self._detailed, take)
-                EVENTS.ops = EVENTS.ring is self.ring
+            self._takes = (*self._takes, (take, ops, sampler))
+            self._want()
 
         def end() -> None:
             self._remove(take)
@@ -71,10 +74,13 @@ class Pump:
         return end
 
     def _remove(self, take: Take) -> None:
-        self._takes = tuple(each for each in self._takes if each is not take)
-        self._detailed = tuple(each for each in self._detailed if each is not take)
-        if not self._detailed and EVENTS.ring is self.ring:
-            EVENTS.ops = False
+        self._takes = tuple(each for each in self._takes if each[0] is not take)  # no lock: an exporter may hang
+        self._want()
+
+    def _want(self) -> None:
+        if EVENTS.ring is self.ring:
+            EVENTS.ops = any(ops for _, ops, _ in self._takes)
+            EVENTS.sampler = next((sampler for _, _, sampler in self._takes if sampler is not None), None)
 
     def flush(self, timeout: float = -1) -> bool:
         """Pass on everything that was written before. Any thread.
@@ -89,9 +95,9 @@ class Pump:
             return False
         try:
             left = len(self.ring)  # what is written meanwhile must not keep this going for ever
-            while left > 0 and (events := self.ring.drain(left)):
+            while left > 0 and (events := self.ring.drain(min(left, CHUNK))):
                 left -= len(events)
-                for take in self._takes:
+                for take, _, _ in self._takes:
                     self._pass(take, events)
         finally:
             self._lock.release()

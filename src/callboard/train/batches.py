@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Batch", "as_arrays", "part", "rows_of", "shares"]
+__all__ = ["Batch", "as_arrays", "part", "rows_of", "shares", "tokens_of"]
 
 Batch = Any
 """Arrays whose first axis is that of the samples, in tuples or dicts: ``(x, y)``, ``{"ids": ids, ...}``."""
@@ -66,6 +66,12 @@ def rows_of(batch: Batch) -> int:
         counts = " and ".join(map(str, sorted(rows))) or "no"
         raise ValueError(f"the batch has arrays of {counts} rows; all have one row for each sample")
     return rows.pop()
+
+
+def tokens_of(batch: Batch) -> int | None:
+    """The number of tokens: elements of the first array, if it is of whole numbers and has more than one axis."""
+    first = next(_leaves(batch))
+    return int(first.size) if first.dtype.kind in "iu" and first.ndim > 1 else None
 
 
 def part(batch: Batch, rows: Any) -> Batch:

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from callboard.train.sampling import Cursor
+from callboard.train.running.sampling import Cursor
 from callboard.train.states import State, pack, unpack
 
 __all__ = ["latest", "read", "write"]

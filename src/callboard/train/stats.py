@@ -1,8 +1,28 @@
 """``StepStats``: what one step of a trainer gave."""
 
+import statistics
+from typing import NamedTuple
+
 import msgspec
 
-__all__ = ["StepStats"]
+__all__ = ["StepStats", "Straggler"]
+
+LATE = 1.25
+"""Times the median from which a replica is a straggler."""
+
+
+class Straggler(NamedTuple):
+    """The replica that the others wait for.
+
+    Attributes:
+        replica: Its number.
+        device: The name of its device.
+        times: Its time for the gradients, divided by the median of all.
+    """
+
+    replica: int
+    device: str
+    times: float
 
 
 class StepStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +37,12 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
         step_micros: Microseconds from the call to the update's end.
         skipped: The gradient was not finite, so the weights are as before.
         repeats: How often the step began again because a device was lost.
-        replica_micros: Microseconds that each replica took for its gradients; the largest is the straggler's.
+        replica_micros: Microseconds that each replica took for its gradients.
+        devices: The names of their devices.
+        tokens: Tokens of the batch: elements of its first array, if that has whole numbers and more than one axis;
+            None: the batch is none of tokens.
+        flops: Operations of the forward and backward pass, if they are known.
+        peak_flops: Operations per second that the devices together can do, if it was given.
     """
 
     step: int
@@ -29,8 +54,37 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     skipped: bool = False
     repeats: int = 0
     replica_micros: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
+    tokens: int | None = None
+    flops: float | None = None
+    peak_flops: float | None = None
 
     @property
     def samples_per_second(self) -> float:
         """Samples of the batch by the step's time."""
         return self.samples * 1e6 / max(1, self.step_micros)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens of the batch by the step's time; None if it has none."""
+        return None if self.tokens is None else self.tokens * 1e6 / max(1, self.step_micros)
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilization: the operations of the step, divided by those that the devices can do in its time.
+
+        None if the trainer was not given ``peak_flops``.
+        """
+        if self.flops is None or self.peak_flops is None:
+            return None
+        return self.flops * 1e6 / max(1, self.step_micros) / self.peak_flops
+
+    @property
+    def straggler(self) -> Straggler | None:
+        """The slowest replica, if it took 1.25 times the median or more; None if there is none."""
+        if len(self.replica_micros) < 2:
+            return None
+        slowest = max(range(len(self.replica_micros)), key=self.replica_micros.__getitem__)
+        times = self.replica_micros[slowest] / max(1, statistics.median_low(self.replica_micros))
+        name = self.devices[slowest] if slowest < len(self.devices) else ""
+        return Straggler(slowest, name, times) if times >= LATE else None

@@ -17,7 +17,7 @@ from callboard.actors._runtime.background import Background
 from callboard.actors._runtime.children import Children
 from callboard.actors._runtime.current import CURRENT
 from callboard.actors._runtime.dispatch import Dispatch
-from callboard.actors._runtime.envelopes import Ask, Kill, Obituary, Poison, Tick, message_of
+from callboard.actors._runtime.envelopes import Ask, Carried, Kill, Obituary, Poison, Tick, message_of
 from callboard.actors._runtime.stash import Stash
 from callboard.actors._runtime.table import COROUTINE
 from callboard.actors.actor import Actor
@@ -28,6 +28,7 @@ from callboard.actors.refs import ActorRef, ref_to
 from callboard.actors.supervision import RestartLog, Strategy, unwrap
 from callboard.actors.timers import Timers
 from callboard.actors.watch import Watches
+from callboard.events.concerns import TRACE
 from callboard.events.kinds import MESSAGE
 from callboard.events.ring import EVENTS, Ring, now
 
@@ -260,6 +261,7 @@ class Cell:
 
     async def _main(self) -> None:
         CURRENT.set(self)
+        TRACE.set(None)  # what made it is not what its messages are for
         cause: BaseException | None = None
         try:
             await lifecycle.first_start(self)
@@ -284,7 +286,11 @@ class Cell:
         items, pop, dispatch = lane.items, lane.pop, self.dispatch
         create_future = self.port.loop.create_future
         budget = THROUGHPUT
+        traced = False
         while True:
+            if traced:
+                TRACE.set(None)
+                traced = False
             while system_lane:
                 await self._run_system()
             if not items or self.suspended:
@@ -313,6 +319,9 @@ class Cell:
                     self.dead(item.message, "cancelled")
                     continue
                 message = item.message
+                if item.trace is not None:
+                    TRACE.set(item.trace)
+                    traced = True
                 handler = dispatch.table.get(type(message))
                 self.current = item
                 try:
@@ -335,10 +344,15 @@ class Cell:
                     if self.current is item:
                         item.answer(result, here)
             else:
-                handler = dispatch.table.get(type(item))
+                message = item
+                if type(item) is Carried:
+                    message = item.message
+                    TRACE.set(item.trace)
+                    traced = True
+                handler = dispatch.table.get(type(message))
                 self.current = item
                 try:
-                    result = handler(item) if handler is not None else dispatch.resolve(item)(item)
+                    result = handler(message) if handler is not None else dispatch.resolve(message)(message)
                     if result is not None:
                         kind = kinds[type(result)]
                         if kind == COROUTINE:

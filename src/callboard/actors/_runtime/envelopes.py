@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from callboard.actors.errors import ActorStopped, AskTimeout
+from callboard.events.concerns import TRACE
 
 if TYPE_CHECKING:
     from callboard.actors._runtime.cell import Cell
     from callboard.actors.loops.port import Port
 
-__all__ = ["Ask", "Kill", "Obituary", "Poison", "Tick", "message_of"]
+__all__ = ["Ask", "Carried", "Kill", "Obituary", "Poison", "Tick", "carried", "message_of"]
 
 
 class Ask(msgspec.Struct, eq=False):
@@ -30,6 +31,7 @@ class Ask(msgspec.Struct, eq=False):
     sender: Any  # Cell | None
     timeout: float
     deadline: float = 0.0
+    trace: str | None = None  # the asker's trace context
 
     def is_open(self) -> bool:
         """True if the asker still waits."""
@@ -84,6 +86,19 @@ def _settle(target: "Cell", future: Any, value: Any, error: BaseException | None
             target.dead(value if error is None else error, "late_reply")
 
 
+class Carried(msgspec.Struct, eq=False):
+    """A message that was told with a trace context, while telemetry is on."""
+
+    message: Any
+    trace: str
+
+
+def carried(message: Any) -> Any:
+    """A message that is told, with the sender's trace context if there is one."""
+    trace = TRACE.get()
+    return message if trace is None else Carried(message, trace)
+
+
 class Tick(msgspec.Struct, eq=False):
     """A timer fired. Discarded when the timer was cancelled or started again since."""
 
@@ -113,4 +128,4 @@ class Kill(msgspec.Struct, eq=False):
 
 def message_of(item: Any) -> Any:
     """The plain message inside an envelope."""
-    return item.message if isinstance(item, Ask | Tick | Obituary) else item
+    return item.message if isinstance(item, Ask | Carried | Tick | Obituary) else item

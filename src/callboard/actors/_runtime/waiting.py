@@ -5,7 +5,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors._runtime import lifecycle
+from callboard.actors._runtime.envelopes import carried
 from callboard.actors.errors import ActorStopped, MailboxFull
+from callboard.events.ring import EVENTS
 
 if TYPE_CHECKING:
     from callboard.actors._runtime.cell import Cell
@@ -20,7 +22,7 @@ async def offer(cell: "Cell", message: Any, timeout: float | None) -> None:
     port = cell.system._port_of(asyncio.get_running_loop())
     future: asyncio.Future[bool | None] = port.loop.create_future()
     admitted = partial(port.run, _resolve, future)
-    if cell.lane.wait_for_room(message, admitted):
+    if cell.lane.wait_for_room(message if EVENTS.ring is None else carried(message), admitted):
         if not cell.awake:
             cell.wake()
         return

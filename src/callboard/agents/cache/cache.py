@@ -54,6 +54,9 @@ class EmbeddingCache:
             is a coroutine function or a resident actor's method.
         clock: Tells the time; for tests.
 
+    Attributes:
+        model, revision: As given.
+
     Raises:
         ValueError: A setting is out of its range.
     """
@@ -81,6 +84,7 @@ class EmbeddingCache:
             raise ValueError(f"ttl is {ttl}; it must be positive, or None for no limit")
         if policy not in ("lru", "tinylfu"):
             raise ValueError(f"policy is {policy!r}; it must be 'lru' or 'tinylfu'")
+        self.model, self.revision = model, revision
         self._dtype = kept.np
         self._max_bytes = positive("max_bytes", max_bytes)
         self._max_batch = None if max_batch is None else positive("max_batch", max_batch)
@@ -102,13 +106,22 @@ class EmbeddingCache:
             text: The text.
             prefix: Put in front of it for the model, such as ``"query: "``.
         """
-        key = self._keys.of(text, prefix)
-        row = None if self._store is None else self._store.find(key, self._clock.time())
+        row = self.peek(text, prefix=prefix)
         if row is not None:
-            self._hits += 1
-            return self._store.row(row)  # type: ignore[union-attr]
+            return row
+        key = self._keys.of(text, prefix)
         (found,) = self._missing({key: prefix + text}, 1)
         return (await found.rows())[key].copy()
+
+    def peek(self, text: str, *, prefix: str = "") -> Rows | None:
+        """The vector of a text if it is kept, else None: nothing is computed."""
+        if self._store is None:
+            return None
+        row = self._store.find(self._keys.of(text, prefix), self._clock.time())
+        if row is None:
+            return None
+        self._hits += 1
+        return self._store.row(row)
 
     async def get_many(self, texts: Sequence[str], *, prefix: str = "") -> Rows:
         """The vectors of texts, ``[len(texts), dim]``; one call computes all that are missing.

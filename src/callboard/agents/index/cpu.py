@@ -161,6 +161,15 @@ class CpuVectorIndex:
         with self._lock:
             return self._snapshot.metadata[self._numbers[id]] or {}
 
+    def rows(self, ids: Sequence[Id]) -> NDArray[np.float32]:
+        """The vectors of these ids, as they are stored: of length 1 in a cosine index.
+
+        Raises:
+            KeyError: There is no vector of an id.
+        """
+        with self._lock:
+            return self._snapshot.decoded(np.array([self._numbers[each] for each in ids], np.intp))
+
     def snapshot(self) -> Snapshot:
         """The content now, which later writes do not change."""
         return self._snapshot

@@ -1,7 +1,8 @@
 """Errors for NumPy names missing in the array API standard; each names the replacement."""
 
-import difflib
 from collections.abc import Iterable
+
+from callboard.core.ref.suggestions import unknown_name
 
 __all__ = ["unknown"]
 
@@ -99,5 +100,4 @@ def unknown(namespace: str, name: str, there: Iterable[str]) -> AttributeError:
     told = f"{namespace} has no {name!r}: it has the functions of the array API standard 2025.12"
     if name in INSTEAD:
         return AttributeError(f"{told}; use {INSTEAD[name]}", name=name)
-    near = difflib.get_close_matches(name, [each for each in there if not each.startswith("_")], n=3)
-    return AttributeError(f"{told}; the nearest names are {', '.join(near)}" if near else told, name=name)
+    return unknown_name(told, name, there)

@@ -17,7 +17,7 @@ from callboard.cli.demo.run import Job, Outcome
 from callboard.cli.demo.scatter import svg, terminal
 from callboard.cli.demo.settings import RANK
 from callboard.cli.demo.versus import versus_torch
-from callboard.cli.progress import Progress
+from callboard.cli.parts.progress import Progress
 from callboard.core import registry
 from callboard.core.errors import AccelError, BackendUnavailable
 from callboard.system import device as open_device

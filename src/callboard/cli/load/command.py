@@ -19,8 +19,8 @@ from callboard.cli.load.connections import Connections
 from callboard.cli.load.driver import Samples, drive_closed, drive_open
 from callboard.cli.load.figures import drawing, figures_of
 from callboard.cli.load.streams import Stream
-from callboard.cli.progress import Progress
-from callboard.cli.tokens import read_token
+from callboard.cli.parts.progress import Progress
+from callboard.cli.parts.tokens import read_token
 from callboard.core.errors import BackendUnavailable
 
 __all__ = ["add_load"]

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from callboard.cli.parts.tokens import read_token
 from callboard.cli.serving.apps import demo, fetch_for_demo, find_app
 from callboard.cli.serving.changes import changes_of, files_of
 from callboard.cli.serving.live import show
 from callboard.cli.serving.logs import add_logs, set_up_logs, told
 from callboard.cli.serving.supervisor import supervise
-from callboard.cli.tokens import read_token
 from callboard.core.errors import BackendUnavailable
 from callboard.serve.app import App
 from callboard.serve.errors import BadAppFile, CannotListen, needs_extra

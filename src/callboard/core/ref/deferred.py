@@ -19,10 +19,12 @@ class Deferral(Protocol):
     Attributes:
         uses: The number of kernels that have computed it as a part of their expression.
         origin: Key of the request that it was called for, and the code and the instruction that called it.
+        trace: Trace context of the request that it was called for.
     """
 
     uses: int
     origin: Any
+    trace: str | None
 
     def message(self) -> Any:
         """The op that makes the array."""

@@ -2,16 +2,17 @@
 
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, NoReturn, overload
+from typing import Any, Generic, Literal, NoReturn, overload
 
 import numpy as np
 
 from callboard.core.dtype import DTypeLike, as_dtype
-from callboard.core.errors import GpuRefStale
+from callboard.core.errors import GpuRefStale, ShapeError
 from callboard.core.layout import Layout, layout_of
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.operand import Operand
 from callboard.core.ref.allocation import Allocation
+from callboard.core.ref.html import printed, shown
 from callboard.core.ref.looping import elements
 from callboard.core.ref.missing import METHODS
 from callboard.core.ref.naming import ABOUT_ARGUMENTS, renamed
@@ -282,14 +283,29 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
             raise
         return self._view(layout, self.offset + offset)
 
-    def reshape(self, *shape: int | Sequence[int]) -> "GpuRef[Mode]":
-        """A view of another shape, as ints or as one tuple; one extent may be -1.
+    def reshape(
+        self, *shape: int | Sequence[int], order: Literal["C", "F", "A"] = "C", copy: bool | None = None
+    ) -> "GpuRef[Mode]":
+        """The elements in another shape, as ints or as one tuple; one extent may be -1.
+
+        A view where the strides allow one, else a copy, as in NumPy. ``copy=False`` refuses the copy. ``order="F"``
+        reads and writes column by column.
 
         Raises:
-            ShapeError: Another size, or the strides allow no view (copy it first).
+            ShapeError: Another size; or ``copy=False``, and the strides allow no view.
         """
         extents: Any = shape[0] if len(shape) == 1 else shape
-        return self._view(reshaped(self.layout, extents), self.offset)
+        if order == "F":
+            turned: GpuRef[Mode] = self._port.services.np.reshape(self, extents, order, copy=copy)
+            return turned
+        try:
+            if not copy:
+                return self._view(reshaped(self.layout, extents), self.offset)
+        except ShapeError:
+            if copy is False or self.layout.contiguous:
+                raise
+        copied: GpuRef[Mode] = self._port.services.xp.reshape(self, extents, copy=True)
+        return copied
 
     def reinterpret(self, dtype: DTypeLike) -> "GpuRef[Mode]":
         """A view of the same bytes as another dtype, as ``ndarray.view`` gives it; the last axis is rescaled.
@@ -333,6 +349,14 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
         )
 
     def __repr__(self) -> str:
+        """The values, as NumPy shows them, of a small array of a blocking device that is ready; else the handle."""
+        return shown(self) or self._told()
+
+    def __str__(self) -> str:
+        """As :meth:`__repr__`; of a small array of a blocking device it waits, since printing is a use."""
+        return printed(self) or self._told()
+
+    def _told(self) -> str:
         state = ("pending", "ready", "failed")[self._state]
         reason = self._why_stale()
         number = self._port.services.ordinal(self.generation)

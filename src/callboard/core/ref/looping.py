@@ -42,6 +42,7 @@ def elements(ref: "GpuRef[Any]", clock: Callable[[], float] | None = None) -> "I
 def _text(ref: "GpuRef[Any]", count: int, taken: float) -> str:
     got = "x.get()" if ref._port.services.blocking else "await x.get()"
     return (
-        f"a Python loop over {ref!r} has taken {taken:.0f} s for {count} of {len(ref)} elements, each an op of the "
+        f"a Python loop over {ref._told()} has taken {taken:.0f} s for {count} of {len(ref)} elements, each an op of "
+        "the "
         f"device: compute there, as xp.max(x) does, or copy the values once, `{got}`, and loop over those"
     )

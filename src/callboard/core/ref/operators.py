@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 import numpy as np
 
-from callboard.core.dtype import DTypeLike
 from callboard.core.mode import Mode
 from callboard.core.operand import Operand
 from callboard.core.ref.html import html_of
 from callboard.core.ref.metadata import answered
+from callboard.core.ref.methods import ArrayMethods
 from callboard.core.ref.naming import ABOUT_ARGUMENTS, OPERATORS, WRITES, renamed
 
 if TYPE_CHECKING:
@@ -35,10 +35,9 @@ UFUNCS = {
 }
 """NumPy's functions behind the operators of its scalars: ``np.float64(2) * ref``."""
 OPERANDS = (Operand, bool, int, float, complex, np.number, np.bool_)
-Axis = int | tuple[int, ...] | None
 
 
-class ArrayOperators(Generic[Mode]):
+class ArrayOperators(ArrayMethods, Generic[Mode]):
     """Operators as the array API standard 2025.12 has them, and further methods of NumPy arrays.
 
     An operand is an array of the same device or a number. Results are refs, pending like all others. In-place operators
@@ -51,7 +50,8 @@ class ArrayOperators(Generic[Mode]):
 
     _port: Any
 
-    def _misuse(self, what: str) -> str:
+    def _told(self) -> str:
+        """The handle as a text, for errors: without values."""
         raise NotImplementedError
 
     # -- operators -----------------------------------------------------------------------------------------------------
@@ -99,8 +99,8 @@ class ArrayOperators(Generic[Mode]):
 
     def _beside_host(self, call: str, name: str, x: "np.ndarray[Any, Any]") -> str:
         return (
-            f"{call}: {name} of {self!r} and an array of the host ({x.dtype}{list(x.shape)}): put that on the device "
-            "first, dev.put(array)"
+            f"{call}: {name} of {self._told()} and an array of the host ({x.dtype}{list(x.shape)}): put that on the "
+            "device first, dev.put(array)"
         )
 
     def __add__(self, other: Self | complex, /) -> Self:
@@ -306,7 +306,7 @@ class ArrayOperators(Generic[Mode]):
     def __index__(self) -> int:
         number = self._single("index()")
         if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"index() of {self!r}: its dtype is not an integer")
+            raise TypeError(f"index() of {self._told()}: its dtype is not an integer")
         return number
 
     def _repr_html_(self) -> str:
@@ -351,14 +351,17 @@ class ArrayOperators(Generic[Mode]):
         module = getattr(function, "__module__", None) or "numpy"  # functions of NumPy's C code have none
         part = next((each for each in ("linalg", "fft") if module.startswith(f"numpy.{each}")), "")
         path = f"{part}.{function.__name__}" if part else str(function.__name__)
-        try:
-            operator.attrgetter(path)(self._port.services.xp)
-            there = f"compute there, `cb.xp.{path}`"
-        except AttributeError as e:
-            there = f"compute there ({e})"
+        there = "compute there"
+        for space in ("xp", "np"):
+            try:
+                operator.attrgetter(path)(getattr(self._port.services, space))
+                there = f"compute there, `cb.{space}.{path}`"
+                break
+            except AttributeError as e:
+                there = f"compute there ({e})"
         own = f"np{module.removeprefix('numpy')}.{function.__name__}"
         return (
-            f"{own} of {self!r}, whose values are on the device: {there}, or take them: `await ref.get()`, of a "
+            f"{own} of {self._told()}, whose values are on the device: {there}, or take them: `await ref.get()`, of a "
             "cb.sync device `ref.get()`"
         )
 
@@ -369,60 +372,3 @@ class ArrayOperators(Generic[Mode]):
             DeviceMismatch: ``device`` is another one: ``other.put(ref)`` copies to it.
         """
         return self._port.services.xp._to_device(self, device)  # type: ignore[no-any-return]
-
-    # -- NumPy's methods -----------------------------------------------------------------------------------------------
-
-    @property
-    def mT(self) -> Self:  # noqa: N802 - the standard's name
-        """The view with its last two axes exchanged."""
-        return self._port.services.xp.matrix_transpose(self)  # type: ignore[no-any-return]
-
-    def astype(self, dtype: DTypeLike, *, copy: bool = True) -> Self:
-        """``xp.astype(x, dtype)``."""
-        return self._port.services.xp.astype(self, dtype, copy=copy)  # type: ignore[no-any-return]
-
-    def sum(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
-        """``xp.sum(x, axis=axis, keepdims=keepdims)``."""
-        return self._port.services.xp.sum(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def prod(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
-        """``xp.prod(x, axis=axis, keepdims=keepdims)``."""
-        return self._port.services.xp.prod(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def mean(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
-        """``xp.mean(x, axis=axis, keepdims=keepdims)``."""
-        return self._port.services.xp.mean(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def min(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
-        """``xp.min(x, axis=axis, keepdims=keepdims)``."""
-        return self._port.services.xp.min(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def max(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
-        """``xp.max(x, axis=axis, keepdims=keepdims)``."""
-        return self._port.services.xp.max(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def any(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
-        """``xp.any(x, axis=axis, keepdims=keepdims)``."""
-        return self._port.services.xp.any(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def all(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
-        """``xp.all(x, axis=axis, keepdims=keepdims)``."""
-        return self._port.services.xp.all(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def std(self, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Self:
-        """``xp.std(x, axis=axis, correction=correction, keepdims=keepdims)``."""
-        xp = self._port.services.xp
-        return xp.std(self, axis=axis, correction=correction, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def var(self, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Self:
-        """``xp.var(x, axis=axis, correction=correction, keepdims=keepdims)``."""
-        xp = self._port.services.xp
-        return xp.var(self, axis=axis, correction=correction, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
-        """``xp.argmin(x, axis=axis, keepdims=keepdims)``."""
-        return self._port.services.xp.argmin(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
-        """``xp.argmax(x, axis=axis, keepdims=keepdims)``."""
-        return self._port.services.xp.argmax(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]

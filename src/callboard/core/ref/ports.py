@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 __all__ = ["RefPort", "RefServices", "Target"]
 
 
+Array = np.ndarray[Any, Any]
+
+
 class RefServices(Protocol):
     """The services of a device for its refs.
 
     Attributes:
         blocking: True if refs wait for what is not known yet, instead of raising.
         xp: The device's array namespace.
+        np: NumPy's names on the device.
     """
 
     blocking: bool
@@ -32,12 +36,20 @@ class RefServices(Protocol):
 
     @property
     def xp(self) -> Any: ...
+    @property
+    def np(self) -> Any: ...
 
-    def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
+    def get(self, ref: "GpuRef[Any]", out: "Array | None") -> Any:
         """The array, or a reply whose value it is, as the mode of the device's refs says."""
 
-    def preview(self, ref: "GpuRef[Any]", /) -> "np.ndarray[Any, Any] | None":
-        """The first values, for a notebook; None where none may be copied, or they are not there yet."""
+    def preview(self, ref: "GpuRef[Any]", /, *, most: int | None = None, wait: bool = False) -> "Array | None":
+        """The first values, to be shown; None where none may be copied, or they are not there yet.
+
+        Args:
+            ref: The array.
+            most: The number of values; None takes the device's ``preview``.
+            wait: Wait for a small array. None of a larger one.
+        """
 
     def remember(self, ref: "GpuRef[Any]", /) -> None:
         """Make the ref resolvable from its token."""

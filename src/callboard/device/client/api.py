@@ -13,6 +13,7 @@ from callboard.core.mode import Asynchronous, Mode
 from callboard.core.op import Op
 from callboard.core.operand import StructOperand
 from callboard.core.ref import GpuRef
+from callboard.core.ref.suggestions import unknown_name
 from callboard.core.ref.tokens import INSTEAD_OF_PICKLING
 from callboard.core.reply import Reply
 from callboard.device.client.graphs import Recording
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from callboard.kernel.sparse.api import SparseApi
     from callboard.kernel.sparse_lt.api import SparseLtApi
     from callboard.kernel.tensor.api import TensorApi
+    from callboard.numpylike.namespace import Numpy
     from callboard.telemetry.profiling.profile import Profile
 
 __all__ = ["DeviceApi", "Shape"]
@@ -127,7 +129,8 @@ class DeviceApi(Handle, Generic[Mode]):
             api = plugins.api_class(name)
         except KeyError:
             there = ", ".join(plugins.library_names())
-            raise AttributeError(f"a device has no {name!r}; its libraries are {there}", name=name, obj=self) from None
+            told = f"a device has no {name!r}; its libraries are {there}"
+            raise unknown_name(told, name, dir(self), self) from None
         made = self.__dict__[name] = self.library(api)
         return made
 
@@ -135,6 +138,12 @@ class DeviceApi(Handle, Generic[Mode]):
     def xp(self) -> "Namespace[Mode]":
         """The functions of the array API 2025.12 on this device: ``xp.exp(x)``, ``xp.mean(x, axis=0)``."""
         namespace: Namespace[Mode] = self._port.services.xp
+        return namespace
+
+    @property
+    def np(self) -> "Numpy":
+        """NumPy's names, parameters and defaults on this device: ``np.sum(x, 0)``, ``np.linalg.norm(x)``."""
+        namespace: Numpy = self._port.services.np
         return namespace
 
     def __dir__(self) -> list[str]:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from callboard.core.errors import AccelError
 from callboard.core.ref import Allocation, Deferral, DeferredRef, GpuRef
 from callboard.device.client.line.entries import Entry, origin_of
+from callboard.events.concerns import TRACE
+from callboard.events.ring import EVENTS
 from callboard.kernel.recording import recorder
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class Deferred:
     def add(self, ref: DeferredRef[Any]) -> None:
         """Take a new one in; the oldest is submitted when there are too many."""
         ref.deferral.origin = origin_of(4)  # frames below: a function of the namespace, a helper, the call
+        ref.deferral.trace = None if EVENTS.ring is None else TRACE.get()
         self.called += 1
         number = next(self._numbers)
         ref._op = -number  # no op's id
@@ -78,8 +81,9 @@ class Deferred:
             if not isinstance(ref, DeferredRef):
                 return
             outside = recorder.set(None) if self._port.recordings else None
+            deferral: Deferral = ref.deferral
+            within = None if EVENTS.ring is None else TRACE.set(deferral.trace)
             try:
-                deferral: Deferral = ref.deferral
                 number = -ref._op
                 self._port.submit(deferral.message(), into=ref)
                 deferral.made(ref)
@@ -88,6 +92,8 @@ class Deferred:
             finally:
                 if outside is not None:
                     recorder.reset(outside)
+                if within is not None:
+                    TRACE.reset(within)
 
     def replace(self, ref: GpuRef[Any], by: Deferral) -> bool:
         """Have a ref become something else; False if its op has been submitted."""
@@ -95,6 +101,7 @@ class Deferred:
             if not isinstance(ref, DeferredRef):
                 return False
             by.origin = origin_of(4)
+            by.trace = None if EVENTS.ring is None else TRACE.get()
             ref.become(by)
             self.called += 1
             return True

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from callboard.device.client.line.interop import Interop
     from callboard.device.client.line.port import OpPort
     from callboard.device.client.line.transfers import Transfers
+    from callboard.numpylike.namespace import Numpy
 
 __all__ = ["DeviceRefs"]
 
@@ -53,9 +54,16 @@ class DeviceRefs:
 
         return Namespace(self._port.submit, self._upload, self._port.name)
 
+    @functools.cached_property
+    def np(self) -> "Numpy":
+        """NumPy's names, made on first use."""
+        from callboard.numpylike.namespace import Numpy
+
+        return Numpy(self.xp)
+
     def _upload(self, array: Any) -> GpuRef:
         ref: GpuRef = self._adopt(array) if is_foreign(array) else self._put(array, None, False)
         return ref
 
-    def preview(self, ref: Any) -> None:
+    def preview(self, ref: Any, *, most: int | None = None, wait: bool = False) -> None:
         """Return None: values of such a ref must be awaited."""

@@ -22,6 +22,7 @@ from callboard.kernel.memory import Copy, Download, Upload
 
 if TYPE_CHECKING:
     from callboard.arrays.namespace import Namespace
+    from callboard.numpylike.namespace import Numpy
 
 __all__ = ["LocalArrays"]
 
@@ -50,6 +51,13 @@ class LocalArrays:
         from callboard.arrays.namespace import Namespace  # with the messages of many libraries
 
         return Namespace(self._port.submit, self._upload, self._port.name)
+
+    @functools.cached_property
+    def np(self) -> "Numpy":
+        """NumPy's names, made on first use."""
+        from callboard.numpylike.namespace import Numpy
+
+        return Numpy(self.xp)
 
     def _upload(self, array: Any) -> AnyRef:
         return self.adopt(array) if is_foreign(array) else self.put(array, None)
@@ -181,7 +189,7 @@ class LocalArrays:
         """Id of the actor's stream."""
         return self._port.stream.id
 
-    def preview(self, ref: Any) -> None:
+    def preview(self, ref: Any, *, most: int | None = None, wait: bool = False) -> None:
         """Return None: no notebook shows such refs."""
 
     def ordinal(self, generation: int) -> int:

@@ -12,7 +12,7 @@ import msgspec
 
 __all__ = ["VERSION", "Call", "FailureMessage", "FromHost", "ProtocolError", "ToHost"]
 
-VERSION = 10
+VERSION = 11
 """Incremented with every change of a message here; both ends must agree before any other message."""
 
 
@@ -137,7 +137,8 @@ class ActorCall(Plain, tag=7):
     Attributes:
         id: Id of the call.
         actor: Id of the actor.
-        body: Method and arguments, encoded by :mod:`callboard.device.protocol.residents`.
+        body: Method, arguments, and while telemetry is on the caller's trace context, encoded by
+            :mod:`callboard.device.protocol.residents`.
         bindings: Buffers that it may read or write, ``[buffer, offset, …]``.
         layouts: Layouts of these buffers, each as in ``Layout.wire``.
         writes: For each buffer, whether the call may write it.
@@ -182,11 +183,13 @@ class Room(Plain, tag=12):
         id: Id of the call.
         place: ``[arena, offset]``; empty when there is no room, for the reason in ``why``.
         why: Text of the :class:`MailboxFull <callboard.core.errors.MailboxFull>`.
+        retryable: There may be room later; False if the result can never fit.
     """
 
     id: int
     place: list[int]
     why: str = ""
+    retryable: bool = True
 
 
 class Release(Plain, tag=14):

@@ -3,8 +3,8 @@
 A node relays the messages of :mod:`callboard.device.protocol.messages`, in the same frames, between an application on
 another machine and a context host of its own. It reads only those that concern itself, and forwards the others as they
 are, signatures and their numbers included. Arenas exist on both sides under the same ids. The bytes of a call's host
-operands travel before the call, and those that it has written before its completion. Clocks are not compared: a
-deadline travels as the seconds that are left.
+operands travel before the call, and those that it has written before its completion. A deadline travels as the seconds
+that are left; times of records are translated by the application.
 """
 
 from typing import Any, get_args

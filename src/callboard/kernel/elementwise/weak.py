@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.errors import ShapeError
+from callboard.core.errors import IntegerRangeError, ShapeError
 from callboard.kernel.elementwise.functions import FUNCTIONS
 from callboard.kernel.elementwise.promotion import WEAK_KINDS, Weak, range_of
 from callboard.kernel.elementwise.tree import Apply, Literal, Name, Number, Tree
@@ -123,7 +123,7 @@ def as_number(value: Number, dtype: DType, what: str) -> Number:
         whole = int(value.real)
         if whole not in range_of(dtype):
             limits = range_of(dtype)
-            raise ShapeError(
+            raise IntegerRangeError(
                 f"{what} is {whole}, and with {dtype} it must lie in [{limits[0]}, {limits[-1]}]; "
                 "convert the array first, by x.astype('i64'), in an expression by i64(x)"
             )

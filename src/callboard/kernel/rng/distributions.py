@@ -1,12 +1,13 @@
 """Random numbers under NumPy's names, with NumPy's order of parameters."""
 
 import math
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from callboard.core.dtype import DTypeLike
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
+from callboard.core.ref.suggestions import unknown_name
 from callboard.kernel.rng.generator import RngGenerator, Size, extents
 
 __all__ = ["Distributions", "NumpyNames"]
@@ -27,6 +28,13 @@ class NumpyNames(Generic[Mode]):
     @property
     def _stream(self) -> RngGenerator[Mode]:
         raise NotImplementedError
+
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise unknown_name(f"random numbers have no {name!r}", name, object.__dir__(self), self)
 
     def random(self, size: Size | None = None, dtype: DTypeLike = "f64") -> GpuRef[Mode]:
         """Uniform numbers of ``[0, 1)``."""

@@ -12,7 +12,7 @@ from callboard.device.protocol.wire import as_text
 from callboard.kernel.collective.library import JOINING, READY
 from callboard.kernel.collective.messages import Join, Leave, Look, Offer
 
-__all__ = ["form", "leave", "next_world"]
+__all__ = ["end", "form", "leave", "next_world"]
 
 LOOK = 0.002, 0.05
 """Seconds between two looks whether a rank has connected: at first, and at most."""
@@ -87,12 +87,17 @@ async def leave(devices: Sequence[Device], message: Leave) -> None:
     Each host gets two messages: one on its control socket, because its serving thread may be blocked by the lost rank,
     and an op, whose answer confirms that no part of the world follows.
     """
+    end(devices, message)
+    await asyncio.gather(*(_tell(device, message) for device in devices))
+
+
+def end(devices: Sequence[Device], message: Leave) -> None:
+    """Have the members of a world in all hosts end, whatever their threads do; does not wait."""
     reason = as_text(message.reason or "the world was closed", REASON)
     for device in devices:
         host = device._port.outbox.host
         if host is not None:
             host.end_world(EndWorld(message.world, message.lost, reason, message.formation))
-    await asyncio.gather(*(_tell(device, message) for device in devices))
 
 
 async def _tell(device: Device, message: Leave) -> None:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors.errors import ActorStopped, returned
 from callboard.core.errors import ContextLost, MailboxFull, Unrecoverable
-from callboard.events.kinds import BATCH
-from callboard.events.ring import EVENTS, now
+from callboard.events.tracing import Cause
 from callboard.patterns.batching.figures import BatchCounters
 from callboard.patterns.batching.isolation import OnError, reruns
 from callboard.patterns.batching.policy import Batch, BatchPolicy
@@ -96,13 +95,12 @@ class BatchRunner:
         entries = [entry for entry in entries if entry.state is State.RUNNING]
         if not entries:
             return None
+        cause = server._cause(entries)
         try:
-            rows = await self._results(entries)
+            rows = await self._results(entries, cause)
         except Exception as e:  # the user's function may raise anything: its requests end in that
             self._counters.failed += 1
-            ring = EVENTS.ring
-            if ring is not None:
-                ring.append((next(ring.numbers), now(), BATCH, server.name, len(entries), 0.0, False))
+            server._batch_ran(len(entries), 0.0, False, cause)
             if len(entries) > 1 and self._on_error != "fail" and not isinstance(e, OF_ALL):
                 return e
             self._fail_all(entries, e)
@@ -124,7 +122,7 @@ class BatchRunner:
                 group = None
         self._fail_all([entry for entry in entries if entry.state is State.RUNNING], error)
 
-    async def _results(self, entries: list[Entry]) -> list[Any]:
+    async def _results(self, entries: list[Entry], cause: Cause) -> list[Any]:
         """Call the function; gives a result for each entry, and for those that fill it up."""
         items: Any = [entry.item for entry in entries]
         size = len(entries)
@@ -140,9 +138,7 @@ class BatchRunner:
         rows = rows_of(await self._call(items, entries=entries), size)
         seconds = self._clock.time() - started
         self._policy.finished(size, seconds, entries)
-        ring = EVENTS.ring
-        if ring is not None:
-            ring.append((next(ring.numbers), now(), BATCH, self._server.name, len(entries), seconds, True))
+        self._server._batch_ran(len(entries), seconds, True, cause)
         self._counters.ran(len(entries), size, seconds)
         return rows
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from callboard.actors.clock import Clock
+from callboard.events.concerns import TRACE
 from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.cascade.calibration import Calibration, calibrate
 from callboard.patterns.cascade.drift import Drift
@@ -237,15 +238,19 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             )
 
     def _submit(self, entry: Entry, flight: _Flight, index: int) -> "asyncio.Future[Any]":
-        stage = self._stages[index]
+        stage, outer = self._stages[index], TRACE.get()
+        self._cause([entry])
         draft = None if flight.reply is None else flight.reply.response
-        return self._servers[index].submit_nowait(
-            (entry.item, draft) if stage.draft else entry.item,
-            deadline=flight.deadline,
-            timeout=stage.timeout,
-            priority=entry.priority,
-            cost=entry.cost,
-        )
+        try:
+            return self._servers[index].submit_nowait(
+                (entry.item, draft) if stage.draft else entry.item,
+                deadline=flight.deadline,
+                timeout=stage.timeout,
+                priority=entry.priority,
+                cost=entry.cost,
+            )
+        finally:
+            TRACE.set(outer)
 
     def _is_late(self, flight: _Flight) -> bool:
         """True if the deadline leaves too little time for this stage followed by the next one."""

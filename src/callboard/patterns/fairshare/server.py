@@ -340,6 +340,7 @@ class FairShareScheduler(RequestServer[T, R]):
         run = self._running[entry.number] = Run(self, entry, worker)
         CURRENT.set(run)
         PASSAGE.set(entry.passage)
+        self._cause([entry])
         try:
             value = await self._guarded_run(entry, partial(self._attempt, entry, item))
         except Exception as e:  # the user's function may raise anything: its request ends in that

@@ -61,6 +61,7 @@ class VersionRuns:
     async def _run(self, entry: Entry, version: Version) -> None:
         server, item = self._server, entry.item
         PASSAGE.set(entry.passage)
+        server._cause([entry])
         failed, judged = False, None
         try:
             if entry.state is State.ENDED:

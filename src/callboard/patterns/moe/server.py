@@ -223,6 +223,7 @@ class MoeRouter(QueueServer[Any, MoeResult]):
 
     async def _run(self, entry: Entry) -> None:
         """Run a request to its end."""
+        self._cause([entry])
         try:
             result = await self._result(entry)
             if result is not None:

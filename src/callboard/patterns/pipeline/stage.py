@@ -8,6 +8,7 @@ from typing import Any
 
 from callboard.core.ref import GpuRef
 from callboard.patterns.requests.calling import deliverable
+from callboard.patterns.requests.inside import part_of_this
 
 __all__ = ["PipelineStage"]
 
@@ -60,7 +61,9 @@ class PipelineStage:
         if pool is None:
             value = self.function(item)
         else:
-            value = await asyncio.get_running_loop().run_in_executor(pool, _called, self.function, item)
+            value = await asyncio.get_running_loop().run_in_executor(
+                pool, part_of_this(_called, pool), self.function, item
+            )
         return await value if inspect.isawaitable(value) and not isinstance(value, GpuRef) else value
 
     def __repr__(self) -> str:

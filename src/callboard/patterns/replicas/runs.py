@@ -103,6 +103,7 @@ class Runs:
         task.add_done_callback(partial(self._ended, run))
 
     async def _answer(self, seat: Seat, entry: Entry) -> Any:
+        self._pool._cause([entry])
         if self._pool._adapter is not None:
             self._pool._adapter.keyring.mark(entry)
         return await self._pool._feeders.feed(entry, await seat.call(entry.item))

@@ -47,12 +47,13 @@ class Entry:
         passage: Its way through several servers; None where that interests nothing.
         outlet: Receives the parts of its answer; None: its caller waits for all of it.
         options: The options that only some servers take, by name.
-        trace: W3C ``traceparent`` that it came with, if telemetry is on.
+        trace: Its trace context, if telemetry is on.
+        parent: The trace context that it came with.
     """
 
     __slots__ = (
         *("admit_by", "arrived", "caller_key", "clear", "cost", "deadline", "future", "item", "key", "number"),
-        *("options", "outlet", "passage", "priority", "repeated", "started", "state", "trace"),
+        *("options", "outlet", "parent", "passage", "priority", "repeated", "started", "state", "trace"),
     )
 
     def __init__(
@@ -79,6 +80,7 @@ class Entry:
         self.repeated = False
         self.started = arrived
         self.trace: str | None = None
+        self.parent: str | None = None
         self.future: Any = None
         self.outlet: Any = None
         self.passage: Passage | None = None

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 
 from callboard.actors.loops.threads import Threads
 from callboard.device.client.line.entries import request_key
+from callboard.events.concerns import TRACE
 
 __all__ = ["Inside", "check_outside", "part_of_this"]
 
@@ -55,19 +56,20 @@ def check_outside(server: object, name: str) -> None:
 
 
 def part_of_this(work: Callable[..., R], pool: concurrent.futures.Executor) -> Callable[..., R]:
-    """The work, which the pool is to do as part of the run that this is part of, and with the key of this context.
+    """The work, which the pool is to do as part of this run, with the key and the trace of this context.
 
     Other processes take no part.
     """
     if not isinstance(pool, concurrent.futures.ThreadPoolExecutor | Threads):
         return work
-    return partial(_as_part, _current.get(), request_key.get(), work)
+    return partial(_as_part, _current.get(), request_key.get(), TRACE.get(), work)
 
 
-def _as_part(inside: Inside | None, key: str | None, work: Callable[..., R], *arguments: Any) -> R:
-    token, key_token = _current.set(inside), request_key.set(key)
+def _as_part(inside: Inside | None, key: str | None, trace: str | None, work: Callable[..., R], *arguments: Any) -> R:
+    token, key_token, trace_token = _current.set(inside), request_key.set(key), TRACE.set(trace)
     try:
         return work(*arguments)
     finally:
         _current.reset(token)
         request_key.reset(key_token)
+        TRACE.reset(trace_token)

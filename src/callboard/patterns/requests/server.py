@@ -12,10 +12,11 @@ from typing import Any, Self, TypeVar
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
 from callboard.events.concerns import TRACE
-from callboard.events.kinds import REQUEST
+from callboard.events.kinds import BATCH, REQUEST
 from callboard.events.registry import SERVERS
 from callboard.events.ring import EVENTS, Ring
 from callboard.events.ring import now as now_ns
+from callboard.events.tracing import NOBODY, Cause, caused_by, is_sampled
 from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.hooks import amount, hashable
 from callboard.patterns.contract.options import RequestOptions, checked
@@ -164,7 +165,9 @@ class RequestServer(Callers[T, R]):
             raise
         entry = Entry(next(self._numbers), item, now, deadline, priority, cost, key)
         if EVENTS.ring is not None:
-            entry.trace = TRACE.get()
+            entry.trace = entry.parent = TRACE.get()
+            if EVENTS.sampler is not None:
+                entry.trace = EVENTS.sampler.begin(entry.parent)
         if self._takes:
             entry.options = options
         passage = PASSAGE.get()
@@ -211,6 +214,16 @@ class RequestServer(Callers[T, R]):
         assert self._loop is not None
         return self._loop.create_task(work, name=f"{self.name}: {what}", context=self._context.copy())
 
+    def _cause(self, entries: list[Entry]) -> Cause:
+        """What this task does from now on is for these requests."""
+        return NOBODY if EVENTS.ring is None else caused_by(entries)
+
+    def _batch_ran(self, size: int, seconds: float, ok: bool, cause: Cause) -> None:
+        """Record a batch, or a step."""
+        ring = EVENTS.ring
+        if ring is not None and (cause[1] or EVENTS.ops):
+            ring.append((next(ring.numbers), now_ns(), BATCH, self.name, size, seconds, ok, *cause))
+
     def _on_loop(self, work: Callable[[], None]) -> None:
         """Call this on the server's loop: now, or soon from another thread; not at all once it has stopped."""
         loop = self._loop
@@ -232,7 +245,8 @@ class RequestServer(Callers[T, R]):
 
     def _succeed_all(self, entries: list[Entry], values: Sequence[Any], now: float) -> None:
         """As :meth:`_succeed` for entries that have run, none of them a stream, all of them clear."""
-        total_time, completed, ring = self._total_time, 0, EVENTS.ring
+        total_time, completed = self._total_time, 0
+        ring = EVENTS.ring if EVENTS.ops or EVENTS.sampler is not None else None
         for entry, value in zip(entries, values, strict=False):
             if self._open.pop(entry.number, None) is None:
                 continue
@@ -370,6 +384,7 @@ class RequestServer(Callers[T, R]):
         entry.state = State.RUNNING
         entry.started = self._clock.time()
         call = UserCall(spare, "auto", 1)
+        self._cause([entry])
         try:
             value = await self._feeders.feed(entry, await self._alone(call, entry.item))
         except ContextLost:
@@ -412,6 +427,7 @@ class RequestServer(Callers[T, R]):
             raise RuntimeError(f"{self.name} was started before; make another one")
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
+        self._context.run(TRACE.set, None)
         SERVERS.add(self)
         return self
 
@@ -475,6 +491,9 @@ class RequestServer(Callers[T, R]):
 
 
 def _record(ring: Ring, name: str, entry: Entry, end: str) -> None:
-    """Write how a request ended, and when it came and was begun."""
+    """Write how a request ended, and when it came and was begun, if that is wanted."""
+    if not (EVENTS.ops or (entry.trace and is_sampled(entry.trace) and EVENTS.sampler is not None)):
+        return
     number = next(ring.numbers)
-    ring.append((number, now_ns(), REQUEST, name, entry.number, entry.arrived, entry.started, end, entry.trace))
+    times = entry.arrived, entry.started
+    ring.append((number, now_ns(), REQUEST, name, entry.number, *times, end, entry.trace, entry.parent))

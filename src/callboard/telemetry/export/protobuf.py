@@ -5,18 +5,22 @@ A file is a ``Trace``: a sequence of ``TracePacket``. Written here are ``TrackDe
 Times have a fixed width, so that everything else of a packet is made once for each track and name.
 """
 
+from struct import Struct
 from typing import Final
 
 __all__ = [
     "BEGIN",
     "END",
     "INSTANT",
+    "Event",
     "Packets",
     "annotated",
+    "arrowed",
     "closed",
     "event",
     "event_name",
     "flow",
+    "number_of",
     "track",
     "whole_packets",
 ]
@@ -33,6 +37,10 @@ NEEDS_NAMES: Final = b"\x68\x02"  # TracePacket.sequence_flags = SEQ_NEEDS_INCRE
 EVENT: Final = SEQUENCE + NEEDS_NAMES + b"\x5a"  # and TracePacket.track_event
 
 
+Event = tuple[bytes, bytes]
+"""What stands before the time in the packet of an event, and what follows."""
+
+
 class Packets:
     """Packets in their order, as parts that are joined when they are written.
 
@@ -45,14 +53,29 @@ class Packets:
         self._high = -1
         self._high_bytes = b""
 
-    def add(self, ns: int, event: bytes) -> None:
-        """Add an :func:`event` at a time, of 56 bits."""
-        high = ns >> 28
-        if high != self._high:  # four times a second
-            self._high, self._high_bytes = high, _CHUNK[high & 16383] + _LAST[high >> 14 & 16383]
-        length = len(event)
-        start = _STARTS[length] if length < 512 else _start(length)
-        self.parts += (start, _CHUNK[ns & 16383], _CHUNK[ns >> 14 & 16383], self._high_bytes, event)
+    def add(self, ns: int, event: Event, end: int, ending: Event, chunk: list[bytes] = _CHUNK) -> None:
+        """Add two events at their times, of 56 bits: the beginning of a slice, and its end."""
+        if ns >> 28 != self._high:  # four times a second
+            self._turn(ns >> 28)
+        start, rest = event
+        first, last = chunk[ns & 16383], chunk[ns >> 14 & 16383]
+        high = self._high_bytes
+        if end >> 28 != self._high:
+            self._turn(end >> 28)
+        begins, ends = ending
+        self.parts += (
+            *(start, first, last, high, rest),
+            *(begins, chunk[end & 16383], chunk[end >> 14 & 16383], self._high_bytes, ends),
+        )
+
+    def add_one(self, ns: int, event: Event) -> None:
+        """Add one event."""
+        if ns >> 28 != self._high:
+            self._turn(ns >> 28)
+        self.parts += (event[0], _CHUNK[ns & 16383], _CHUNK[ns >> 14 & 16383], self._high_bytes, event[1])
+
+    def _turn(self, high: int) -> None:
+        self._high, self._high_bytes = high, _CHUNK[high & 16383] + _LAST[high >> 14 & 16383]
 
     def take(self) -> bytes:
         """All of them so far; they are dropped here."""
@@ -116,14 +139,24 @@ def event(kind: int, uuid: int, name: int = 0) -> bytes:
     return _number(9, kind) + _number(11, uuid) + (_number(10, name) if name else b"")
 
 
-def closed(fields: bytes, more: bytes = b"") -> bytes:
-    """What follows the time in the packet of an event, given its fields.
+def closed(fields: bytes, more: bytes = b"") -> Event:
+    """The packet of an event, given its fields.
 
     Args:
         fields: What :func:`event` returns.
         more: :func:`flow` and :func:`annotated`.
     """
-    return EVENT + _LENGTHS[(len(fields) + len(more)) & 16383] + fields + more
+    rest = EVENT + _LENGTHS[(len(fields) + len(more)) & 16383] + fields + more
+    return _STARTS[len(rest)] if len(rest) < 512 else _start(len(rest)), rest
+
+
+def arrowed(fields: bytes, *, ends: bool = False) -> Event:
+    """Like :func:`closed`, of an event with one :func:`flow`, up to the number of it: :data:`number_of` makes that."""
+    start, rest = closed(fields, flow(0, ends=ends))
+    return start, rest[:-8]
+
+
+number_of: Final = Struct("<Q").pack
 
 
 def flow(number: int, *, ends: bool = False) -> bytes:

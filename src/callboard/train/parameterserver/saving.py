@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from callboard.core.errors import ShapeError
 from callboard.train import checkpoints
 from callboard.train.parameterserver.layout import Layout
-from callboard.train.sampling import Cursor
+from callboard.train.running.sampling import Cursor
 from callboard.train.states import State, pack, unpack
 
 __all__ = ["Saved", "read", "write"]

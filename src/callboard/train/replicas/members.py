@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-import os
+import math
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -15,7 +15,8 @@ from callboard.device.client.residents.ref import ResidentRef
 from callboard.multi_device.worlds.errors import WorldStopped
 from callboard.multi_device.worlds.opening import world
 from callboard.multi_device.worlds.world import World
-from callboard.train.replicas.replica import Replica, Update
+from callboard.train.batches import Batch, part, rows_of, shares
+from callboard.train.replicas.replica import Gradients, Replica, Update
 from callboard.train.states import State
 
 __all__ = ["Members", "every"]
@@ -33,12 +34,16 @@ class Members:
         devices: Their devices.
         replicas: The actors, one beside each device.
         world: None if there is one device only.
+        begun, loss, micros: See :class:`.Participants`.
     """
 
     def __init__(self, props: Props[Replica]) -> None:
         self.devices: list[Device] = []
         self.replicas: list[ResidentRef[Replica]] = []
         self.world: World | None = None
+        self.begun = 0
+        self.loss = math.nan
+        self.micros: tuple[int, ...] = ()
         self._props = props
         self._generations: list[int] = []
 
@@ -143,11 +148,41 @@ class Members:
             sums = [group.all_reduce(xs, out=xs) for xs in zip(*per_rank, strict=True)]
             return [*sums, *(group.broadcast(xs[0], out=xs) for xs in zip(*averages, strict=True))]
 
-    @staticmethod
-    def threads(devices: Sequence[Device]) -> int | None:
-        """Threads that torch gets in each host, so that the hosts of CPU devices share the cores."""
-        hosts = [device for device in devices if device.backend == "cpu" and device.config.isolation == "process"]
-        return max(1, (os.cpu_count() or 1) // len(hosts)) if hosts else None
+    async def take(self, number: int, batch: Batch) -> Update:
+        """Take a step: each replica computes the gradients of its part, and makes the update with the sum of all."""
+        rows = rows_of(batch)
+        parts = [part(batch, share) for share in shares(rows, len(self.replicas))]
+        try:
+            gradients: list[Gradients] = await every(
+                replica.call(Replica.gradients, number, rank, rows, own)
+                for rank, (replica, own) in enumerate(zip(self.replicas, parts, strict=True))
+            )
+            self.loss = sum(one.loss for one in gradients) / rows
+            self.micros = tuple(one.micros for one in gradients)
+            buckets, averages = [one.buckets for one in gradients], [one.averages for one in gradients]
+            await every(self.add_up(buckets, averages))  # an update behind a sum that fails may run all the same
+            self.begun = max(self.begun, number)
+            updates: list[Update] = await every(
+                replica.call(Replica.update, number, own, means)
+                for replica, own, means in zip(self.replicas, buckets, averages, strict=True)
+            )
+        except BaseException:  # also a cancelled step leaves replicas apart
+            self.doubt()
+            raise
+        return updates[0]
+
+    async def load(self, state: State) -> None:
+        """Give every replica this state."""
+        await every(replica.call(Replica.load, state) for replica in self.replicas)
+
+    async def state(self) -> State:
+        """The state of all, in host memory."""
+        return await self.replicas[0].call(Replica.state, True)
+
+    async def flops(self, batch: Batch) -> float:
+        """Operations that a sample of this batch costs, forward and backward."""
+        few = part(batch, shares(rows_of(batch), len(self.replicas))[0])
+        return await self.replicas[0].call(Replica.flops, few)
 
 
 async def _ready(device: Device, replica: ResidentRef[Replica]) -> DeviceStopped | None:

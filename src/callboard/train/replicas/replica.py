@@ -4,6 +4,7 @@ import copy
 import hashlib
 import importlib
 import math
+import threading
 import time
 from typing import Any
 
@@ -18,7 +19,11 @@ from callboard.train.kinds import loss_of, optimizer_of
 from callboard.train.replicas.buckets import Buckets
 from callboard.train.states import State, pack, unpack
 
-__all__ = ["Gradients", "Replica", "Update"]
+__all__ = ["Gradients", "Replica", "Update", "seed_of"]
+
+
+_building = threading.Lock()
+"""Held while a model is built: threads of one process share torch's random numbers."""
 
 
 class Gradients(msgspec.Struct, frozen=True):
@@ -67,6 +72,11 @@ class Replica(ResidentActor):
         importlib.import_module("torch")  # in advance, in the standby, too
 
     def setup(self, ctx: HostContext) -> None:
+        self._configure(ctx)
+        self._use(self._built())
+
+    def _configure(self, ctx: HostContext) -> None:
+        """Everything but the model."""
         import torch
 
         job = self._job
@@ -74,14 +84,24 @@ class Replica(ResidentActor):
             torch.set_num_threads(job.threads)
         if job.deterministic:
             torch.use_deterministic_algorithms(True)
-        torch.manual_seed(job.seed)
-        is_module = isinstance(job.model, torch.nn.Module)
-        model = copy.deepcopy(job.model) if is_module else job.model()
-        if not isinstance(model, torch.nn.Module):
-            raise TypeError(f"model gave {model!r:.80}; it must give a torch.nn.Module")
         self._torch = torch
         self._ctx = ctx
         self._device = ctx.torch_device
+        self._loss = None if job.loss is None else loss_of(job.loss)
+
+    def _built(self) -> Any:
+        """The model, on the host."""
+        torch, job = self._torch, self._job
+        is_module = isinstance(job.model, torch.nn.Module)
+        with _building:
+            torch.manual_seed(job.seed)
+            model = copy.deepcopy(job.model) if is_module else job.model()
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"model gave {model!r:.80}; it must give a torch.nn.Module")
+        return model
+
+    def _use(self, model: Any) -> None:
+        """Train this model."""
         self._model = model.to(self._device).train()
         parameters = [one for one in model.parameters() if one.requires_grad]
         if not parameters:
@@ -91,9 +111,8 @@ class Replica(ResidentActor):
         self._buffers = list(model.buffers())
         self._buckets, self._averages = self._new_buckets()
         self._lent = False
-        self._optimizer = optimizer_of(job.optimizer, parameters)
+        self._optimizer = optimizer_of(self._job.optimizer, parameters)
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
-        self._loss = None if job.loss is None else loss_of(job.loss)
         self._updates = 0
         self._done = Update(-1)
         self._before: tuple[int, list[Any]] = (0, [])
@@ -118,8 +137,17 @@ class Replica(ResidentActor):
         self._restore(step)
         if self._lent:  # to a collective that failed, and may yet write
             self._buckets, self._averages = self._new_buckets()
+        torch.manual_seed(seed_of(self._job.seed, step, rank))
+        loss = self._passes(total, batch)
+        micros = (time.perf_counter_ns() - began) // 1000
+        self._lent = True
+        refs = [[self._ctx.ref(flat) for flat in one.flats] for one in (self._buckets, self._averages)]
+        return Gradients(loss, micros, *refs)
+
+    def _passes(self, total: int, batch: Batch) -> float:
+        """Forward and backward pass, with the gradients in the buckets; the sum of the samples' losses."""
+        torch = self._torch
         self._buckets.zero()
-        torch.manual_seed(_seed(self._job.seed, step, rank))
         rows = rows_of(batch)
         size = self._job.micro_batch_size or max(1, rows)
         loss = 0.0
@@ -132,10 +160,18 @@ class Replica(ResidentActor):
             loss += mean.detach().double() * count
         self._buckets.collect()
         self._averages.collect()
-        micros = (time.perf_counter_ns() - began) // 1000
-        self._lent = True
-        refs = [[self._ctx.ref(flat) for flat in one.flats] for one in (self._buckets, self._averages)]
-        return Gradients(float(loss), micros, *refs)
+        return float(loss)
+
+    def flops(self, batch: Batch) -> float:
+        """Operations of the forward and backward pass for a sample; changes nothing."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        before = [buffer.clone() for buffer in self._buffers]
+        with FlopCounterMode(display=False) as counter:
+            self._mean_loss(batch).backward()
+        for buffer, value in zip(self._buffers, before, strict=True):
+            buffer.copy_(value)
+        return float(counter.get_total_flops()) / max(1, rows_of(batch))
 
     def update(self, step: int, buckets: list[GpuRef], averages: list[GpuRef]) -> Update:
         """Take the step with the sum of all replicas' gradients, which is in the buckets now.
@@ -145,7 +181,10 @@ class Replica(ResidentActor):
             buckets, averages: Arrays of :class:`Gradients`, as arguments so that this waits for the collective.
         """
         self._lent = False
-        norm = self._buckets.norm()
+        return self._updated(step, self._buckets.norm())
+
+    def _updated(self, step: int, norm: float) -> Update:
+        """Take the step with the gradients in the buckets, which have this norm."""
         lr = [rate * self._factor() for rate in self._rates]
         skipped = not math.isfinite(norm)
         if not skipped:
@@ -223,6 +262,9 @@ class Replica(ResidentActor):
         Args:
             on_host: Copied now, as NumPy arrays; else refs to the arrays themselves.
         """
+        begun, _ = self._before
+        if begun > self._done.step:  # a step that was not completed has changed running means
+            self._restore(begun)
         own = self._model.state_dict(), self._optimizer.state_dict(), self._rates
         share = self._ctx.host if on_host else self._ctx.ref
         return pack(own, self._done.step, self._updates, share, self._device)
@@ -243,7 +285,7 @@ def _several(inputs: Any) -> tuple[Any, ...]:
     return inputs if isinstance(inputs, tuple) else (inputs,)
 
 
-def _seed(seed: int, step: int, rank: int) -> int:
+def seed_of(seed: int, step: int, rank: int) -> int:
     """A seed for the random numbers of one replica in one step, unrelated to those of the next."""
     digest = hashlib.blake2b(f"{seed}/{step}/{rank}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

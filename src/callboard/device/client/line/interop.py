@@ -309,7 +309,7 @@ def refuse_ref(array: Any) -> None:
         TypeError: It is a ref.
     """
     if isinstance(array, GpuRef):
-        raise TypeError(f"{array!r} is a ref already; copy it (dev.put, dev.copy) or take its values (ref.get())")
+        raise TypeError(f"{array._told()} is a ref already; copy it (dev.put, dev.copy) or take its values (ref.get())")
 
 
 def refuse_foreign(array: Any) -> NoReturn:

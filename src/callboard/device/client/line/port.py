@@ -31,9 +31,11 @@ from callboard.device.client.line.unanswered import Unanswered
 from callboard.device.config import DeviceConfig
 from callboard.device.protocol.messages import ActorCall, Call, Completions
 from callboard.device.supervision.hosts.base import Host
+from callboard.events.concerns import TRACE
 from callboard.events.kinds import OP, SETTLED
 from callboard.events.ring import EVENTS
 from callboard.events.ring import now as now_ns
+from callboard.events.tracing import is_sampled
 from callboard.kernel.recording import recorder
 
 if TYPE_CHECKING:
@@ -238,10 +240,10 @@ class OpPort:
         ring = EVENTS.ring
         if ring is not None:
             self.called[entry[1]] += 1
-            if EVENTS.ops:
+            if EVENTS.ops or (EVENTS.sampler is not None and (trace := TRACE.get()) and is_sampled(trace)):
                 cell = CURRENT.get()
                 path = "" if cell is None else cell.path
-                ring.append((next(ring.numbers), now_ns(), OP, self.name, call.id, entry[1], path))
+                ring.append((next(ring.numbers), now_ns(), OP, self.name, call.id, entry[1], path, TRACE.get()))
         if not sent:
             self.outbox.add(call)
         if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet

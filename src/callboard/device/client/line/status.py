@@ -272,9 +272,10 @@ class TraceRecord(NamedTuple):
         tag: ``"blas.gemm"``; of a call ``"actor:embedder.embed"``: the actor's name and the method, or the message's
             class.
         stream: Id of the stream.
-        began, enqueued, completed: Monotonic seconds. Of an op: admission began, the launch returned, the completion
-            was known. Of a call: the actor began it, the method returned and its result was written, and the work that
-            it enqueued on the actor's stream finished.
+        began, enqueued, completed: Seconds of this machine's ``time.monotonic()``; from another machine translated, and
+            late by the time on the way at most. Of an op: admission began, the launch returned, the completion was
+            known. Of a call: the actor began it, the method returned and its result was written, and the work that it
+            enqueued on the actor's stream finished.
         ok: True if it succeeded.
         started, seconds: When the stream began the op, and the seconds that it took, by events of the device; both are
             0.0 if they are not known, and of calls.

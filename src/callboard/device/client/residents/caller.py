@@ -393,7 +393,7 @@ class Caller:
         try:
             end.slot = slot = self._arenas.take(wanted.nbytes)
         except (MailboxFull, MemoryError, RuntimeError) as e:
-            return Room(wanted.id, [], f"the result: {e}")
+            return Room(wanted.id, [], f"the result: {e}", retryable=getattr(e, "retryable", True))
         return Room(wanted.id, [slot.arena_id, slot.offset])
 
     def device_room(self, wanted: DeviceRoomWanted, host: "Host") -> None:

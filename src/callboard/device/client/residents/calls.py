@@ -20,6 +20,8 @@ from callboard.device.client.residents.line import End
 from callboard.device.protocol.arena import Slot
 from callboard.device.protocol.residents.classes import known_class
 from callboard.device.protocol.residents.values import Packer, Unpacker, Unsendable, decode, encode
+from callboard.events.concerns import TRACE
+from callboard.events.ring import EVENTS
 
 if TYPE_CHECKING:
     from callboard.device.client.residents.caller import Caller
@@ -84,7 +86,9 @@ class Arguments:
         except RecursionError:
             raise TypeError(f"{tag}: an argument contains itself, or is nested too deeply") from None
         self.writes = [name not in frozen for name in self.names] if self.names else []
-        self.body = encode([method, packed, named], f"{tag}: the arguments")
+        trace = None if EVENTS.ring is None else TRACE.get()
+        parts = [method, packed, named] if trace is None else [method, packed, named, trace]
+        self.body = encode(parts, f"{tag}: the arguments")
 
     def _name(self, name: str) -> None:
         """The refs that have been found since the last call are in the argument of this name."""

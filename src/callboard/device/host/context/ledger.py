@@ -27,7 +27,7 @@ class Ledger:
     reads.
 
     Attributes:
-        trace: Called with every completion; None while no trace is installed.
+        trace: Called with the completion of each op that it has open; None while no trace is installed.
         failures: Failures of a library, or for lack of memory, that were found when ops were done; the owner handles
             and removes them.
     """
@@ -65,7 +65,7 @@ class Ledger:
             self._done.append(op)
         else:
             self._values.append((op, answer))
-        if self.trace is not None:
+        if self.trace is not None and op in self.trace.open:
             self.trace.completed(op, ok=True)
 
     def refuse(self, op: Pending, error: BaseException) -> None:
@@ -154,7 +154,7 @@ class Ledger:
                 op.answer = None
             else:
                 self._done.append(op.id)
-        if self.trace is not None:
+        if self.trace is not None and op.id in self.trace.open:  # one in many
             self.trace.completed(op.id, op.failure is None)
         op.sources = ()
         op.status = op.outcome = op.readback = op.plan = None

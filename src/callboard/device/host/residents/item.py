@@ -53,6 +53,7 @@ class Item(msgspec.Struct, eq=False):
         cancelled: The reply for a call that was cancelled before it began; None while the call is wanted.
         behind: Earlier calls of the same actor that had not ended when it was admitted, and whose results it uses.
         claims: Those who took the call, of whom the first one counts: whether it refuses the call.
+        trace: Trace context of the request that it is for; known with ``method``.
         began, ended: Monotonic seconds: the actor's thread has begun and ended it; 0 until then.
     """
 
@@ -69,6 +70,7 @@ class Item(msgspec.Struct, eq=False):
     method: str = ""
     stream: int = 0
     cancelled: AccelError | None = None
+    trace: str | None = None
     began: float = 0.0
     ended: float = 0.0
 

@@ -12,10 +12,10 @@ __all__ = ["CLOSE", "CLOSING", "NEXT", "OPEN", "is_closing", "stream_of"]
 
 OPEN, NEXT, CLOSE = "open", "next", "close"
 
-CLOSING = b"\x93\x92\xa5close"
-"""First bytes of a call that closes a stream (MessagePack)."""
+CLOSING = b"\x93\x92\xa5close", b"\x94\x92\xa5close"
+"""First bytes of a call that closes a stream (MessagePack), without and with a trace context."""
 
-ASKING = b"\x93\x92\xa4next"
+ASKING = b"\x93\x92\xa4next", b"\x94\x92\xa4next"
 """Likewise, of a call that requests an item."""
 
 
@@ -26,7 +26,7 @@ def is_closing(body: bytes) -> bool:
 
 def stream_of(body: bytes) -> int:
     """The stream that a call asks for an item, or closes; 0 for other calls, and for malformed ones."""
-    if not body.startswith((ASKING, CLOSING)):
+    if not body.startswith(ASKING + CLOSING):
         return 0
     try:
         stream = decode(body)[0][1]

@@ -28,6 +28,7 @@ from callboard.device.protocol.messages import (
     ProtocolError,
     Room,
     RoomWanted,
+    Traces,
 )
 from callboard.device.protocol.remote import (
     Bytes,
@@ -42,6 +43,7 @@ from callboard.device.protocol.remote import (
     Started,
 )
 from callboard.device.supervision.hosts.base import Host, HostEnd, Unreached
+from callboard.device.supervision.remote.clock import RemoteClock
 from callboard.device.supervision.remote.link import Link, Piece, pieces
 from callboard.device.supervision.remote.parts import HostOperand, host_parts
 
@@ -174,6 +176,7 @@ class RemoteHost(Host):
         self._arenas: dict[int, tuple[int, int]] = {}  # address and size
         self._parts: dict[bytes, Sequence[HostOperand]] = {}
         self._rooms: dict[int, int] = {}  # bytes wanted, by call
+        self._clock = RemoteClock()
         self._closing = False
         self._ended: HostEnd | None = None
         self._link: Link[FromNode]
@@ -320,6 +323,8 @@ class RemoteHost(Host):
         else:
             if isinstance(message, RoomWanted):
                 self._rooms[message.id] = message.nbytes
+            elif isinstance(message, Traces):
+                message = self._clock.translated(message, time.monotonic())
             self._on_message(message)  # type: ignore[arg-type]
 
     def _gone(self, gone: "asyncio.Future[str]") -> None:

@@ -149,8 +149,11 @@ class Hub:
         self._next += 1
         relay = Relay(self._next, name, call)
         if self._bytes + len(call.arguments) > MOST_BYTES:
-            full = f"calls of region {self.region} with {self._bytes} bytes of arguments have no answer; send fewer"
-            self._fail(relay, MailboxFull(full))
+            full = MailboxFull(
+                f"calls of region {self.region} with {self._bytes} bytes of arguments have no answer; send fewer"
+            )
+            full.retryable = len(call.arguments) <= MOST_BYTES
+            self._fail(relay, full)
             return
         self._bytes += len(call.arguments)
         self._route(relay)

@@ -8,9 +8,6 @@ from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
-from callboard.events.kinds import BATCH
-from callboard.events.ring import EVENTS
-from callboard.events.ring import now as now_ns
 from callboard.patterns.batching.continuous.base import StepServer
 from callboard.patterns.batching.continuous.policy import Preemption, StepPolicy, StepSettings
 from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
@@ -219,12 +216,14 @@ class ContinuousBatchingServer(StepServer[T, list[P]]):
     async def _step(self, slots: list[Slot[Any, Any]]) -> None:
         started = self._clock.time()
         entries = [slot.entry for slot in slots]
+        cause = self._cause(entries)
         try:
             async with self._guard.step(entries):
                 with Inside(self):
                     results = rows_of(await self._call(slots, entries=entries), len(slots))
         except Exception as e:  # the user's function may raise anything: its sequences end in that
             self._failed_steps += 1
+            self._batch_ran(len(slots), self._clock.time() - started, False, cause)
             self._step_failed(slots, deliverable(e))
             return
         now = self._clock.time()
@@ -233,9 +232,7 @@ class ContinuousBatchingServer(StepServer[T, list[P]]):
             silent = [slot.number for slot, result in zip(slots, results, strict=True) if result is NOTHING]
         self._guard.succeeded(entries, silent)
         self._step_time.add(now - started)
-        ring = EVENTS.ring
-        if ring is not None:
-            ring.append((next(ring.numbers), now_ns(), BATCH, self.name, len(slots), now - started, True))
+        self._batch_ran(len(slots), now - started, True, cause)
         self._batch_size.add(len(slots))
         given: set[int] = set()
         for slot, result in zip(slots, results, strict=True):

@@ -241,18 +241,21 @@ class SequenceBatchingServer(RequestServer[T, R]):
             if slot.start:
                 slot.state = None  # of a run that has failed
         started = self._clock.time()
+        cause = self._cause(entries)
         try:
             items, slots = [entry.item for entry in entries], [slot for _, slot in batch]
             with Inside(self):
                 rows = rows_of(await self._calls[worker](items, slots, entries=entries), len(entries))
         except Exception as e:  # the user's function may raise anything: its requests end in that
             self._failed_batches += 1
+            self._batch_ran(len(entries), self._clock.time() - started, False, cause)
             error = deliverable(e)
             if len(entries) == 1:
                 self._batch_failed(worker, entries, error)
             return error
         now = self._clock.time()
         self._run_time.add(now - started)
+        self._batch_ran(len(entries), now - started, True, cause)
         self._batch_size.add(len(entries))
         given: set[int] = set()
         for entry, row in zip(entries, rows, strict=True):

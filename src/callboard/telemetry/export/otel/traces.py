@@ -1,17 +1,18 @@
-"""``OtlpTraces``: one span for each sampled request, made from events after the request has ended."""
+"""``OtlpTraces``: one span for each sampled request and batch, made from events after it has ended."""
 
 import logging
 import os
-import random
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from callboard.events.kinds import BATCH, OP, REQUEST, TRACED
+from callboard.events.kinds import BATCH, LOST, OP, REQUEST, TRACED
 from callboard.events.ring import Event
+from callboard.events.tracing import Sampler, is_sampled
 from callboard.telemetry.export.otel.collector import TIMEOUT, endpoint, require_sdk, resource_of
+from callboard.telemetry.export.otel.ids import Ids
 
 if TYPE_CHECKING:
     from callboard.telemetry.telemetry import Telemetry
@@ -19,19 +20,22 @@ if TYPE_CHECKING:
 __all__ = ["OtlpTraces"]
 
 MOST = 100
-"""Most spans a second; further sampled requests are counted in ``skipped``."""
+"""Most requests a second that get a span; further ones are counted in ``skipped``. Of batches likewise."""
 EVENTS_OF_SPAN = 64
-"""Most events of ops in one span, the newest ones."""
+"""Most events of one span, the newest ones."""
 KEPT = 8192
-"""Ops and batches that are remembered for requests that have not ended."""
+"""Contexts, and measured ops, that are remembered for requests that have not ended."""
 END = 2.0
 """Seconds that the last export gets."""
 
 log = logging.getLogger("callboard.telemetry")
 
+Noted = tuple[int, str, dict[str, Any]]
+"""An event of a span: when, its name, and its attributes."""
+
 
 class OtlpTraces:
-    """A subscriber that turns requests into spans. Which ones is decided before the SDK is called.
+    """A subscriber that turns requests into spans. Which ones is decided when they arrive, without the SDK.
 
     A request with a ``traceparent`` is sampled as its flag says; others at the rate ``OTEL_TRACES_SAMPLER_ARG``.
 
@@ -41,8 +45,8 @@ class OtlpTraces:
         rate: Share of the requests without a ``traceparent`` that are sampled; None: as the environment says, or all.
 
     Attributes:
+        sampler: Begins the contexts of requests.
         spans: Number of spans made.
-        skipped: Number of sampled requests beyond :data:`MOST` spans a second.
 
     Raises:
         BackendUnavailable: OpenTelemetry's SDK is not installed.
@@ -53,15 +57,16 @@ class OtlpTraces:
         require_sdk()
         self._url = endpoint(where, "traces")
         self._resource = resource_of(telemetry)
-        self._rate = _rate_of_environment() if rate is None else rate
-        self.spans = self.skipped = 0
-        self._second = self._in_second = 0
+        self.sampler = Sampler(_rate_of_environment() if rate is None else rate, MOST)
+        self._batches = Sampler(1.0, MOST)
+        self.spans = 0
         self._offset = 0
-        self._ops: deque[tuple[int, str, int, str, str]] = deque(maxlen=KEPT)
-        self._batches: deque[tuple[int, str, int, float, bool]] = deque(maxlen=KEPT)
+        self._noted: dict[str, deque[Noted]] = {}  # by context
+        self._within: dict[str, deque[str]] = {}  # the batches, by their own contexts, of a request
         self._seconds: dict[tuple[str, int], float] = {}
         self._provider: Any = None
         self._tracer: Any = None
+        self._ids = Ids()
         self._open()
 
     def _open(self) -> None:
@@ -70,9 +75,16 @@ class OtlpTraces:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-        self._provider = TracerProvider(sampler=ALWAYS_ON, resource=self._resource, shutdown_on_exit=False)
+        self._provider = TracerProvider(
+            sampler=ALWAYS_ON, resource=self._resource, shutdown_on_exit=False, id_generator=self._ids.generator()
+        )
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=self._url, timeout=TIMEOUT)))
         self._tracer = self._provider.get_tracer("callboard")
+
+    @property
+    def skipped(self) -> int:
+        """Number of sampled requests beyond :data:`MOST` a second."""
+        return self.sampler.skipped
 
     def take(self, events: Sequence[Event]) -> None:
         """Make spans of the requests that have ended."""
@@ -80,17 +92,16 @@ class OtlpTraces:
         for each in events:
             kind = each[2]
             if kind == REQUEST:
-                if self._sampled(each):
-                    self._request(each)
+                self._request(each)
             elif kind == OP:
-                _, ns, _, device, op, tag, actor = each
-                self._ops.append((ns, device, op, tag, str(actor)))
+                self._op(each)
             elif kind == TRACED:
                 for record in each[4]:
                     self._traced(each[3], record)
             elif kind == BATCH:
-                _, ended, _, server, size, seconds, ok = each
-                self._batches.append((ended - int(seconds * 1e9), server, size, seconds, ok))
+                self._batch(each)
+            elif kind == LOST:
+                self._lost(each)
 
     def close(self) -> None:
         """Export what is there, and end; waits 2 s at most."""
@@ -105,77 +116,112 @@ class OtlpTraces:
         if self.skipped:
             log.warning("%d sampled requests got no span: there were more than %d a second", self.skipped, MOST)
 
-    def _sampled(self, each: Event) -> bool:
-        parent = each[8]
-        if parent is not None:
-            if not int(parent[-2:], 16) & 1:
-                return False
-        elif self._rate < 1 and random.random() >= self._rate:
-            return False
-        second = each[1] // 1_000_000_000
-        if second != self._second:
-            self._second, self._in_second = second, 0
-        self._in_second += 1
-        if self._in_second <= MOST:
-            return True
-        self.skipped += 1
-        return False
+    # -- events of spans -----------------------------------------------------------------------------------------------
+
+    def _note(self, context: str, noted: Noted) -> None:
+        found = self._noted.get(context)
+        if found is None:
+            found = self._noted[context] = deque(maxlen=EVENTS_OF_SPAN)
+            _bound(self._noted)
+        found.append(noted)
+
+    def _op(self, each: Event) -> None:
+        _, ns, _, device, op, tag, actor, context = each
+        if is_sampled(context):
+            attributes: dict[str, Any] = {"device": device, "op": op}
+            if actor:
+                attributes["actor"] = actor
+            self._note(context, (ns, tag, attributes))
 
     def _traced(self, device: str, record: Sequence[Any]) -> None:
         op, _, _, _, enqueued, completed, _, started, seconds = record
         self._seconds[device, op] = seconds if started else completed - enqueued
-        if len(self._seconds) > KEPT:
-            del self._seconds[next(iter(self._seconds))]
+        _bound(self._seconds)
+
+    def _lost(self, each: Event) -> None:
+        """Of each request that has called ops of this device and has not ended."""
+        _, ns, _, device, generation, error, *_ = each
+        attributes = {"device": device, "generation": generation, "error": error}
+        for noted in self._noted.values():
+            if any(about.get("device") == device for _, _, about in noted):
+                noted.append((ns, "context lost", attributes))
+
+    def _batch(self, each: Event) -> None:
+        _, ended, _, server, size, seconds, ok, context, requests = each
+        if not requests:
+            return
+        began = ended - int(seconds * 1e9)
+        for request in requests:
+            self._note(request, (began, "batch", {"size": size, "seconds": seconds, "ok": ok}))
+            if context != request:
+                self._within.setdefault(request, deque(maxlen=EVENTS_OF_SPAN)).append(context)
+                _bound(self._within)
+        if context not in requests and is_sampled(self._batches.begin(context)):
+            attributes = {"callboard.server": server, "callboard.batch": size}
+            noted = self._noted.get(context, ())
+            times = began, ended
+            self._span(f"{server} batch", context, requests[0], times, attributes, noted, ok or "failed", requests)
+
+    # -- spans ---------------------------------------------------------------------------------------------------------
 
     def _request(self, each: Event) -> None:
-        from opentelemetry.context import Context
-        from opentelemetry.trace import SpanKind, StatusCode
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+        _, ended, _, server, number, arrived, began, end, context, parent = each
+        if context is None:  # it came before this exporter
+            context = self.sampler.begin(None)
+        if not is_sampled(context) or context == parent:
+            return
+        noted = [*self._noted.pop(context, ())]
+        for batch in dict.fromkeys(self._within.pop(context, ())):
+            noted += self._noted.get(batch, ())
+        attributes = {
+            "callboard.server": server,
+            "callboard.request": number,
+            "callboard.end": end,
+            "callboard.queued_seconds": began - arrived,
+        }
+        times = int(arrived * 1e9), ended
+        self._span(server, context, parent, times, attributes, noted, end == "completed" or end)
 
-        _, ended, _, server, number, arrived, began, end, parent = each
+    def _span(
+        self,
+        name: str,
+        context: str,
+        parent: str | None,
+        times: tuple[int, int],
+        attributes: dict[str, Any],
+        noted: Iterable[Noted],
+        end: bool | str,
+        links: Sequence[str] = (),
+    ) -> None:
+        """Make a span; ``end`` is True, or what is wrong with its end."""
+        from opentelemetry.trace import Link, SpanKind, StatusCode
+
         if self._provider is None:  # another system of this process began
             self._open()
-        first, begun = int(arrived * 1e9), int(began * 1e9)
-        headers = {} if parent is None else {"traceparent": parent}
+        self._ids.next = context
         span = self._tracer.start_span(
-            server,
-            context=TraceContextTextMapPropagator().extract(headers, Context()),
-            kind=SpanKind.SERVER,
-            start_time=first + self._offset,
-            attributes={
-                "callboard.server": server,
-                "callboard.request": number,
-                "callboard.end": end,
-                "callboard.queued_seconds": began - arrived,
-            },
+            name,
+            context=self._ids.parent(parent),
+            kind=SpanKind.INTERNAL if links else SpanKind.SERVER,
+            start_time=times[0] + self._offset,
+            attributes=attributes,
+            links=[Link(self._ids.context(each)) for each in links],
         )
-        for ns, name, attributes in sorted(self._within(server, begun, ended), key=lambda found: found[0]):
-            span.add_event(name, attributes, timestamp=ns + self._offset)
-        if end != "completed":
+        for ns, what, about in sorted(noted, key=lambda found: found[0])[-EVENTS_OF_SPAN:]:
+            span.add_event(what, self._measured(about), timestamp=max(ns, times[0]) + self._offset)
+        if end is not True:
             span.set_status(StatusCode.ERROR, end)
-        span.end(end_time=max(ended, first) + self._offset)
+        span.end(end_time=max(times[1], times[0]) + self._offset)
         self.spans += 1
 
-    def _within(self, server: str, began: int, ended: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        """The server's batches and the ops that were called while a request ran."""
-        for ns, name, size, seconds, ok in reversed(self._batches):
-            if name == server and began <= ns + int(seconds * 1e9) and ns <= ended:
-                yield max(ns, began), "batch", {"size": size, "seconds": seconds, "ok": ok}
-            if ns + 60_000_000_000 < began:
-                break
-        left = EVENTS_OF_SPAN
-        for ns, device, op, tag, actor in reversed(self._ops):
-            if ns < began or not left:
-                break
-            if ns <= ended:
-                left -= 1
-                attributes: dict[str, Any] = {"device": device}
-                if actor:
-                    attributes["actor"] = actor
-                measured = self._seconds.get((device, op))
-                if measured is not None:
-                    attributes["seconds"] = measured
-                yield ns, tag, attributes
+    def _measured(self, about: dict[str, Any]) -> dict[str, Any]:
+        seconds = self._seconds.get((about.get("device", ""), about.get("op", 0)))
+        return about if seconds is None else {**about, "seconds": seconds}
+
+
+def _bound(kept: dict[Any, Any]) -> None:
+    if len(kept) > KEPT:
+        del kept[next(iter(kept))]
 
 
 def _rate_of_environment() -> float:

@@ -6,7 +6,7 @@ this module.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -92,14 +92,27 @@ class Admission:
 
     # -- entry points --------------------------------------------------------------------------------------------------
 
-    def calls(self, calls: Iterable[Call]) -> None:
+    def calls(self, calls: Sequence[Call]) -> None:
         """Admit a batch.
 
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead; nothing more can be admitted.
         """
+        launching, trace = self.launching, self._ledger.trace
+        if trace is None or trace.around is not None or trace.every == 1:
+            self._launch_all(calls, launching.launch if trace is None else launching.launch_traced)
+            return
+        at = 0
+        while at < len(calls):  # one in many is recorded; the others cost no more than without a trace
+            plain = calls[at : at + trace.left - 1]
+            trace.left -= len(plain)
+            self._launch_all(plain, launching.launch)
+            at += len(plain)
+            self._launch_all(calls[at : at + 1], launching.launch_traced)
+            at += 1
+
+    def _launch_all(self, calls: Sequence[Call], launch: Callable[[Call, Plan], None]) -> None:
         plans, parking = self.plans.by_signature, self._parking
-        launch = self.launching.launch if self._ledger.trace is None else self.launching.launch_traced
         for call in calls:
             plan = plans.get(call.signature)
             if plan is None or plan.launch is None or parking.active or call.withdrawn:

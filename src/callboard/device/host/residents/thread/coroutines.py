@@ -18,6 +18,7 @@ from callboard.device.host.residents.thread.streams import Broken
 from callboard.device.protocol.messages import FailureMessage
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.device.protocol.residents.steps import is_closing, stream_of
+from callboard.events.concerns import TRACE
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.thread.thread import ActorThread
@@ -292,6 +293,7 @@ class Coroutines:
         assert self._loop is not None
         context = contextvars.copy_context()
         context.run(running.set, item)
+        context.run(TRACE.set, item.trace)
         task = self._loop.create_task(_caught(awaitable), context=context)
         self._running[item.message.id] = item, task
         self._yielding = True  # later calls begin when this one has run up to its first await

@@ -52,7 +52,9 @@ class Rooms:
         if not isinstance(room, Room):
             raise self._stopped()
         if not room.place:
-            raise MailboxFull(room.why)
+            error = MailboxFull(room.why)
+            error.retryable = room.retryable
+            raise error
         return self._host.memory_at(room, nbytes)
 
     def on_device(self, item: Item, nbytes: int) -> int:

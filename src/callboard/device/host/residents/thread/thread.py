@@ -36,6 +36,7 @@ from callboard.device.protocol.residents.classes import class_named
 from callboard.device.protocol.residents.exceptions import described, is_answer, is_out_of_memory
 from callboard.device.protocol.residents.hostview import host_view
 from callboard.device.protocol.residents.values import DeviceArray, Unpacker, decode
+from callboard.events.concerns import TRACE
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.actors import HostActors
@@ -281,7 +282,10 @@ class ActorThread:
         return self._failed(outcome.item, outcome.error, outcome.answer)
 
     def _unpacked(self, item: Item) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
-        name, arguments, keywords = decode(item.message.body)
+        name, arguments, keywords, *trace = decode(item.message.body)
+        if trace or TRACE.get() is not None:
+            item.trace = trace[0] if trace else None
+            TRACE.set(item.trace)
         steps = name if isinstance(name, list) else None  # of a stream: open, next, close
         item.method = str(name or "") if steps is None else "".join(map(str, steps[:1]))
         site = self._site

@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from callboard.train.batches import Batch, as_arrays, rows_of
-from callboard.train.history import History
-from callboard.train.sampling import Cursor, batches
+from callboard.train.running.history import History
+from callboard.train.running.sampling import Cursor, batches
 from callboard.train.stats import StepStats
 
-__all__ = ["Steps", "fit"]
+__all__ = ["Steps", "figures", "fit", "steps_in"]
 
 
 class Steps(Protocol):
     """A trainer, as far as the loop knows it."""
 
     cursor: Cursor
+    stopping: bool
+
+    @property
+    def steps(self) -> int: ...
 
     async def step(self, batch: Batch) -> StepStats: ...
     async def save(self, folder: str | Path, *, keep: int | None = None) -> Path: ...
@@ -31,7 +35,8 @@ async def fit(
     data: Batch,
     *,
     batch_size: int,
-    epochs: int,
+    epochs: int | None,
+    steps: int | None,
     seed: int,
     shuffle: bool,
     checkpoints: str | Path | None,
@@ -41,40 +46,55 @@ async def fit(
     on_step: Callable[[StepStats], Any] | None,
 ) -> History:
     """See :meth:`.DataParallelTrainer.fit`."""
-    for name, value in (("batch_size", batch_size), ("epochs", epochs), ("every", every)):
-        if operator.index(value) < 1:
-            raise ValueError(f"fit: {name} is {value}; it is at least 1")
+    arrays = as_arrays(data)
+    total = steps_in(rows_of(arrays), batch_size, epochs, steps)
+    if operator.index(every) < 1:
+        raise ValueError(f"fit: checkpoint_every is {every}; it is at least 1")
     if keep is not None and keep < 1:
         raise ValueError(f"fit: keep is {keep}; it is a number of checkpoints, at least 1, or None")
     if checkpoints is not None:
         os.makedirs(checkpoints, exist_ok=True)  # fails now, and not after the steps of hours
-    arrays = as_arrays(data)
-    steps: list[StepStats] = []
-    total = -(-rows_of(arrays) // batch_size) * epochs
-    bar = _bar(progress, total)
+    done: list[StepStats] = []
+    bar = _bar(progress, total, trainer.steps)
     saving: asyncio.Task[Path] | None = None
     try:
-        for after, batch in batches(arrays, batch_size, epochs, trainer.cursor, seed, shuffle):
+        for after, batch in batches(arrays, batch_size, epochs or sys.maxsize, trainer.cursor, seed, shuffle):
+            if trainer.stopping or (steps is not None and trainer.steps >= steps):
+                break
             stats = await trainer.step(batch)
             trainer.cursor = after
-            steps.append(stats)
+            done.append(stats)
             if on_step is not None:
                 said = on_step(stats)
                 if inspect.isawaitable(said):
                     await said
             if bar is not None:
-                bar.set_postfix(loss=f"{stats.loss:.4g}", refresh=False)
+                bar.set_postfix_str(figures(stats), refresh=False)
                 bar.update()
-            if checkpoints is not None and len(steps) % every == 0:
+            if checkpoints is not None and len(done) % every == 0:
                 saving = await _one_more(saving, trainer, checkpoints, keep)
-        if checkpoints is not None and steps:
+        if checkpoints is not None and done:
             saving = await _one_more(saving, trainer, checkpoints, keep)
     finally:
+        trainer.stopping = False
         if bar is not None:
             bar.close()
         if saving is not None:
             await saving
-    return History(steps)
+    return History(done)
+
+
+def steps_in(rows: int, batch_size: int, epochs: int | None, steps: int | None) -> int:
+    """The number of the last step of a run over this number of samples.
+
+    Raises:
+        ValueError: A number that is less than 1.
+    """
+    for name, value in (("batch_size", batch_size), ("epochs", epochs), ("steps", steps)):
+        if value is not None and operator.index(value) < 1:
+            raise ValueError(f"fit: {name} is {value}; it is at least 1")
+    of_passes = -(-rows // batch_size) * (epochs or (1 if steps is None else sys.maxsize))
+    return min(of_passes, steps or sys.maxsize)
 
 
 async def _one_more(
@@ -88,7 +108,7 @@ async def _one_more(
     return task
 
 
-def _bar(progress: bool | None, total: int) -> Any:
+def _bar(progress: bool | None, total: int, done: int) -> Any:
     if progress is None:
         progress = sys.stderr.isatty()
     if not progress:
@@ -97,4 +117,16 @@ def _bar(progress: bool | None, total: int) -> Any:
         from tqdm.auto import tqdm  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:
         return None
-    return tqdm(total=total, unit="step")
+    return tqdm(total=total, initial=done, unit="step")
+
+
+def figures(stats: StepStats) -> str:
+    """The figures of a step that a line of progress shows."""
+    shown = [f"loss {stats.loss:.4g}", f"{stats.samples_per_second:,.0f} samples/s"]
+    if stats.tokens_per_second is not None:
+        shown.append(f"{stats.tokens_per_second:,.0f} tokens/s")
+    if stats.mfu is not None:
+        shown.append(f"MFU {stats.mfu:.0%}")
+    if stats.straggler is not None:
+        shown.append(f"{stats.straggler.device} is {stats.straggler.times:.1f} times slower")
+    return ", ".join(shown)

@@ -34,6 +34,20 @@ class History(NamedTuple):
         scale = (len(LEVELS) - 1) / (high - low) if high > low else 0.0
         return f"{points[0]:.4g} {''.join(LEVELS[round((one - low) * scale)] for one in points)} {points[-1]:.4g}"
 
+    def plot(self, width: int = WIDTH, height: int = 12) -> str:
+        """The losses as a diagram of text, with the numbers of the steps below."""
+        points = self._points(width)
+        if not points:
+            return "no steps"
+        low, high = min(points), max(points)
+        scale = (height - 1) / (high - low) if high > low else 0.0
+        level = [round((one - low) * scale) for one in points]
+        rows = ["".join("•" if at == row else " " for at in level) for row in reversed(range(height))]
+        labels = [f"{high:.4g}", *[""] * (height - 2), f"{low:.4g}"]
+        lines = [f"{label:>10} ┤{row.rstrip()}" for label, row in zip(labels, rows, strict=True)]
+        first, last = str(self.steps[0].step), str(self.steps[-1].step)
+        return "\n".join([*lines, f"{'step':>10}  {first}{last:>{max(1, len(points) - len(first))}}"])
+
     def _points(self, width: int) -> list[float]:
         losses = [loss for loss in self.losses if abs(loss) < float("inf")]
         size = max(1, -(-len(losses) // width))

@@ -9,7 +9,7 @@ import ssl
 import sys
 from pathlib import Path
 
-from callboard.cli.tokens import read_token
+from callboard.cli.parts.tokens import read_token
 from callboard.device.supervision.remote.node import NodeServer
 from callboard.multi_device.sharding.shared import Regions
 

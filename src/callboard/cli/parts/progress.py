@@ -25,8 +25,8 @@ class Progress:
         self._shown = False
         self._visible = self._stream.isatty()
 
-    def show(self, done: int) -> None:
-        """``done`` steps are done."""
+    def show(self, done: int, note: str = "") -> None:
+        """``done`` steps are done; ``note`` is written behind the number."""
         if not self._visible:
             return
         if self._total:
@@ -34,6 +34,8 @@ class Progress:
             text = f"{self._what} {'█' * full}{'░' * (WIDTH - full)} {done}/{self._total}"
         else:
             text = f"{self._what} {done}"
+        if note:
+            text += f" {note}"
         self._stream.write(f"\r\x1b[K{text}")
         self._stream.flush()
         self._shown = True

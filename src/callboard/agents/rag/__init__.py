@@ -1,0 +1,1 @@
+"""Answers from documents: chunks, retrieval, context, generation."""

@@ -1,0 +1,122 @@
+"""Retrieval: the nearest vectors and the best words, as one ranking."""
+
+import asyncio
+from collections.abc import Hashable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from callboard.agents.index.cpu import CpuVectorIndex
+from callboard.agents.index.fusion import fuse
+from callboard.agents.index.protocol import VectorIndex, Where
+from callboard.agents.index.text import TextIndex
+from callboard.agents.rag.answer import RagQuery, RagRun
+from callboard.agents.rag.passages.documents import Passage
+from callboard.agents.rag.stages import RagStage, Stage
+
+__all__ = ["Retrieval"]
+
+MANY_TEXTS = 1 << 14
+"""Passages whose words are searched on a thread: on the loop they would delay others."""
+Ranking = list[tuple[Passage, float]]
+
+
+class _Search(NamedTuple):
+    vector: Any
+    k: int
+    where: Where | None
+
+
+class Retrieval:
+    """Finds passages in a vector index, in an index of words, or in both.
+
+    Args:
+        vectors: The index of vectors; None: it is made when the length of a vector is known.
+        words: The index of words; None: there is none.
+        options: Settings of the stage.
+        candidates: Passages that each index gives.
+    """
+
+    def __init__(
+        self, vectors: VectorIndex | None, words: TextIndex | None, options: RagStage, candidates: int
+    ) -> None:
+        self.vectors, self.words = vectors, words
+        self._candidates = candidates
+        self.stage: Stage[_Search, list[Any]] = Stage("retrieve", self._searched, options, key=_key)
+
+    async def __call__(self, query: RagQuery, vector: Any, passages: Mapping[str, Passage], run: RagRun) -> Ranking:
+        """The passages that fit a query, best first.
+
+        Args:
+            query: The question.
+            vector: Its vector; None: only words are searched.
+            passages: By id.
+            run: Gets the time, and why vectors were not searched.
+        """
+        k = max(self._candidates, 2 * query.top_k)
+        rankings: list[Any] = []
+        if vector is not None and self.vectors is not None and len(self.vectors):
+            rankings.append(await self.stage(_Search(vector, k, query.where), run, []))
+        if self.words is not None:
+            rankings.append(await self._by_words(query, k, passages))
+        if len(rankings) == 1:  # as fuse() scores it
+            best = [(each, 1 / (61 + place)) for place, each in enumerate(rankings[0])]
+        else:
+            found = fuse(*rankings, k=k)
+            best = list(zip(found.ids.tolist(), found.scores.tolist(), strict=True))
+        return [(passages[each], score) for each, score in best if each in passages]
+
+    async def _searched(self, items: list[_Search]) -> list[list[Any]]:
+        """Ids of the nearest vectors of each item; all have the same ``k`` and filter."""
+        assert self.vectors is not None
+        _, k, where = items[0]
+        if len(items) == 1:
+            found = await self.vectors.search(items[0].vector, k, where=where)
+            return [found.ids.tolist()]
+        found = await self.vectors.search(np.stack([each.vector for each in items]), k, where=where)
+        return list(found.ids.tolist())
+
+    async def _by_words(self, query: RagQuery, k: int, passages: Mapping[str, Passage]) -> list[Any]:
+        assert self.words is not None
+        most = k if query.where is None else max(1, len(self.words))
+        if len(self.words) < MANY_TEXTS:
+            found = self.words.search(query.text, most)
+        else:
+            found = await asyncio.to_thread(self.words.search, query.text, most)
+        ids: list[Any] = found.ids.tolist()
+        if query.where is None:
+            return ids
+        return [each for each in ids if each in passages and _fits(passages[each].metadata, query.where)][:k]
+
+    def upsert(self, passages: list[Passage], vectors: Any) -> None:
+        """Add passages, or replace those of the same ids."""
+        ids = [each.id for each in passages]
+        if vectors is not None and ids:
+            if self.vectors is None:
+                self.vectors = CpuVectorIndex(vectors.shape[1])
+            self.vectors.upsert(ids, vectors, [each.metadata for each in passages])
+        if self.words is not None:
+            self.words.upsert(ids, [_said(each) for each in passages])
+
+    def delete(self, ids: list[str]) -> None:
+        """Remove passages."""
+        if self.vectors is not None:
+            self.vectors.delete(ids)
+        if self.words is not None:
+            self.words.delete(ids)
+
+
+def _said(passage: Passage) -> str:
+    """The words of a passage; those of its own heading count twice."""
+    return f"{passage.heading.rpartition(' > ')[2]}\n{passage.described}"
+
+
+def _fits(metadata: Mapping[str, Any], where: Where) -> bool:
+    if isinstance(where, Mapping):
+        return all(key in metadata and metadata[key] == value for key, value in where.items())
+    return bool(where(metadata))
+
+
+def _key(item: _Search) -> Hashable:
+    where = item.where
+    return item.k, tuple(sorted(where.items())) if isinstance(where, Mapping) else where and id(where)

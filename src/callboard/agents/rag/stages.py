@@ -1,0 +1,164 @@
+"""``Stage``: a step of a query that is computed for many queries at once, with a time limit and a way to go on."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar, get_args
+
+from callboard.agents.checks import positive
+from callboard.agents.rag.answer import RagRun
+from callboard.core.errors import ContextLost
+from callboard.patterns.batching.server import DynamicBatchingServer
+from callboard.patterns.requests.calling import deliverable
+from callboard.patterns.requests.errors import DeadlineExceeded
+
+__all__ = ["RagStage", "Stage", "left_out", "out_of_time"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+OnFailure = Literal["fail", "skip"]
+log = logging.getLogger("callboard.agents.rag")
+
+
+@dataclass(frozen=True)
+class RagStage:
+    """Settings of a stage of a :class:`RagPipeline`.
+
+    Attributes:
+        timeout: Seconds that a query may spend in it; None: as long as the whole query may take.
+        on_failure: ``"fail"``: an error, or the end of that time, is the query's. ``"skip"``: the query goes on without
+            this stage, and the answer says so in ``skipped``.
+        max_batch: Queries that are computed at once; of ``generate``: that are generated at the same time.
+        max_queue: Queries that wait at most.
+    """
+
+    timeout: float | None = None
+    on_failure: OnFailure = "fail"
+    max_batch: int = 32
+    max_queue: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.timeout > 0:
+            raise ValueError(f"timeout is {self.timeout}; it must be positive, or None for no limit")
+        if self.on_failure not in get_args(OnFailure):
+            raise ValueError(f"on_failure is {self.on_failure!r}; it must be 'fail' or 'skip'")
+        positive("max_batch", self.max_batch)
+        positive("max_queue", self.max_queue)
+
+
+class Stage(Generic[T, R]):
+    """A function of many items, called for one query at once if no other is in the stage, else for a batch.
+
+    A lone query calls the function in its own task: a server would add more than the rest of the pipeline takes.
+
+    Args:
+        name: Of the stage.
+        function: Gets a list of items, is awaited for one result for each.
+        options: The settings.
+        key: Items of equal keys may share a batch.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[[list[T]], Awaitable[list[Any]]],
+        options: RagStage,
+        *,
+        key: Callable[[T], Hashable] | None = None,
+    ) -> None:
+        self.name, self.options = name, options
+        self._function = function
+        self._one_at_a_time = asyncio.Lock()
+        self._joined = 0
+        self._server: DynamicBatchingServer[T, R] = DynamicBatchingServer(
+            self._batch,
+            max_batch=options.max_batch,
+            max_queue=options.max_queue,
+            bucket=key,
+            name=f"the stage {name!r}",
+        )
+
+    async def __call__(self, item: T, run: RagRun, otherwise: R) -> R:
+        """The result of an item; ``otherwise`` if it fails or takes too long, and may be left out.
+
+        Raises:
+            DeadlineExceeded: It took too long.
+            Exception: Raised by the function.
+        """
+        begun = time.perf_counter()
+        try:
+            if self.options.timeout is None:
+                return await self._result(item)
+            async with out_of_time(f"the stage {self.name!r}", self.options.timeout):
+                return await self._result(item)
+        except Exception as e:  # of the user's function
+            if self.options.on_failure == "fail":
+                raise
+            left_out(run, self.name, e)
+            return otherwise
+        finally:
+            run.spent(self.name, begun)
+
+    async def _result(self, item: T) -> R:
+        if not self._joined and not self._one_at_a_time.locked():
+            try:
+                found: Any
+                (found,) = await self._batch([item])
+            except ContextLost:  # once more, as one that may run again
+                pass
+            else:
+                if isinstance(found, BaseException):
+                    raise deliverable(found)
+                value: R = found
+                return value
+        self._joined += 1
+        try:
+            return await self._server.submit(item)
+        finally:
+            self._joined -= 1
+
+    async def _batch(self, items: list[T]) -> list[Any]:
+        async with self._one_at_a_time:
+            return await self._function(items)
+
+    async def start(self) -> None:
+        """Accept items, on this loop."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Accept no more; those that wait fail."""
+        await self._server.stop()
+
+
+class out_of_time(AbstractAsyncContextManager[None]):  # noqa: N801 -- used as a function
+    """Raises ``DeadlineExceeded`` after some seconds, as ``asyncio.timeout`` does ``TimeoutError``.
+
+    Args:
+        what: What took too long, for the error.
+        seconds: The time.
+    """
+
+    __slots__ = ("_limit", "_seconds", "_what")
+
+    def __init__(self, what: str, seconds: float) -> None:
+        self._what, self._seconds = what, seconds
+        self._limit = asyncio.timeout(seconds)
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+
+    async def __aexit__(self, *given: Any) -> None:
+        try:
+            await self._limit.__aexit__(*given)
+        except TimeoutError:
+            text = f"{self._what} took longer than {self._seconds:.3g} s"
+            raise DeadlineExceeded(text, stage="run", waited=self._seconds) from None
+
+
+def left_out(run: RagRun, stage: str, error: Exception) -> None:
+    """Note that a query goes on without a stage."""
+    run.skipped[stage] = str(error) or type(error).__name__
+    log.warning("a query goes on without the stage %r: %s", stage, run.skipped[stage])

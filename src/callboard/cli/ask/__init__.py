@@ -1,0 +1,1 @@
+"""``callboard ask``: questions about documents."""

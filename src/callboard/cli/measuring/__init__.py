@@ -1,0 +1,1 @@
+"""Commands that measure: a benchmark of ops, a trace of a program."""

@@ -1,0 +1,1 @@
+"""``callboard train``: a run of a trainer from the command line."""

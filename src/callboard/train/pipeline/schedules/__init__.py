@@ -1,0 +1,1 @@
+"""Schedules as pure functions, and what they would take."""

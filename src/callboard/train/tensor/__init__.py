@@ -1,0 +1,1 @@
+"""Tensor parallelism: the layers of one model cut over several devices."""

@@ -1,0 +1,120 @@
+"""``Exchange``: collectives that a shard calls in the middle of its forward and backward pass.
+
+The ranks are the actors themselves, in a communicator of their own: no message to the application lies between two
+layers. The application ends it for all when one is lost, so no shard waits for another for ever.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from callboard.device.protocol.residents.actor import HostContext
+from callboard.kernel.collective.part import Part, ReduceOp, Step
+
+__all__ = ["Exchange"]
+
+
+class Exchange:
+    """This shard among the others.
+
+    Args:
+        ctx: The actor's.
+
+    Attributes:
+        rank, size: Number of this shard, and of all.
+    """
+
+    def __init__(self, ctx: HostContext) -> None:
+        self.rank, self.size = 0, 1
+        self._ctx = ctx
+        self._world: int | None = None
+        self._call = 0
+
+    # -- its life ------------------------------------------------------------------------------------------------------
+
+    def offer(self, world: int) -> bytes:
+        """Leave the communicator before, and begin the next one."""
+        collective = self._ctx.device.collective
+        if self._world is not None:
+            collective.leave(world=self._world)
+        self._world, self._call = world, 0
+        return collective.offer(world, self.rank, self.size).result()
+
+    def join(self, offers: Sequence[bytes]) -> str:
+        """Begin to connect to the others."""
+        assert self._world is not None
+        return self._ctx.device.collective.join(self._world, offers).result()
+
+    def look(self) -> str:
+        """``"ready"``, ``"joining"``, or why it is neither."""
+        assert self._world is not None
+        return self._ctx.device.collective.look(self._world).result()
+
+    # -- collectives ---------------------------------------------------------------------------------------------------
+
+    def all_reduce(self, x: Any, op: ReduceOp = "sum") -> Any:
+        """The sum (or maximum) of all shards' tensors, a new one."""
+        own = x.detach().clone(memory_format=_torch().contiguous_format)
+        self._run(Step("all_reduce", op=op, both=0), inouts=(own,))
+        return own
+
+    def all_gather(self, x: Any, axis: int, lengths: Sequence[int]) -> Any:
+        """All shards' tensors, one after the other along an axis.
+
+        Args:
+            x: This shard's.
+            axis: The axis.
+            lengths: Of each shard's tensor along the axis.
+        """
+        if self.size == 1:
+            return x
+        torch, most = _torch(), max(lengths)
+        own = x.detach().movedim(axis, 0)
+        if own.shape[0] < most:
+            own = torch.cat([own, own.new_zeros(most - own.shape[0], *own.shape[1:])])
+        own = own.contiguous()
+        whole = own.new_empty(self.size * most, *own.shape[1:])
+        self._run(Step("all_gather", source=0, target=0), ins=(own,), outs=(whole,))
+        if min(lengths) < most:
+            whole = torch.cat([whole[rank * most : rank * most + length] for rank, length in enumerate(lengths)])
+        return whole.movedim(0, axis)
+
+    def reduce_scatter(self, x: Any, axis: int, lengths: Sequence[int]) -> Any:
+        """This shard's part along an axis of the sum of all tensors.
+
+        Args:
+            x: A tensor with all parts.
+            axis, lengths: As for :meth:`all_gather`.
+        """
+        if self.size == 1:
+            return x
+        most = max(lengths)
+        whole = x.detach().movedim(axis, 0)
+        if min(lengths) < most:
+            padded = whole.new_zeros(self.size * most, *whole.shape[1:])
+            for rank, part in enumerate(whole.split(list(lengths))):
+                padded[rank * most : rank * most + len(part)] = part
+            whole = padded
+        own = whole.new_empty(most, *whole.shape[1:])
+        self._run(Step("reduce_scatter", source=0, target=0), ins=(whole.contiguous(),), outs=(own,))
+        return own[: lengths[self.rank]].movedim(0, axis)
+
+    def _run(self, step: Step, ins: Sequence[Any] = (), inouts: Sequence[Any] = (), outs: Sequence[Any] = ()) -> None:
+        if self.size == 1:
+            return
+        assert self._world is not None
+        after, self._call = self._call, self._call + 1
+        self._ctx.device.collective.run(
+            part=Part(self.rank, self.size, (step,)),
+            world=self._world,
+            call=self._call,
+            after=after,
+            ins=ins,
+            inouts=inouts,
+            outs=outs,
+        )
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch

@@ -1,0 +1,185 @@
+"""``TensorShard``: the resident actor that holds a part of each layer, and takes steps together with the others."""
+
+import hashlib
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from callboard.device.protocol.residents.actor import HostContext
+from callboard.train.batches import Batch, rows_of
+from callboard.train.job import Job
+from callboard.train.kinds import optimizer_of
+from callboard.train.replicas.replica import Replica, Update, seed_of
+from callboard.train.tensor.cuts import Division
+from callboard.train.tensor.exchange import Exchange
+from callboard.train.tensor.plan import Plan, resolved
+
+__all__ = ["Entered", "ShardStep", "TensorShard"]
+
+WHOLE_TENSORS = "Adafactor", "LBFGS", "Muon"
+"""Optimizers of torch whose update of an element depends on the whole tensor."""
+
+
+class ShardStep(msgspec.Struct, frozen=True):
+    """What a step gave on one shard.
+
+    Attributes:
+        update: The update.
+        loss: Sum of the losses of the batch's samples, the same on all shards.
+        micros: Microseconds for the gradients.
+    """
+
+    update: Update
+    loss: float
+    micros: int
+
+
+class Entered(msgspec.Struct, frozen=True):
+    """What a shard is, once it knows its number.
+
+    Attributes:
+        division: How the model is cut, the same on all shards.
+        weights: Hash of the whole model's weights as it was built; empty: it was not built now.
+        process: The process that it is in.
+        draws: The model has dropout.
+    """
+
+    division: Division
+    weights: str
+    process: int
+    draws: bool
+
+
+class TensorShard(Replica):
+    """One of the trainer's shards. A new instance (also after a loss) is none until it has entered and has weights."""
+
+    def __init__(self, job: Job, plan: Plan) -> None:
+        super().__init__(job)
+        self._plan = plan
+
+    def setup(self, ctx: HostContext) -> None:
+        self._configure(ctx)
+        self._exchange = Exchange(ctx)
+        self._whole: Any = self._built()
+        self._entered: tuple[int, int] | None = None
+
+    def warm_up(self, ctx: HostContext) -> None:
+        self._configure(ctx)
+        weight = self._torch.nn.Parameter(self._torch.zeros(8, 8, device=self._device))
+        (weight @ weight).sum().backward()
+        optimizer_of(self._job.optimizer, [weight]).step()  # loads what torch loads when an optimizer is first used
+
+    # -- among the others ----------------------------------------------------------------------------------------------
+
+    def enter(self, rank: int, size: int, is_first: bool) -> Entered:
+        """Be this one of so many shards: cut the model, unless that has been done.
+
+        Args:
+            rank, size: Number of this shard, and of all.
+            is_first: The weights that the model was built with count.
+        """
+        weights = ""
+        if self._entered != (rank, size):
+            from callboard.train.tensor.flow import Flow
+            from callboard.train.tensor.layers import cut_model
+            from callboard.train.tensor.loss import loss_of_cut
+
+            model, self._whole = self._whole or self._built(), None
+            weights = _hash_of(model) if is_first else ""
+            self._exchange.rank, self._exchange.size = rank, size
+            self._flow = Flow(self._exchange)
+            self._cuts = cut_model(model, resolved(self._plan, model, self._job.loss), self._flow)
+            self._use(model)
+            self._check_optimizer()
+            if self._job.loss is not None:
+                self._loss = loss_of_cut(self._job.loss, self._flow)
+            self._entered = rank, size
+        names = {id(parameter): name for name, parameter in self._model.named_parameters()}
+        order = [names[id(one)] for group in self._optimizer.param_groups for one in group["params"]]
+        draws = any(_probability(one) for one in self._model.modules())
+        return Entered(Division(self._cuts, order), weights, os.getpid(), draws)
+
+    def offer(self, world: int) -> bytes:
+        """See :meth:`.Exchange.offer`."""
+        return self._exchange.offer(world)
+
+    def join(self, offers: list[bytes]) -> str:
+        """See :meth:`.Exchange.join`."""
+        return self._exchange.join(offers)
+
+    def look(self) -> str:
+        """See :meth:`.Exchange.look`."""
+        return self._exchange.look()
+
+    def done(self) -> Update:
+        return Update(-1) if self._entered is None else self._done
+
+    # -- a step --------------------------------------------------------------------------------------------------------
+
+    def take(self, step: int, batch: Batch) -> ShardStep:
+        """Take a step with the whole batch, together with the other shards.
+
+        Nothing is changed before the gradients of all shards are complete: their norm is a collective, too.
+        """
+        began = time.perf_counter_ns()
+        self._restore(step)
+        self._torch.manual_seed(seed_of(self._job.seed, step, -1))
+        with self._torch.autograd.set_multithreading_enabled(False):  # collectives are called by this thread
+            loss = self._passes(rows_of(batch), batch)
+        micros = (time.perf_counter_ns() - began) // 1000
+        norm = self._norm()
+        self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
+        return ShardStep(self._updated(step, norm), loss, micros)
+
+    def flops(self, batch: Batch) -> float:
+        with self._torch.autograd.set_multithreading_enabled(False):
+            return super().flops(batch)
+
+    def _mean_loss(self, batch: Batch) -> Any:
+        self._flow.begin()
+        loss = super()._mean_loss(batch)
+        self._flow.check_end()
+        return loss
+
+    def _norm(self) -> float:
+        """L2 norm of the whole gradient, the same number on all shards."""
+        torch, names = self._torch, dict(self._model.named_parameters())
+        own = [one.grad for name, one in names.items() if one.grad is not None and self._counts(name)]
+        total = torch.zeros(1, dtype=torch.float64, device=self._device)
+        for one in own:
+            total += (one.double().norm() if one.dtype.itemsize < 4 else one.norm().double()) ** 2
+        return float(self._exchange.all_reduce(total).sqrt())
+
+    def _counts(self, name: str) -> bool:
+        return name in self._cuts or self._exchange.rank == 0
+
+    def _check_optimizer(self) -> None:
+        kind = type(self._optimizer).__name__
+        if kind in WHOLE_TENSORS and self._exchange.size > 1:
+            raise TypeError(
+                f"TensorParallelTrainer: the update of {kind} depends on whole tensors, which no device has; use "
+                "AdamW, SGD or another one that updates each element by itself"
+            )
+
+
+def _probability(module: Any) -> bool:
+    """It drops elements, as far as its attributes say."""
+    given = getattr(module, "p" if "Dropout" in type(module).__name__ else "dropout", 0)
+    return isinstance(given, int | float) and given > 0
+
+
+def _hash_of(model: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in model.state_dict().items():
+        if hasattr(value, "detach"):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().flatten().view(_bytes()).numpy())
+    return digest.hexdigest()
+
+
+def _bytes() -> Any:
+    import torch
+
+    return torch.uint8
