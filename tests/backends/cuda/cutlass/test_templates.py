@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 import callboard as cb
+from callboard.backends.cuda import compiling
 from callboard.backends.cuda.cutlass import nvcc
 from callboard.backends.cuda.cutlass.templates import Call, gemm_text, why_no_template
+from callboard.backends.cuda.cutlass.text import epilogue_text
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.layout import layout_of
 from callboard.core.operand import Placeholder
 from callboard.kernel.cutlass import Gemm
+from callboard.kernel.cutlass.epilogue import QUANTIZED, UNARY
 
 Tree = cb.EpilogueVisitorTree
 
@@ -105,6 +108,25 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BackendUnavailable, match=r"pip install \"callboard\[cutlass\]\""):
         nvcc.toolchain()
     assert not nvcc.is_built("text", "90a")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_nvrtc_takes_a_generated_epilogue(dtype: str) -> None:
+    """Every function and rounding, reductions for rows and columns."""
+    try:
+        nvrtc = compiling.load_nvrtc()
+    except BackendUnavailable as e:
+        pytest.skip(str(e))
+    tree = Tree().bias("m", per="row").scale("t").reduce("max", "row", "r0").reduce("mean", "column", "r1")
+    for name in UNARY:
+        tree = tree.apply(name)
+    for name in QUANTIZED:
+        tree = (tree.quantize(name) / 2.0).clamp(-3, float("inf"))
+    held = DTYPES[dtype]
+    inputs = {"m": DTYPES["bf16"], "t": DTYPES["f16"]}
+    text = epilogue_text(tree.nodes, held, held, DTYPES["f8_e4m3"], DTYPES["f16"], inputs, grouped=True)
+    assert compiling.compile_now(nvrtc, compiling.Job("epilogue.cu", text.encode(), "sm_90", "CUBIN")).image
 
 
 @pytest.mark.slow
