@@ -146,6 +146,7 @@ from callboard.kernel.attention.cache.blocks import KvCacheStats as KvCacheStats
 from callboard.kernel.attention.cache.cache import KvSequence as KvSequence
 from callboard.kernel.attention.cache.cache import PagedKvCache as PagedKvCache
 from callboard.kernel.attention.cache.step import KvStep as KvStep
+from callboard.kernel.cutlass.epilogue import EpilogueVisitorTree as EpilogueVisitorTree
 from callboard.kernel.dnn.rnn.params import RnnParams as RnnParams
 from callboard.kernel.elementwise.calls import Elementwise as Elementwise
 from callboard.kernel.elementwise.calls import ElementwiseMany as ElementwiseMany

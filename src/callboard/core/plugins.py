@@ -20,6 +20,7 @@ BUILT_IN = {
     "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
     "collective": "callboard.kernel.collective.api:CollectiveApi",
     "cub": "callboard.kernel.cub.api:CubApi",
+    "cutlass": "callboard.kernel.cutlass.api:CutlassApi",
     "dnn": "callboard.kernel.dnn.api:DnnApi",
     "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
     "engine": "callboard.kernel.engine.api:EngineApi",

@@ -14,6 +14,8 @@ from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
 from callboard.backends.cuda.compiling import Job
 from callboard.backends.cuda.cub.arguments import CubArgs
+from callboard.backends.cuda.cutlass.convolutions import PatchArgs
+from callboard.backends.cuda.cutlass.products import GroupedArgs
 from callboard.backends.cuda.fft.scaling import ScaleArgs
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.backends.cuda.kernels import compiled
@@ -31,6 +33,7 @@ SOURCES = (
     "array_cast-FROM=C64-TO=F16",
     "memory",
     "blas",
+    "cutlass",
     "fft",
     "graph",
     "sparse",
@@ -81,6 +84,8 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
         ("blas", NormArgs),
         ("blas", AddressArgs),
         ("cub", CubArgs),
+        ("cutlass", GroupedArgs),
+        ("cutlass", PatchArgs),
         ("fft", ScaleArgs),
         ("sparse", sparse.SparseArgs),
         ("sparse_blocks", sparse.BlockArgs),

@@ -37,6 +37,7 @@ LIBRARIES = LibraryTable(
     blas_lt="CpuBlasLt",
     collective="CpuCollective",
     cub="CpuCub",
+    cutlass="CpuCutlass",
     dnn="CpuDnn",
     elementwise="CpuElementwise",
     engine="CpuEngine",

@@ -25,6 +25,7 @@ LIBRARIES = LibraryTable(
     blas_lt="CudaBlasLt",
     collective="CudaCollective",
     cub="CudaCub",
+    cutlass="CudaCutlass",
     dnn="CudaDnn",
     elementwise="CudaElementwise",
     event="CudaEventLibrary",

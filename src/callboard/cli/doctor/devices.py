@@ -14,6 +14,7 @@ from callboard.core.errors import AccelError, BackendUnavailable
 from callboard.device.client.handle import Device
 from callboard.device.config import standbys
 from callboard.device.configure import device_config
+from callboard.kernel.cutlass import EpilogueVisitorTree
 from callboard.kernel.nvrtc import kernel
 from callboard.kernel.sparse import CsrRef
 from callboard.multi_device.worlds import world
@@ -180,6 +181,14 @@ async def _try_cub(device: Device) -> None:
         raise ValueError(f"sorted numbers came back as {found.tolist()}")
 
 
+async def _try_cutlass(device: Device) -> None:
+    x = np.array([[1, -2], [3, 4]], np.float32)
+    tree = EpilogueVisitorTree().relu().quantize("i8")
+    found = await device.cutlass.gemm(device.put(x), device.put(np.eye(2, dtype=np.float32)), epilogue=tree).get()
+    if found.tolist() != [[1, 0], [3, 4]]:
+        raise ValueError(f"a product came back as {found.tolist()}")
+
+
 async def _try_rng(device: Device) -> None:
     found = await device.rng.philox64(seed=1).uniform(5, dtype="f64").get()
     expected = np.random.Generator(np.random.Philox(key=np.array([1, 0], np.uint64))).random(5)
@@ -218,6 +227,7 @@ PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "blas_lt": _try_blas_lt,
     "collective": _try_collective,
     "cub": _try_cub,
+    "cutlass": _try_cutlass,
     "dnn": _try_dnn,
     "elementwise": _try_elementwise,
     "engine": _try_engine,

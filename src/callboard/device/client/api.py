@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from callboard.kernel.blas_lt.api import BlasLtApi
     from callboard.kernel.collective.api import CollectiveApi
     from callboard.kernel.cub.api import CubApi
+    from callboard.kernel.cutlass.api import CutlassApi
     from callboard.kernel.dnn.api import DnnApi
     from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.engine.api import EngineApi
@@ -72,6 +73,7 @@ class DeviceApi(Handle, Generic[Mode]):
         blas_lt: Fused matrix products, fp8.
         collective: One rank's part of collectives; use :class:`callboard.World` instead.
         cub: Reductions, scans, sorts, selections, histograms.
+        cutlass: Products and convolutions with epilogues of one's own.
         dnn: Deep learning: convolutions, pooling, norms, losses, recurrent networks.
         elementwise: Expressions on elements, and reductions of them.
         engine: ONNX models as plans: ONNX Runtime, or the ops of this device.
@@ -97,6 +99,7 @@ class DeviceApi(Handle, Generic[Mode]):
         blas_lt: BlasLtApi[Mode]
         collective: CollectiveApi[Mode]
         cub: CubApi[Mode]
+        cutlass: CutlassApi[Mode]
         dnn: DnnApi[Mode]
         elementwise: ElementwiseApi[Mode]
         engine: EngineApi[Mode]

@@ -1,0 +1,291 @@
+"""A product with its epilogue as C++ of CUTLASS 3 for Hopper: one kernel, and the C functions that launch it.
+
+The epilogue is one node of CUTLASS's visitor tree, ``Sm90Compute``, whose function is generated from ours; the arrays
+are its leaves. It is computed in f32 on the accumulators in registers.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import c_float, c_int64, c_void_p
+from typing import Any
+
+from callboard.backends.cuda.cutlass.text import functions_text, value_text
+from callboard.core.layout import Layout
+from callboard.kernel.cutlass import Gemm
+from callboard.kernel.cutlass.epilogue import INPUTS, EpilogueNode
+from callboard.kernel.cutlass.fused import Problem
+
+__all__ = ["BYTES", "MAX_INPUTS", "Call", "batch_step", "far_step", "gemm_text", "why_no_template"]
+
+MAX_INPUTS = 8
+BYTES = 16
+"""TMA loads and stores start at multiples of this many bytes."""
+FACTORS = {"f16": "cutlass::half_t", "bf16": "cutlass::bfloat16_t", "f8_e4m3": "cutlass::float_e4m3_t"}
+ELEMENTS = FACTORS | {"f32": "float", "i8": "int8_t"}
+
+
+class Call(ctypes.Structure):
+    """``Call`` of the generated text: a call's addresses, extents, steps in elements and numbers."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("a", "b", "c", "out")),
+        ("inputs", c_void_p * MAX_INPUTS),
+        *((name, c_int64) for name in ("m", "n", "k", "batch")),
+        *((name, c_int64) for name in ("a_step", "a_batch", "b_step", "b_batch")),
+        *((name, c_int64) for name in ("c_step", "c_batch", "out_step", "out_batch")),
+        ("rows", c_int64 * MAX_INPUTS),
+        ("batches", c_int64 * MAX_INPUTS),
+        ("alpha", c_float),
+        ("beta", c_float),
+    )
+
+
+FIELDS = """
+struct Call {
+    const void *a, *b, *c;
+    void* out;
+    const void* inputs[8];
+    long long m, n, k, batch, a_step, a_batch, b_step, b_batch, c_step, c_batch, out_step, out_batch;
+    long long rows[8], batches[8];
+    float alpha, beta;
+};
+"""
+
+HEADERS = """
+#include "cutlass/cutlass.h"
+#include "cutlass/numeric_types.h"
+#include "cutlass/gemm/device/gemm_universal_adapter.h"
+#include "cutlass/gemm/kernel/gemm_universal.hpp"
+#include "cutlass/gemm/collective/collective_builder.hpp"
+#include "cutlass/epilogue/collective/collective_builder.hpp"
+#include "cutlass/epilogue/fusion/sm90_callbacks_tma_warpspecialized.hpp"
+"""
+
+BODY = """
+namespace fusion = cutlass::epilogue::fusion;
+using TileOfBlock = cute::Shape<cute::_128, cute::_128, cute::Int<{depth}>>;
+using Cluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
+using Along = cute::Stride<cute::_0, cute::_1, int64_t>;
+using Down = cute::Stride<cute::_1, cute::_0, int64_t>;
+using Across = cute::Stride<int64_t, cute::_1, int64_t>;
+using ElementA = {a};
+using ElementB = {b};
+using ElementC = {c};
+using ElementD = {out};
+using Tree = fusion::Sm90EVT<
+    fusion::Sm90Compute<callboard::Epilogue, ElementD, float, cutlass::FloatRoundStyle::round_to_nearest>{leaves}>;
+using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileOfBlock, Cluster,
+    cutlass::epilogue::collective::EpilogueTileAuto, float, float,
+    ElementC, cutlass::layout::RowMajor, {align_c}, ElementD, cutlass::layout::RowMajor, {align_out},
+    cutlass::epilogue::TmaWarpSpecializedCooperative, Tree>::CollectiveOp;
+using CollectiveMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, ElementA, {layout_a}, {align_a},
+    ElementB, {layout_b}, {align_b}, float, TileOfBlock, Cluster,
+    cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+        sizeof(typename CollectiveEpilogue::SharedStorage))>,
+    cutlass::gemm::KernelTmaWarpSpecializedCooperative>::CollectiveOp;
+using Kernel = cutlass::gemm::kernel::GemmUniversal<
+    cute::Shape<int, int, int, int>, CollectiveMainloop, CollectiveEpilogue, {scheduler}>;
+using Device = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
+
+static typename Device::Arguments arguments_of(const Call& p) {{
+    typename Kernel::StrideA a{{}};
+    typename Kernel::StrideB b{{}};
+    typename Kernel::StrideC c{{}};
+    typename Kernel::StrideD out{{}};
+    cute::get<{step_a}>(a) = p.a_step;
+    cute::get<2>(a) = p.a_batch;
+    cute::get<{step_b}>(b) = p.b_step;
+    cute::get<2>(b) = p.b_batch;
+    cute::get<0>(c) = p.c_step;
+    cute::get<2>(c) = p.c_batch;
+    cute::get<0>(out) = p.out_step;
+    cute::get<2>(out) = p.out_batch;
+    typename Tree::Arguments tree{{{tree}}};
+    static int processors = 0;
+    int device = 0;
+    cudaGetDevice(&device);
+    if (!processors) {{
+        cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    }}
+    cutlass::KernelHardwareInfo hardware;
+    hardware.device_id = device;
+    hardware.sm_count = processors;
+    typename Device::Arguments given{{
+        cutlass::gemm::GemmUniversalMode::kGemm,
+        {{(int)p.m, (int)p.n, (int)p.k, (int)p.batch}},
+        {{(const ElementA*)p.a, a, (const ElementB*)p.b, b}},
+        {{tree, (const {addend}*)p.c, c, (ElementD*)p.out, out}},
+        hardware}};
+    return given;
+}}
+
+extern "C" long long callboard_workspace(const Call* call) {{
+    const auto arguments = arguments_of(*call);
+    if (Device::can_implement(arguments) != cutlass::Status::kSuccess) {{
+        return -1;
+    }}
+    return (long long)Device::get_workspace_size(arguments);
+}}
+
+extern "C" int callboard_launch(const Call* call, void* workspace, void* stream) {{
+    Device device;
+    const cutlass::Status made = device.initialize(arguments_of(*call), workspace, (cudaStream_t)stream);
+    if (made != cutlass::Status::kSuccess) {{
+        return (int)made;
+    }}
+    return (int)device.run((cudaStream_t)stream);
+}}
+"""
+
+
+def why_no_template(op: Gemm, problem: Problem) -> str | None:
+    """The reason why there is no template for a message, with a cure; None if there is one."""
+    dtype = problem.result.dtype
+    if op.a.dtype.name not in FACTORS or op.b.dtype is not op.a.dtype:
+        return f"a is {op.a.dtype}; its templates have {', '.join(FACTORS)}"
+    if dtype.name not in ELEMENTS or (op.c is not None and op.c.dtype.name not in ELEMENTS):
+        return f"out is {dtype}; its templates have {', '.join(ELEMENTS)}"
+    if op.reductions:
+        return "the epilogue has reductions; leave engine out"
+    if len(op.inputs) > MAX_INPUTS:
+        return f"the epilogue has {len(op.inputs)} arrays, its templates at most {MAX_INPUTS}"
+    if op.a.dtype.itemsize == 1 and (_step(op.a.layout)[0] != 0 or _step(op.b.layout)[0] != 1):
+        return "fp8 factors need their inner axis adjacent: a row-major, b transposed"
+    out = problem.result if op.out is None else op.out.layout
+    for name, one in (("a", op.a.layout), ("b", op.b.layout), ("c", op.c and op.c.layout), ("out", out)):
+        if one is not None and (_step(one) is None or any(s * one.dtype.itemsize % BYTES for s in _far(one))):
+            return f"{name} is {one!r}; its rows (or columns) must be adjacent and start at multiples of {BYTES} bytes"
+    kinds = {node.name: node.kind for node in op.epilogue if node.kind in INPUTS}
+    for name, one in zip(op.names, op.inputs, strict=True):
+        if kinds[name] != "tensor" and one.shape[-1] > 1 and one.strides[-1] != 1:
+            return f"{name} is {one.layout!r}; its last axis must have no gaps: pass dev.copy({name})"
+    if problem.result.shape[-1] * min(dtype.itemsize, *(x.dtype.itemsize for x in op.inputs), 4) % BYTES:
+        return f"out has {problem.result.shape[-1]} columns; rows of all arrays must be whole units of {BYTES} bytes"
+    return None
+
+
+def _step(layout: Layout) -> Any:
+    """The axis that is not adjacent, 0 or 1 of the last two, and its step; None if neither axis is adjacent."""
+    row, col = layout.strides[-2:]
+    rows, cols = layout.shape[-2:]
+    if col == 1 or cols == 1:
+        return 0, row if rows > 1 else cols
+    return (1, col if cols > 1 else rows) if row == 1 or rows == 1 else None
+
+
+def _far(layout: Layout) -> list[int]:
+    """The steps that are not 1."""
+    found = _step(layout)
+    return [found[1], batch_step(layout)] if found else []
+
+
+def far_step(layout: Layout) -> int:
+    """The step of the axis that is not adjacent."""
+    found = _step(layout)
+    assert found is not None
+    return int(found[1])
+
+
+def batch_step(layout: Layout) -> int:
+    """The distance of matrices; 0 for one that serves all."""
+    return layout.strides[0] if len(layout.shape) == 3 and layout.shape[0] > 1 else 0
+
+
+def gemm_text(op: Gemm, problem: Problem) -> str:
+    """The source of a message's kernel; extents and steps are arguments of its functions."""
+    names = list(op.names)
+    arrays = dict(zip(names, op.inputs, strict=True))
+    kinds = {node.name: node.kind for node in op.epilogue if node.kind in INPUTS}
+    out = problem.result.dtype.name
+    leaves, given = ["fusion::Sm90AccFetch"], ["{}"]
+    if op.c is not None:
+        leaves.append(f"fusion::Sm90SrcFetch<{ELEMENTS[op.c.dtype.name]}>")
+        given.append("{}")
+    for i, name in enumerate(names):
+        leaf, value = _leaf(kinds[name], _float(arrays[name].dtype.name), i)
+        leaves.append(leaf)
+        given.append(value)
+    if len(leaves) > 3:  # CUTLASS keeps the arguments of more than four nodes in a tuple
+        given = [f"typename {leaf}::Arguments{value}" for leaf, value in zip(leaves, given, strict=True)]
+        given.append("callboard::Epilogue<float>::Arguments{p.alpha, p.beta}")
+    else:
+        given.append("{p.alpha, p.beta}")
+    (axis_a, _), (axis_b, _) = _step(op.a.layout), _step(op.b.layout)
+    major = "cutlass::layout::RowMajor", "cutlass::layout::ColumnMajor"
+    size = op.a.dtype.itemsize
+    body = BODY.format(
+        a=FACTORS[op.a.dtype.name],
+        b=FACTORS[op.b.dtype.name],
+        c="void" if op.c is None else ELEMENTS[op.c.dtype.name],
+        addend=ELEMENTS[out] if op.c is None else ELEMENTS[op.c.dtype.name],
+        out=ELEMENTS[out],
+        leaves="".join(f",\n    {leaf}" for leaf in leaves),
+        tree=", ".join(given),
+        depth=128 // size,
+        layout_a=major[axis_a],
+        layout_b=major[axis_b],
+        align_a=BYTES // size,
+        align_b=BYTES // size,
+        align_c=BYTES // (problem.result.dtype if op.c is None else op.c.dtype).itemsize,
+        align_out=BYTES // problem.result.dtype.itemsize,
+        step_a=axis_a,
+        step_b=1 - axis_b,  # CUTLASS's b is [n, k]
+        scheduler="cutlass::gemm::PersistentScheduler",
+    )
+    return "\n".join([HEADERS, "namespace callboard {", functions_text("float"), _function(op), FIELDS, "}"]) + (
+        "\nusing callboard::Call;\n" + body
+    )
+
+
+def _float(name: str) -> str:
+    return ELEMENTS.get(name, "double")
+
+
+def _leaf(kind: str, element: str, at: int) -> tuple[str, str]:
+    """The node that loads an input, and its arguments."""
+    pointer = f"(const {element}*)p.inputs[{at}]"
+    if kind == "tensor":
+        return f"fusion::Sm90ScalarBroadcast<{element}>", f"{{{{{element}(0)}}, {{{pointer}}}, {{}}}}"
+    step = f"p.batches[{at}]"
+    if kind == "column":
+        return (
+            f"fusion::Sm90RowBroadcast<0, TileOfBlock, {element}, {element}, Along>",
+            f"{{{pointer}, {element}(0), Along{{cute::_0{{}}, cute::_1{{}}, {step}}}}}",
+        )
+    if kind == "row":
+        return (
+            f"fusion::Sm90ColBroadcast<0, TileOfBlock, {element}, {element}, Down>",
+            f"{{{pointer}, {element}(0), Down{{cute::_1{{}}, cute::_0{{}}, {step}}}}}",
+        )
+    return (
+        f"fusion::Sm90AuxLoad<0, void, {element}, Across, void, void, 1>",
+        f"{{{pointer}, {element}(0), Across{{p.rows[{at}], cute::_1{{}}, {step}}}}}",
+    )
+
+
+def _function(op: Gemm) -> str:
+    """The function of ``Sm90Compute``, element by element."""
+    names = list(op.names)
+    arrays: Sequence[str] = ["acc", *(["add"] if op.c is not None else []), *(f"in_{name}" for name in names)]
+
+    def read(node: EpilogueNode) -> str:
+        return f"in_{node.name}[i]"
+
+    lines = ["template <class T> struct Epilogue {", "    struct Arguments { float alpha, beta; };", "};"]
+    lines += ["template <int N> struct Epilogue<cutlass::Array<float, N>> {"]
+    lines += ["    using Values = cutlass::Array<float, N>;", "    using Arguments = Epilogue<float>::Arguments;"]
+    taken = ", ".join([*(f"Values const& {name}" for name in arrays), "Arguments const& p"])
+    lines += [f"    CUTLASS_DEVICE Values operator()({taken}) const {{", "        Values found;"]
+    lines += ["        CUTLASS_PRAGMA_UNROLL", "        for (int i = 0; i < N; ++i) {"]
+    add = " + p.beta * add[i]" if op.c is not None else ""
+    lines += [f"            const A x = p.alpha * acc[i]{add};"]
+    lines += [f"            const A v{at} = {value_text(node, read)};" for at, node in enumerate(op.epilogue)]
+    lines += [f"            found[i] = {_ranged(op, f'v{len(op.epilogue) - 1}' if op.epilogue else 'x')};"]
+    return "\n".join([*lines, "        }", "        return found;", "    }", "};"])
+
+
+def _ranged(op: Gemm, value: str) -> str:
+    """A value that is exact in the result's dtype, or that the conversion rounds as we do."""
+    return f"(A)to_i8({value})" if op.result_dtype.name == "i8" else value

@@ -1,0 +1,145 @@
+"""Templates of CUTLASS without a GPU: their text, when there is none, the compiler's words, the cache."""
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import callboard as cb
+from callboard.backends.cuda import compiling
+from callboard.backends.cuda.cutlass import nvcc
+from callboard.backends.cuda.cutlass.templates import Call, gemm_text, why_no_template
+from callboard.backends.cuda.cutlass.text import epilogue_text
+from callboard.backends.cuda.kernelcache import KernelCache
+from callboard.core.dtype import DTYPES
+from callboard.core.errors import BackendUnavailable, LibraryError
+from callboard.core.layout import layout_of
+from callboard.core.operand import Placeholder
+from callboard.kernel.cutlass import Gemm
+from callboard.kernel.cutlass.epilogue import QUANTIZED, UNARY
+
+Tree = cb.EpilogueVisitorTree
+
+
+def array(dtype: str, *shape: int) -> Placeholder:
+    return Placeholder(layout_of(DTYPES[dtype], shape))
+
+
+def message(tree: Any = None, *inputs: Placeholder, dtype: str = "f16", n: int = 512, **settings: Any) -> Gemm:
+    nodes = () if tree is None else tree.nodes
+    factors = {"a": array(dtype, 256, 128), "b": array(dtype, 128, n)}
+    return Gemm(**factors, epilogue=nodes, inputs=inputs, engine="cutlass", **settings)
+
+
+WHOLE = message(
+    Tree().bias().gelu().residual().scale("s", per="row").scale("t").quantize("i8"),
+    array("f16", 512),
+    array("f16", 256, 512),
+    array("f32", 256),
+    array("f32"),
+    c=array("f16", 256, 512),
+    beta=1.0,
+)
+
+
+@pytest.fixture
+def no_toolchain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A compiler that is a script of the test, and folders without headers."""
+    script = tmp_path / "nvcc"
+    tools = nvcc.Toolchain(str(script), tmp_path, "1")
+    monkeypatch.setattr(nvcc, "toolchain", lambda: tools)
+    return script
+
+
+def put(script: Path, *lines: str) -> None:
+    script.write_text("\n".join(["#!/bin/sh", *lines]))
+    script.chmod(0o755)
+
+
+def test_the_text_has_every_array_and_step_of_the_tree() -> None:
+    text = gemm_text(WHOLE, WHOLE.problem())
+    for leaf in ("Sm90AccFetch", "Sm90SrcFetch", "Sm90RowBroadcast", "Sm90ColBroadcast", "Sm90AuxLoad", "Sm90Scalar"):
+        assert leaf in text
+    assert "in_residual[i]" in text
+    assert "to_i8" in text
+    other = message(Tree().relu())
+    assert gemm_text(other, other.problem()) != text
+
+
+def test_extents_are_no_part_of_the_text() -> None:
+    texts = {gemm_text(one, one.problem()) for one in (message(), message(n=1024))}
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    "op, why",
+    [
+        (message(dtype="f32"), "a is f32; its templates have f16, bf16, f8_e4m3"),
+        (message(n=12), "must be adjacent and start at multiples of 16 bytes"),
+        (message(dtype="f8_e4m3"), "fp8 factors need their inner axis adjacent"),
+        (message(Tree().reduce("sum", "row", "s"), reductions=(array("f32", 256),)), "has reductions"),
+    ],
+)
+def test_there_is_no_template_for_a_reason(op: Gemm, why: str) -> None:
+    assert why in (why_no_template(op, op.problem()) or "")
+
+
+def test_a_binary_is_compiled_once_and_found_again(no_toolchain: Path, tmp_path: Path) -> None:
+    cache, runs = KernelCache(tmp_path / "cache"), tmp_path / "runs"
+    put(no_toolchain, f"echo run >> {runs}", 'while [ "$1" != "-o" ]; do shift; done', 'printf binary > "$2"')
+    assert not nvcc.is_built("text", "90a", cache)
+    assert [nvcc.built("text", "90a", cache) for _ in range(2)] == [b"binary"] * 2
+    assert nvcc.is_built("text", "90a", cache)
+    assert not nvcc.is_built("another", "90a", cache)
+    assert not nvcc.is_built("text", "100a", cache)
+    assert runs.read_text().split() == ["run"]
+
+
+def test_the_compilers_first_error_is_told(no_toolchain: Path, tmp_path: Path) -> None:
+    put(no_toolchain, "echo 'note: first' >&2", "echo 'kernel.cu(7): error: no such type' >&2", "exit 2")
+    with pytest.raises(LibraryError, match=r"nvcc refuses the kernel: kernel\.cu\(7\): error: no such type"):
+        nvcc.built("text", "90a", KernelCache(tmp_path / "cache"))
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    nvcc.toolchain.cache_clear()
+    with pytest.raises(BackendUnavailable, match=r"pip install \"callboard\[cutlass\]\""):
+        nvcc.toolchain()
+    assert not nvcc.is_built("text", "90a")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_nvrtc_takes_a_generated_epilogue(dtype: str) -> None:
+    """Every function and rounding, reductions for rows and columns."""
+    try:
+        nvrtc = compiling.load_nvrtc()
+    except BackendUnavailable as e:
+        pytest.skip(str(e))
+    tree = Tree().bias("m", per="row").scale("t").reduce("max", "row", "r0").reduce("mean", "column", "r1")
+    for name in UNARY:
+        tree = tree.apply(name)
+    for name in QUANTIZED:
+        tree = (tree.quantize(name) / 2.0).clamp(-3, float("inf"))
+    held = DTYPES[dtype]
+    inputs = {"m": DTYPES["bf16"], "t": DTYPES["f16"]}
+    text = epilogue_text(tree.nodes, held, held, DTYPES["f8_e4m3"], DTYPES["f16"], inputs, grouped=True)
+    assert compiling.compile_now(nvrtc, compiling.Job("epilogue.cu", text.encode(), "sm_90", "CUBIN")).image
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_nvcc_takes_the_whole_template(tmp_path: Path) -> None:
+    """Forty seconds of an idle core: an addend, all kinds of arrays, an i8 result."""
+    pytest.importorskip("cutlass_library", reason="the extra cutlass is not installed")
+    nvcc.toolchain.cache_clear()
+    try:
+        nvcc.toolchain()
+    except BackendUnavailable as e:
+        pytest.skip(str(e))
+    code = nvcc.library_of(nvcc.built(gemm_text(WHOLE, WHOLE.problem()), "90a", KernelCache(tmp_path)))
+    assert code.callboard_launch
+    assert code.callboard_workspace
+    assert ctypes.sizeof(Call) == 4 * 8 + 8 * 8 + 12 * 8 + 16 * 8 + 8
