@@ -187,8 +187,7 @@ def _chosen(engine: str | None, backend: str) -> tuple[str, str]:
         raise ShapeError(f"engine is {engine!r}; use one of {', '.join(ENGINES)}")
     if engine == "tensorrt":
         raise BackendUnavailable(
-            'engine="tensorrt" executes nothing in this version: no GPU that it was tried on accepts its plans; use '
-            '"callboard" or "onnxruntime"'
+            'engine="tensorrt" is not implemented in this version; use "callboard" or "onnxruntime"'
         )
     return engine, "as asked"
 
