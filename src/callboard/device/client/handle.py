@@ -55,8 +55,8 @@ class Device(DeviceApi[Asynchronous]):
     Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
 
     Attributes:
-        array, blas, blas_lt, cub, cutlass, dnn, elementwise, event, fft, ipc, managed, module, nvrtc, rng, solver, sparse,
-            sparse_lt, tensor: The libraries, see :class:`DeviceApi <callboard.device.client.api.DeviceApi>`.
+        array, blas, blas_lt, cub, cutlass, dnn, elementwise, event, fft, ipc, managed, module, nvrtc, rng, solver,
+            sparse, sparse_lt, tensor: The libraries, see :class:`DeviceApi <callboard.device.client.api.DeviceApi>`.
             ``help(device.fft)`` lists the ops of one; the message of an op documents its arguments:
             ``help(callboard.kernel.fft.Fft)``.
     """

@@ -156,7 +156,7 @@ class Fused(Op[CutlassActor, R_co]):
     def _check_input(self, problem: Problem, at: int, operand: Operand) -> None:
         node, shape = self.epilogue[at], problem.result.shape
         n = shape[-1]
-        shapes: list[tuple[int, ...]] = {
+        shapes: Any = {
             "matrix": [shape],
             "row": [shape[:-1]],
             "column": [(n,), (problem.stacks, n)] if problem.stacks else [(n,)],

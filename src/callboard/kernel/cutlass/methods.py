@@ -72,7 +72,14 @@ class Methods(Api[Mode]):
             TypeError: An array of the tree is missing, or the tree has none of this name.
             ShapeError: A node or operand does not fit; names it.
         """
-        settings = {"c": c, "alpha": alpha, "beta": beta, "out": out, "out_dtype": out_dtype, "accum": accum}
+        settings: dict[str, Any] = {
+            "c": c,
+            "alpha": alpha,
+            "beta": beta,
+            "out": out,
+            "out_dtype": out_dtype,
+            "accum": accum,
+        }
         message = Gemm(a=a, b=b, engine=engine, **settings, **_bound("gemm", epilogue, inputs))
         answer: GpuRef[Mode] = self._submit(message)
         return answer
@@ -100,7 +107,14 @@ class Methods(Api[Mode]):
         Raises:
             TypeError, ShapeError: See :meth:`gemm`.
         """
-        settings = {"c": c, "alpha": alpha, "beta": beta, "out": out, "out_dtype": out_dtype, "accum": accum}
+        settings: dict[str, Any] = {
+            "c": c,
+            "alpha": alpha,
+            "beta": beta,
+            "out": out,
+            "out_dtype": out_dtype,
+            "accum": accum,
+        }
         nodes = reductions_of(epilogue.nodes)
         bound = _bound("gemm_reduced", epilogue, inputs, reduced=True)
         problem_of = Gemm(a=a, b=b, engine=engine, **settings, **bound)
@@ -148,11 +162,17 @@ class Methods(Api[Mode]):
                 f"cutlass.grouped_gemm: layout is {layout!r} and offsets is {'None' if offsets is None else 'given'}; "
                 "'variable_m' needs them, 'uniform' does not"
             )
-        if not isinstance(offsets, GpuRef):
-            offsets = self._put(_starts(offsets, groups, rows))
-        settings = {"c": c, "alpha": alpha, "beta": beta, "out": out, "out_dtype": out_dtype, "accum": accum}
+        starts = offsets if isinstance(offsets, GpuRef) else self._put(_starts(offsets, groups, rows))
+        settings: dict[str, Any] = {
+            "c": c,
+            "alpha": alpha,
+            "beta": beta,
+            "out": out,
+            "out_dtype": out_dtype,
+            "accum": accum,
+        }
         bound = _bound("grouped_gemm", epilogue, inputs)
-        answer: GpuRef[Mode] = self._submit(GroupedGemm(a=a, b=b, offsets=offsets, engine=engine, **settings, **bound))
+        answer: GpuRef[Mode] = self._submit(GroupedGemm(a=a, b=b, offsets=starts, engine=engine, **settings, **bound))
         return answer
 
     def conv(

@@ -84,7 +84,8 @@ class Methods(Api[Mode]):
             raise TypeError(f"model is {type(model).__name__}; pass the bytes or the path of an ONNX file")
         if precision != "f32":
             raise ShapeError(f"{title}: precision is {precision!r}; this version computes as the model says: 'f32'")
-        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
+        given: Any = threads
+        if isinstance(given, bool) or not isinstance(given, int) or given < 0:
             raise ShapeError(f"{title}: threads is {threads!r}; pass a number, 0 for all")
         found = read_model(data, title)
         ports = [Port(each.name, each.dtype or "", each.shape) for each in found.graph.inputs]

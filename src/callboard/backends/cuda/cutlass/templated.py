@@ -37,7 +37,7 @@ def templated(library: "CudaCutlass", op: Gemm, problem: Problem, otherwise: Any
     """
     if op.engine == "vendor" or why_no_template(op, problem) is not None:
         return None
-    capability = library.device.info.capability
+    capability = library.device.info.compute_capability
     if capability != HOPPER:
         if op.engine == "cutlass":
             raise UnsupportedOp(

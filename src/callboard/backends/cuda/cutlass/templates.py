@@ -154,9 +154,14 @@ def why_no_template(op: Gemm, problem: Problem) -> str | None:
     if op.a.dtype.itemsize == 1 and (_step(op.a.layout)[0] != 0 or _step(op.b.layout)[0] != 1):
         return "fp8 factors need their inner axis adjacent: a row-major, b transposed"
     out = problem.result if op.out is None else op.out.layout
-    for name, one in (("a", op.a.layout), ("b", op.b.layout), ("c", op.c and op.c.layout), ("out", out)):
-        if one is not None and (_step(one) is None or any(s * one.dtype.itemsize % BYTES for s in _far(one))):
-            return f"{name} is {one!r}; its rows (or columns) must be adjacent and start at multiples of {BYTES} bytes"
+    layouts = {"a": op.a.layout, "b": op.b.layout, "c": None if op.c is None else op.c.layout, "out": out}
+    for name, layout in layouts.items():
+        if layout is not None and (
+            _step(layout) is None or any(s * layout.dtype.itemsize % BYTES for s in _far(layout))
+        ):
+            return (
+                f"{name} is {layout!r}; its rows (or columns) must be adjacent and start at multiples of {BYTES} bytes"
+            )
     kinds = {node.name: node.kind for node in op.epilogue if node.kind in INPUTS}
     for name, one in zip(op.names, op.inputs, strict=True):
         if kinds[name] != "tensor" and one.shape[-1] > 1 and one.strides[-1] != 1:

@@ -79,7 +79,7 @@ class Mapped:
             small = array.ndim <= 1 and array.dtype.kind in "iub" if isinstance(array, np.ndarray) else True
             values[port.name] = array if small else plan.put(array)
         for name, array in resident.weights.items():
-            values[name] = resident.ref(name, lambda array=array: array)  # type: ignore[misc]
+            values[name] = resident.ref(name, lambda array=array: array)
         tools = Tools(submit, plan.put, self._opset)
         tools.remembered(resident.computed)
         self._execute(tools, values)

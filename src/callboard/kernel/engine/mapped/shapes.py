@@ -153,7 +153,7 @@ def gather(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
             raise t.refusal(f"an index is outside of the extent {x.shape[axis]} of axis {axis}")
         indices = np.where(indices < 0, indices + x.shape[axis], indices)
         if indices.ndim == 0 and isinstance(x, Operand):
-            return x[(slice(None),) * axis + (int(indices),)]
+            return t.ref(x)[(slice(None),) * axis + (int(indices),)]
     xp, (a, i) = t.both(x, indices)
     flat = xp.reshape(i, (math.prod(i.shape),))
     return xp.reshape(xp.take(a, flat, axis=axis), (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :]))
@@ -240,7 +240,8 @@ def trilu(t: Tools, x: Value, k: Value = None, *, upper: int = 1) -> Value:
 @operator("EyeLike")
 def eye_like(t: Tools, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
     name = name_of(x) if dtype is None else t.element(dtype)
-    return np.eye(*x.shape, k=k, dtype=DTYPES[name].np)
+    rows, columns = x.shape
+    return np.eye(rows, columns, k, DTYPES[name].np)
 
 
 @operator("OneHot")

@@ -108,7 +108,7 @@ class Tools:
 
     def xp(self, value: Value) -> Any:
         """The namespace of one value."""
-        return value._port.services.xp if isinstance(value, Operand) else np
+        return self.ref(value)._port.services.xp if isinstance(value, Operand) else np
 
     def map(self, expression: str, **values: Value) -> Any:
         """``dev.elementwise.map`` of arrays and numbers."""
