@@ -249,7 +249,7 @@ def kernel(
         tensor_maps: Arrays that the CUDA function takes as tensor maps, by name (:func:`callboard.tensor_map`).
         name: Name of the ``__global__`` function; by default that of the Python function. The name of a template is an
             expression with the names of dtypes in braces: ``"axpy<{T}>"``. Without braces the names are macros
-            (``-DT=float``).
+            (``#define T float``) in the text.
         options, headers, include_paths, std, fast_math: See :func:`callboard.kernel.nvrtc.source.source_of`.
 
     Raises:
@@ -267,9 +267,9 @@ def kernel(
 
 
 def source_of_types(source: Source, types: Mapping[str, str]) -> Source:
-    """The source with macros for the names of dtypes."""
-    defined = tuple(f"-D{name}={c_type}" for name, c_type in types.items())
-    return msgspec.structs.replace(source, options=(*source.options, *defined))
+    """The source with macros for the names of dtypes. As options they would also apply to what NVRTC includes first."""
+    defined = "".join(f"#define {name} {c_type}\n" for name, c_type in types.items())
+    return msgspec.structs.replace(source, text=f"{defined}#line 1\n{source.text}")
 
 
 def _taken(body: Callable[..., Any], declared: Parameters) -> set[str]:

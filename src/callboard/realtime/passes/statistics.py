@@ -153,7 +153,7 @@ def partial(a: Any, moments: Any, histogram: Any, low: float, scale: float) -> N
         part = a[start : start + CHUNK]
         if part.dtype.kind == "u" and part.dtype.itemsize <= 2:
             if fast is not None:
-                found = fast.calcHist([part], [0], None, [256], [0, 256])[:, 0]
+                found = fast.calcHist([part], [0], None, [256], [0, 256]).reshape(-1)
             else:
                 found = np.bincount(part)
             values = np.flatnonzero(found)

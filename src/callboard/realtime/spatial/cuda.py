@@ -6,6 +6,9 @@ They are compiled without fused multiply-add, so that distances have the bits th
 __all__ = ["COUNT", "FILL", "KEYED", "MOVED", "NEAREST", "PLACES"]
 
 HELPERS = r"""
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
 __device__ int cell(double p, int axis, const double *world) {
     const double found = floor((p - world[axis]) * world[3 + axis]);
     return (int)fmin(fmax(found, world[12]), world[6 + axis] - 1.0);
