@@ -318,6 +318,8 @@ class Leases(RuleBasedStateMachine):
             self.table.enqueue(request)
         else:
             self.note(lease.number)
+            for _, other in self.table.grant_waiting(1.0):
+                self.note(other.number)
 
     @precondition(lambda self: self.table.leases)
     @rule(data=st.data())

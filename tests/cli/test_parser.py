@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from callboard.cli import bench, main
+from callboard.cli import main
+from callboard.cli.measuring import bench
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,7 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_lost_shard_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")

@@ -306,6 +306,7 @@ async def losing(training: cb.PipelineParallelTrainer, data: Any, kills: dict[in
     return [(one.loss, one.grad_norm) for one in steps], sum(one.repeats for one in steps)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_a_killed_stage_changes_no_number(pair: list[cb.Device]) -> None:
     data = batches(5, 8)

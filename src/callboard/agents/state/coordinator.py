@@ -143,7 +143,10 @@ class SharedGpuStateCoordinator:
         request = Request(agent, region_of(region, self._length), True, None)
         self._expire()
         lease = self._table.try_grant(request, self._clock.time() + self._ttl)
-        return None if lease is None else self._token(lease)
+        if lease is None:
+            return None
+        self._grant()  # it may let an earlier request of this agent pass
+        return self._token(lease)
 
     async def _acquire(self, agent: Hashable, region: Any, timeout: float | None, *, write: bool) -> WriteToken:
         if agent is None:
@@ -154,6 +157,7 @@ class SharedGpuStateCoordinator:
         now = self._clock.time()
         lease = self._table.try_grant(request, now + self._ttl)
         if lease is not None:
+            self._grant()
             return self._token(lease)
         request.slot = asyncio.get_running_loop().create_future()
         key = self._table.enqueue(request)

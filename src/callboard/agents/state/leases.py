@@ -70,14 +70,17 @@ class LeaseTable:
 
     def grant_waiting(self, until: float) -> list[tuple[Request, Lease]]:
         """Grant the requests that nothing is in the way of any more."""
-        granted = []
-        ahead: list[Request] = []
-        for key, request in list(self.waiting.items()):
-            if any(self._in_the_way(request, ahead)):
-                ahead.append(request)
-            else:
-                del self.waiting[key]
-                granted.append((request, self._grant(request, until)))
+        granted: list[tuple[Request, Lease]] = []
+        before = -1
+        while before < len(granted):  # a lease that an agent gets may let an earlier request of its own pass
+            before = len(granted)
+            ahead: list[Request] = []
+            for key, request in list(self.waiting.items()):
+                if any(self._in_the_way(request, ahead)):
+                    ahead.append(request)
+                else:
+                    del self.waiting[key]
+                    granted.append((request, self._grant(request, until)))
         return granted
 
     def expired(self, now: float) -> list[Lease]:

@@ -59,7 +59,7 @@ async def fit(
     bar = _bar(progress, min(trainer.steps + rest, steps or sys.maxsize), trainer.steps)
     saving: asyncio.Task[Path] | None = None
     try:
-        for after, batch in batches(arrays, batch_size, epochs or sys.maxsize, trainer.cursor, seed, shuffle):
+        for after, batch in batches(arrays, batch_size, _passes(epochs, steps), trainer.cursor, seed, shuffle):
             if trainer.stopping or (steps is not None and trainer.steps >= steps):
                 break
             stats = await trainer.step(batch)
@@ -85,6 +85,11 @@ async def fit(
     return History(done)
 
 
+def _passes(epochs: int | None, steps: int | None) -> int:
+    """Passes over the data: one, where nothing else is said."""
+    return epochs or (1 if steps is None else sys.maxsize)
+
+
 def steps_in(rows: int, batch_size: int, epochs: int | None, steps: int | None) -> int:
     """The number of the last step of a run over this number of samples.
 
@@ -94,7 +99,7 @@ def steps_in(rows: int, batch_size: int, epochs: int | None, steps: int | None) 
     for name, value in (("batch_size", batch_size), ("epochs", epochs), ("steps", steps)):
         if value is not None and operator.index(value) < 1:
             raise ValueError(f"fit: {name} is {value}; it is at least 1")
-    of_passes = -(-rows // batch_size) * (epochs or (1 if steps is None else sys.maxsize))
+    of_passes = -(-rows // batch_size) * _passes(epochs, steps)
     return min(of_passes, steps or sys.maxsize)
 
 
