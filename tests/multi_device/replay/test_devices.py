@@ -382,6 +382,7 @@ async def test_copies_between_devices_and_collectives_are_the_same_in_each_run(m
         async with cb.world([one, other]) as world:
             summed = await world.all_reduce([array, other.put(ONES)])
             await summed[0].get()
+            await summed[1]
 
     journal = await record(program)
     ops = {op.op: op for op in of(journal, DeviceOp) if op.actor == "devices/2"}

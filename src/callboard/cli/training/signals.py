@@ -31,6 +31,7 @@ class Interrupts:
         self._stop = stop
         self._grace = grace
         self._before: dict[signal.Signals, Any] = {}
+        self._watch: threading.Timer | None = None
 
     def __enter__(self) -> Self:
         self._before = {number: signal.signal(number, self._handle) for number in HANDLED}
@@ -39,6 +40,8 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
         if self.code is None:  # else another signal is no reason for another exit code
             for number, before in self._before.items():
                 signal.signal(number, before)
@@ -49,9 +52,9 @@ class Interrupts:
                 self._end()
             return
         self.code = 128 + number
-        watch = threading.Timer(self._grace, self._end, ["the step or its checkpoint took too long; "])
-        watch.daemon = True
-        watch.start()
+        self._watch = threading.Timer(self._grace, self._end, ["the step or its checkpoint took too long; "])
+        self._watch.daemon = True
+        self._watch.start()
         _say("ends after this step, with a checkpoint; Ctrl-C ends at once")
         self._stop()
 
