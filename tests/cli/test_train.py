@@ -150,10 +150,9 @@ def test_a_second_ctrl_c_and_the_end_of_the_grace_end_at_once(monkeypatch: pytes
         assert (len(stops), ends) == (1, [])
         interrupts._handle(signal.SIGINT, None)
     assert ends == [128 + signal.SIGTERM]
-    left = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
-    for thread in left:  # the block has ended in time: its watch ends nothing any more
-        thread.join(30)
-    assert not any(thread.is_alive() for thread in left)
+    assert interrupts._watch is not None
+    interrupts._watch.join(30)  # the block has ended in time: nothing ends it later
+    assert not interrupts._watch.is_alive()
     over = threading.Event()
     monkeypatch.setattr("callboard.cli.training.signals.os._exit", lambda code: (ends.append(code), over.set()))
     Interrupts(lambda: None, grace=0.0)._handle(signal.SIGINT, None)
