@@ -139,6 +139,7 @@ class _Graph:
         """Rows of the best ``k`` of each query among the first ``count``; -1 where fewer were found."""
         module = faiss()
         options = module.SearchParametersHNSW(efSearch=ef)
+        chosen: Any = None  # kept until the search has ended
         with self._lock:
             if allowed is None and self.count > count:  # a write is under way
                 allowed = np.ones(count, np.bool_)
@@ -146,6 +147,5 @@ class _Graph:
                 bits = np.packbits(allowed, bitorder="little")
                 options.sel = chosen = module.IDSelectorBitmap(len(bits), module.swig_ptr(bits))
             _, found = self._index.search(queries, k, params=options)
-            if allowed is not None:
-                del chosen
+            del chosen
         return np.asarray(found, np.intp)

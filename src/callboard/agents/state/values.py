@@ -71,7 +71,8 @@ class SharedValue:
         if region is None and not isinstance(self.value, np.ndarray | GpuRef):
             self._new(value)
         elif isinstance(region, str):
-            self._new({**self.value, region: value})
+            parts: Any = self.value
+            self._new({**parts, region: value})
         else:
             self.apply(region, lambda part: self._assign(part, value))
 

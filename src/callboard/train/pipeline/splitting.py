@@ -139,6 +139,7 @@ def _traced(model: Any, at: int | Sequence[str]) -> tuple[list[StageModule], lis
 
 def _stage(model: Any, nodes: list[Any], where: dict[Any, int], result: Any, last: bool) -> StageModule:
     import torch
+    from torch.fx.node import map_arg
 
     graph, copies, optional = torch.fx.Graph(), {}, []
     inputs: dict[str, Any] = {}
@@ -156,7 +157,7 @@ def _stage(model: Any, nodes: list[Any], where: dict[Any, int], result: Any, las
     for node in nodes:
         copies[node] = graph.node_copy(node, lambda one: copies[one])
     if last:
-        graph.output(torch.fx.node.map_arg(result.args[0], lambda one: copies[one]))
+        graph.output(map_arg(result.args[0], lambda one: copies[one]))
         return StageModule(torch.fx.GraphModule(model, graph), Ports(list(inputs), optional, outputs=[]))
     own = set(nodes)
     leaving = [node for node in nodes if any(user not in own for user in node.users)]

