@@ -276,16 +276,16 @@ class BlockingRefs:
         allowed = self._device.config.preview
         if not allowed or ref.is_stale:
             return None
-        most = most or allowed
-        if wait and ref._state != DONE and _size(ref) <= most:
+        limit = most or allowed
+        if wait and ref._state != DONE and _size(ref) <= limit:
             try:
                 ref.result()
             except (AccelError, TypeError, RuntimeError):  # it has failed, or cannot be waited for here
                 return None
-        if ref._state != DONE or (wait and ref.size > most):
+        if ref._state != DONE or (wait and ref.size > limit):
             return None
-        edge = max(1, int(most ** (1 / max(1, ref.ndim))))
-        part = ref[tuple(slice(0, edge) for _ in ref.shape)] if ref.size > most else ref
+        edge = max(1, int(limit ** (1 / max(1, ref.ndim))))
+        part = ref[tuple(slice(0, edge) for _ in ref.shape)] if ref.size > limit else ref
         try:
             reply: Reply[Array] = self._device._transfers.get(part, None)
             return reply.result(PREVIEW)

@@ -1,6 +1,7 @@
 """The module that NumPy's tests find in place of ``numpy``: the names of ``dev.np``, and helpers of tests."""
 
 import functools
+import sys
 import types
 from typing import Any
 
@@ -41,7 +42,7 @@ class Shim(types.ModuleType):
         if name.startswith("__"):
             return getattr(self._inner, name)
         if name in HELPERS:
-            return getattr(self._inner if hasattr(self._inner, name) else numpy._core.umath, name)
+            return getattr(self._inner if hasattr(self._inner, name) else sys.modules["numpy._core.umath"], name)
         if not self._path and name in ("linalg", "fft"):
             return Shim(getattr(self._np, name), getattr(numpy, name), name, self.used)
         if not self._path and name == "random":

@@ -282,8 +282,7 @@ class Ufunc:
                 found = self(found, a[(*front, at)])
             return found
         while n > 1:  # pairs, in log2(n) steps
-            half = n // 2
-            paired = self(a[(*front, slice(0, 2 * half, 2))], a[(*front, slice(1, 2 * half, 2))])
+            paired = self(a[(*front, slice(0, n // 2 * 2, 2))], a[(*front, slice(1, n // 2 * 2, 2))])
             a = paired if n % 2 == 0 else self._np.concatenate([paired, a[(*front, slice(n - 1, n))]], axis=axis)
             n = a.shape[axis]
         found = a[(*front, 0)]

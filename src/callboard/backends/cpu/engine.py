@@ -133,8 +133,8 @@ class Run:
             raise
         except Exception as e:  # ONNX Runtime's own errors have no common base
             raise LibraryError(f"{self.__name__}: {e}", "onnxruntime") from e
-        self._found = binding.get_outputs()
-        shapes = [tuple(each.shape()) for each in self._found]
+        self._found = made = binding.get_outputs()
+        shapes = [tuple(each.shape()) for each in made]
         declared = (shape for _, shape in self._spec.layouts)
         return [found for found, shape in zip(shapes, declared, strict=True) if min(shape, default=0) < 0]
 

@@ -202,7 +202,7 @@ def header_of(data: bytes) -> tuple[dict[str, Any], bytes]:
         right = right and all(isinstance(header[key], str) for key in ("engine", "version", "device", "title"))
         right = right and isinstance(header["profiles"], dict) and isinstance(header["refit"], bool)
     except (ValueError, KeyError, TypeError, RecursionError):
-        right = False
+        right, header, model = False, {}, b""
     if not right:
         raise EngineRefused("the plan's header is damaged; build it again")
     return header, model

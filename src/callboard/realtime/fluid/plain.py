@@ -106,10 +106,10 @@ def advect(
         scale: Seconds over the spacing.
         stagger: 1 if field ``c`` is at the faces of axis ``c``.
     """
+    where = None if stagger else trace(u, fluid, -1, scale, periodic, solid)
     for c in range(len(field)):
-        if c == 0 or stagger:
-            where = trace(u, fluid, c if stagger else -1, scale, periodic, solid)
-        out[c] = mixed(*corners(field[c], where, c if stagger else -1, periodic))
+        start = trace(u, fluid, c, scale, periodic, solid) if where is None else where
+        out[c] = mixed(*corners(field[c], start, c if stagger else -1, periodic))
 
 
 def correct(
@@ -117,10 +117,10 @@ def correct(
     periodic: int, solid: int,
 ) -> None:  # fmt: skip
     """Take half of the error of ``advect`` there and back from ``ahead``, within the range of its corners."""
+    where = None if stagger else trace(u, fluid, -1, scale, periodic, solid)
     for c in range(len(field)):
-        if c == 0 or stagger:
-            where = trace(u, fluid, c if stagger else -1, scale, periodic, solid)
-        values, _ = corners(field[c], where, c if stagger else -1, periodic)
+        start = trace(u, fluid, c, scale, periodic, solid) if where is None else where
+        values, _ = corners(field[c], start, c if stagger else -1, periodic)
         low, high = np.minimum.reduce(values), np.maximum.reduce(values)
         out[c] = np.clip(ahead[c] + np.float32(0.5) * (field[c] - back[c]), low, high)
 

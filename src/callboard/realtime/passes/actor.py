@@ -120,6 +120,7 @@ class MultiPassAnalysisActor(Asked):
         return [[next(found) for _ in row] for row in cells]
 
     async def _analyzed(self, frame: Any) -> dict[str, Any]:
+        found: list[Any] = []
         for attempt in range(ATTEMPTS):
             try:
                 replies = self._replayed(frame)

@@ -1,6 +1,7 @@
 """``VideoEffectsGraph``: effects on the frames of videos, on a device."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -176,8 +177,8 @@ class VideoEffectsGraph(Asked):
             await self._device.ready()
             past: Past = {}
             try:
-                for plan, arrays in frames:
-                    found = dict(plan.nodes(self._device, self._put(arrays), past))
+                made = [(plan, dict(plan.nodes(self._device, self._put(arrays), past))) for plan, arrays in frames]
+                plan, found = made[-1]
                 replies = [found[name].get() for name in plan.outputs]
             except ContextLost:
                 replies = []
@@ -233,12 +234,12 @@ class VideoEffectsGraph(Asked):
                 None: every frame is processed, as soon as possible.
         """
         period = None if fps is None else 1 / number("fps", fps, above=0.0)
-        began: float | None = None
+        began = math.nan  # until the first frame
         dropped = 0
         async for pts, frame in each(frames):
             if period is not None:
                 now = self._clock.time()
-                began = now - pts if began is None else began
+                began = now - pts if math.isnan(began) else began
                 late = now - began - pts
                 if late > period:
                     dropped += 1

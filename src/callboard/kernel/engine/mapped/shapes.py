@@ -226,8 +226,10 @@ def _padded(t: Tools, x: Value, axis: int, before: int, after: int, value: Value
         return gather(t, x, place, axis=axis)
     else:
         raise t.refusal(f"the mode {mode.decode()} is not mapped")
+    if len(parts) == 1:
+        return middle
     xp, given = t.both(*parts)
-    return xp.concat(given, axis=axis) if len(given) > 1 else given[0]
+    return xp.concat(given, axis=axis)
 
 
 @operator("Trilu")
